@@ -1,0 +1,419 @@
+"""What a user imports: an Executor whose workers are a grid.
+
+    with Client() as client:
+        for result in client.map(price, scenarios): ...
+
+`Client` keeps the whole contract of concurrent.futures.Executor and adds options, detached jobs
+and questions about the site. The work is done by federation.engine.
+"""
+
+import atexit
+import concurrent.futures
+import getpass
+import os
+import secrets
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+from federation.address import resolve as resolve_address
+from federation.engine import Engine, exception_of
+from federation.errors import GridError, JobRefused
+from federation.houses import check_owners
+from federation.jobs import JobHandle
+from federation.mapping import MapResults
+from federation.messages import OpenJob
+from federation.money import parse_money
+from federation.payload import SealedFunction, seal_call, seal_function
+from federation.streams import Ended, Stream
+from federation.transport import TlsSettings
+
+T = TypeVar("T")
+TagValue = bool | int | float
+
+_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The terms under which a view of a client submits; see Client.options."""
+
+    tags: Mapping[str, TagValue] = field(default_factory=dict)
+    timeout_s: float | None = None
+    retries: int = 0
+    priority: float = 0.0
+    project: str = "default"
+    max_cost: str | None = None
+    name: str | None = None
+    prints: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in self.tags.items():
+            if not isinstance(name, str) or not name:
+                raise TypeError(f"tags: {name!r} is no name")
+            if value is not True and (isinstance(value, bool) or not _is_number(value)):
+                raise TypeError(f"tags: {name} is {value!r}; it must be True or a number")
+        if self.timeout_s is not None and not (_is_number(self.timeout_s) and self.timeout_s > 0):
+            raise ValueError(f"timeout_s is {self.timeout_s!r}; it must be above zero, in seconds")
+        if type(self.retries) is not int or self.retries < 0:
+            raise ValueError(f"retries is {self.retries!r}; it must be a whole number from zero")
+        if not _is_number(self.priority):
+            raise TypeError(f"priority is {self.priority!r}; it must be a number")
+        for what in ("project", "name"):
+            text = getattr(self, what)
+            if text is not None and (not isinstance(text, str) or not text or len(text) > 200):
+                raise ValueError(f"{what} is {text!r:.80}; it must be text of 1 to 200 characters")
+        if self.max_cost is not None:
+            parse_money(self.max_cost)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells one set of options from another."""
+        tags = tuple(sorted(self.tags.items()))
+        rest = (self.timeout_s, self.retries, self.priority, self.project, self.max_cost)
+        return (tags, *rest, self.name, self.prints)
+
+
+class TaskFuture(concurrent.futures.Future[T]):
+    """The future of one task. A real concurrent.futures.Future that can cancel on the grid.
+
+    Attributes:
+        job: the id of the job that the task belongs to.
+        task: its number in that job.
+    """
+
+    def __init__(self, engine: Engine, stream: Stream) -> None:
+        super().__init__()
+        self._engine = engine
+        self._stream = stream
+        self.task = -1
+
+    @property
+    def job(self) -> str:
+        """The id of the task's job."""
+        return self._stream.id
+
+    def cancel(self, *, stop: bool = False) -> bool:
+        """Take the task back if it has not started; with `stop`, also end it if it runs.
+
+        Asks the gateway and waits for its answer. True when the task will give no result.
+        """
+        if self.cancelled():
+            return True
+        if self.done():
+            return False
+        self._engine.cancel(self._stream, [(self.task, self.task + 1)], stop=stop)
+        return self.cancelled()
+
+    def result(self, timeout: float | None = None) -> T:
+        """The task's result; waits for it. Raises what the task raised."""
+        self._wait(timeout)
+        return super().result(timeout=0 if timeout is not None else None)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the task raised, or None; waits for it."""
+        self._wait(timeout)
+        return super().exception(timeout=0 if timeout is not None else None)
+
+    def _wait(self, timeout: float | None) -> None:
+        # The waiting thread drives the connection itself: no other thread has to be woken.
+        if not self.done() and not self._engine.closed:
+            self._engine.drive(self.done, timeout)
+
+
+class Client(concurrent.futures.Executor):
+    """A connection to the nearest gateway.
+
+    Args:
+        address: the gateway's; else $GRIDFED_GATEWAY, else this user's own gateway.
+        secret: what the gateway asks for; else $GRIDFED_SECRET.
+        tls: for tls+tcp:// addresses.
+        user: who is billed; else the login name.
+        connect_timeout_s: how long the first connection may take.
+
+    Raises:
+        GatewayUnreachable: nobody answers there.
+        SessionRefused: the gateway does not let us in.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        secret: str | None = None,
+        tls: TlsSettings | None = None,
+        user: str | None = None,
+        connect_timeout_s: float = 5.0,
+    ) -> None:
+        check_owners()
+        self._where = (address, secret, tls, user, connect_timeout_s)
+        self._options = Options()
+        self._shared: dict[str, Any] = {}
+        self._streams: dict[Any, Stream] = {}
+        self._connect()
+
+    def _connect(self) -> Engine:
+        address, secret, tls, user, connect_timeout_s = self._where
+        dialled, origin = resolve_address(address)
+        engine = Engine(
+            dialled,
+            origin,
+            secret=os.environ.get("GRIDFED_SECRET", "") if secret is None else secret,
+            tls=tls or TlsSettings(),
+            user=user or _login(),
+            connect_timeout_s=connect_timeout_s,
+        )
+        _engines.add(engine)
+        self._shared["engine"] = engine
+        return engine
+
+    @property
+    def _engine(self) -> Engine:
+        """The engine; connected late in a client that came out of a pickle."""
+        engine = self._shared.get("engine")
+        return engine if engine is not None else self._connect()
+
+    @property
+    def address(self) -> str:
+        """The address of the gateway."""
+        return self._engine.address
+
+    # --- submitting ----------------------------------------------------------------------------
+
+    def options(self, **changes: Any) -> "Client":
+        """A view of this client that submits under other terms.
+
+        Args (all optional):
+            tags: what a worker must carry: {"linux": True, "gpu": 2}; numbers are counted.
+            timeout_s: a task that runs longer is stopped and fails.
+            retries: how often a task that failed is tried again.
+            priority: higher goes first.
+            project: who is billed, beside the user.
+            max_cost: "5 USD"; when the job has cost so much, nothing more of it starts.
+            name: what the job is called.
+            prints: whether what tasks print comes back here.
+
+        The view shares the connection: shutting down either shuts down both.
+        """
+        unknown = set(changes) - set(Options.__slots__)
+        if unknown:
+            raise TypeError(
+                f"unknown option {', '.join(sorted(unknown))}; there are "
+                f"{', '.join(Options.__slots__)}"
+            )
+        view = object.__new__(type(self))
+        view._where, view._shared, view._streams = self._where, self._shared, self._streams
+        view._options = replace(self._options, **changes)
+        return view
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> TaskFuture[T]:
+        """Run fn(*args, **kwargs) on the grid."""
+        engine = self._engine
+        payload = seal_call(args, kwargs)
+        stream = self._stream(engine, seal_function(fn))
+        future: TaskFuture[T] = TaskFuture(engine, stream)
+        future.task = engine.submit(stream, payload, future)
+        return future
+
+    def _stream(self, engine: Engine, function: SealedFunction) -> Stream:
+        """The job that calls of this function go to, under these options."""
+        key = (function.digest, self._options.key)
+        stream = self._streams.get(key)
+        if stream is None or stream.rejected or stream.closed:
+            stream = engine.open_stream(self._opening(function, detached=False), function)
+            self._streams[key] = stream
+        return stream
+
+    def _opening(self, function: SealedFunction, *, detached: bool) -> OpenJob:
+        options = self._options
+        nanos, currency = parse_money(options.max_cost) if options.max_cost else (None, "")
+        return OpenJob(
+            job=_new_id(),
+            name=options.name or function.name,
+            function=function.digest,
+            detached=detached,
+            project=options.project,
+            priority=float(options.priority),
+            tags=dict(options.tags),
+            timeout_s=options.timeout_s,
+            retries=options.retries,
+            max_cost_nanos=nanos,
+            currency=currency,
+            python=f"{sys.version_info.major}.{sys.version_info.minor}",
+            prints=options.prints,
+        )
+
+    def map(  # type: ignore[override]
+        self,
+        fn: Callable[..., T],
+        /,
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        progress: bool = False,
+    ) -> "MapResults[T]":
+        """Run fn over the iterables, zipped; an iterator over the results, in order.
+
+        Lazy both ways: inputs are taken, in this thread, as far ahead as the gateway allows, and
+        more as results are consumed. Leaving the iterator early cancels the rest.
+
+        Args:
+            timeout: raise TimeoutError when a result is not there so many seconds after the call.
+            chunksize: accepted for compatibility; bundles are sized by measured time.
+            progress: show a bar.
+        """
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        calls = iterables[0] if len(iterables) == 1 else zip(*iterables, strict=False)
+        total = min((len(each) for each in iterables if isinstance(each, Sequence)), default=None)
+        return self._mapped(fn, calls, len(iterables) == 1, (timeout, progress, total))
+
+    def starmap(
+        self,
+        fn: Callable[..., T],
+        iterable: Iterable[tuple[Any, ...]],
+        *,
+        timeout: float | None = None,
+        progress: bool = False,
+    ) -> "MapResults[T]":
+        """As `map`, with the arguments of each call already in a tuple."""
+        total = len(iterable) if isinstance(iterable, Sequence) else None
+        return self._mapped(fn, iterable, False, (timeout, progress, total))
+
+    def _mapped(
+        self,
+        fn: Callable[..., T],
+        calls: Iterable[Any],
+        singles: bool,
+        terms: tuple[float | None, bool, int | None],
+    ) -> "MapResults[T]":
+        engine = self._engine
+        function = seal_function(fn)
+        stream = engine.open_stream(self._opening(function, detached=False), function)
+        timeout, progress, total = terms
+        return MapResults(
+            engine, stream, calls, singles=singles, timeout=timeout, progress=progress, total=total
+        )
+
+    def as_completed(
+        self, futures: Iterable[concurrent.futures.Future[T]], timeout: float | None = None
+    ) -> Iterator[concurrent.futures.Future[T]]:
+        """The futures as they are done, each once; as concurrent.futures.as_completed."""
+        return concurrent.futures.as_completed(list(futures), timeout)
+
+    # --- detached jobs and questions -----------------------------------------------------------
+
+    def submit_job(
+        self,
+        fn: Callable[..., Any],
+        iterable: Iterable[Any],
+        *,
+        name: str | None = None,
+        star: bool = False,
+    ) -> JobHandle:
+        """Hand fn over an iterable to the gateway as a job that survives this client.
+
+        Returns once all of it is on the gateway's disk. With `star` each item is a tuple of
+        arguments.
+        """
+        view = self.options(name=name) if name is not None else self
+        engine = self._engine
+        function = seal_function(fn)
+        stream = engine.open_stream(view._opening(function, detached=True), function)
+        MapResults.feed_all(engine, stream, iterable, singles=not star)
+        engine.close_stream(stream)
+        engine.wait_kept(stream)
+        if stream.rejected:
+            raise exception_of(stream.rejection or Ended("refused", "the job was refused"))
+        if engine.error is not None:
+            raise engine.error
+        return JobHandle(engine, stream.id)
+
+    def job(self, job_id: str) -> JobHandle:
+        """A detached job, or any other, by its id. Asks nothing yet."""
+        return JobHandle(self._engine, job_id)
+
+    def jobs(self, limit: int = 50) -> list[dict[str, Any]]:
+        """The latest jobs, one map each: id, name, user, state, counts, slot time and cost."""
+        found: list[dict[str, Any]] = self.ask("jobs", limit=limit)
+        return found
+
+    def ask(self, verb: str, **details: Any) -> Any:
+        """Ask the gateway a question (docs/protocol.md lists the verbs); plain data comes back."""
+        return self._engine.ask(verb, details)
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more work; with `wait`, return when what was submitted is done.
+
+        With `cancel_futures` what has not started is taken back. Without `wait`, pending futures
+        still get their results while this process lives.
+        """
+        engine = self._shared.get("engine")
+        if engine is None or engine.closed:
+            return
+        if cancel_futures:
+            for stream in engine.streams:
+                engine.cancel(stream, [(0, stream.total)], stop=False)
+        for stream in engine.streams:
+            engine.close_stream(stream)
+        engine.shut = True
+        if wait:
+            engine.drive(lambda: engine.unfinished == 0)
+            engine.close()
+        else:
+            engine.close_when_done()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _revive, (self._where, self._options)
+
+    def __repr__(self) -> str:
+        engine = self._shared.get("engine")
+        if engine is None:
+            return f"<gridfed Client of {resolve_address(self._where[0])[0]}, not connected yet>"
+        state = "shut down" if engine.closed else f"{engine.unfinished:,} tasks unfinished"
+        return f"<gridfed Client of {engine.address}, {state}>"
+
+    def _repr_html_(self) -> str:
+        text = repr(self).strip("<>").replace("&", "&amp;").replace("<", "&lt;")
+        return f"<code>{text}</code>"
+
+
+def _revive(where: tuple[Any, ...], options: Options) -> Client:
+    client = object.__new__(Client)
+    client._where, client._options = where, options
+    client._shared, client._streams = {}, {}
+    return client
+
+
+def _new_id() -> str:
+    """A job id: 10 characters of time, so that ids sort by it, and 16 of chance."""
+    moment = time.time_ns() // 1_000_000
+    clock = "".join(_ALPHABET[moment >> shift & 31] for shift in range(45, -1, -5))
+    return clock + "".join(secrets.choice(_ALPHABET) for _ in range(16))
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+@atexit.register
+def _close_engines() -> None:
+    """Say goodbye at exit, so that the gateway stops what nobody will read."""
+    for engine in list(_engines):
+        engine.close()
+
+
+__all__ = ["Client", "GridError", "JobRefused", "Options", "TaskFuture"]

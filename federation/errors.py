@@ -1,0 +1,120 @@
+"""Every error a user of gridfed can meet, in one tree.
+
+    GridError
+    ├── GatewayUnreachable      nobody answers at that address, or it stopped answering
+    ├── SessionRefused          the gateway answered, and said no (version, secret, limits)
+    ├── JobRefused              no pool can ever run this job, or the gateway takes no work
+    ├── JobNotFound             the gateway knows no job of that id
+    ├── SerializationError      a function, argument or result could not be pickled
+    ├── TaskError               a task ended without a result
+    │   ├── RemoteError         it raised, and its exception could not be rebuilt here
+    │   ├── TaskTimeout         it ran over its `timeout_s` and was stopped
+    │   ├── MemoryLimitExceeded it outgrew its slot's memory
+    │   ├── TaskCrashed         it took its slot down twice (poison)
+    │   ├── WorkerLost          its worker was lost too often
+    │   ├── ResultRefused       its result was too large, or could not be pickled
+    │   ├── CostLimitReached    the job reached its `max_cost` before the task could start
+    │   └── TaskStopped         somebody cancelled it
+    └── ProtocolError           the other side broke the protocol
+
+A task that raised an ordinary exception raises that very exception in the client, with the
+remote traceback as its cause: TaskError is only for tasks that have none of their own.
+"""
+
+from typing import Final
+
+
+class GridError(Exception):
+    """Something that gridfed reports, as opposed to what a task itself raised."""
+
+
+class GatewayUnreachable(GridError):
+    """Nobody answers at the gateway's address."""
+
+
+class SessionRefused(GridError):
+    """The gateway refused the session; `code` says why in one word."""
+
+    def __init__(self, reason: str, code: str = "refused") -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class JobRefused(GridError):
+    """The gateway refused the job; `code` is one of federation.reasons.Reason."""
+
+    def __init__(self, reason: str, code: str = "refused") -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class JobNotFound(GridError):
+    """The gateway knows no job of that id."""
+
+
+class SerializationError(GridError):
+    """A function, an argument or a result could not be pickled or unpickled."""
+
+
+class ProtocolError(GridError):
+    """The other side sent something that the protocol does not allow."""
+
+
+class TaskError(GridError):
+    """A task ended without a result."""
+
+
+class RemoteError(TaskError):
+    """A task raised an exception that could not be rebuilt here; its text is all there is."""
+
+
+class TaskTimeout(TaskError, TimeoutError):
+    """A task ran over its time limit and was stopped."""
+
+
+class MemoryLimitExceeded(TaskError, MemoryError):
+    """A task outgrew the memory of its slot and was stopped."""
+
+
+class TaskCrashed(TaskError):
+    """A task took its slot process down, twice."""
+
+
+class WorkerLost(TaskError):
+    """A task's worker was lost too often."""
+
+
+class ResultRefused(TaskError):
+    """A task's result was too large to send, or could not be pickled."""
+
+
+class CostLimitReached(TaskError):
+    """The job reached its cost limit before the task could start."""
+
+
+class TaskStopped(TaskError):
+    """A task was cancelled by somebody else than this client."""
+
+
+class RemoteTraceback(Exception):
+    """The traceback of a task, as text; shown as the cause of the exception raised here."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text.rstrip()}\n"""'
+
+
+# How a failure's kind (federation.messages.Failure) is raised in the client.
+FAILURES: Final[dict[str, type[TaskError]]] = {
+    "error": RemoteError,
+    "timeout": TaskTimeout,
+    "memory": MemoryLimitExceeded,
+    "crash": TaskCrashed,
+    "lost": WorkerLost,
+    "result": ResultRefused,
+    "budget": CostLimitReached,
+    "cancelled": TaskStopped,
+}

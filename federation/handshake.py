@@ -1,0 +1,240 @@
+"""How a pipe becomes a session: HELLO → CHALLENGE → PROOF → WELCOME, or REFUSED.
+
+Pure on both sides. `Greeting` is the gateway's side of one pipe, `Dialogue` the whole life of
+the dialler's side: greet, open, lose the pipe, greet again, resume. With a shared secret each
+side proves to the other, over both nonces, that it knows it; the secret itself never travels.
+"""
+
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from federation.errors import ProtocolError, SessionRefused
+from federation.messages import (
+    HANDSHAKE,
+    MESSAGES,
+    Challenge,
+    Hello,
+    Proof,
+    Refused,
+    Unknown,
+    Welcome,
+)
+from federation.session import DIALLER_WINDOW, Session
+from federation.wire import VERSION, UnknownMessage
+
+NONCE_BYTES: Final = 16
+HANDSHAKE_BYTES_MAX: Final = 1 << 16
+NAME_CHARS_MAX: Final = 200
+# How many heartbeats may be missed before the other side counts as gone.
+SILENT_BEATS: Final = 4
+
+
+def prove(secret: str, side: str, hello_nonce: bytes, challenge_nonce: bytes) -> bytes:
+    """HMAC-SHA-256 over who proves and both nonces; empty when there is no secret."""
+    if not secret:
+        return b""
+    return hmac.digest(secret.encode(), side.encode() + hello_nonce + challenge_nonce, "sha256")
+
+
+class Greeting:
+    """The gateway's side of one pipe until it is a session, or refused.
+
+    Args:
+        site: our name, shown to the dialler.
+        secret: the shared secret; empty lets everybody in.
+        nonce: fresh random bytes.
+    """
+
+    def __init__(self, site: str, secret: str, nonce: bytes) -> None:
+        self._site = site
+        self._secret = secret
+        self._nonce = nonce
+        self.hello: Hello | None = None
+
+    def receive(self, frame: bytes) -> bytes | Hello:
+        """Take a frame of the handshake: answer with bytes, or give the guest who has proved it.
+
+        Raises:
+            SessionRefused: the dialler can't come in; tell it, and drop the pipe.
+            ProtocolError: it does not speak our handshake at all; drop the pipe.
+        """
+        message = HANDSHAKE.decode(frame, HANDSHAKE_BYTES_MAX)
+        match message:
+            case Hello() if self.hello is None:
+                return self._challenge(message)
+            case Proof() if self.hello is not None:
+                due = prove(self._secret, "dialler", self.hello.nonce, self._nonce)
+                if not hmac.compare_digest(due, message.mac) and self._secret:
+                    raise SessionRefused(
+                        f"the secret is not the one of site {self._site!r}: set GRIDFED_SECRET "
+                        "(or --secret-file) to the gateway's",
+                        "secret",
+                    )
+                return self.hello
+            case _:
+                raise ProtocolError(f"{message.kind!r} out of turn in the handshake")
+
+    def _challenge(self, hello: Hello) -> bytes:
+        if VERSION not in hello.versions:
+            raise SessionRefused(
+                f"this gateway speaks protocol version {VERSION}, you offer "
+                f"{hello.versions[:8]}: install the same gridfed on both sides",
+                "version",
+            )
+        if hello.role not in ("client", "worker"):
+            raise SessionRefused(f"role {hello.role[:40]!r} is neither client nor worker", "role")
+        if len(hello.name) > NAME_CHARS_MAX or len(hello.user) > NAME_CHARS_MAX:
+            raise SessionRefused(f"a name of over {NAME_CHARS_MAX} characters", "name")
+        if not NONCE_BYTES <= len(hello.nonce) <= 4 * NONCE_BYTES:
+            raise SessionRefused("a nonce that is too short or too long", "nonce")
+        self.hello = hello
+        return HANDSHAKE.encode(Challenge(VERSION, self._site, self._nonce))
+
+    def mac(self) -> bytes:
+        """Our own proof, for the Welcome."""
+        assert self.hello is not None
+        return prove(self._secret, "gateway", self.hello.nonce, self._nonce)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The session is open. Unless it was resumed, nothing said before is known to the gateway."""
+
+    resumed: bool
+    site: str
+
+
+class Dialogue:
+    """The dialler's side of a session, over as many pipes as it takes. Pure.
+
+    The shell dials, tells `connected`, passes frames to `receive`, and calls `flush` with a
+    function that sends. `now_s` is any monotonic clock.
+    """
+
+    def __init__(self, *, hello: Hello, secret: str, random_bytes: Callable[[int], bytes]) -> None:
+        self._hello = hello
+        self._secret = secret
+        self._random_bytes = random_bytes
+        self._nonce = b""
+        self._challenge: Challenge | None = None
+        self._bare: list[bytes] = []
+        self._stuck: bytes | None = None
+        self._heard_s = 0.0
+        self._sent_s = 0.0
+        self._session_id = ""
+        self.session: Session | None = None
+        self.welcome: Welcome | None = None
+        self.is_open = False
+
+    def connected(self, now_s: float) -> None:
+        """A new pipe is up: greet."""
+        self._nonce = self._random_bytes(NONCE_BYTES)
+        self._challenge = None
+        self._stuck = None
+        self._heard_s = now_s
+        received = self.session.received if self.session else 0
+        hello = Hello(
+            [VERSION],
+            self._hello.role,
+            self._hello.name,
+            self._hello.user,
+            self._nonce,
+            self._session_id,
+            received,
+            self._hello.about,
+        )
+        self._bare = [HANDSHAKE.encode(hello)]
+
+    def lost(self) -> None:
+        """The pipe is gone; what is unacknowledged waits for the next."""
+        self.is_open = False
+        self._bare = []
+        self._stuck = None
+
+    def post(self, message: Any) -> None:
+        """Queue a message. Before the first Opened there is nobody to queue it for."""
+        if self.session is not None:
+            self.session.post(MESSAGES.encode(message))
+
+    def receive(self, frame: bytes, now_s: float) -> list[Any]:
+        """Take a frame; return the messages in it, with Opened where the session opens.
+
+        Raises:
+            SessionRefused: the gateway said no, or could not prove that it knows the secret.
+            ProtocolError: the gateway broke the protocol.
+        """
+        self._heard_s = now_s
+        # A frame is an array, a bare message a map: a gateway that throws us out says so bare.
+        is_bare = frame[:1] >= b"\x80" and frame[:1] < b"\x90"
+        if self.is_open and self.session is not None and not is_bare:
+            return self._decode(self.session.accept(frame))
+        message = HANDSHAKE.decode(frame, HANDSHAKE_BYTES_MAX)
+        match message:
+            case Challenge() if self._challenge is None:
+                self._challenge = message
+                mac = prove(self._secret, "dialler", self._nonce, message.nonce)
+                self._bare.append(HANDSHAKE.encode(Proof(mac)))
+                return []
+            case Welcome() if self._challenge is not None:
+                return [self._open(message, self._challenge)]
+            case Refused():
+                raise SessionRefused(message.reason, message.code)
+            case _:
+                raise ProtocolError(f"{message.kind!r} out of turn in the handshake")
+
+    def _open(self, welcome: Welcome, challenge: Challenge) -> Opened:
+        due = prove(self._secret, "gateway", self._nonce, challenge.nonce)
+        if self._secret and not hmac.compare_digest(due, welcome.mac):
+            raise SessionRefused("the gateway does not know our secret", "impostor")
+        resumed = welcome.resumed and self.session is not None
+        if resumed and self.session is not None:
+            self.session.rewind(welcome.received)
+        else:
+            self.session = Session(
+                window=max(1, min(welcome.window, DIALLER_WINDOW)),
+                peer_window=1,
+                numbers_acks=False,
+                message_bytes_max=welcome.message_bytes_max,
+            )
+        self._session_id = welcome.session
+        self.welcome = welcome
+        self.is_open = True
+        return Opened(resumed, challenge.site)
+
+    def _decode(self, messages: list[bytes]) -> list[Any]:
+        assert self.welcome is not None
+        assert self.session is not None
+        decoded: list[Any] = []
+        for data in messages:
+            try:
+                decoded.append(MESSAGES.decode(data, self.welcome.message_bytes_max))
+            except UnknownMessage as unknown:
+                self.session.post(MESSAGES.encode(Unknown(unknown.kind[:64])))
+        return decoded
+
+    def flush(self, send: Callable[[bytes], bool], now_s: float) -> bool:
+        """Send what may go now; False when the pipe would not take it all."""
+        while True:
+            frame = self._stuck or self._next(now_s)
+            if frame is None:
+                return True
+            self._stuck = frame
+            if not send(frame):
+                return False
+            self._stuck = None
+            self._sent_s = now_s
+
+    def _next(self, now_s: float) -> bytes | None:
+        if self._bare:
+            return self._bare.pop(0)
+        if not self.is_open or self.session is None or self.welcome is None:
+            return None
+        due = self.session.owes > 0 or now_s - self._sent_s >= self.welcome.heartbeat_s
+        return self.session.next_frame(acknowledge=due)
+
+    def is_silent(self, now_s: float) -> bool:
+        """Whether nothing has come for so long that the pipe must be given up."""
+        beat_s = self.welcome.heartbeat_s if self.welcome else 2.5
+        return now_s - self._heard_s > SILENT_BEATS * beat_s

@@ -1,0 +1,43 @@
+"""Our import names are generic; who else owns one of them must be found out before it hurts."""
+
+import functools
+import importlib.metadata
+from typing import Final
+
+from federation.errors import GridError
+
+DISTRIBUTION: Final = "gridfed"
+PACKAGES: Final = ("federation", "gateway", "policies")
+
+
+class NameCollision(GridError):
+    """Another distribution has installed a package of one of our names over ours."""
+
+
+def find_collisions() -> list[str]:
+    """A sentence for each of our packages that another distribution owns as well."""
+    owners: dict[str, set[str]] = {name: set() for name in PACKAGES}
+    for found in importlib.metadata.distributions():
+        top_level = (found.read_text("top_level.txt") or "").split()
+        name = (found.metadata["Name"] or "").lower()
+        if name == DISTRIBUTION:
+            continue
+        for package in PACKAGES:
+            if package in top_level or name == package:
+                owners[package].add(name)
+    return [
+        f"package {package!r} also belongs to {', '.join(sorted(names))}"
+        for package, names in owners.items()
+        if names
+    ]
+
+
+@functools.cache
+def check_owners() -> None:
+    """Refuse to run when another distribution owns one of our packages; looks once a process."""
+    collisions = find_collisions()
+    if collisions:
+        raise NameCollision(
+            f"{'; '.join(collisions)}. One has overwritten the other: uninstall it, then "
+            f"reinstall {DISTRIBUTION}, or give each an environment of its own."
+        )

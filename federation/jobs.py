@@ -1,0 +1,137 @@
+"""A handle to a job at a gateway: ask how it is, fetch its results, cancel it."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from federation.engine import Engine, exception_of
+from federation.errors import GridError
+from federation.money import format_money
+from federation.payload import open_result
+from federation.streams import Ended
+
+ASK_WAIT_S: Final = 10.0
+LOOK_MAX_S: Final = 0.5
+RUNNING: Final = ("waiting", "running", "open")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is. `total` is None while tasks are still being submitted."""
+
+    done: int
+    failed: int
+    cancelled: int
+    total: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a job has cost so far, exactly: nano-units of a currency, and slot time."""
+
+    nanos: int
+    currency: str
+    price_nanos: int
+    wall_ns: int
+    user: str
+    project: str
+
+    def __str__(self) -> str:
+        return format_money(self.nanos, self.currency)
+
+
+class JobHandle:
+    """A job by its id. Each property asks the gateway anew."""
+
+    def __init__(self, engine: Engine, job_id: str) -> None:
+        self._engine = engine
+        self.id = job_id
+
+    def details(self) -> dict[str, Any]:
+        """Everything the gateway says of the job. Raises JobNotFound."""
+        found: dict[str, Any] = self._engine.ask("job", {"job": self.id})
+        return found
+
+    @property
+    def state(self) -> str:
+        """waiting, running, done, cancelled, abandoned or lost."""
+        return str(self.details()["state"])
+
+    def progress(self) -> Progress:
+        """How far it is."""
+        found = self.details()
+        return Progress(found["done"], found["failed"], found["cancelled"], found["total"])
+
+    def cost(self) -> Cost:
+        """What it has cost so far, and who is billed."""
+        found = self.details()
+        return Cost(
+            found["cost_nanos"],
+            found["currency"],
+            found["price_nanos"],
+            found["wall_ns"],
+            found["user"],
+            found["project"],
+        )
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Wait until it has ended; its state. Raises TimeoutError."""
+        until_s = None if timeout is None else time.monotonic() + timeout
+        pause_s = 0.01
+        while True:
+            state = self.state
+            if state not in RUNNING:
+                return state
+            if until_s is not None and time.monotonic() >= until_s:
+                raise TimeoutError(f"job {self.id} is still {state}")
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LOOK_MAX_S)
+
+    def results(self, *, return_exceptions: bool = False) -> Iterator[Any]:
+        """The results of a detached job, in order, waiting for those that are not there yet.
+
+        A failed task raises at its place; with `return_exceptions` the exception is the result.
+        """
+        at = 0
+        while True:
+            found = self._engine.ask("results", {"job": self.id, "after": at, "wait_s": ASK_WAIT_S})
+            for first, values, failures, prints in found["outcomes"]:
+                if first > at:
+                    break  # what lies between is still running
+                outcomes = _outcomes(values, failures)
+                for text in (text for _, text in prints):
+                    print(text, end="")  # noqa: T201 - the task's own prints
+                for outcome in outcomes[at - first :]:
+                    at += 1
+                    yield _value(outcome, return_exceptions)
+                at = max(at, first + len(values))
+            total = found["total"]
+            if found["ended"] and (not found["outcomes"] or (total is not None and at >= total)):
+                return
+
+    def cancel(self, *, stop: bool = False) -> int:
+        """Cancel what has not started; with `stop`, what runs too. How many tasks that was."""
+        return self._engine.cancel_job(self.id, stop=stop)
+
+    def __repr__(self) -> str:
+        return f"<gridfed job {self.id} at {self._engine.address}>"
+
+
+def _outcomes(values: list[bytes], failures: list[list[Any]]) -> list[bytes | Ended]:
+    outcomes: list[bytes | Ended] = list(values)
+    for offset, kind, text, payload in failures:
+        outcomes[offset] = Ended(kind, text, payload)
+    return outcomes
+
+
+def _value(outcome: bytes | Ended, return_exceptions: bool) -> Any:
+    if not isinstance(outcome, Ended):
+        return open_result(outcome)
+    error = exception_of(outcome)
+    if return_exceptions:
+        return error
+    raise error
+
+
+__all__ = ["Cost", "GridError", "JobHandle", "Progress"]

@@ -1,0 +1,354 @@
+"""Every message between a client or a worker and a gateway: who sends it, when, what follows.
+
+The wire form of each is described in docs/protocol.md, whose tables a test compares with this
+module. Frames (federation.session) carry messages; the handshake goes bare, before any frame.
+
+A *payload* is bytes that only a client or a slot ever opens. A *range* is [first, stop).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from federation.wire import (
+    Anything,
+    Catalogue,
+    Count,
+    Failures,
+    Number,
+    Pairs,
+    Payloads,
+    Plain,
+    Prints,
+    Text,
+)
+
+# --- the handshake: bare, one after the other, before any frame --------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Client or worker → gateway, first on every pipe: who I am, and which session I resume."""
+
+    kind: ClassVar[str] = "hello"
+    versions: list[int]
+    role: Text  # "client" or "worker"
+    name: Text
+    user: Text
+    nonce: bytes
+    resume: Text  # the session to go on with; empty for a new one
+    received: Count  # the last frame of it that arrived here
+    about: Plain  # a worker's slots, tags, pool and Python version
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """Gateway → dialler: the version chosen, and a nonce to prove knowledge of the secret over."""
+
+    kind: ClassVar[str] = "challenge"
+    version: Count
+    site: Text
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Dialler → gateway: HMAC-SHA-256(secret, "dialler" + both nonces); empty without a secret."""
+
+    kind: ClassVar[str] = "proof"
+    mac: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Gateway → dialler: the session is open. `resumed` is false when it had to be a new one."""
+
+    kind: ClassVar[str] = "welcome"
+    session: Text
+    resumed: bool
+    received: Count
+    mac: bytes  # HMAC-SHA-256(secret, "gateway" + both nonces): the gateway knows it too
+    window: Count  # frames that the dialler may have unacknowledged
+    heartbeat_s: Number
+    grace_s: Number  # how long a session outlives its pipe
+    tasks_max: Count  # tasks that a client may have unfinished
+    bytes_max: Count  # and the bytes of their arguments
+    message_bytes_max: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Gateway → dialler: no session, and why. The gateway closes the pipe."""
+
+    kind: ClassVar[str] = "refused"
+    code: Text
+    reason: Text
+
+
+# --- both ways -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bye:
+    """Either side: the session ends here, on purpose. Nothing follows."""
+
+    kind: ClassVar[str] = "bye"
+    reason: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Either side: I do not know a message of this kind; I ignored it."""
+
+    kind: ClassVar[str] = "unknown"
+    what: Text
+
+
+@dataclass(frozen=True, slots=True)
+class PutFunction:
+    """Client → gateway → worker: a pickled function, addressed by the SHA-256 of its bytes."""
+
+    kind: ClassVar[str] = "function"
+    digest: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NeedFunction:
+    """Worker → gateway → client: I lack this function; answered by PutFunction."""
+
+    kind: ClassVar[str] = "need"
+    digest: bytes
+
+
+# --- client → gateway ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJob:
+    """A job begins: one function, many calls, one set of requirements. The id is the client's.
+
+    Opening the same job again (after a reconnection) changes nothing.
+    """
+
+    kind: ClassVar[str] = "open"
+    job: Text
+    name: Text
+    function: bytes
+    detached: bool
+    project: Text
+    priority: Number
+    tags: Plain  # {"linux": True, "gpu": 2}: what a worker must carry; numbers are counted
+    timeout_s: Number | None
+    retries: Count
+    max_cost_nanos: Count | None
+    currency: Text
+    python: Text  # "3.11": the minor version that pickled
+    prints: bool  # whether what the tasks print travels back
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Calls `first`, `first + 1`, … of a job: their arguments, one payload each."""
+
+    kind: ClassVar[str] = "tasks"
+    job: Text
+    first: Count
+    arguments: Payloads
+
+
+@dataclass(frozen=True, slots=True)
+class CloseJob:
+    """No more tasks will come: the job has `total`. It ends when they have."""
+
+    kind: ClassVar[str] = "close"
+    job: Text
+    total: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Take back the tasks of these ranges that have not started; `stop` ends running ones too.
+
+    Answered by Answer with `{"taken": [[first, stop], …]}` when `request` is not zero. No
+    result of a task that was taken will follow.
+    """
+
+    kind: ClassVar[str] = "cancel"
+    request: Count
+    job: Text
+    ranges: Pairs
+    stop: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question about the site (`verb`, with details); answered by Answer."""
+
+    kind: ClassVar[str] = "ask"
+    request: Count
+    verb: Text
+    details: Plain
+
+
+# --- gateway → client ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RejectJob:
+    """The job will not run: `code` is a Reason, `reason` says it in words. It has ended."""
+
+    kind: ClassVar[str] = "reject"
+    job: Text
+    code: Text
+    reason: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Results of calls `first`, `first + 1`, …: a payload each, empty where the call failed.
+
+    A failure is [offset, kind, text, payload]: kind as in federation.errors.FAILURES, text for
+    people (with the remote traceback), payload the pickled exception, or empty. Prints are
+    [offset, text].
+    """
+
+    kind: ClassVar[str] = "results"
+    job: Text
+    first: Count
+    values: Payloads
+    failures: Failures
+    prints: Prints
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """These tasks ended without running, for one reason (kind as in Results)."""
+
+    kind: ClassVar[str] = "dropped"
+    job: Text
+    ranges: Pairs
+    failure: Text
+    reason: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A detached job's tasks up to `tasks` (not included) are on the gateway's disk."""
+
+    kind: ClassVar[str] = "kept"
+    job: Text
+    tasks: Count
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to an Ask or a Cancel; `code` is empty when all went well."""
+
+    kind: ClassVar[str] = "answer"
+    request: Count
+    code: Text
+    reason: Text
+    value: Anything
+
+
+# --- gateway → worker ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Run these calls. The assignment's number fences what comes back: a late report of a
+    closed assignment is nobody's.
+    """
+
+    kind: ClassVar[str] = "assign"
+    assignment: Count
+    job: Text
+    function: bytes
+    first: Count
+    arguments: Payloads
+    timeout_s: Number | None
+    prints: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Give back what has not started of this assignment, in [first, stop); answered by Returned.
+
+    With `stop`, what runs is killed as well, and reported as failed with kind "cancelled".
+    """
+
+    kind: ClassVar[str] = "recall"
+    assignment: Count
+    first: Count
+    stop: Count
+    kill: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Finish what runs, take nothing new (`on`), or go back to work."""
+
+    kind: ClassVar[str] = "drain"
+    on: bool
+
+
+# --- worker → gateway ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Results of a contiguous part of an assignment, with what it used.
+
+    `wall_ns` is slot time: from taking the first argument to having pickled the last result.
+    """
+
+    kind: ClassVar[str] = "report"
+    assignment: Count
+    first: Count
+    values: Payloads
+    failures: Failures
+    prints: Prints
+    wall_ns: Count
+    cpu_ns: Count
+    peak_memory_bytes: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The answer to Recall: these tasks never started and are the gateway's again.
+
+    An empty list means that all of them had started or ended.
+    """
+
+    kind: ClassVar[str] = "returned"
+    assignment: Count
+    ranges: Pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What the worker is doing, every few seconds: one map a slot."""
+
+    kind: ClassVar[str] = "pulse"
+    slots: Anything
+
+
+HANDSHAKE = Catalogue([Hello, Challenge, Proof, Welcome, Refused])
+MESSAGES = Catalogue(
+    [
+        *(Bye, Unknown, PutFunction, NeedFunction),
+        *(OpenJob, Tasks, CloseJob, Cancel, Ask),
+        *(RejectJob, Results, Dropped, Kept, Answer),
+        *(Assign, Recall, Drain),
+        *(Report, Returned, Pulse),
+    ]
+)
+
+FromClient = PutFunction | OpenJob | Tasks | CloseJob | Cancel | Ask | Bye | Unknown
+FromWorker = NeedFunction | Report | Returned | Pulse | Bye | Unknown
+ToClient = NeedFunction | RejectJob | Results | Dropped | Kept | Answer | Bye | Unknown
+ToWorker = PutFunction | Assign | Recall | Drain | Bye | Unknown
+Message = FromClient | FromWorker | ToClient | ToWorker

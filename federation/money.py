@@ -1,0 +1,63 @@
+"""Money as all sites write it: integer nano-units of an ISO currency, never floats.
+
+One unit of a currency is 10**9 nano-units, so that the cost of a millisecond at a few cents an
+hour is still an exact integer, and sums stay exact.
+"""
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+NANOS_PER_UNIT: Final = 10**9
+NANOS_LIMIT: Final = 2**63 - 1  # what a database's integer column holds
+
+_CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
+_DECIMALS: Final = 9
+_EXAMPLE: Final = 'write an amount and a currency, as in "0.04 USD"'
+
+
+def parse_money(text: str) -> tuple[int, str]:
+    """Read an amount of money, "0.04 USD", as nano-units and currency, exactly.
+
+    Raises ValueError, saying what is wrong, for anything that is not a finite amount of zero or
+    more with at most nine decimals, followed by a currency of three capital letters.
+    """
+    words = text.split()
+    if len(words) != 2:
+        raise ValueError(f"{text!r} is not an amount of money: {_EXAMPLE}")
+    number, currency = words
+    try:
+        amount = Decimal(number)
+    except InvalidOperation:
+        raise ValueError(f"{number!r} in {text!r} is not a number: {_EXAMPLE}") from None
+    if not amount.is_finite():
+        raise ValueError(f"{text!r} is not a finite amount: {_EXAMPLE}")
+    if amount.is_signed():
+        raise ValueError(f"{text!r} is negative: an amount is zero or more")
+    exponent = amount.as_tuple().exponent
+    if isinstance(exponent, int) and exponent < -_DECIMALS:
+        raise ValueError(f"{text!r} has more than {_DECIMALS} decimals: round it first")
+    if amount > Decimal(NANOS_LIMIT).scaleb(-_DECIMALS):
+        raise ValueError(f"{text!r} is too large: the limit is {format_amount(NANOS_LIMIT)}")
+    check_currency(currency)
+    return int(amount.scaleb(_DECIMALS)), currency
+
+
+def format_amount(nanos: int) -> str:
+    """Write nano-units as an exact decimal number, without needless zeros: "0.012345678"."""
+    units, fraction = divmod(abs(nanos), NANOS_PER_UNIT)
+    sign = "-" if nanos < 0 else ""
+    if fraction == 0:
+        return f"{sign}{units}"
+    return f"{sign}{units}.{fraction:0{_DECIMALS}d}".rstrip("0")
+
+
+def format_money(nanos: int, currency: str) -> str:
+    """Write an amount of money exactly, as `parse_money` reads it: "0.012345678 USD"."""
+    return f"{format_amount(nanos)} {currency}"
+
+
+def check_currency(currency: str) -> None:
+    """Raise ValueError unless it is three capital letters."""
+    if not _CURRENCY.fullmatch(currency):
+        raise ValueError(f"{currency!r} is not a currency: three capital letters, as in USD")

@@ -1,0 +1,273 @@
+"""The transport over real sockets: pynng, its descriptors polled, never awaited.
+
+pynng's own `asend` and `arecv` cost a thread hop a message and leak on failure; its descriptors
+cost neither (docs/protocol.md has the figures). Only `tcp://`, `tls+tcp://` and `ipc://` are
+allowed: nng 1.11 aborts the whole process when a websocket client connects and closes at once.
+
+A link uses a socket for one pipe only and then throws it away, so nothing queued for a lost pipe
+can ever be sent on its successor ahead of the handshake.
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pynng
+
+from federation.errors import GridError
+from federation.session import RECEIVE_BYTES_MAX
+from federation.transport import TlsSettings
+
+SCHEMES: Final = ("tcp://", "tls+tcp://", "ipc://")
+_LINK_QUEUE: Final = 64
+_SEND_QUEUE: Final = 8192  # the most that nng allows
+_BATCH_MAX: Final = 256  # frames taken in one `receive`, so that nobody starves
+_process_with_nng: int | None = None
+
+
+class ForkedProcessError(GridError):
+    """nng can't be used in a child forked from a process that has used it."""
+
+
+class AddressError(GridError, ValueError):
+    """An address that can't be dialled or listened on."""
+
+
+def check_address(address: str) -> None:
+    """Raise AddressError unless `address` is one that gridfed speaks."""
+    if not address.startswith(SCHEMES):
+        allowed = ", ".join(SCHEMES)
+        raise AddressError(f"address {address!r}: it must start with one of {allowed}")
+
+
+def _claim_process() -> None:
+    """Refuse to open a socket in a forked child: nng would abort the whole process."""
+    global _process_with_nng
+    pid = os.getpid()
+    if _process_with_nng is None:
+        _process_with_nng = pid
+    elif _process_with_nng != pid:
+        raise ForkedProcessError(
+            "this process was forked from one that already talks to a gateway, and nng does not "
+            'survive that. Start children with multiprocessing.get_context("spawn").'
+        )
+
+
+def _dialler_tls(settings: TlsSettings) -> Any:
+    return pynng.TLSConfig(
+        pynng.TLSConfig.MODE_CLIENT,
+        auth_mode=pynng.TLSConfig.AUTH_MODE_REQUIRED,
+        ca_files=[settings.ca_file] if settings.ca_file else None,
+        cert_key_file=settings.certificate_file,
+        server_name=settings.server_name,
+    )
+
+
+def _listener_tls(settings: TlsSettings) -> Any:
+    if settings.certificate_file is None:
+        raise AddressError("tls+tcp:// needs a certificate file (certificate and key, PEM)")
+    mode = pynng.TLSConfig.AUTH_MODE_REQUIRED
+    return pynng.TLSConfig(
+        pynng.TLSConfig.MODE_SERVER,
+        auth_mode=mode if settings.ca_file else pynng.TLSConfig.AUTH_MODE_NONE,
+        ca_files=[settings.ca_file] if settings.ca_file else None,
+        cert_key_file=settings.certificate_file,
+    )
+
+
+class NngLink:
+    """The dialling end over nng; see federation.transport.Link.
+
+    Args:
+        address: the gateway's.
+        on_change: called, from a thread of nng's, when the pipe comes up or is lost.
+        tls: needed for tls+tcp.
+    """
+
+    def __init__(
+        self, address: str, on_change: Callable[[], None], tls: TlsSettings | None = None
+    ) -> None:
+        check_address(address)
+        _claim_process()
+        self.is_up = False
+        self.is_lost = False
+        self._on_change = on_change
+        self._socket = pynng.Pair1(
+            recv_max_size=RECEIVE_BYTES_MAX,
+            recv_buffer_size=16,
+            # A window of frames, heartbeats and acknowledgements: with room for them all a send
+            # never has to wait. The socket is thrown away with its pipe, and what it held.
+            send_buffer_size=_LINK_QUEUE,
+            reconnect_time_min=50,
+            reconnect_time_max=1000,
+        )
+        try:
+            if address.startswith("tls+tcp://"):
+                self._socket.tls_config = _dialler_tls(tls or TlsSettings())
+            self._socket.add_post_pipe_connect_cb(self._came_up)
+            self._socket.add_post_pipe_remove_cb(self._went)
+            self._socket.dial(address, block=False)
+            self._fileno = int(self._socket.recv_fd)
+        except pynng.exceptions.NNGException as error:
+            self._socket.close()
+            raise AddressError(f"can't dial {address}: {error}") from error
+        self._closed = False
+
+    def _came_up(self, _pipe: Any) -> None:
+        self.is_up = True
+        self._on_change()
+
+    def _went(self, _pipe: Any) -> None:
+        self.is_lost = True
+        self.is_up = False
+        self._on_change()
+
+    def receive(self) -> list[bytes]:
+        """The frames that have arrived."""
+        frames: list[bytes] = []
+        try:
+            while len(frames) < _BATCH_MAX:
+                frames.append(self._socket.recv(block=False))
+        except pynng.TryAgain:
+            pass
+        except pynng.Closed:
+            self.is_lost = True
+        return frames
+
+    def send(self, frame: bytes) -> bool:
+        """Hand a frame to the pipe, if it is up and can take one."""
+        if not self.is_up:
+            return False
+        try:
+            self._socket.send(frame, block=False)
+        except pynng.TryAgain:
+            return False
+        except pynng.Closed:
+            self.is_lost = True
+            return False
+        return True
+
+    def fileno(self) -> int:
+        """The descriptor to poll."""
+        return self._fileno
+
+    def close(self) -> None:
+        """Close the socket."""
+        if not self._closed:
+            self._closed = True
+            self.is_up = False
+            self._socket.close()
+
+
+class NngPort:
+    """The listening end over nng; see federation.transport.Port.
+
+    Args:
+        addresses: where to listen; port 0 takes a free one.
+        on_change: called, from a thread of nng's, when a pipe is gone.
+        tls: needed for tls+tcp.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        on_change: Callable[[], None],
+        tls: TlsSettings | None = None,
+    ) -> None:
+        _claim_process()
+        self._pipes: dict[int, Any] = {}
+        self._gone: deque[int] = deque()
+        self._closing = threading.Event()
+        self._on_change = on_change
+        # Frames pass through one queue of the socket on their way to the pipes' own, which hold
+        # two each. This one must never be full: under the transport rule two frames a pipe.
+        self._socket = pynng.Pair1(
+            polyamorous=True,
+            recv_max_size=RECEIVE_BYTES_MAX,
+            recv_buffer_size=64,
+            send_buffer_size=_SEND_QUEUE,
+        )
+        self.addresses: list[str] = []
+        try:
+            self._socket.add_post_pipe_remove_cb(self._went)
+            for address in addresses:
+                check_address(address)
+                if address.startswith("tls+tcp://"):
+                    self._socket.tls_config = _listener_tls(tls or TlsSettings())
+                self.addresses.append(self._listen(address))
+            self._fileno = int(self._socket.recv_fd)
+        except (pynng.exceptions.NNGException, GridError):
+            self._socket.close()
+            raise
+
+    def _listen(self, address: str) -> str:
+        try:
+            listener = self._socket.listen(address)
+        except pynng.exceptions.NNGException as error:
+            raise AddressError(f"can't listen on {address}: {error}") from error
+        head, colon, port = address.rpartition(":")
+        if address.startswith("ipc://") or not colon or port != "0":
+            return address
+        bound = int.from_bytes(int(listener.local_address.port).to_bytes(2, "little"), "big")
+        return f"{head}:{bound}"
+
+    def _went(self, pipe: Any) -> None:
+        self._gone.append(pipe.id)
+        if not self._closing.is_set():
+            self._on_change()
+
+    def receive(self) -> list[tuple[int, bytes]]:
+        """The frames that have arrived, each with its pipe."""
+        frames: list[tuple[int, bytes]] = []
+        try:
+            while len(frames) < _BATCH_MAX:
+                message = self._socket.recv_msg(block=False)
+                pipe = message.pipe
+                if pipe is not None:
+                    number = pipe.id
+                    self._pipes[number] = pipe
+                    frames.append((number, message.bytes))
+        except (pynng.TryAgain, pynng.Closed):
+            pass
+        return frames
+
+    def send(self, pipe: int, frame: bytes) -> bool:
+        """Hand a frame to a pipe."""
+        known = self._pipes.get(pipe)
+        if known is None:
+            return False
+        try:
+            self._socket.send_msg(pynng.Message(frame, known), block=False)
+        except (pynng.TryAgain, pynng.Closed, pynng.exceptions.NNGException):
+            return False
+        return True
+
+    def gone(self) -> list[int]:
+        """The pipes that were closed since the last call."""
+        pipes = []
+        while self._gone:
+            pipe = self._gone.popleft()
+            self._pipes.pop(pipe, None)
+            pipes.append(pipe)
+        return pipes
+
+    def drop(self, pipe: int) -> None:
+        """Close a pipe."""
+        known = self._pipes.get(pipe)
+        if known is not None:
+            try:
+                known.close()
+            except pynng.Closed:
+                return
+
+    def fileno(self) -> int:
+        """The descriptor to poll."""
+        return self._fileno
+
+    def close(self) -> None:
+        """Close every pipe and stop listening."""
+        if not self._closing.is_set():
+            self._closing.set()
+            self._socket.close()

@@ -1,0 +1,321 @@
+"""Sealing and opening payloads: the only place in a user's process that pickles.
+
+Functions go by cloudpickle: what is installed on the workers by reference; what lives in
+`__main__`, a notebook or a module of the user's own folder by value, together with what it uses
+from there. Arguments that are plain numbers and text take pickle's fast path.
+"""
+
+import hashlib
+import pickle
+import site
+import sys
+import sysconfig
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import cloudpickle
+
+from federation.errors import SerializationError
+
+PROTOCOL: Final = 5
+SCALARS: Final = frozenset({int, float, str, bytes, bool, type(None)})
+NONE: Final = pickle.dumps(None, PROTOCOL)
+_OURS: Final = frozenset({"federation", "gateway", "policies"})
+_DEPTH_MAX: Final = 6  # how deep the search for what can't be pickled goes
+
+# Types whose values never change, so that a function that captured one stays what it was.
+_IMMUTABLE: Final = (*SCALARS, complex, range, type(Ellipsis))
+
+
+class Call:
+    """The arguments of a call that has keyword arguments; without them a tuple is enough."""
+
+    __slots__ = ("args", "kwargs")
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args = args
+        self.kwargs = kwargs
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Call, (self.args, self.kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class SealedFunction:
+    """A function as it travels: its bytes, their SHA-256, and a name for people."""
+
+    digest: bytes
+    body: bytes
+    name: str
+
+
+# --- modules that workers do not have ------------------------------------------------------------
+
+
+def _installed_folders() -> tuple[str, ...]:
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    paths.update(site.getsitepackages())
+    paths.add(site.getusersitepackages())
+    return tuple(str(Path(path).resolve()) + "/" for path in paths if path)
+
+
+_folders: Final = _installed_folders()
+_dump_lock = threading.RLock()
+_seen_modules = -1
+_local_modules: list[types.ModuleType] = []
+
+
+def _is_local(module: types.ModuleType) -> bool:
+    """Whether a module is the user's own, and not installed."""
+    if module.__name__.partition(".")[0] in _OURS:
+        return False
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str):
+        return False
+    return not str(Path(file).resolve()).startswith(_folders)
+
+
+def _find_local_modules() -> list[types.ModuleType]:
+    global _seen_modules, _local_modules
+    if len(sys.modules) != _seen_modules:
+        _seen_modules = len(sys.modules)
+        modules = [module for module in sys.modules.values() if type(module) is types.ModuleType]
+        _local_modules = [
+            module for module in modules if module.__name__ != "__main__" and _is_local(module)
+        ]
+    return _local_modules
+
+
+@contextmanager
+def _by_value() -> Iterator[None]:
+    """Have cloudpickle take the user's own modules by value, for as long as this lasts."""
+    with _dump_lock:
+        known = cloudpickle.list_registry_pickle_by_value()
+        added = [
+            module
+            for module in _find_local_modules()
+            if module.__name__ not in known and sys.modules.get(module.__name__) is module
+        ]
+        for module in added:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            for module in added:
+                cloudpickle.unregister_pickle_by_value(module)
+
+
+def _dump(value: Any) -> bytes:
+    with _by_value():
+        body: bytes = cloudpickle.dumps(value, protocol=PROTOCOL)
+    return body
+
+
+# --- functions -----------------------------------------------------------------------------------
+
+
+class _Captured:
+    """Everything that a function's pickle depends on, by identity; None if it can change inside."""
+
+    def __init__(self) -> None:
+        self.objects: list[object] = []
+        self._seen: set[int] = set()
+
+    def collect(self, function: types.FunctionType) -> bool:
+        """Add what a function captured; False when it captured something that can change."""
+        if id(function) in self._seen:
+            return True
+        self._seen.add(id(function))
+        if function.__dict__ or function.__kwdefaults__:
+            return False
+        self.objects.append(function.__code__)
+        values: list[object] = list(function.__defaults__ or ())
+        for cell in function.__closure__ or ():
+            try:
+                values.append(cell.cell_contents)
+            except ValueError:
+                return False  # not bound yet
+        for name in _names(function.__code__):
+            if name in function.__globals__:
+                values.append(function.__globals__[name])
+        return all(map(self._is_fixed, values))
+
+    def _is_fixed(self, value: object) -> bool:
+        self.objects.append(value)
+        if isinstance(value, _IMMUTABLE):
+            return type(value) in _IMMUTABLE
+        if isinstance(value, tuple):
+            return type(value) is tuple and all(type(item) in _IMMUTABLE for item in value)
+        if isinstance(value, types.ModuleType):
+            return not _is_local(value)
+        if isinstance(value, types.BuiltinFunctionType):
+            return value.__self__ is None or isinstance(value.__self__, types.ModuleType)
+        if isinstance(value, types.FunctionType):
+            return _is_importable(value) or self.collect(value)
+        return isinstance(value, type) and _is_importable(value)
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+def _is_importable(value: Any) -> bool:
+    """Whether a worker can import this function or class by its name."""
+    name = getattr(value, "__module__", None)
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    if module is None or name == "__main__" or _is_local(module):
+        return False
+    found: Any = module
+    for part in getattr(value, "__qualname__", "").split("."):
+        found = getattr(found, part, None)
+    return found is value
+
+
+_sealed: "weakref.WeakKeyDictionary[Any, tuple[list[object], SealedFunction]]" = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def seal_function(function: Callable[..., Any]) -> SealedFunction:
+    """Pickle a function; again only if what it captured may have changed.
+
+    A function that captured something mutable (a list, an object of a class of one's own) is
+    pickled anew each time: a stale copy would be wrong, and slow is only slow.
+
+    Raises:
+        SerializationError: it can't be pickled; the text says what in it can't.
+    """
+    if not callable(function):
+        raise TypeError(f"{function!r} is not callable")
+    captured = _Captured()
+    cacheable = type(function) is types.FunctionType and captured.collect(function)
+    if cacheable:
+        known = _sealed.get(function)
+        if known is not None and _same(known[0], captured.objects):
+            return known[1]
+    try:
+        body = _dump(function)
+    except Exception as error:
+        what = _culprit(function, "the function", 0)
+        raise SerializationError(
+            f"{what} can't be pickled: {type(error).__name__}: {error}. Build it inside the "
+            "function, or pass what it is made from as an argument."
+        ) from error
+    sealed = SealedFunction(hashlib.sha256(body).digest(), body, _name(function))
+    if cacheable:
+        _sealed[function] = captured.objects, sealed
+    return sealed
+
+
+def _same(one: list[object], other: list[object]) -> bool:
+    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+
+
+def _name(function: Callable[..., Any]) -> str:
+    inner = function
+    while hasattr(inner, "func"):  # functools.partial
+        inner = inner.func
+    name = getattr(inner, "__qualname__", None) or type(function).__qualname__
+    return "".join(char for char in str(name) if char.isprintable())[-120:] or "function"
+
+
+# --- calls and results ---------------------------------------------------------------------------
+
+
+def seal_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """Pickle the arguments of one call."""
+    if not kwargs:
+        if set(map(type, args)) <= SCALARS:
+            return pickle.dumps(args, PROTOCOL)
+        return _seal_slowly(args, args, {})
+    return _seal_slowly(Call(args, kwargs), args, kwargs)
+
+
+def seal_calls(calls: Sequence[tuple[Any, ...]]) -> list[bytes]:
+    """Pickle the positional arguments of many calls."""
+    dumps = pickle.dumps
+    if all(set(map(type, args)) <= SCALARS for args in calls):
+        return [dumps(args, PROTOCOL) for args in calls]
+    with _by_value():
+        return [_seal_slowly(args, args, {}) for args in calls]
+
+
+def seal_singles(values: Sequence[Any]) -> list[bytes]:
+    """Pickle the arguments of many calls of one positional argument each."""
+    dumps = pickle.dumps
+    if set(map(type, values)) <= SCALARS:
+        return [dumps((value,), PROTOCOL) for value in values]
+    return seal_calls([(value,) for value in values])
+
+
+def _seal_slowly(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    try:
+        return _dump(call)
+    except Exception as error:
+        named = [(f"argument {at}", value) for at, value in enumerate(args)]
+        named += [(f"argument {name!r}", value) for name, value in kwargs.items()]
+        for where, value in named:
+            if not _is_picklable(value):
+                raise SerializationError(
+                    f"{_culprit(value, where, 0)} can't be pickled: "
+                    f"{type(error).__name__}: {error}. Pass what it is made from, and make it "
+                    "inside the function."
+                ) from error
+        raise SerializationError(f"the arguments can't be pickled: {error}") from error
+
+
+def _is_picklable(value: Any) -> bool:
+    try:
+        _dump(value)
+    except Exception:  # noqa: BLE001 - foreign __reduce__ methods raise what they like
+        return False
+    return True
+
+
+def _culprit(value: Any, where: str, depth: int) -> str:
+    """The innermost part that can't be pickled, by its path and type."""
+    if depth < _DEPTH_MAX:
+        for path, part in _parts(value, where):
+            if not _is_picklable(part):
+                return _culprit(part, path, depth + 1)
+    return f"{where}, a {type(value).__module__}.{type(value).__qualname__},"
+
+
+def _parts(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((f"{where}[{key!r:.40}]", part) for key, part in value.items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"{where}[{at}]", part) for at, part in enumerate(value))
+    elif isinstance(value, types.FunctionType):
+        names = value.__code__.co_freevars
+        for name, cell in zip(names, value.__closure__ or (), strict=True):
+            yield f"{where}'s variable {name!r}", cell.cell_contents
+        for name in _names(value.__code__):
+            if name in value.__globals__:
+                yield f"{where}'s global {name!r}", value.__globals__[name]
+    elif not isinstance(value, type | types.ModuleType) and hasattr(value, "__dict__"):
+        yield from ((f"{where}.{name}", part) for name, part in vars(value).items())
+
+
+def open_result(body: bytes) -> Any:
+    """Unpickle a result.
+
+    Raises:
+        SerializationError: it can't be unpickled here.
+    """
+    try:
+        return pickle.loads(body)  # noqa: S301 - results of our own functions, from our own site
+    except Exception as error:
+        raise SerializationError(
+            f"the result can't be unpickled here: {type(error).__name__}: {error}. Is what it is "
+            "made of installed in this environment, in the same version?"
+        ) from error

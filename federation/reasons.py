@@ -1,0 +1,34 @@
+"""Why a job or a task does not run somewhere: one name a reason, with a sentence for people.
+
+`NEVER` reasons hold until the site changes what it offers; the others pass by themselves.
+"""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """A named refusal. The value is what travels and what scripts compare with."""
+
+    TAG_MISSING = "tag-missing"
+    TAG_TOO_SMALL = "tag-too-small"
+    PYTHON_DIFFERS = "python-differs"
+    CURRENCY_DIFFERS = "currency-differs"
+    TAG_IN_USE = "tag-in-use"
+    BUSY = "busy"
+    DRAINING = "draining"
+    COST_LIMIT = "cost-limit"
+    CLIENT_NOT_READING = "client-not-reading"
+    NO_WORKER = "no-worker"
+    STORE_TROUBLE = "store-trouble"
+    BAD_REQUEST = "bad-request"
+    JOB_NOT_FOUND = "job-not-found"
+
+
+NEVER = frozenset(
+    {
+        Reason.TAG_MISSING,
+        Reason.TAG_TOO_SMALL,
+        Reason.PYTHON_DIFFERS,
+        Reason.CURRENCY_DIFFERS,
+    }
+)

@@ -1,0 +1,253 @@
+"""The client's books: jobs as streams of calls, what was sent, what is still owed. Pure.
+
+A `Stream` is one job. Its calls are kept in chunks of up to a thousand; arguments stay until
+their results are in, so that everything unfinished can be sent again to a gateway that was
+restarted. A call ends once: whatever arrives for it later is nobody's.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from federation.messages import OpenJob, Tasks
+from federation.ranges import Range, RangeSet
+
+CHUNK_TASKS_MAX: Final = 1000
+CHUNK_BYTES_MAX: Final = 1 << 20
+
+
+class _Pending:
+    """Stands for a result that is not there yet."""
+
+    def __repr__(self) -> str:
+        return "PENDING"
+
+
+PENDING: Final = _Pending()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A call that ended without a value: failure kind, text, and the pickled exception if any."""
+
+    kind: str
+    text: str
+    payload: bytes = b""
+
+
+Outcome = bytes | Ended
+
+
+class Chunk:
+    """Contiguous calls of a stream: arguments, and outcomes as they come (PENDING before)."""
+
+    __slots__ = (
+        "arguments",
+        "failures",
+        "first",
+        "futures",
+        "missing",
+        "outcomes",
+        "sent",
+        "size",
+        "taken",
+    )
+
+    def __init__(self, first: int, arguments: list[bytes], futures: list[Any] | None) -> None:
+        self.first = first
+        self.arguments = arguments
+        self.futures = futures
+        self.outcomes: list[Any] = [PENDING] * len(arguments)
+        self.missing = len(arguments)
+        self.failures = 0
+        self.sent = False
+        self.taken = 0  # outcomes that a map has given out
+        self.size = sum(map(len, arguments))
+
+    @property
+    def stop(self) -> int:
+        """The number after its last call's."""
+        return self.first + len(self.outcomes)
+
+    def append(self, payload: bytes, future: Any) -> None:
+        """Add a call to a chunk that has not been sent."""
+        assert self.futures is not None
+        self.arguments.append(payload)
+        self.futures.append(future)
+        self.outcomes.append(PENDING)
+        self.missing += 1
+        self.size += len(payload)
+
+    def unfinished(self) -> list[Range]:
+        """The calls that have not ended, as ranges of the job's numbers."""
+        if self.missing == len(self.outcomes):
+            return [(self.first, self.stop)]
+        found = RangeSet()
+        for at, outcome in enumerate(self.outcomes):
+            if outcome is PENDING:
+                found.add(self.first + at, self.first + at + 1)
+        return list(found)
+
+
+class Stream:
+    """One job, as its client sees it.
+
+    Args:
+        opening: the message that opens it.
+    """
+
+    def __init__(self, opening: OpenJob) -> None:
+        self.opening = opening
+        self.id = opening.job
+        self.total = 0  # calls made so far
+        self.closed = False
+        self.rejection: Ended | None = None
+        self.waiting: deque[Chunk] = deque()
+        self._firsts: list[int] = []
+        self._chunks: list[Chunk] = []
+
+    # --- calls ---------------------------------------------------------------------------------
+
+    def submit(self, payload: bytes, future: Any) -> int:
+        """Add one call; return its number."""
+        tail = self._chunks[-1] if self._chunks else None
+        if (
+            tail is None
+            or tail.sent
+            or tail.futures is None
+            or len(tail.arguments) >= CHUNK_TASKS_MAX
+            or tail.size + len(payload) > CHUNK_BYTES_MAX
+        ):
+            self._add(Chunk(self.total, [payload], [future]))
+        else:
+            tail.append(payload, future)
+        self.total += 1
+        return self.total - 1
+
+    def extend(self, arguments: list[bytes]) -> Chunk:
+        """Add a chunk of calls whose outcomes are read off the chunk itself."""
+        chunk = Chunk(self.total, arguments, None)
+        self._add(chunk)
+        self.total = chunk.stop
+        return chunk
+
+    def _add(self, chunk: Chunk) -> None:
+        self._chunks.append(chunk)
+        self._firsts.append(chunk.first)
+        self.waiting.append(chunk)
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the gateway will not run this job."""
+        return self.rejection is not None
+
+    @property
+    def unfinished(self) -> int:
+        """Calls that have not ended."""
+        return sum(chunk.missing for chunk in self._chunks)
+
+    def next_to_send(self) -> tuple[Chunk, list[Tasks]] | None:
+        """The next chunk to send and the messages for it; it counts as sent from now on."""
+        while self.waiting:
+            chunk = self.waiting.popleft()
+            if chunk.missing:
+                chunk.sent = True
+                return chunk, self._messages(chunk)
+        return None
+
+    def _messages(self, chunk: Chunk) -> list[Tasks]:
+        return [
+            Tasks(self.id, low, chunk.arguments[low - chunk.first : high - chunk.first])
+            for low, high in chunk.unfinished()
+        ]
+
+    def send_again(self) -> None:
+        """The gateway knows nothing of this job: everything unfinished waits to be sent."""
+        for chunk in self._chunks:
+            chunk.sent = False
+        self.waiting = deque(self._chunks)
+
+    # --- outcomes ------------------------------------------------------------------------------
+
+    def place(self, first: int, outcomes: list[Any], *, failed: bool) -> "Placed":
+        """Put the outcomes of calls `first`, `first` + 1, … in their places.
+
+        Those that had ended are left as they were. `failed` says whether any is an Ended.
+        """
+        placed = Placed()
+        stop = first + len(outcomes)
+        for chunk in self._touching(first, stop):
+            low, high = max(first, chunk.first), min(stop, chunk.stop)
+            self._place_in(chunk, low - chunk.first, outcomes[low - first : high - first], placed)
+            if failed:
+                chunk.failures = sum(type(outcome) is Ended for outcome in chunk.outcomes)
+            if not chunk.missing:
+                self._forget(chunk, placed)
+        return placed
+
+    def _place_in(self, chunk: Chunk, start: int, part: list[Any], placed: "Placed") -> None:
+        end = start + len(part)
+        if chunk.outcomes[start:end].count(PENDING) == len(part):
+            fresh: Sequence[int] = range(len(part))
+            chunk.outcomes[start:end] = part
+        else:
+            fresh = [at for at in range(len(part)) if chunk.outcomes[start + at] is PENDING]
+            for at in fresh:
+                chunk.outcomes[start + at] = part[at]
+        chunk.missing -= len(fresh)
+        if chunk.sent:
+            placed.calls += len(fresh)
+        if chunk.futures is not None:
+            for at in fresh:
+                placed.resolved.append((chunk.futures[start + at], part[at]))
+                chunk.futures[start + at] = None
+
+    def end(self, ranges: Iterable[Range], ended: Ended) -> "Placed":
+        """End these calls without a value."""
+        placed = Placed()
+        for first, stop in ranges:
+            parts = [(max(first, c.first), min(stop, c.stop)) for c in self._touching(first, stop)]
+            for low, high in parts:
+                placed.add(self.place(low, [ended] * (high - low), failed=True))
+        return placed
+
+    def end_all(self, ended: Ended) -> "Placed":
+        """End everything that has not ended."""
+        return self.end([(0, self.total)], ended)
+
+    def _touching(self, first: int, stop: int) -> list[Chunk]:
+        at = max(0, bisect_right(self._firsts, first) - 1)
+        found = []
+        while at < len(self._chunks) and self._firsts[at] < stop:
+            if self._chunks[at].stop > first:
+                found.append(self._chunks[at])
+            at += 1
+        return found
+
+    def _forget(self, chunk: Chunk, placed: "Placed") -> None:
+        at = bisect_right(self._firsts, chunk.first) - 1
+        del self._firsts[at], self._chunks[at]
+        if chunk.sent:
+            placed.size += chunk.size
+        chunk.arguments = []
+
+
+class Placed:
+    """What a batch of outcomes did: calls and argument bytes that are no longer under way, and
+    the futures to resolve, which is done outside any lock.
+    """
+
+    __slots__ = ("calls", "resolved", "size")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.size = 0
+        self.resolved: list[tuple[Any, Outcome]] = []
+
+    def add(self, other: "Placed") -> None:
+        """Count another batch in."""
+        self.calls += other.calls
+        self.size += other.size
+        self.resolved += other.resolved

@@ -1,0 +1,76 @@
+"""The seam under every conversation: frames in, frames out, pipes that come and go.
+
+Two implementations pass one contract suite (tests/contracts): federation.nng over real sockets,
+and federation.memory inside one process. Neither knows what a frame means. Nothing here blocks:
+who uses a transport waits on its `fileno` (nng) or its `changed` callback, and then drains it.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Files for tls+tcp: what we show, and whom we believe. All PEM.
+
+    A listener needs `certificate_file` (certificate and key in one file) and, to ask its diallers
+    for theirs, `ca_file`. A dialler needs `ca_file` (the listener's own certificate, pinned, or
+    the CA above it) and `server_name`, which must stand in the listener's certificate.
+    """
+
+    certificate_file: str | None = None
+    ca_file: str | None = None
+    server_name: str | None = None
+
+
+class Link(Protocol):
+    """The dialling end: one pipe to one gateway."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the pipe is connected now."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the pipe was connected and is gone: close this link and dial a new one."""
+
+    def receive(self) -> list[bytes]:
+        """The frames that have arrived, oldest first; an empty list when there are none."""
+
+    def send(self, frame: bytes) -> bool:
+        """Hand a frame to the pipe; False when it can't take one now (try again later)."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when `receive` would return something."""
+
+    def close(self) -> None:
+        """Close the pipe. Idempotent."""
+
+
+class Port(Protocol):
+    """The listening end: many pipes, each known by a number, behind one address or several."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens, with the real port numbers."""
+
+    def receive(self) -> list[tuple[int, bytes]]:
+        """The frames that have arrived, each with its pipe; an empty list when there are none."""
+
+    def send(self, pipe: int, frame: bytes) -> bool:
+        """Hand a frame to a pipe. The caller keeps the transport rule: one unacknowledged frame.
+
+        False when the pipe is gone, or can't take it now.
+        """
+
+    def gone(self) -> list[int]:
+        """The pipes that were closed since the last call."""
+
+    def drop(self, pipe: int) -> None:
+        """Close a pipe. It will be reported by `gone`."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when `receive` would return something."""
+
+    def close(self) -> None:
+        """Close every pipe and stop listening. Idempotent."""

@@ -1,0 +1,182 @@
+"""Bytes to messages and back: MessagePack maps, each checked field by field on arrival.
+
+A message is a frozen dataclass; on the wire it is a map of its fields plus `t`, its kind. What
+arrives is never trusted: sizes are bounded before decoding, every field is checked against its
+declared type, unknown fields are ignored (a newer peer may send more), an unknown kind is
+reported as such so that the receiver can answer it. Nothing here knows what a message means.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import msgpack
+
+from federation.errors import ProtocolError
+
+VERSION = 1
+TEXT_CHARS_MAX = 1 << 17
+ITEMS_MAX = 1 << 20
+
+_pack = msgpack.Packer(autoreset=True, use_bin_type=True).pack
+T = TypeVar("T")
+
+
+class UnknownMessage(ProtocolError):
+    """A well-formed message of a kind that this version does not know."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"unknown message {kind[:64]!r}")
+        self.kind = kind
+
+
+def pack(value: object) -> bytes:
+    """Encode plain data as MessagePack."""
+    packed: bytes = msgpack.packb(value, use_bin_type=True)
+    return packed
+
+
+def unpack(data: bytes, size_max: int) -> Any:
+    """Decode one MessagePack value of at most `size_max` bytes; ProtocolError if it is not one.
+
+    Every length inside is bounded by the data's own size, so a few bytes that announce a
+    gigabyte, or nest for ever, cost nothing.
+    """
+    if len(data) > size_max:
+        raise ProtocolError(f"{len(data):,} bytes, over the limit of {size_max:,}")
+    try:
+        return msgpack.unpackb(
+            data,
+            raw=False,
+            strict_map_key=True,
+            max_str_len=min(len(data), TEXT_CHARS_MAX),
+            max_bin_len=len(data),
+            max_array_len=min(len(data), ITEMS_MAX),
+            max_map_len=min(len(data), ITEMS_MAX),
+            max_ext_len=0,
+        )
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        # msgpack raises ValueError subclasses for malformed, oversized and over-nested data,
+        # TypeError for a map whose key can't be hashed.
+        raise ProtocolError(f"not a message: {type(error).__name__}: {error}"[:300]) from None
+
+
+# --- field checks: each returns whether a decoded value may stand in a field ------------------
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and value == value and abs(value) < 1e18  # type: ignore[operator, arg-type]
+
+
+def _all_of(kind: type) -> Callable[[object], bool]:
+    return lambda value: type(value) is list and (not value or set(map(type, value)) == {kind})
+
+
+def _is_pairs(value: object) -> bool:
+    return type(value) is list and all(
+        type(pair) is list and len(pair) == 2 and _is_count(pair[0]) and _is_count(pair[1])
+        for pair in value
+    )
+
+
+def _is_plain_map(value: object) -> bool:
+    return type(value) is dict and all(type(key) is str for key in value)
+
+
+def _is_failures(value: object) -> bool:
+    return type(value) is list and all(
+        type(item) is list
+        and len(item) == 4
+        and _is_count(item[0])
+        and type(item[1]) is str
+        and type(item[2]) is str
+        and type(item[3]) is bytes
+        for item in value
+    )
+
+
+def _is_prints(value: object) -> bool:
+    return type(value) is list and all(
+        type(item) is list and len(item) == 2 and _is_count(item[0]) and type(item[1]) is str
+        for item in value
+    )
+
+
+# Field types are named by these aliases, so that a message reads as its own documentation.
+Count = int
+Number = float
+Text = str
+Payloads = list[bytes]
+Pairs = list[list[int]]
+Failures = list[list[Any]]
+Prints = list[list[Any]]
+Plain = dict[str, Any]
+Anything = Any
+
+CHECKS: dict[str, Callable[[object], bool]] = {
+    "Count": _is_count,
+    "Number": _is_number,
+    "Number | None": lambda value: value is None or _is_number(value),
+    "Count | None": lambda value: value is None or _is_count(value),
+    "Text": lambda value: type(value) is str,
+    "bytes": lambda value: type(value) is bytes,
+    "bool": lambda value: type(value) is bool,
+    "Payloads": _all_of(bytes),
+    "list[int]": lambda value: type(value) is list and all(map(_is_count, value)),
+    "Pairs": _is_pairs,
+    "Failures": _is_failures,
+    "Prints": _is_prints,
+    "Plain": _is_plain_map,
+    "Anything": lambda value: True,
+}
+
+
+class Catalogue:
+    """The messages of a protocol: kind → class, with how to encode and how to check each."""
+
+    def __init__(self, classes: Iterable[type]) -> None:
+        self._classes: dict[str, tuple[type, list[tuple[str, Callable[[object], bool]]]]] = {}
+        self._getters: dict[type, tuple[str, tuple[str, ...], Callable[[object], Any]]] = {}
+        for cls in classes:
+            kind = typing.cast("str", cls.kind)  # type: ignore[attr-defined]
+            fields = [field.name for field in dataclasses.fields(cls)]
+            hints = cls.__annotations__
+            self._classes[kind] = (cls, [(name, CHECKS[hints[name]]) for name in fields])
+            getter = attrgetter(*fields) if len(fields) > 1 else _single(fields[0])
+            self._getters[cls] = (kind, tuple(fields), getter)
+
+    def encode(self, message: object) -> bytes:
+        """Encode a message of this catalogue."""
+        kind, names, getter = self._getters[type(message)]
+        body = dict(zip(names, getter(message), strict=True))
+        body["t"] = kind
+        packed: bytes = _pack(body)
+        return packed
+
+    def decode(self, data: bytes, size_max: int) -> Any:
+        """Decode and check one message; ProtocolError says which field is at fault."""
+        body = unpack(data, size_max)
+        if type(body) is not dict or type(body.get("t")) is not str:
+            raise ProtocolError("not a message: no kind")
+        known = self._classes.get(body["t"])
+        if known is None:
+            raise UnknownMessage(body["t"])
+        cls, checks = known
+        values = []
+        for name, is_valid in checks:
+            value = body.get(name)
+            if not is_valid(value):
+                raise ProtocolError(f"message {body['t']!r}: field {name!r} is missing or wrong")
+            values.append(value)
+        return cls(*values)
+
+
+def _single(name: str) -> Callable[[object], tuple[Any]]:
+    getter = attrgetter(name)
+    return lambda message: (getter(message),)

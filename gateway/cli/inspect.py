@@ -1,0 +1,101 @@
+"""Looking: status, jobs, job, workers."""
+
+from typing import Any
+
+import click
+
+from gateway.cli import show
+from gateway.cli.common import ask, errors_to_exit_codes, gateway_option, json_option
+
+
+@click.command()
+@gateway_option
+@json_option
+@errors_to_exit_codes
+def status(address: str | None, as_json: bool) -> None:
+    """Show the site at a glance."""
+    found = ask(address, "status")
+    if as_json:
+        show.as_json(found)
+        return
+    click.echo(f"site {show.clean(found['site'])}: {found['state']}")
+    if found["trouble"]:
+        click.echo(f"trouble: {show.clean(found['trouble'])}")
+    for line in found["addresses"]:
+        click.echo(f"  at {show.clean(line)}")
+    click.echo(
+        f"{found['clients']} clients, {found['jobs']} jobs, {found['waiting']:,} tasks waiting, "
+        f"{found['in_flight']:,} at workers, {found['tasks_done']:,} done"
+    )
+    keys = ("pool", "workers", "slots", "busy", "price")
+    show.table(keys, [[pool[key] for key in keys] for pool in found["pools"]], "no pools")
+
+
+@click.command()
+@gateway_option
+@json_option
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
+@errors_to_exit_codes
+def jobs(address: str | None, as_json: bool, limit: int) -> None:
+    """List the latest jobs."""
+    found = ask(address, "jobs", limit=limit)
+    if as_json:
+        show.as_json(found)
+        return
+    show.table(
+        ("id", "name", "user", "project", "state", "done", "failed", "tasks", "slot-s", "cost"),
+        [_job_row(row) for row in found],
+        "no jobs yet",
+    )
+
+
+def _job_row(row: dict[str, Any]) -> list[Any]:
+    total = row["total"] if row["total"] is not None else row["tasks"]
+    counts = [row["done"], row["failed"], total]
+    who = [row["id"], row["name"], row["user"], row["project"], row["state"]]
+    return [*who, *(f"{count:,}" for count in counts), show.seconds(row["wall_ns"]), row["cost"]]
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@gateway_option
+@json_option
+@errors_to_exit_codes
+def job(job_id: str, address: str | None, as_json: bool) -> None:
+    """Show one job: state, progress, cost, and why it waits."""
+    found = ask(address, "job", job=job_id)
+    if as_json:
+        show.as_json(found)
+        return
+    total = found["total"] if found["total"] is not None else found["tasks"]
+    lines = [
+        ("job", found["id"]),
+        ("name", found["name"]),
+        ("billed to", f"{found['user']}, project {found['project']}"),
+        ("state", f"{found['state']} {found['reason'] and '(' + found['reason'] + ')'}"),
+        ("submitted", show.when(found["submitted_at_s"])),
+        ("ended", show.when(found["ended_at_s"])),
+        ("tasks", f"{found['done']:,} done, {found['failed']:,} failed of {total:,}"),
+        ("slot-seconds", show.seconds(found["wall_ns"])),
+        ("CPU-seconds", show.seconds(found["cpu_ns"])),
+        ("cost", found["cost"]),
+    ]
+    for name, value in lines:
+        click.echo(f"{name:>12}  {show.clean(value)}")
+    for why in found.get("why_waiting", []):
+        click.echo(f"{'waits':>12}  {why['workers']} workers: {show.clean(why['text'])}")
+
+
+@click.command()
+@gateway_option
+@json_option
+@errors_to_exit_codes
+def workers(address: str | None, as_json: bool) -> None:
+    """List the workers and what their slots are doing."""
+    found = ask(address, "workers")
+    if as_json:
+        show.as_json(found)
+        return
+    keys = ("name", "pool", "state", "slots", "in_flight", "tasks_done", "python", "uptime_s")
+    rows = [[*(row[key] for key in keys), ",".join(row["tags"])] for row in found]
+    show.table((*keys, "tags"), rows, "no workers: start one with `gridfed worker`")

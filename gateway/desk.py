@@ -1,0 +1,196 @@
+"""Answers questions about the site: one method a verb, found by its name.
+
+An answer is plain data. A question that can't be answered gets a code and a sentence.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from federation.messages import Answer, Ask
+from federation.reasons import Reason
+from federation.wire import unpack
+from gateway import events, views
+from gateway.ledger.reports import Report, cost_report, usage_report
+from gateway.lobby import Guest
+from gateway.recovery import STORED_BYTES_MAX
+
+if TYPE_CHECKING:
+    from gateway.site import Site
+
+JOBS_MAX: Final = 1000
+OUTCOME_BUNDLES_MAX: Final = 64
+WAIT_MAX_S: Final = 30.0
+
+
+class BadQuestion(Exception):
+    """A question that can't be answered as it was asked."""
+
+    def __init__(self, reason: str, code: str = Reason.BAD_REQUEST) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Desk:
+    """Answers what clients and the command line ask."""
+
+    def __init__(self, site: "Site") -> None:
+        self._site = site
+        self._verbs: dict[str, Callable[[Guest, dict[str, Any]], Awaitable[Any]]] = {
+            "status": self._status,
+            "jobs": self._jobs,
+            "job": self._job,
+            "results": self._results,
+            "workers": self._workers,
+            "drain": self._drain,
+            "report": self._report,
+        }
+
+    async def answer(self, guest: Guest, ask: Ask) -> None:
+        """Answer one question; whatever is wrong with it goes into the answer."""
+        verb = self._verbs.get(ask.verb)
+        try:
+            if verb is None:
+                known = ", ".join(self._verbs)
+                raise BadQuestion(f"there is no {ask.verb[:60]!r} to ask for; there are {known}")
+            reply = Answer(ask.request, "", "", await verb(guest, ask.details))
+        except BadQuestion as error:
+            reply = Answer(ask.request, error.code, str(error), None)
+        if guest.handle in self._site.lobby.guests:
+            self._site.lobby.post(guest, reply)
+            self._site.lobby.flush(trio.current_time())
+
+    async def _status(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+        site = self._site
+        clients = sum(guest.role == "client" for guest in site.lobby.guests.values())
+        return views.status(site.broker, site.config.name, site.addresses, clients)
+
+    async def _jobs(self, _guest: Guest, details: dict[str, Any]) -> Any:
+        limit = _number(details, "limit", 50, JOBS_MAX)
+        rows = await trio.to_thread.run_sync(self._site.store.jobs, limit)
+        live = self._site.broker.jobs
+        seen = {row.job for row in rows}
+        unseen = [views.live_job(job) for name, job in live.items() if name not in seen]
+        shown = [
+            views.live_job(live[row.job]) if row.job in live else self._ended(row) for row in rows
+        ]
+        return (unseen + shown)[:limit]
+
+    def _ended(self, row: Any) -> dict[str, Any]:
+        return views.stored_job(row)
+
+    async def _job(self, _guest: Guest, details: dict[str, Any]) -> Any:
+        name = _text(details, "job")
+        job = self._site.broker.jobs.get(name)
+        if job is not None:
+            view = views.live_job(job)
+            if job.waiting:
+                view["why_waiting"] = views.why_waiting(self._site.broker, job)
+            return view
+        row = await trio.to_thread.run_sync(self._site.store.job, name)
+        if row is None:
+            raise BadQuestion(f"no job {name!r} here", Reason.JOB_NOT_FOUND)
+        return self._ended(row)
+
+    async def _results(self, guest: Guest, details: dict[str, Any]) -> Any:
+        """Outcomes of a detached job from task `after` on, waiting up to `wait_s` for one."""
+        name, after = _text(details, "job"), _number(details, "after", 0, 1 << 62)
+        limit = _number(details, "limit", 16, OUTCOME_BUNDLES_MAX)
+        wait_s = details.get("wait_s", 0)
+        if type(wait_s) not in (int, float) or not 0 <= wait_s <= WAIT_MAX_S:
+            raise BadQuestion(f"wait_s must be 0 to {WAIT_MAX_S:g}")
+        until_s = trio.current_time() + wait_s
+        store = self._site.store
+        while True:
+            live = name in self._site.broker.jobs
+            row = await trio.to_thread.run_sync(store.job, name)
+            if row is None or not row.detached:
+                raise BadQuestion(f"no detached job {name!r} here", Reason.JOB_NOT_FOUND)
+            if row.user != guest.user:
+                raise BadQuestion(f"job {name!r} is somebody else's", Reason.JOB_NOT_FOUND)
+            if row.forgotten:
+                raise BadQuestion(f"the results of job {name!r} are gone", Reason.JOB_NOT_FOUND)
+            kept = await trio.to_thread.run_sync(store.outcomes, name, after, limit)
+            ended = not live and row.state != "open"
+            left_s = until_s - trio.current_time()
+            if kept or ended or left_s <= 0 or guest.handle not in self._site.lobby.guests:
+                return {
+                    "outcomes": _bounded(kept),
+                    "ended": ended,
+                    "state": row.state,
+                    "total": row.total,
+                }
+            await self._site.wait_for_progress(left_s)
+
+    async def _workers(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+        site = self._site
+        return [
+            views.worker_view(
+                worker, site.uptime_s(site.lobby.guests[handle]), site.pulses.get(handle)
+            )
+            for handle, worker in site.broker.workers.items()
+            if handle in site.lobby.guests
+        ]
+
+    async def _drain(self, _guest: Guest, details: dict[str, Any]) -> Any:
+        on, name = details.get("on", True) is True, details.get("worker", "")
+        if not name:
+            self._site.expect(events.DrainAsked(0, on))
+            return {"site": self._site.config.name, "draining": on}
+        handles = [
+            handle for handle, worker in self._site.broker.workers.items() if worker.name == name
+        ]
+        if not handles:
+            raise BadQuestion(f"there is no worker {str(name)[:60]!r}")
+        for handle in handles:
+            self._site.expect(events.DrainAsked(handle, on))
+        return {"worker": name, "draining": on}
+
+    async def _report(self, _guest: Guest, details: dict[str, Any]) -> Any:
+        """Usage or cost, summed by dimensions, over [start_s, end_s)."""
+        make = usage_report if details.get("kind") == "usage" else cost_report
+        by = details.get("by", [])
+        start_s, end_s = details.get("start_s", 0.0), details.get("end_s", time.time() + 1.0)
+        if not isinstance(by, list) or not all(isinstance(item, str) for item in by):
+            raise BadQuestion("`by` must be a list of names")
+        if not all(type(at) in (int, float) for at in (start_s, end_s)):
+            raise BadQuestion("start_s and end_s must be seconds since 1970, UTC")
+        try:
+            report: Report = await trio.to_thread.run_sync(
+                make, self._site.store, by, float(start_s), float(end_s)
+            )
+        except ValueError as error:
+            raise BadQuestion(str(error)) from None
+        return {
+            "columns": list(report.columns),
+            "rows": [list(row) for row in report.rows],
+            "totals": [list(row) for row in report.totals],
+        }
+
+
+def _bounded(kept: list[tuple[int, int, bytes]]) -> list[list[Any]]:
+    """Outcomes as they travel: [first, values, failures, prints], up to a few megabytes."""
+    outcomes: list[list[Any]] = []
+    size = 0
+    for first, _count, body in kept:
+        size += len(body)
+        if outcomes and size > 8 << 20:
+            break
+        outcomes.append([first, *unpack(body, STORED_BYTES_MAX)])
+    return outcomes
+
+
+def _text(details: dict[str, Any], key: str) -> str:
+    value = details.get(key)
+    if type(value) is not str:
+        raise BadQuestion(f"{key} is missing")
+    return value
+
+
+def _number(details: dict[str, Any], key: str, default: int, largest: int) -> int:
+    value = details.get(key, default)
+    if type(value) is not int or not 0 <= value <= largest:
+        raise BadQuestion(f"{key} must be 0 to {largest}")
+    return value

@@ -1,0 +1,130 @@
+"""Which tasks go to which worker, and how many: credit measured in time. Pure.
+
+A slot is given a few tens of milliseconds of work by the measured duration of the function,
+never a fixed count: thousands of empty tasks, or one long one. Work that turns out to be badly
+placed, because durations are uneven, is recalled while it has not started (`tail_to_recall`).
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+from federation.ranges import Range
+from federation.reasons import Reason
+from gateway.jobs import Assignment, Job, Worker
+from policies.placement import Refusal, judge, show_tag
+from policies.tariffs import cost_nanos
+
+# Estimated work that a slot holds, in seconds: enough to cover the way there and back.
+HORIZON_S: Final = 0.06
+# From here on a slot gets no task ahead: the wait for the next one is lost in its duration.
+AHEAD_MAX_S: Final = 0.2
+BUNDLE_TASKS_MAX: Final = 1000
+BUNDLE_BYTES_MAX: Final = 1 << 20
+# A sample of so many tasks moves the estimate half way.
+HALF_WAY_TASKS: Final = 20
+FUNCTIONS_REMEMBERED: Final = 10_000
+
+
+class Durations:
+    """Measured seconds per task, by function: an average that follows changes."""
+
+    def __init__(self) -> None:
+        self._seconds: OrderedDict[bytes, float] = OrderedDict()
+
+    def learn(self, function: bytes, tasks: int, wall_ns: int) -> None:
+        """Take a sample: so many tasks took so long together."""
+        seconds = wall_ns / tasks / 1e9
+        known = self._seconds.get(function)
+        if known is not None:
+            seconds = known + (seconds - known) * tasks / (tasks + HALF_WAY_TASKS)
+        self._seconds[function] = seconds
+        self._seconds.move_to_end(function)
+        if len(self._seconds) > FUNCTIONS_REMEMBERED:
+            self._seconds.popitem(last=False)
+
+    def of(self, function: bytes) -> float | None:
+        """The estimate in seconds, or None when the function was never seen."""
+        return self._seconds.get(function)
+
+
+def refusal(job: Job, worker: Worker) -> Refusal | None:
+    """Why this worker can't take a task of this job now, or None."""
+    if job.need not in worker.verdicts:
+        worker.verdicts[job.need] = judge(job.need, worker.offer)
+    never = worker.verdicts[job.need]
+    if never is not None:
+        return never
+    if worker.draining:
+        return Refusal(Reason.DRAINING, "is draining")
+    for name, amount in job.counted.items():
+        if worker.free[name] < amount:
+            return Refusal(
+                Reason.TAG_IN_USE,
+                f"has {show_tag(name, worker.free[name])} free, {show_tag(name, amount)} needed",
+            )
+    return None
+
+
+def room(job: Job, worker: Worker, task_s: float | None) -> int:
+    """How many more tasks of this job this worker should hold now."""
+    idle = worker.slots - worker.in_flight
+    if task_s is None or job.counted:
+        # One each to learn the duration. Counted tags are held only by what runs.
+        tasks = idle
+    elif task_s >= AHEAD_MAX_S:
+        tasks = idle
+    else:
+        credit_s = worker.slots * HORIZON_S - worker.load_s
+        tasks = max(int(credit_s / max(task_s, 1e-7)), worker.slots + idle)
+    for name, amount in job.counted.items():
+        tasks = min(tasks, int(worker.free[name] // amount)) if amount > 0 else tasks
+    return tasks
+
+
+def share(job: Job, worker: Worker, slots_total: int) -> int:
+    """This worker's part of what waits, so that the last tasks spread over all workers."""
+    return max(1, math.ceil(job.waiting * worker.slots / max(slots_total, 1)))
+
+
+def fits_cost(job: Job, worker: Worker, task_s: float | None, tasks: int) -> int:
+    """How many of `tasks` the job's cost limit allows, counting what is in flight."""
+    limit = job.spec.max_cost_nanos
+    if limit is None:
+        return tasks
+    price = worker.tariff.price_nanos
+    committed = job.cost_nanos + cost_nanos(price, round(job.load_s * 1e9))
+    if committed >= limit:
+        return 0
+    one = cost_nanos(price, round((task_s or 0.0) * 1e9))
+    return tasks if one == 0 else min(tasks, max(1, (limit - committed) // one))
+
+
+def order(job: Job) -> tuple[float, float, int]:
+    """Which job is served first: priority, then who has the least under way, then age."""
+    return (-job.spec.priority, job.load_s, job.number)
+
+
+def tail_to_recall(workers: Iterable[Worker], starving: Worker) -> tuple[Assignment, Range] | None:
+    """What to take back from a worker with work to spare, for one that has run dry.
+
+    Only from a worker that holds more tasks than it has slots, the one with the most time
+    ahead of it; half of what it has not started, from the end.
+    """
+    donors = [
+        worker
+        for worker in workers
+        if worker is not starving and worker.in_flight > worker.slots and worker.assignments
+    ]
+    for donor in sorted(donors, key=lambda worker: -worker.load_s / worker.slots):
+        spare = donor.in_flight - donor.slots
+        for assignment in reversed(donor.assignments.values()):
+            if assignment.recalled or not assignment.left:
+                continue
+            if refusal(assignment.job, starving) is not None:
+                continue
+            wanted = math.ceil(min(spare, len(assignment.left)) / 2)
+            first, stop = list(assignment.left)[-1]
+            return assignment, (max(first, stop - wanted), stop)
+    return None

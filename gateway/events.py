@@ -1,0 +1,185 @@
+"""Everything that can happen to a site's broker. Closed: the broker matches on every one.
+
+Events speak of bundles, never of single tasks: a million tasks are a thousand events. `client`
+and `worker` are session handles, numbers that are never used twice.
+"""
+
+from dataclasses import dataclass, field
+
+from federation.ranges import Range
+from policies.placement import Tags
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What a job is: one function and the terms it runs under."""
+
+    name: str
+    function: bytes
+    detached: bool
+    user: str
+    project: str
+    priority: float
+    tags: Tags
+    timeout_s: float | None
+    retries: int
+    max_cost_nanos: int | None
+    currency: str | None
+    python: str
+    prints: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClientJoined:
+    """A client's session opened."""
+
+    client: int
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientGone:
+    """A client said goodbye, or did not come back in time."""
+
+    client: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientReading:
+    """A client's results pile up unread (`ready` false), or it has caught up again."""
+
+    client: int
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJoined:
+    """A worker's session opened, with what it offers."""
+
+    worker: int
+    name: str
+    pool: str
+    slots: int
+    tags: Tags
+    python: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerGone:
+    """A worker left, or its lease ran out."""
+
+    worker: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobOpened:
+    """A client opened a job, or opens it again after a reconnection."""
+
+    client: int
+    job: str
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecovered:
+    """A job that the gateway's store remembers from before a restart.
+
+    For a detached job its tasks follow as TasksArrived with client 0. For an attached one only
+    what it was charged for is known; it goes on when its client opens it again.
+    """
+
+    job: str
+    spec: JobSpec | None
+    total: int | None
+    ended: tuple[Range, ...]
+    failed: int
+    charged: tuple[Range, ...]
+    cost_nanos: int
+    wall_ns: int
+    cpu_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class TasksArrived:
+    """Arguments of calls `first`, `first` + 1, … of a job. Client 0 is the store."""
+
+    client: int
+    job: str
+    first: int
+    arguments: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class JobClosed:
+    """No more tasks will come."""
+
+    client: int
+    job: str
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    """Take back these ranges (all when empty); with `kill`, stop what runs as well."""
+
+    client: int
+    request: int
+    job: str
+    ranges: tuple[Range, ...]
+    kill: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A worker's results of a contiguous part of an assignment."""
+
+    worker: int
+    assignment: int
+    first: int
+    values: list[bytes]
+    failures: list[list[object]] = field(default_factory=list)
+    prints: list[list[object]] = field(default_factory=list)
+    wall_ns: int = 0
+    cpu_ns: int = 0
+    peak_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """A worker's answer to a recall: these tasks never started."""
+
+    worker: int
+    assignment: int
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DrainAsked:
+    """Give a worker (or, with 0, the whole site) no new work; or let it work again."""
+
+    worker: int
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time has passed."""
+
+
+Event = (
+    ClientJoined
+    | ClientGone
+    | ClientReading
+    | WorkerJoined
+    | WorkerGone
+    | JobOpened
+    | JobRecovered
+    | TasksArrived
+    | JobClosed
+    | CancelAsked
+    | Reported
+    | HandedBack
+    | DrainAsked
+    | Ticked
+)

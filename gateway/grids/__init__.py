@@ -1,0 +1,1 @@
+"""The grids that a gateway can wrap: a module each."""

@@ -1,0 +1,79 @@
+"""The local grid: one worker agent on this host, a child process of the gateway.
+
+The agent dies with the gateway (PDEATHSIG), so that a restarted gateway never finds workers of
+its predecessor using the same cores. When the agent dies it is started again, ever more slowly.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from gateway.config import PoolConfig
+from policies.placement import show_tag
+
+RESTART_MIN_S: Final = 0.5
+RESTART_MAX_S: Final = 30.0
+STEADY_S: Final = 60.0  # an agent that lived so long starts afresh at the shortest wait
+STOP_S: Final = 15.0  # how long an agent may take to stop before it is killed
+
+
+class LocalGrid:
+    """Keeps one worker agent running for a local pool."""
+
+    def __init__(
+        self, pool: PoolConfig, address: str, secret: str, say: Callable[[str], None]
+    ) -> None:
+        self._pool = pool
+        self._address = address
+        self._secret = secret
+        self._say = say
+        self._process: trio.Process | None = None
+
+    async def run(self) -> None:
+        """Start the agent, and start it again whenever it ends; until cancelled."""
+        wait_s = RESTART_MIN_S
+        while True:
+            started_s = trio.current_time()
+            code = await self._run_once()
+            lived_s = trio.current_time() - started_s
+            wait_s = RESTART_MIN_S if lived_s > STEADY_S else min(2 * wait_s, RESTART_MAX_S)
+            self._say(
+                f"pool {self._pool.name}: the worker ended with code {code}, "
+                f"starting another in {wait_s:g} s"
+            )
+            await trio.sleep(wait_s)
+
+    async def _run_once(self) -> int:
+        command = [sys.executable, "-m", "gateway.worker.agent"]
+        command += ["--gateway", self._address, "--slots", str(self._pool.slots_wanted)]
+        command += ["--pool", self._pool.name, "--name", f"{self._pool.name}-{os.getpid()}"]
+        command += ["--memory", str(self._pool.memory_bytes), "--die-with-parent"]
+        tags = ",".join(show_tag(name, value) for name, value in self._pool.tags.items())
+        command += ["--tags", tags] if tags else []
+        environment = dict(os.environ)
+        environment["GRIDFED_SECRET"] = self._secret
+        process = await trio.lowlevel.open_process(
+            command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+        )
+        self._process = process
+        try:
+            return await process.wait()
+        finally:
+            self._process = None
+            if process.returncode is None:
+                await _stop(process)
+
+
+async def _stop(process: trio.Process) -> None:
+    """End the agent: politely, then for good. Shielded, so that it never outlives us."""
+    with trio.CancelScope(shield=True):
+        process.terminate()
+        with trio.move_on_after(STOP_S):
+            await process.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -1,0 +1,161 @@
+"""From messages to events: what a guest may say, within limits. Pure.
+
+A message has the right types by now; here its values are checked. What is wrong is either the
+guest's mistake about one job (RejectJob) or a breach of the protocol (ProtocolError: expelled).
+"""
+
+import math
+from typing import Any, Final
+
+from federation import messages
+from federation.errors import ProtocolError
+from federation.ranges import Range
+from gateway import events
+from gateway.events import Event, JobSpec
+from policies.placement import TagValue
+
+NAME_CHARS_MAX: Final = 200
+JOB_ID_CHARS_MAX: Final = 64
+TAGS_MAX: Final = 64
+SLOTS_MAX: Final = 4096
+TASKS_IN_JOB_MAX: Final = 1 << 40
+RETRIES_MAX: Final = 1000
+RANGES_MAX: Final = 100_000
+
+
+class BadJob(Exception):
+    """A job can't be taken as it was asked for; the text says why."""
+
+
+class BadWorker(Exception):
+    """A worker can't join as it describes itself."""
+
+
+def check_tags(tags: dict[str, Any]) -> dict[str, TagValue]:
+    """Tags as they may be: names to True or to a finite number of zero or more."""
+    if len(tags) > TAGS_MAX:
+        raise ValueError(f"{len(tags)} tags, over the limit of {TAGS_MAX}")
+    for name, value in tags.items():
+        if not name or len(name) > NAME_CHARS_MAX or not name.isprintable() or "," in name:
+            raise ValueError(f"tag name {name[:60]!r} is empty, too long or not printable")
+        if value is True:
+            continue
+        if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value <= 1e12:
+            raise ValueError(f"tag {name} is {value!r:.60}: it must be True or a number")
+    return tags
+
+
+def job_event(message: messages.OpenJob, client: int, user: str) -> events.JobOpened:
+    """A job as the broker takes it; BadJob says what is wrong with it."""
+    texts = {"job id": message.job, "name": message.name, "project": message.project}
+    for what, text in texts.items():
+        limit = JOB_ID_CHARS_MAX if what == "job id" else NAME_CHARS_MAX
+        if not text or len(text) > limit or not text.isprintable():
+            raise BadJob(f"the {what} must be 1 to {limit} printable characters")
+    if len(message.function) != 32:
+        raise BadJob("the function is not named by a SHA-256 digest")
+    if message.timeout_s is not None and not 0 < message.timeout_s <= 1e9:
+        raise BadJob(f"timeout_s is {message.timeout_s!r}: it must be above zero")
+    if message.retries > RETRIES_MAX:
+        raise BadJob(f"retries is {message.retries}, over the limit of {RETRIES_MAX}")
+    if len(message.python) > 16 or len(message.currency) > 3:
+        raise BadJob("the Python version or the currency is not one")
+    try:
+        tags = check_tags(message.tags)
+    except ValueError as error:
+        raise BadJob(str(error)) from None
+    spec = JobSpec(
+        name=message.name,
+        function=message.function,
+        detached=message.detached,
+        user=user,
+        project=message.project,
+        priority=float(message.priority),
+        tags=tags,
+        timeout_s=message.timeout_s,
+        retries=message.retries,
+        max_cost_nanos=message.max_cost_nanos,
+        currency=message.currency if message.max_cost_nanos is not None else None,
+        python=message.python,
+        prints=message.prints,
+    )
+    return events.JobOpened(client, message.job, spec)
+
+
+def client_event(message: Any, client: int) -> Event | None:
+    """What a client's message means to the broker; None when it is not for the broker."""
+    match message:
+        case messages.Tasks():
+            if message.first + len(message.arguments) > TASKS_IN_JOB_MAX:
+                raise ProtocolError("a task number that is too large")
+            return events.TasksArrived(client, message.job, message.first, message.arguments)
+        case messages.CloseJob():
+            if message.total > TASKS_IN_JOB_MAX:
+                raise ProtocolError("a job that is too large")
+            return events.JobClosed(client, message.job, message.total)
+        case messages.Cancel():
+            ranges = check_ranges(message.ranges)
+            return events.CancelAsked(client, message.request, message.job, ranges, message.stop)
+        case messages.Unknown():
+            return None
+        case _:
+            raise ProtocolError(f"a client may not send {message.kind!r}")
+
+
+def worker_event(message: Any, worker: int) -> Event | None:
+    """What a worker's message means to the broker; None when it is not for the broker."""
+    match message:
+        case messages.Report():
+            return events.Reported(
+                worker,
+                message.assignment,
+                message.first,
+                message.values,
+                message.failures,
+                message.prints,
+                message.wall_ns,
+                message.cpu_ns,
+                message.peak_memory_bytes,
+            )
+        case messages.Returned():
+            return events.HandedBack(worker, message.assignment, check_ranges(message.ranges))
+        case messages.Unknown():
+            return None
+        case _:
+            raise ProtocolError(f"a worker may not send {message.kind!r}")
+
+
+def worker_joined(
+    about: dict[str, Any], worker: int, name: str, pools: dict[str, dict[str, TagValue]]
+) -> events.WorkerJoined:
+    """A worker as the broker takes it: what it says of itself plus its pool's own tags."""
+    slots, pool, python = about.get("slots"), about.get("pool"), about.get("python")
+    if type(slots) is not int or not 1 <= slots <= SLOTS_MAX:
+        raise BadWorker(f"slots is {slots!r:.40}: it must be 1 to {SLOTS_MAX}")
+    if type(pool) is not str or pool not in pools:
+        known = ", ".join(sorted(pools))
+        raise BadWorker(f"there is no pool {pool!r:.60} here; the pools are {known}")
+    if type(python) is not str or len(python) > 16:
+        raise BadWorker("it does not say which Python it runs")
+    tags = about.get("tags", {})
+    if type(tags) is not dict:
+        raise BadWorker("its tags are not a map")
+    try:
+        own = check_tags(tags)
+    except ValueError as error:
+        raise BadWorker(str(error)) from None
+    return events.WorkerJoined(worker, name, pool, slots, {**pools[pool], **own}, python)
+
+
+def check_ranges(pairs: list[list[int]]) -> tuple[Range, ...]:
+    """Ranges that are not empty, in order and apart; ProtocolError otherwise."""
+    if len(pairs) > RANGES_MAX:
+        raise ProtocolError("too many ranges")
+    ranges = []
+    end = 0
+    for first, stop in pairs:
+        if first < end or stop <= first:
+            raise ProtocolError("ranges that are empty, overlap or are out of order")
+        ranges.append((first, stop))
+        end = stop
+    return tuple(ranges)

@@ -1,0 +1,190 @@
+"""The broker's picture of jobs, assignments and workers: data, and the moves that keep it whole.
+
+A task is in exactly one place: in its job's queue (part of a `Run`), in an `Assignment` at a
+worker, or ended. A million queued tasks are a few hundred runs.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from federation.ranges import Range, RangeSet
+from gateway.events import JobSpec
+from policies.placement import Need, Offer, Refusal
+from policies.tariffs import Tariff
+
+
+@dataclass(slots=True)
+class Run:
+    """A contiguous stretch of waiting tasks that share a history.
+
+    `attempt` is 1 for tasks that never started; `losses` counts the workers lost under them;
+    `alone` tasks are sent one by one, to find out which of them takes its worker down.
+    """
+
+    first: int
+    arguments: list[bytes]
+    attempt: int = 1
+    losses: int = 0
+    alone: bool = False
+
+    @property
+    def stop(self) -> int:
+        """The number after its last task's."""
+        return self.first + len(self.arguments)
+
+    def cut(self, first: int, stop: int) -> "Run":
+        """The part [first, stop) of this run."""
+        part = self.arguments[first - self.first : stop - self.first]
+        return Run(first, part, self.attempt, self.losses, self.alone)
+
+
+@dataclass(slots=True)
+class Assignment:
+    """Tasks that a worker has. `left` are those it has neither reported nor handed back."""
+
+    id: int
+    job: "Job"
+    worker: "Worker"
+    run: Run
+    task_s: float  # the duration estimated when it was made
+    given_s: float
+    left: RangeSet
+    recalled: bool = False  # a recall is under way, or found nothing to take
+
+
+@dataclass(slots=True)
+class Worker:
+    """A worker as the broker sees it."""
+
+    handle: int
+    name: str
+    offer: Offer
+    slots: int
+    tariff: Tariff
+    joined_s: float
+    free: dict[str, int | float]  # counted tags not held by a task
+    assignments: dict[int, Assignment] = field(default_factory=dict)
+    in_flight: int = 0
+    load_s: float = 0.0  # estimated slot-seconds of what it holds
+    draining: bool = False
+    tasks_done: int = 0
+    verdicts: dict[Need, Refusal | None] = field(default_factory=dict)
+
+    def hold(self, assignment: Assignment, tasks: int) -> None:
+        """Account for `tasks` more (or, negative, fewer) of an assignment's."""
+        self.in_flight += tasks
+        self.load_s = max(0.0, self.load_s + tasks * assignment.task_s)
+        for name, amount in assignment.job.counted.items():
+            self.free[name] -= amount * tasks
+
+
+@dataclass(slots=True)
+class Strikes:
+    """What has gone wrong with one task so far."""
+
+    failures: int = 0
+    crashes: int = 0
+
+
+@dataclass(slots=True)
+class Job:
+    """A job that has not ended. `client` owns an attached one; 0 means nobody does now."""
+
+    id: str
+    spec: JobSpec
+    client: int
+    number: int
+    opened_s: float
+    need: Need
+    counted: dict[str, int | float]
+    queue: deque[Run] = field(default_factory=deque)
+    waiting: int = 0
+    waiting_bytes: int = 0
+    assignments: dict[int, Assignment] = field(default_factory=dict)
+    in_flight: int = 0
+    load_s: float = 0.0
+    known: RangeSet = field(default_factory=RangeSet)  # tasks that arrived
+    ended: RangeSet = field(default_factory=RangeSet)
+    charged: RangeSet = field(default_factory=RangeSet)  # before a restart or a lost client
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    total: int | None = None
+    strikes: dict[int, Strikes] = field(default_factory=dict)
+    cost_nanos: int = 0
+    currency: str = ""
+    price_nanos: int = 0
+    wall_ns: int = 0
+    cpu_ns: int = 0
+    leaving: str = ""  # the state it will end in, once nothing is in flight
+    reason: str = ""
+    orphan_since_s: float | None = None  # a detached job whose client left before closing it
+
+    def enqueue(self, run: Run, *, ahead: bool = False) -> None:
+        """Queue a run; retried and returned work goes ahead of new work."""
+        if not run.arguments:
+            return
+        if ahead:
+            self.queue.appendleft(run)
+        else:
+            self.queue.append(run)
+        self.waiting += len(run.arguments)
+        self.waiting_bytes += sum(map(len, run.arguments))
+
+    def take(self, tasks_max: int, bytes_max: int) -> Run:
+        """Take up to so many tasks (at least one) off the head of the queue."""
+        run = self.queue[0]
+        tasks = min(1 if run.alone else tasks_max, len(run.arguments))
+        size = 0
+        for count, payload in enumerate(run.arguments[:tasks]):
+            size += len(payload)
+            if size > bytes_max and count:
+                tasks = count
+                size -= len(payload)
+                break
+        self.waiting -= tasks
+        self.waiting_bytes -= size
+        if tasks == len(run.arguments):
+            return self.queue.popleft()
+        taken = run.cut(run.first, run.first + tasks)
+        # Cutting the head off a long list copies the rest; a job's runs are bundles as they
+        # arrived, so the rest is short.
+        self.queue[0] = run.cut(run.first + tasks, run.stop)
+        return taken
+
+    def withdraw(self, first: int, stop: int) -> list[Range]:
+        """Take the queued tasks of [first, stop) out of the queue; return which they were."""
+        taken = []
+        kept: deque[Run] = deque()
+        for run in self.queue:
+            low, high = max(first, run.first), min(stop, run.stop)
+            if low >= high:
+                kept.append(run)
+                continue
+            taken.append((low, high))
+            self.waiting -= high - low
+            self.waiting_bytes -= sum(map(len, run.cut(low, high).arguments))
+            kept.extend(
+                part
+                for part in (run.cut(run.first, low), run.cut(high, run.stop))
+                if part.arguments
+            )
+        self.queue = kept
+        return taken
+
+    def assigned(self, first: int, stop: int) -> Iterator[tuple[Assignment, list[Range]]]:
+        """The assignments that hold unreported tasks of [first, stop), and which."""
+        for assignment in list(self.assignments.values()):
+            ranges = assignment.left.within(first, stop)
+            if ranges:
+                yield assignment, ranges
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left to do, and nothing more will come."""
+        if self.in_flight:
+            return False
+        if self.leaving:
+            return True
+        return self.total is not None and len(self.ended) >= self.total

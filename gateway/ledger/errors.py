@@ -1,0 +1,30 @@
+"""What can go wrong with a store, in one tree.
+
+StoreError
+├── StoreInUse      another gateway has this database open
+├── StoreTooNew     a newer gridfed wrote this database
+├── StoreClosed     the store was closed before this call
+└── StoreFailed     the writer stopped at an error: nothing more is written
+"""
+
+from federation.errors import GridError
+
+
+class StoreError(GridError):
+    """The store can't be opened, or can't do what it was asked to."""
+
+
+class StoreInUse(StoreError):
+    """Another gateway has this database open."""
+
+
+class StoreTooNew(StoreError):
+    """A newer gridfed wrote this database."""
+
+
+class StoreClosed(StoreError):
+    """The store was closed before this call."""
+
+
+class StoreFailed(StoreError):
+    """The writer stopped at an error; what was not acknowledged by then was not written."""

@@ -1,0 +1,194 @@
+"""What a gateway asks its store to write: a closed union of frozen facts.
+
+Writing a record twice changes nothing. That is what lets a gateway that was killed do again
+whatever it is not sure of, and nothing is ever charged or kept twice.
+
+Every number is checked here, where the mistake is made: SQL integers end at 2**63 - 1, and a
+number from a worker or a client that the database can't hold must not stop the writer, which
+everybody shares.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+NUMBER_LIMIT: Final = 2**63 - 1
+TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999, where calendars end
+DAY_S: Final = 86_400
+
+UsageState = Literal["ok", "failed", "repeat"]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionKept:
+    """A function that a detached job needs, by the digest of its body.
+
+    Write it in one call with the JobOpened that names it.
+    """
+
+    digest: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JobOpened:
+    """A job was accepted; `spec` is opaque here.
+
+    `function` is the digest of a kept function, None for an attached job. Opening a job that is
+    there changes nothing, except that a job marked as lost is open again: its client came back.
+    """
+
+    job: str
+    name: str
+    user: str
+    project: str
+    detached: bool
+    spec: bytes
+    submitted_at_s: float
+    function: bytes | None = None
+
+    def __post_init__(self) -> None:
+        _check_times(self.submitted_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class BundleKept:
+    """The arguments of tasks [first, first + count) of a detached job."""
+
+    job: str
+    first: int
+    count: int
+    body: bytes
+
+    def __post_init__(self) -> None:
+        _check(self.first, self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class JobClosed:
+    """No more tasks will come: the job has `total` of them."""
+
+    job: str
+    total: int
+
+    def __post_init__(self) -> None:
+        _check(self.total)
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeKept:
+    """The results of tasks [first, first + count) of a detached job.
+
+    The ranges of one job must not overlap.
+    """
+
+    job: str
+    first: int
+    count: int
+    body: bytes
+
+    def __post_init__(self) -> None:
+        _check(self.first, self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """A job came to its end, and its kept arguments are dropped. The first end stands."""
+
+    job: str
+    state: str
+    reason: str
+    ended_at_s: float
+    done: int
+    failed: int
+    cancelled: int
+
+    def __post_init__(self) -> None:
+        _check(self.done, self.failed, self.cancelled)
+        _check_times(self.ended_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRecord:
+    """What one run of tasks [first, first + tasks) used and cost; unique by (job, first, attempt).
+
+    `state` is "repeat" for tasks that were charged before and had to run again.
+    """
+
+    job: str
+    first: int
+    tasks: int
+    attempt: int
+    user: str
+    project: str
+    name: str
+    pool: str
+    worker: str
+    state: UsageState
+    started_at_s: float
+    ended_at_s: float
+    wall_ns: int
+    cpu_ns: int
+    peak_memory_bytes: int
+    price_nanos: int
+    currency: str
+    tariff: str
+    cost_nanos: int
+
+    def __post_init__(self) -> None:
+        _check(self.first, self.tasks, self.attempt)
+        _check(self.wall_ns, self.cpu_ns, self.peak_memory_bytes)
+        _check(self.price_nanos, self.cost_nanos)
+        _check_times(self.started_at_s, self.ended_at_s)
+
+    @property
+    def day(self) -> int:
+        """The UTC day of `ended_at_s`, counted from 1970-01-01.
+
+        Computed here, and not in SQL, because databases disagree on making a float an integer.
+        """
+        return int(self.ended_at_s // DAY_S)
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedLost:
+    """Every attached job that is open died with its gateway: end it with the state "lost"."""
+
+    ended_at_s: float
+
+    def __post_init__(self) -> None:
+        _check_times(self.ended_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class JobForgotten:
+    """Drop the results of an ended job, and its function unless another job needs it.
+
+    The job's row and its usage stay. Of a job that has not ended nothing is dropped.
+    """
+
+    job: str
+
+
+Record = (
+    FunctionKept
+    | JobOpened
+    | BundleKept
+    | JobClosed
+    | OutcomeKept
+    | JobEnded
+    | UsageRecord
+    | AttachedLost
+    | JobForgotten
+)
+
+
+def _check(*numbers: int) -> None:
+    for number in numbers:
+        if not 0 <= number <= NUMBER_LIMIT:
+            raise ValueError(f"{number} is not a number from 0 to {NUMBER_LIMIT}")
+
+
+def _check_times(*times_s: float) -> None:
+    for time_s in times_s:
+        if not 0 <= time_s < TIME_LIMIT_S:  # also refuses NaN
+            raise ValueError(f"{time_s} is not a time in seconds since 1970")

@@ -1,0 +1,377 @@
+"""The seam between a gateway and what it remembers, and the store on SQLAlchemy behind it.
+
+Writing is asynchronous: `write` queues and returns, `done` says when. Reading is synchronous, sees
+what was committed, and may be done from any thread.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, cast, func, select
+
+from .database import Database
+from .errors import StoreClosed
+from .records import AttachedLost, Record
+from .tables import bundles, functions, jobs, outcomes, usage
+from .writer import Writer
+
+KeptRange = tuple[int, int, bytes]  # first, count, body
+
+# Bundles a read of `bundles`: a reader holds no transaction open while its caller is at work.
+_PAGE: Final = 16
+
+# Sums are taken in two halves, because a database's integers end at 2**63 - 1: nanoseconds of 292
+# slot-years, which a large grid uses up in a day.
+_HALF: Final = 10**9
+
+
+class Dimension(StrEnum):
+    """What usage can be summed by."""
+
+    USER = "user"
+    PROJECT = "project"
+    POOL = "pool"
+    JOB = "job"
+    DAY = "day"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as the store knows it, with what its usage records sum up to.
+
+    `state` is "open" until the job has ended; `total` is None until no more tasks can come;
+    `costs_nanos` is by currency.
+    """
+
+    job: str
+    name: str
+    user: str
+    project: str
+    detached: bool
+    spec: bytes
+    submitted_at_s: float
+    total: int | None
+    state: str
+    reason: str
+    ended_at_s: float | None
+    done: int
+    failed: int
+    cancelled: int
+    forgotten: bool
+    wall_ns: int
+    cpu_ns: int
+    costs_nanos: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTotal:
+    """What the usage records of one key and one currency sum up to.
+
+    `key` has a value for each dimension asked for, in that order; a day is counted from
+    1970-01-01. A task that ran twice counts twice in `tasks`. `peak_memory_bytes` is the largest.
+    """
+
+    key: tuple[str | int, ...]
+    currency: str
+    records: int
+    tasks: int
+    wall_ns: int
+    cpu_ns: int
+    peak_memory_bytes: int
+    cost_nanos: int
+
+
+class Store(Protocol):
+    """What a gateway needs of whatever remembers for it; tests/gateway/ledger has its contract."""
+
+    @property
+    def backlog(self) -> int:
+        """Records that were accepted and are not committed: what intake pushes back on."""
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes of the bodies among them."""
+
+    def write(self, records: Sequence[Record], durable: bool, done: Callable[[], None]) -> None:
+        """Commit records, all or none, after everything written before; return at once.
+
+        `done` is called once they are committed, in the order of the calls, from another thread;
+        it must not raise. `durable`: committed means that a power cut takes nothing. Otherwise it
+        means that the death of this process takes nothing. Raises StoreClosed or StoreFailed.
+        """
+
+    def mark_lost(self, now_s: float) -> None:
+        """End every attached job that is open with the state "lost", queued like any write.
+
+        For the start of a gateway: those jobs died with the gateway before it.
+        """
+
+    def jobs(self, limit: int, user: str | None = None, project: str | None = None) -> list[JobRow]:
+        """Return the jobs submitted last, latest first."""
+
+    def job(self, job: str) -> JobRow | None:
+        """Return one job, None if there never was one."""
+
+    def unfinished(self) -> list[JobRow]:
+        """Return the detached jobs that have not ended, in the order of submission."""
+
+    def function(self, digest: bytes) -> bytes | None:
+        """Return a kept function."""
+
+    def bundles(self, job: str) -> Iterator[KeptRange]:
+        """Yield the kept arguments of a job in task order."""
+
+    def outcomes(self, job: str, start: int, limit: int) -> list[KeptRange]:
+        """Return up to `limit` kept ranges of results, from the one that holds task `start` on.
+
+        In task order; tasks without a result yet are simply not there. Where a page ends, the
+        next starts at its last first + count.
+        """
+
+    def outcome_ranges(self, job: str) -> list[tuple[int, int]]:
+        """Return (first, count) of every kept range of results in task order."""
+
+    def charged_ranges(self, job: str) -> list[tuple[int, int]]:
+        """Return (first, tasks) of every range that was charged, in task order; may overlap."""
+
+    def usage_totals(
+        self, by: Sequence[Dimension], start_s: float | None = None, end_s: float | None = None
+    ) -> list[UsageTotal]:
+        """Sum up the usage that ended in [start_s, end_s) by dimensions and currency, in order."""
+
+    def close(self) -> None:
+        """Commit what is queued and let go of everything.
+
+        If the disk is full it tries once more and then raises StoreFailed: what it could not
+        write was never acknowledged.
+        """
+
+
+class SqlStore:
+    """A Store on SQLite, `sqlite:////path/to/ledger.db`.
+
+    Opening brings the schema up to date and raises StoreInUse, StoreTooNew, or StoreError.
+
+    `on_trouble(reason)` is called when the disk is full or the database is held by another
+    program: everything waits, nothing is lost, it tries again each second; `on_trouble(None)`
+    when that is over. `on_fatal(error)` is called when the writer has stopped for good: nothing
+    is acknowledged from then on, and the gateway should end. Both come from the writer's thread.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        on_trouble: Callable[[str | None], None] | None = None,
+        on_fatal: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self._database = Database(url)
+        self._writer = Writer(self._database.writing, on_trouble or _ignore, on_fatal or _ignore)
+        self._closed = False
+
+    @property
+    def backlog(self) -> int:
+        """See Store."""
+        return self._writer.backlog
+
+    @property
+    def backlog_bytes(self) -> int:
+        """See Store."""
+        return self._writer.backlog_bytes
+
+    def write(self, records: Sequence[Record], durable: bool, done: Callable[[], None]) -> None:
+        """See Store."""
+        self._writer.write(records, durable, done)
+
+    def mark_lost(self, now_s: float) -> None:
+        """See Store."""
+        self._writer.write([AttachedLost(now_s)], durable=False, done=lambda: None)
+
+    def jobs(self, limit: int, user: str | None = None, project: str | None = None) -> list[JobRow]:
+        """See Store."""
+        chosen = [jobs.c.user == user] if user is not None else []
+        if project is not None:
+            chosen.append(jobs.c.project == project)
+        # Among equals by time the id decides, so that the list is the same each time.
+        newest = select(jobs).where(*chosen).order_by(jobs.c.submitted_at_s.desc(), jobs.c.job)
+        with self._reading() as connection:
+            return _with_usage(connection, connection.execute(newest.limit(limit)).all())
+
+    def job(self, job: str) -> JobRow | None:
+        """See Store."""
+        with self._reading() as connection:
+            found = connection.execute(select(jobs).where(jobs.c.job == job)).all()
+            return next(iter(_with_usage(connection, found)), None)
+
+    def unfinished(self) -> list[JobRow]:
+        """See Store."""
+        query = select(jobs).where(jobs.c.ended_at_s.is_(None), jobs.c.detached)
+        with self._reading() as connection:
+            found = connection.execute(query.order_by(jobs.c.submitted_at_s, jobs.c.job)).all()
+            return _with_usage(connection, found)
+
+    def function(self, digest: bytes) -> bytes | None:
+        """See Store."""
+        query = select(functions.c.body).where(functions.c.digest == digest)
+        with self._reading() as connection:
+            return connection.execute(query).scalar()
+
+    def bundles(self, job: str) -> Iterator[KeptRange]:
+        """See Store."""
+        kept = bundles.c
+        after = -1
+        while True:
+            query = select(kept.first, kept.count, kept.body).where(
+                kept.job == job, kept.first > after
+            )
+            with self._reading() as connection:
+                page = _ranges(connection, query.order_by(kept.first).limit(_PAGE))
+            yield from page
+            if len(page) < _PAGE:
+                return
+            after = page[-1][0]
+
+    def outcomes(self, job: str, start: int, limit: int) -> list[KeptRange]:
+        """See Store."""
+        kept = outcomes.c
+        holder = select(func.max(kept.first)).where(kept.job == job, kept.first <= start)
+        query = (
+            select(kept.first, kept.count, kept.body)
+            .where(kept.job == job, kept.first + kept.count > start)
+            # Said twice, because only this half can use the index.
+            .where(kept.first >= func.coalesce(holder.scalar_subquery(), start))
+        )
+        with self._reading() as connection:
+            return _ranges(connection, query.order_by(kept.first).limit(limit))
+
+    def outcome_ranges(self, job: str) -> list[tuple[int, int]]:
+        """See Store."""
+        query = select(outcomes.c.first, outcomes.c.count).where(outcomes.c.job == job)
+        with self._reading() as connection:
+            return _ranges(connection, query.order_by(outcomes.c.first))
+
+    def charged_ranges(self, job: str) -> list[tuple[int, int]]:
+        """See Store."""
+        query = select(usage.c.first, usage.c.tasks).where(
+            usage.c.job == job, usage.c.state.in_(("ok", "failed"))
+        )
+        with self._reading() as connection:
+            return _ranges(connection, query.order_by(usage.c.first, usage.c.attempt))
+
+    def usage_totals(
+        self, by: Sequence[Dimension], start_s: float | None = None, end_s: float | None = None
+    ) -> list[UsageTotal]:
+        """See Store."""
+        period = [usage.c.ended_at_s >= start_s] if start_s is not None else []
+        if end_s is not None:
+            period.append(usage.c.ended_at_s < end_s)
+        key = [usage.c[dimension.value] for dimension in by]
+        query = (
+            select(*key, usage.c.currency, func.count(), func.max(usage.c.peak_memory_bytes))
+            .add_columns(*_sums(usage.c.tasks, usage.c.wall_ns, usage.c.cpu_ns, usage.c.cost_nanos))
+            .where(*period)
+            .group_by(*key, usage.c.currency)
+            .order_by(*key, usage.c.currency)
+        )
+        with self._reading() as connection:
+            return [_usage_total(len(key), row) for row in connection.execute(query)]
+
+    def close(self) -> None:
+        """See Store."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._writer.close()
+        finally:
+            self._database.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """One transaction of a connection that can't write: all its queries see one moment."""
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        with self._database.readers.begin() as connection:
+            yield connection
+
+
+def _ignore(_: object) -> None:
+    """Stand in for a callback that nobody gave."""
+
+
+def _ranges(connection: Connection, query: Any) -> list[Any]:
+    return [tuple(row) for row in connection.execute(query)]
+
+
+def _sums(*columns: ColumnElement[int]) -> list[ColumnElement[int]]:
+    """Return two sums for each column, which `_joined` makes one exact number of."""
+    return [
+        cast(func.sum(half), BigInteger)
+        for column in columns
+        for half in (column // _HALF, column % _HALF)
+    ]
+
+
+def _joined(halves: Iterable[int]) -> list[int]:
+    pairs = iter(halves)
+    return [high * _HALF + low for high, low in zip(pairs, pairs, strict=True)]
+
+
+def _usage_total(keys: int, row: Row[Any]) -> UsageTotal:
+    currency, records, peak_memory_bytes = row[keys : keys + 3]
+    tasks, wall_ns, cpu_ns, cost_nanos = _joined(row[keys + 3 :])
+    return UsageTotal(
+        key=tuple(row[:keys]),
+        currency=currency,
+        records=records,
+        tasks=tasks,
+        wall_ns=wall_ns,
+        cpu_ns=cpu_ns,
+        peak_memory_bytes=peak_memory_bytes,
+        cost_nanos=cost_nanos,
+    )
+
+
+def _with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow]:
+    """Add to each job what it used; within the transaction that found it."""
+    query = (
+        select(usage.c.job, usage.c.currency)
+        .add_columns(*_sums(usage.c.wall_ns, usage.c.cpu_ns, usage.c.cost_nanos))
+        .where(usage.c.job.in_([row.job for row in found]))
+        .group_by(usage.c.job, usage.c.currency)
+        .order_by(usage.c.job, usage.c.currency)
+    )
+    wall_ns = dict.fromkeys((row.job for row in found), 0)
+    cpu_ns = dict(wall_ns)
+    costs_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
+    for job, currency, *halves in connection.execute(query):
+        wall, cpu, cost = _joined(halves)
+        wall_ns[job] += wall
+        cpu_ns[job] += cpu
+        costs_nanos[job][currency] = cost
+    return [
+        JobRow(
+            job=row.job,
+            name=row.name,
+            user=row.user,
+            project=row.project,
+            detached=row.detached,
+            spec=row.spec,
+            submitted_at_s=row.submitted_at_s,
+            total=row.total,
+            state=row.state,
+            reason=row.reason,
+            ended_at_s=row.ended_at_s,
+            done=row.done,
+            failed=row.failed,
+            cancelled=row.cancelled,
+            forgotten=row.forgotten,
+            wall_ns=wall_ns[row.job],
+            cpu_ns=cpu_ns[row.job],
+            costs_nanos=costs_nanos[row.job],
+        )
+        for row in found
+    ]

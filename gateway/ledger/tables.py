@@ -1,0 +1,113 @@
+"""The tables of the ledger as they are now; migrations/ says how a database gets there.
+
+There are no foreign keys. What refers to a job is written after the job by the one writer there
+is, and a late or repeated write must never fail the transaction that it shares with others.
+"""
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    false,
+)
+
+# The newest migration. A database that carries it is opened without loading Alembic.
+SCHEMA_VERSION: Final = "0001"
+
+metadata = MetaData()
+
+# One row, changed by every durable transaction: a database that is asked to commit nothing new
+# syncs nothing, and what went before would stay in the hands of the next power cut.
+hardenings = Table(
+    "hardenings",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("count", BigInteger, nullable=False),
+)
+
+functions = Table(
+    "functions",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("detached", Boolean, nullable=False),
+    Column("spec", LargeBinary, nullable=False),
+    Column("function", LargeBinary),
+    Column("submitted_at_s", Double, nullable=False),
+    Column("total", BigInteger),
+    Column("state", Text, nullable=False, server_default="open"),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("ended_at_s", Double),
+    Column("done", BigInteger, nullable=False, server_default="0"),
+    Column("failed", BigInteger, nullable=False, server_default="0"),
+    Column("cancelled", BigInteger, nullable=False, server_default="0"),
+    Column("forgotten", Boolean, nullable=False, server_default=false()),
+)
+Index("jobs_by_submission", jobs.c.submitted_at_s)
+Index("jobs_by_function", jobs.c.function)
+# Found at every start; without the index that reads every job that ever was.
+Index("jobs_by_end", jobs.c.ended_at_s)
+
+bundles = Table(
+    "bundles",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("first", BigInteger, primary_key=True),
+    Column("count", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+outcomes = Table(
+    "outcomes",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("first", BigInteger, primary_key=True),
+    Column("count", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("first", BigInteger, primary_key=True),
+    Column("attempt", BigInteger, primary_key=True),
+    Column("tasks", BigInteger, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("project", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("worker", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at_s", Double, nullable=False),
+    Column("ended_at_s", Double, nullable=False),
+    Column("day", BigInteger, nullable=False),
+    Column("wall_ns", BigInteger, nullable=False),
+    Column("cpu_ns", BigInteger, nullable=False),
+    Column("peak_memory_bytes", BigInteger, nullable=False),
+    Column("price_nanos", BigInteger, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("tariff", Text, nullable=False),
+    Column("cost_nanos", BigInteger, nullable=False),
+    # One tree instead of two: rows are small, and a job's lie together.
+    sqlite_with_rowid=False,
+)
+Index("usage_by_end", usage.c.ended_at_s)

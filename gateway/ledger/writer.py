@@ -1,0 +1,199 @@
+"""The one thread that writes: whatever queued while the last commit ran goes into the next.
+
+A lone write is committed at once; under load transactions grow by themselves. Nobody sleeps to
+fill one. A call's records are never split between transactions.
+
+`durable` decides how a commit ends. A transaction with a durable write is on the disk when it is
+acknowledged, and so is everything committed before it. Any other survives the death of the
+process, and a power cut may take it until the next durable commit.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from .errors import StoreClosed, StoreFailed
+from .records import Record
+from .statements import Statement, Statements
+
+# A transaction takes no further call once it holds this much: memory, and how long others wait.
+TRANSACTION_RECORDS: Final = 4_096
+TRANSACTION_BYTES: Final = 32 * 2**20
+RETRY_S: Final = 1.0
+
+_SYNCHRONOUS: Final = {
+    "sqlite": {True: "PRAGMA synchronous=FULL", False: "PRAGMA synchronous=NORMAL"},
+    "postgresql": {True: "SET synchronous_commit TO on", False: "SET synchronous_commit TO off"},
+}
+
+_SQLITE_BUSY: Final = 5
+_SQLITE_FULL: Final = 13
+# SQLite's shared-memory file could not grow, which a full disk also looks like.
+_SQLITE_IOERR_SHMSIZE: Final = 4_874
+_POSTGRESQL_DISK_FULL: Final = "53100"
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One call of `write`: its records are committed together."""
+
+    records: Sequence[Record]
+    durable: bool
+    done: Callable[[], None]
+    size_bytes: int
+
+
+class Writer:
+    """Owns the writing connection, which must be in autocommit, and the thread that uses it."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        on_trouble: Callable[[str | None], None],
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._connection = connection
+        self._statements = Statements(connection.dialect)
+        self._synchronous = _SYNCHRONOUS[connection.dialect.name]
+        self._durable: bool | None = None  # how the connection is set, None: not yet
+        self._on_trouble = on_trouble
+        self._on_fatal = on_fatal
+        self._queue: SimpleQueue[_Request | None] = SimpleQueue()
+        self._lock = threading.Lock()  # over what callers and the thread both change:
+        self._closed = False
+        self._failure: BaseException | None = None
+        self._backlog = 0
+        self._backlog_bytes = 0
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def backlog(self) -> int:
+        """Records that were accepted and are not committed."""
+        return self._backlog
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Bytes of the bodies that were accepted and are not committed."""
+        return self._backlog_bytes
+
+    def write(self, records: Sequence[Record], durable: bool, done: Callable[[], None]) -> None:
+        """Queue records to be committed together; see `Store.write`."""
+        request = _Request(records, durable, done, sum(map(_size_bytes, records)))
+        with self._lock:
+            if self._failure is not None:
+                raise StoreFailed(f"the store has stopped: {self._failure}") from self._failure
+            if self._closed:
+                raise StoreClosed("the store is closed")
+            self._backlog += len(records)
+            self._backlog_bytes += request.size_bytes
+            self._queue.put(request)
+
+    def close(self) -> None:
+        """Commit what is queued and end the thread; raise StoreFailed if something stays."""
+        with self._lock:
+            self._closed = True
+            self._queue.put(None)
+        self._closing.set()
+        self._thread.join()
+        self._connection.close()
+        if self._failure is not None:
+            raise StoreFailed(
+                f"{self._backlog} records, none of them acknowledged, were not written: "
+                f"{self._failure}"
+            ) from self._failure
+
+    def _run(self) -> None:
+        try:
+            last = False
+            while not last:
+                batch, last = self._collect()
+                self._commit(batch)
+        except BaseException as error:  # noqa: BLE001 - a thread's last word goes to its owner
+            with self._lock:
+                self._failure = error
+            self._on_fatal(error)
+
+    def _collect(self) -> tuple[list[_Request], bool]:
+        """Wait for a request, and take what else is there; say whether it was the last."""
+        batch: list[_Request] = []
+        count = size_bytes = 0
+        request = self._queue.get()
+        while request is not None:
+            batch.append(request)
+            count += len(request.records)
+            size_bytes += request.size_bytes
+            if count >= TRANSACTION_RECORDS or size_bytes >= TRANSACTION_BYTES:
+                return batch, False
+            try:
+                request = self._queue.get_nowait()
+            except Empty:
+                return batch, False
+        return batch, True
+
+    def _commit(self, batch: Sequence[_Request]) -> None:
+        """Commit a batch, however long the disk is full, and acknowledge it."""
+        records = [record for request in batch for record in request.records]
+        durable = any(request.durable for request in batch)
+        statements = self._statements.of(records, durable)
+        in_trouble = False
+        while True:
+            # Asked before the attempt, so that closing always allows for one more.
+            closing = self._closing.is_set()
+            try:
+                self._transact(statements, durable)
+                break
+            except DBAPIError as error:
+                self._connection.connection.rollback()
+                trouble = _passing_trouble(error)
+                if trouble is None or closing:
+                    raise StoreFailed(f"the database failed: {error.orig}") from error
+            if not in_trouble:
+                self._on_trouble(trouble)
+                in_trouble = True
+            self._closing.wait(RETRY_S)
+        if in_trouble:
+            self._on_trouble(None)
+        with self._lock:
+            self._backlog -= len(records)
+            self._backlog_bytes -= sum(request.size_bytes for request in batch)
+        for request in batch:
+            request.done()
+
+    def _transact(self, statements: Sequence[Statement], durable: bool) -> None:
+        if not statements:
+            return
+        execute = self._connection.exec_driver_sql
+        if durable is not self._durable:
+            execute(self._synchronous[durable])
+            self._durable = durable
+        # In autocommit a lone statement is a transaction by itself, at a third of the calls.
+        if len(statements) == 1:
+            execute(*statements[0])
+            return
+        execute("BEGIN")
+        for sql, parameters in statements:
+            execute(sql, parameters)
+        execute("COMMIT")
+
+
+def _size_bytes(record: Record) -> int:
+    return len(getattr(record, "body", b""))
+
+
+def _passing_trouble(error: DBAPIError) -> str | None:
+    """Say what somebody can put right while we wait, or None if waiting is no use."""
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    state = getattr(error.orig, "sqlstate", None)
+    if state == _POSTGRESQL_DISK_FULL or code in (_SQLITE_FULL, _SQLITE_IOERR_SHMSIZE):
+        return "the disk of the store is full: free some space, and the gateway goes on"
+    # The extended codes of SQLITE_BUSY share its lowest byte.
+    if isinstance(code, int) and code & 0xFF == _SQLITE_BUSY:
+        return "another program is writing to the store: end it, and the gateway goes on"
+    return None

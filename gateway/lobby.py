@@ -1,0 +1,302 @@
+"""Who is at the door and who is inside: pipes become guests, guests outlive their pipes.
+
+The lobby greets each new pipe (federation.handshake), keeps a numbered session for each guest
+who has come in, takes their frames apart into messages, and sends what is posted to them, one
+unacknowledged frame a pipe. It decides nothing about jobs.
+"""
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from federation.errors import ProtocolError, SessionRefused
+from federation.handshake import SILENT_BEATS, Greeting
+from federation.messages import HANDSHAKE, MESSAGES, Bye, Hello, Refused, Unknown, Welcome
+from federation.session import DIALLER_WINDOW, Session
+from federation.transport import Port
+from federation.wire import UnknownMessage
+
+GREETING_MAX_S: Final = 10.0  # a pipe that has not come in by then is dropped
+NONCE_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class HouseRules:
+    """What the lobby tells and demands of whoever comes in.
+
+    `grace_s` is how long a session outlives its pipe: for a worker it is the lease, after which
+    its tasks are placed elsewhere and it has stopped them itself. A hung peer is noticed after
+    SILENT_BEATS heartbeats.
+    """
+
+    site: str = "local"
+    secret: str = ""
+    heartbeat_s: float = 2.0
+    grace_s: float = 10.0
+    tasks_max: int = 200_000
+    bytes_max: int = 256 << 20
+    message_bytes_max: int = 64 << 20
+    guests_max: int = 4096
+    strangers_max: int = 512  # pipes that have not come in yet
+
+
+@dataclass(slots=True)
+class Guest:
+    """Somebody with a session: a client or a worker."""
+
+    handle: int
+    role: str
+    name: str
+    user: str
+    about: dict[str, Any]
+    session_id: str
+    session: Session
+    pipe: int | None
+    heard_s: float
+    sent_s: float
+    since_s: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CameIn:
+    """A new session opened."""
+
+    guest: Guest
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A session ended: said goodbye, was expelled, or did not come back in time."""
+
+    guest: Guest
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A guest sent a message."""
+
+    guest: Guest
+    message: Any
+
+
+News = CameIn | Left | Said
+
+
+@dataclass(slots=True)
+class _Stranger:
+    greeting: Greeting
+    since_s: float
+
+
+class Lobby:
+    """The sessions behind one port. `now_s` is any monotonic clock."""
+
+    def __init__(self, port: Port, rules: HouseRules) -> None:
+        self._port = port
+        self.rules = rules
+        self.guests: dict[int, Guest] = {}
+        self._by_pipe: dict[int, Guest] = {}
+        self._by_session: dict[str, Guest] = {}
+        self._strangers: dict[int, _Stranger] = {}
+        self._handles = 0
+        self._dirty: dict[int, Guest] = {}
+        self.refused = 0
+
+    # --- what arrives --------------------------------------------------------------------------
+
+    def receive(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
+        """Take a frame from a pipe. A peer that breaks the protocol loses its pipe or session."""
+        guest = self._by_pipe.get(pipe)
+        try:
+            if guest is None:
+                yield from self._greet(pipe, frame, now_s)
+            else:
+                guest.heard_s = now_s
+                self._dirty[guest.handle] = guest
+                yield from self._listen(guest, frame)
+        except SessionRefused as refusal:
+            self._turn_away(pipe, refusal)
+        except ProtocolError as error:
+            self.refused += 1
+            if guest is not None:
+                yield from self.expel(guest, f"protocol error: {error}")
+            else:
+                self._turn_away(pipe, SessionRefused(str(error), "protocol"))
+
+    def _greet(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
+        stranger = self._strangers.get(pipe)
+        if stranger is None:
+            if len(self._strangers) >= self.rules.strangers_max:
+                raise SessionRefused("too many connections that are not in yet", "busy")
+            nonce = secrets.token_bytes(NONCE_BYTES)
+            stranger = _Stranger(Greeting(self.rules.site, self.rules.secret, nonce), now_s)
+            self._strangers[pipe] = stranger
+        answer = stranger.greeting.receive(frame)
+        if isinstance(answer, bytes):
+            self._port.send(pipe, answer)
+            return
+        del self._strangers[pipe]
+        yield from self._let_in(pipe, answer, stranger.greeting, now_s)
+
+    def _let_in(self, pipe: int, hello: Hello, greeting: Greeting, now_s: float) -> Iterator[News]:
+        guest = self._by_session.get(hello.resume)
+        resumed = guest is not None and guest.role == hello.role and guest.user == hello.user
+        if guest is None or not resumed:
+            if len(self.guests) >= self.rules.guests_max:
+                raise SessionRefused(f"{self.rules.guests_max} sessions are open already", "busy")
+            guest = self._new_guest(hello, now_s)
+            yield CameIn(guest)
+        else:
+            if guest.pipe is not None:
+                self._forget_pipe(guest)
+            guest.session.rewind(hello.received)
+            guest.heard_s = now_s
+        guest.pipe = pipe
+        self._by_pipe[pipe] = guest
+        rules = self.rules
+        welcome = Welcome(
+            session=guest.session_id,
+            resumed=resumed,
+            received=guest.session.received,
+            mac=greeting.mac(),
+            window=DIALLER_WINDOW,
+            heartbeat_s=rules.heartbeat_s,
+            grace_s=rules.grace_s,
+            tasks_max=rules.tasks_max,
+            bytes_max=rules.bytes_max,
+            message_bytes_max=rules.message_bytes_max,
+        )
+        # The welcome has no acknowledgement of its own; the guest's next frame is one, and
+        # until then the session's window keeps us to one more frame: two in all, as nng holds.
+        self._port.send(pipe, HANDSHAKE.encode(welcome))
+        self._dirty[guest.handle] = guest
+
+    def _new_guest(self, hello: Hello, now_s: float) -> Guest:
+        self._handles += 1
+        session = Session(
+            window=1,
+            peer_window=DIALLER_WINDOW,
+            numbers_acks=True,
+            message_bytes_max=self.rules.message_bytes_max,
+        )
+        guest = Guest(
+            handle=self._handles,
+            role=hello.role,
+            name=hello.name,
+            user=hello.user,
+            about=hello.about,
+            session_id=secrets.token_hex(16),
+            session=session,
+            pipe=None,
+            heard_s=now_s,
+            sent_s=now_s,
+            since_s=now_s,
+        )
+        self.guests[guest.handle] = guest
+        self._by_session[guest.session_id] = guest
+        return guest
+
+    def _listen(self, guest: Guest, frame: bytes) -> Iterator[News]:
+        for data in guest.session.accept(frame):
+            try:
+                message = MESSAGES.decode(data, self.rules.message_bytes_max)
+            except UnknownMessage as unknown:
+                self.post(guest, Unknown(unknown.kind[:64]))
+                continue
+            if isinstance(message, Bye):
+                yield from self._leave(guest, message.reason[:200] or "goodbye")
+                return
+            yield Said(guest, message)
+            if guest.handle not in self.guests:
+                return  # expelled for what it said
+
+    def _turn_away(self, pipe: int, refusal: SessionRefused) -> None:
+        self.refused += 1
+        self._strangers.pop(pipe, None)
+        self._port.send(pipe, HANDSHAKE.encode(Refused(refusal.code, str(refusal))))
+        self._port.drop(pipe)
+
+    # --- who goes ------------------------------------------------------------------------------
+
+    def pipes_gone(self, pipes: list[int], now_s: float) -> None:
+        """These pipes were closed; their guests may come back within the grace."""
+        for pipe in pipes:
+            self._strangers.pop(pipe, None)
+            guest = self._by_pipe.pop(pipe, None)
+            if guest is not None and guest.pipe == pipe:
+                guest.pipe = None
+                guest.heard_s = now_s
+
+    def tick(self, now_s: float) -> Iterator[News]:
+        """Drop pipes that are silent, end sessions that did not come back, send heartbeats."""
+        rules = self.rules
+        for pipe, stranger in list(self._strangers.items()):
+            if now_s - stranger.since_s > GREETING_MAX_S:
+                self._turn_away(pipe, SessionRefused("the handshake took too long", "late"))
+        for guest in list(self.guests.values()):
+            silent_s = now_s - guest.heard_s
+            if guest.pipe is None and silent_s > rules.grace_s:
+                yield from self._leave(guest, f"did not come back within {rules.grace_s:g} s")
+            elif guest.pipe is not None and silent_s > SILENT_BEATS * rules.heartbeat_s:
+                self._forget_pipe(guest)
+            elif guest.session.owes or now_s - guest.sent_s >= rules.heartbeat_s:
+                self._flush(guest, now_s, acknowledge=True)
+
+    def expel(self, guest: Guest, reason: str) -> Iterator[News]:
+        """End a session now; its other side is told if its pipe takes one more frame."""
+        if guest.handle not in self.guests:
+            return
+        if guest.pipe is not None:
+            self._port.send(guest.pipe, HANDSHAKE.encode(Refused("expelled", reason)))
+        yield from self._leave(guest, reason)
+
+    def _leave(self, guest: Guest, reason: str) -> Iterator[News]:
+        if guest.pipe is not None:
+            self._forget_pipe(guest)
+        del self.guests[guest.handle]
+        del self._by_session[guest.session_id]
+        self._dirty.pop(guest.handle, None)
+        yield Left(guest, reason)
+
+    def _forget_pipe(self, guest: Guest) -> None:
+        assert guest.pipe is not None
+        self._by_pipe.pop(guest.pipe, None)
+        self._port.drop(guest.pipe)
+        guest.pipe = None
+
+    # --- what goes out -------------------------------------------------------------------------
+
+    def post(self, guest: Guest, message: Any) -> None:
+        """Queue a message for a guest; `flush` sends it."""
+        guest.session.post(MESSAGES.encode(message))
+        self._dirty[guest.handle] = guest
+
+    def flush(self, now_s: float) -> None:
+        """Send what may go now to everybody who was posted to or heard since the last flush."""
+        dirty, self._dirty = self._dirty, {}
+        for guest in dirty.values():
+            # A bare acknowledgement goes out before the guest's window is full; sooner there is
+            # usually an answer for it to ride on.
+            due = guest.session.owes * 2 >= DIALLER_WINDOW
+            self._flush(guest, now_s, acknowledge=due)
+
+    def _flush(self, guest: Guest, now_s: float, *, acknowledge: bool) -> None:
+        if guest.pipe is None:
+            return
+        frame = guest.session.next_frame(acknowledge=acknowledge)
+        if frame is None:
+            return
+        guest.sent_s = now_s
+        if not self._port.send(guest.pipe, frame):
+            # The pipe is going away, or is stuck: the session sends it again on the next one.
+            self._forget_pipe(guest)
+            guest.heard_s = now_s
+
+    def goodbye(self, reason: str, now_s: float) -> None:
+        """Tell everybody that the gateway stops."""
+        for guest in self.guests.values():
+            self.post(guest, Bye(reason))
+        self.flush(now_s)

@@ -1,0 +1,121 @@
+"""Carries out the broker's effects, in the order that they promise.
+
+What is told to clients waits, in order, for the records written before it to be stored; orders
+to workers wait for nothing. Stores commit in groups, so while one commit runs the next group
+gathers by itself.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from federation.messages import Assign, NeedFunction, PutFunction
+from gateway.effects import Effect, Expel, Order, Tell, Write
+from gateway.functions import Functions
+from gateway.ledger.records import FunctionKept, JobOpened, Record
+from gateway.ledger.store import Store
+from gateway.lobby import Guest, Lobby
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Records under way to the store, and what may be told once they are there."""
+
+    tells: list[Tell] = field(default_factory=list)
+    stored: bool = False
+
+
+class Outbox:
+    """Performs effects.
+
+    Args:
+        on_stored: `on_stored(f)` must arrange for f() to be called from the site's own thread,
+            soon; it is called from the store's writer thread.
+    """
+
+    def __init__(
+        self,
+        lobby: Lobby,
+        store: Store,
+        functions: Functions,
+        on_stored: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._lobby = lobby
+        self._store = store
+        self._functions = functions
+        self._on_stored = on_stored
+        self._batches: deque[_Batch] = deque()
+
+    def perform(self, effects: Iterable[Effect]) -> list[Expel]:
+        """Carry out effects; return the guests to be expelled, which is the site's to do."""
+        records: list[Record] = []
+        tells: list[Tell] = []
+        expels: list[Expel] = []
+        durable = False
+        for effect in effects:
+            match effect:
+                case Write():
+                    records += self._with_function(effect.record)
+                    durable = durable or effect.durable
+                case Tell():
+                    tells.append(effect)
+                case Order():
+                    self._order(effect)
+                case Expel():
+                    expels.append(effect)
+                case _:
+                    assert_never(effect)
+        if records:
+            batch = _Batch(tells)
+            self._batches.append(batch)
+            self._store.write(
+                records, durable, lambda: self._on_stored(lambda: self._stored(batch))
+            )
+        elif self._batches:
+            self._batches[-1].tells.extend(tells)
+        else:
+            self._tell(tells)
+        return expels
+
+    def _with_function(self, record: Record) -> list[Record]:
+        """A detached job is stored together with the function that it runs."""
+        if isinstance(record, JobOpened) and record.function is not None:
+            body = self._functions.body(record.function)
+            if body is not None:
+                return [FunctionKept(record.function, body), record]
+        return [record]
+
+    def _stored(self, batch: _Batch) -> None:
+        batch.stored = True
+        while self._batches and self._batches[0].stored:
+            self._tell(self._batches.popleft().tells)
+
+    def _tell(self, tells: Iterable[Tell]) -> None:
+        for tell in tells:
+            guest = self._lobby.guests.get(tell.client)
+            if guest is not None:
+                self._lobby.post(guest, tell.message)
+
+    def _order(self, order: Order) -> None:
+        guest = self._lobby.guests.get(order.worker)
+        if guest is None:
+            return
+        if isinstance(order.message, Assign):
+            digest = order.message.function
+            body = self._functions.to_send(order.worker, digest)
+            if body is not None:
+                self._lobby.post(guest, PutFunction(digest, body))
+        self._lobby.post(guest, order.message)
+
+    def hand_function(self, digest: bytes, workers: Iterable[int]) -> None:
+        """Give a function that has just arrived to the workers that waited for it."""
+        for worker in workers:
+            guest = self._lobby.guests.get(worker)
+            body = self._functions.want(worker, digest)
+            if guest is not None and body is not None:
+                self._lobby.post(guest, PutFunction(digest, body))
+
+    def need_function(self, guest: Guest, digest: bytes) -> None:
+        """Ask a client for a function that one of its jobs names."""
+        self._lobby.post(guest, NeedFunction(digest))

@@ -1,0 +1,162 @@
+"""What a worker's report means: what is delivered, what is tried again, what it costs. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from federation.messages import Results
+from federation.ranges import Range
+from gateway.events import Reported
+from gateway.jobs import Assignment, Job, Strikes
+from gateway.ledger.records import UsageRecord
+from policies.tariffs import cost_nanos
+
+# A task that takes its slot down so often is poison.
+CRASHES_MAX: Final = 2
+# Failures that use up one of the job's retries.
+RETRIED: Final = frozenset({"error", "timeout", "memory"})
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A task to be queued again, by itself when it took its slot down."""
+
+    task: int
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A report, sorted: the results to deliver, and the tasks to try again."""
+
+    results: list[Results]
+    again: list[Again]
+    done: int
+    failed: int
+
+
+def judge_report(job: Job, report: Reported) -> Verdict:
+    """Sort a report's tasks. Tasks that have ended already (cancelled, say) are left out.
+
+    Counts strikes against tasks that failed, and rewrites the failure of a poisonous task so
+    that it says why it was given up.
+    """
+    first, stop = report.first, report.first + len(report.values)
+    gone = job.ended.within(first, stop)
+    if not report.failures and not gone:
+        whole = Results(job.id, first, report.values, [], report.prints)
+        return Verdict([whole], [], len(report.values), 0)
+    failures: dict[int, list[object]] = {}
+    again: list[Again] = []
+    for offset, kind, text, payload in report.failures:
+        task = first + int(offset)  # type: ignore[call-overload]
+        if task in job.ended:
+            continue
+        retry = _strike(job, task, str(kind))
+        if retry is not None:
+            again.append(retry)
+        else:
+            failures[task] = [kind, _explain(job, task, str(kind), str(text)), payload]
+    skipped = job.ended.within(first, stop)
+    skipped.extend((retry.task, retry.task + 1) for retry in again)
+    results = [
+        _part(job, report, part, failures) for part in _remaining(first, stop, sorted(skipped))
+    ]
+    delivered = sum(len(part.values) for part in results)
+    return Verdict(results, again, delivered - len(failures), len(failures))
+
+
+def _strike(job: Job, task: int, kind: str) -> Again | None:
+    """Whether the task is tried again, counting this failure."""
+    strikes = job.strikes.setdefault(task, Strikes())
+    if kind == "crash":
+        strikes.crashes += 1
+        if strikes.crashes < CRASHES_MAX:
+            return Again(task, alone=True)
+    elif kind in RETRIED:
+        strikes.failures += 1
+        if strikes.failures <= job.spec.retries:
+            return Again(task, alone=False)
+    del job.strikes[task]
+    return None
+
+
+def _explain(job: Job, task: int, kind: str, text: str) -> str:
+    if kind != "crash":
+        return text
+    return f"task {task} of job {job.id} took its slot down {CRASHES_MAX} times: {text}"
+
+
+def _remaining(first: int, stop: int, skipped: list[Range]) -> Iterator[Range]:
+    for low, high in skipped:
+        if first < low:
+            yield first, low
+        first = max(first, high)
+    if first < stop:
+        yield first, stop
+
+
+def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[object]]) -> Results:
+    low, high = part
+    offset = report.first
+    return Results(
+        job.id,
+        low,
+        report.values[low - offset : high - offset],
+        [[task - low, *failures[task]] for task in sorted(failures) if low <= task < high],
+        [
+            [int(at) + offset - low, text]  # type: ignore[call-overload]
+            for at, text in report.prints
+            if low <= int(at) + offset < high  # type: ignore[call-overload]
+        ],
+    )
+
+
+def usage_records(
+    job: Job, assignment: Assignment, report: Reported, now_s: float
+) -> list[UsageRecord]:
+    """What a report used and costs: one record, or several where some of it was charged before.
+
+    Tasks that were charged before a restart, or before their client was lost, ran again through
+    no fault of their user: their share of the time is recorded as "repeat", at no cost.
+    """
+    worker, count = assignment.worker, len(report.values)
+    first, stop = report.first, report.first + count
+    # A worker can't have spent more slot time than has passed since it was given the work.
+    limit_ns = round((now_s - assignment.given_s + 1.0) * 1e9) * worker.slots
+    wall_ns, cpu_ns = min(report.wall_ns, limit_ns), min(report.cpu_ns, limit_ns * 64)
+    pieces = [(part, "ok") for part in job.charged.missing(first, stop)]
+    pieces += [(part, "repeat") for part in job.charged.within(first, stop)]
+    if len(report.failures) == count:
+        pieces = [(part, "failed" if state == "ok" else state) for part, state in pieces]
+    records = []
+    tariff = worker.tariff
+    for index, ((low, high), state) in enumerate(pieces):
+        is_last = index == len(pieces) - 1
+        part_ns = wall_ns if is_last else wall_ns * (high - low) // count
+        part_cpu_ns = cpu_ns if is_last else cpu_ns * (high - low) // count
+        wall_ns, cpu_ns, count = wall_ns - part_ns, cpu_ns - part_cpu_ns, count - (high - low)
+        records.append(
+            UsageRecord(
+                job=job.id,
+                first=low,
+                tasks=high - low,
+                attempt=assignment.run.attempt + (state == "repeat"),
+                user=job.spec.user,
+                project=job.spec.project,
+                name=job.spec.name,
+                pool=worker.offer.pool,
+                worker=worker.name,
+                state=state,  # type: ignore[arg-type]
+                started_at_s=now_s - part_ns / 1e9,
+                ended_at_s=now_s,
+                wall_ns=part_ns,
+                cpu_ns=part_cpu_ns,
+                peak_memory_bytes=report.peak_memory_bytes,
+                price_nanos=tariff.price_nanos,
+                currency=tariff.currency,
+                tariff=tariff.version,
+                cost_nanos=0 if state == "repeat" else cost_nanos(tariff.price_nanos, part_ns),
+            )
+        )
+    return records

@@ -1,0 +1,137 @@
+"""What people are shown of a site: plain maps and lists, made from the broker and the store. Pure.
+
+The keys are an interface (`--json`, Client.jobs): they are only ever added to.
+"""
+
+from collections import Counter
+from typing import Any
+
+from federation.money import format_money
+from gateway import dispatch
+from gateway.broker import Broker
+from gateway.jobs import Job, Worker
+from gateway.ledger.store import JobRow
+from policies.placement import show_tag
+
+
+def live_job(job: Job) -> dict[str, Any]:
+    """A job that has not ended, from the broker."""
+    return {
+        "id": job.id,
+        "name": job.spec.name,
+        "user": job.spec.user,
+        "project": job.spec.project,
+        "detached": job.spec.detached,
+        "state": job.leaving or ("running" if job.in_flight else "waiting"),
+        "reason": job.reason,
+        "submitted_at_s": job.opened_s,
+        "ended_at_s": None,
+        "total": job.total,
+        "tasks": len(job.known),
+        "done": job.done,
+        "failed": job.failed,
+        "cancelled": job.cancelled,
+        "waiting": job.waiting,
+        "in_flight": job.in_flight,
+        "wall_ns": job.wall_ns,
+        "cpu_ns": job.cpu_ns,
+        "cost_nanos": job.cost_nanos,
+        "currency": job.currency,
+        "price_nanos": job.price_nanos,
+        "cost": format_money(job.cost_nanos, job.currency) if job.currency else "",
+        "tags": dict(job.spec.tags),
+    }
+
+
+def stored_job(row: JobRow, price_nanos: int = 0) -> dict[str, Any]:
+    """A job that has ended, from the store."""
+    currency = next(iter(row.costs_nanos), "")
+    tasks = row.done + row.failed + row.cancelled
+    return {
+        "id": row.job,
+        "name": row.name,
+        "user": row.user,
+        "project": row.project,
+        "detached": row.detached,
+        "state": row.state,
+        "reason": row.reason,
+        "submitted_at_s": row.submitted_at_s,
+        "ended_at_s": row.ended_at_s,
+        "total": row.total if row.total is not None else tasks,
+        "tasks": tasks,
+        "done": row.done,
+        "failed": row.failed,
+        "cancelled": row.cancelled,
+        "waiting": 0,
+        "in_flight": 0,
+        "wall_ns": row.wall_ns,
+        "cpu_ns": row.cpu_ns,
+        "cost_nanos": sum(row.costs_nanos.values()),
+        "currency": currency,
+        "price_nanos": price_nanos,
+        "cost": ", ".join(format_money(nanos, code) for code, nanos in row.costs_nanos.items()),
+        "tags": {},
+    }
+
+
+def why_waiting(broker: Broker, job: Job) -> list[dict[str, Any]]:
+    """Why a job's tasks wait: how many workers refuse, by reason."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for worker in broker.workers.values():
+        refusal = dispatch.refusal(job, worker)
+        if refusal is not None:
+            counts[refusal.reason, refusal.text] += 1
+        elif dispatch.fits_cost(job, worker, broker.durations.of(job.spec.function), 1) <= 0:
+            counts["cost-limit", "what is under way may use up the job's cost limit"] += 1
+        else:
+            counts["busy", "has all the work it should hold"] += 1
+    if not broker.workers:
+        counts["no-worker", "no worker has joined"] += 1
+    return [
+        {"reason": str(reason), "text": text, "workers": number}
+        for (reason, text), number in counts.most_common()
+    ]
+
+
+def worker_view(worker: Worker, uptime_s: float, slots: Any) -> dict[str, Any]:
+    """A worker, with what its last pulse said of its slots."""
+    return {
+        "name": worker.name,
+        "pool": worker.offer.pool,
+        "state": "draining" if worker.draining else "up",
+        "slots": worker.slots,
+        "in_flight": worker.in_flight,
+        "tasks_done": worker.tasks_done,
+        "python": worker.offer.python,
+        "tags": [show_tag(name, value) for name, value in sorted(worker.offer.tags.items())],
+        "free": dict(worker.free),
+        "uptime_s": uptime_s,
+        "slot_details": slots if isinstance(slots, list) else [],
+    }
+
+
+def status(broker: Broker, site: str, addresses: list[str], clients: int) -> dict[str, Any]:
+    """The site at a glance."""
+    workers = broker.workers.values()
+    pools: dict[str, dict[str, Any]] = {}
+    for name, tariff in broker.tariffs.items():
+        members = [worker for worker in workers if worker.offer.pool == name]
+        pools[name] = {
+            "pool": name,
+            "workers": len(members),
+            "slots": sum(worker.slots for worker in members),
+            "busy": sum(min(worker.slots, worker.in_flight) for worker in members),
+            "price": f"{format_money(tariff.price_nanos, tariff.currency)} per slot-hour",
+        }
+    return {
+        "site": site,
+        "addresses": addresses,
+        "state": "draining" if broker.draining else "up",
+        "trouble": broker.trouble,
+        "clients": clients,
+        "jobs": len(broker.jobs),
+        "waiting": sum(job.waiting for job in broker.jobs.values()),
+        "in_flight": sum(job.in_flight for job in broker.jobs.values()),
+        "tasks_done": broker.tasks_done,
+        "pools": list(pools.values()),
+    }

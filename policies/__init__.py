@@ -1,0 +1,1 @@
+"""Preferences: pure judgement that may differ from site to site."""

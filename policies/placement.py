@@ -1,0 +1,115 @@
+"""Who may run a job, and whom to ask first: filters, then an order. Pure.
+
+A filter gives the reason for refusing, or None. The filters are a list, cheapest first; adding a
+rule is adding a line. "Never here" is told apart from "not now": a job that every offer refuses
+for ever is refused at once, one that must only wait is kept.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from federation.reasons import Reason
+
+# A tag's value: True for a plain tag, a number for one that is counted ("gpu=2").
+TagValue = bool | int | float
+Tags = Mapping[str, TagValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a job asks of whoever runs it."""
+
+    tags: Tags
+    python: str
+    currency: str | None  # of its cost limit; None when it has none
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a worker, or a pool, offers: all of it, used or not."""
+
+    name: str
+    pool: str
+    tags: Tags
+    python: str
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an offer does not do, with the figure that would."""
+
+    reason: Reason
+    text: str
+
+
+def counted(tags: Tags) -> dict[str, int | float]:
+    """The tags that are counted: whoever runs a task holds that many while it runs."""
+    return {name: value for name, value in tags.items() if not isinstance(value, bool)}
+
+
+def check_python(need: Need, offer: Offer) -> Refusal | None:
+    """Pickled code runs on the same minor version only; another one may crash."""
+    if need.python == offer.python:
+        return None
+    return Refusal(
+        Reason.PYTHON_DIFFERS,
+        f"runs Python {offer.python or 'unknown'}, the job was made with {need.python}",
+    )
+
+
+def check_tags(need: Need, offer: Offer) -> Refusal | None:
+    """Every tag asked for is there, and the counted ones are large enough."""
+    for name, wanted in need.tags.items():
+        if name not in offer.tags:
+            return Refusal(Reason.TAG_MISSING, f"has no tag {show_tag(name, wanted)}")
+        has = offer.tags[name]
+        if isinstance(wanted, bool):
+            continue
+        if isinstance(has, bool) or has < wanted:
+            return Refusal(
+                Reason.TAG_TOO_SMALL, f"has {show_tag(name, has)}, {show_tag(name, wanted)} needed"
+            )
+    return None
+
+
+def check_currency(need: Need, offer: Offer) -> Refusal | None:
+    """A cost limit can only be kept in the currency that the pool charges in."""
+    if need.currency in (None, offer.currency):
+        return None
+    return Refusal(
+        Reason.CURRENCY_DIFFERS,
+        f"charges in {offer.currency}, the cost limit is in {need.currency}",
+    )
+
+
+FILTERS: tuple[Callable[[Need, Offer], Refusal | None], ...] = (
+    check_python,
+    check_currency,
+    check_tags,
+)
+
+
+def judge(need: Need, offer: Offer) -> Refusal | None:
+    """The first reason why this offer can never run that need; None when it can."""
+    for check in FILTERS:
+        refusal = check(need, offer)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def judge_all(need: Need, offers: Iterable[Offer]) -> dict[str, Refusal] | None:
+    """Each offer's refusal, or None as soon as one of them can run it."""
+    refusals: dict[str, Refusal] = {}
+    for offer in offers:
+        refusal = judge(need, offer)
+        if refusal is None:
+            return None
+        refusals[offer.name] = refusal
+    return refusals
+
+
+def show_tag(name: str, value: TagValue) -> str:
+    """A tag as people write it: `linux`, `gpu=2`."""
+    return name if isinstance(value, bool) else f"{name}={value:g}"

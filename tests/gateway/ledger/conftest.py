@@ -1,0 +1,109 @@
+"""Opening stores and waiting for them, with a bound on every wait."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+
+from gateway.ledger.records import Record, UsageRecord
+from gateway.ledger.store import SqlStore, Store
+
+DEADLINE_S = 20
+
+OpenStore = Callable[..., Store]
+
+
+def _sqlite(directory: Path, **callbacks: Any) -> Store:
+    return SqlStore(f"sqlite:///{directory / 'ledger.db'}", **callbacks)
+
+
+# Another implementation joins the contract by a line here. Opened twice in one directory, it
+# must find what it wrote.
+STORES = {"sqlite": _sqlite}
+
+
+@pytest.fixture(params=STORES)
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
+    """Open a store of each kind under contract, always the same one; close it in the end."""
+    yield from _opener(STORES[request.param], tmp_path)
+
+
+@pytest.fixture
+def open_sqlite(tmp_path: Path) -> Iterator[OpenStore]:
+    yield from _opener(_sqlite, tmp_path)
+
+
+def _opener(kind: Callable[..., Store], directory: Path) -> Iterator[OpenStore]:
+    opened: list[Store] = []
+
+    def open_(**callbacks: Any) -> Store:
+        opened.append(kind(directory, **callbacks))
+        return opened[-1]
+
+    yield open_
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: OpenStore) -> Store:
+    return open_store()
+
+
+@pytest.fixture
+def commit() -> Callable[..., None]:
+    """Write records in one call and wait until they are committed."""
+
+    def commit_(store: Store, *records: Record, durable: bool = False) -> None:
+        done = threading.Event()
+        store.write(records, durable, done.set)
+        assert done.wait(DEADLINE_S), "the store did not acknowledge in time"
+
+    return commit_
+
+
+@pytest.fixture
+def usage() -> Callable[..., UsageRecord]:
+    """Make a usage record of which only what matters needs to be said."""
+
+    def usage_(**fields: Any) -> UsageRecord:
+        defaults: dict[str, Any] = {
+            "job": "job-1",
+            "first": 0,
+            "tasks": 10,
+            "attempt": 0,
+            "user": "ada",
+            "project": "risk",
+            "name": "var",
+            "pool": "local",
+            "worker": "worker-1",
+            "state": "ok",
+            "started_at_s": 1_700_000_000.0,
+            "ended_at_s": 1_700_000_001.5,
+            "wall_ns": 1_500_000_000,
+            "cpu_ns": 1_400_000_000,
+            "peak_memory_bytes": 2**20,
+            "price_nanos": 40_000_000,
+            "currency": "USD",
+            "tariff": "1",
+            "cost_nanos": 16_667,
+        }
+        return UsageRecord(**(defaults | fields))
+
+    return usage_
+
+
+@pytest.fixture
+def connections() -> Iterator[list[Any]]:
+    """The driver's connections in the order in which they are made; the first one writes."""
+    made: list[Any] = []
+
+    def note(connection: Any, _: object) -> None:
+        made.append(connection)
+
+    event.listen(Engine, "connect", note)
+    yield made
+    event.remove(Engine, "connect", note)

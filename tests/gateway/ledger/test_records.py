@@ -1,0 +1,82 @@
+"""Numbers that a database can't hold are refused where they come from."""
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.ledger.records import (
+    AttachedLost,
+    BundleKept,
+    JobClosed,
+    JobEnded,
+    JobOpened,
+    OutcomeKept,
+    UsageRecord,
+)
+
+TOO_LARGE = 2**63
+
+
+@pytest.mark.parametrize("number", [-1, TOO_LARGE])
+@pytest.mark.parametrize(
+    "field",
+    [
+        *("first", "tasks", "attempt", "wall_ns", "cpu_ns", "peak_memory_bytes"),
+        *("price_nanos", "cost_nanos"),
+    ],
+)
+def test_usage_refuses_what_a_column_cannot_hold(
+    usage: Callable[..., UsageRecord], field: str, number: int
+) -> None:
+    with pytest.raises(ValueError, match="is not a number from 0"):
+        usage(**{field: number})
+
+
+@pytest.mark.parametrize("time_s", [-1.0, math.nan, math.inf, 1e12])
+@pytest.mark.parametrize("field", ["started_at_s", "ended_at_s"])
+def test_usage_refuses_a_time_that_is_none(
+    usage: Callable[..., UsageRecord], field: str, time_s: float
+) -> None:
+    with pytest.raises(ValueError, match="is not a time"):
+        usage(**{field: time_s})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: BundleKept("job", TOO_LARGE, 1, b""),
+        lambda: BundleKept("job", 0, -1, b""),
+        lambda: OutcomeKept("job", TOO_LARGE, 1, b""),
+        lambda: OutcomeKept("job", 0, -1, b""),
+        lambda: JobClosed("job", TOO_LARGE),
+        lambda: JobEnded("job", "done", "", 1.0, TOO_LARGE, 0, 0),
+        lambda: JobEnded("job", "done", "", math.nan, 0, 0, 0),
+        lambda: JobOpened("job", "n", "u", "p", True, b"", math.nan),
+        lambda: AttachedLost(math.inf),
+    ],
+)
+def test_every_record_refuses_what_a_column_cannot_hold(make: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match=r"is not a (number|time)"):
+        make()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.floats(0, 253_402_300_000.0)
+    | st.builds(lambda n: math.nextafter(n * 86_400.0, 0), st.integers(1, 10**6))
+)
+def test_the_day_is_the_utc_day_of_the_end(
+    usage: Callable[..., UsageRecord], ended_at_s: float
+) -> None:
+    day = usage(ended_at_s=ended_at_s).day
+    assert day * 86_400 <= ended_at_s < (day + 1) * 86_400
+
+
+def test_the_day_of_a_known_time(usage: Callable[..., UsageRecord]) -> None:
+    last_second = datetime(2026, 11, 20, 23, 59, 59, tzinfo=UTC)
+    day = usage(ended_at_s=last_second.timestamp()).day
+    assert day == (last_second.date() - datetime(1970, 1, 1, tzinfo=UTC).date()).days

@@ -1,0 +1,373 @@
+"""The contract of a Store: every implementation passes all of this."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.ledger.errors import StoreClosed
+from gateway.ledger.records import (
+    BundleKept,
+    FunctionKept,
+    JobClosed,
+    JobEnded,
+    JobForgotten,
+    JobOpened,
+    OutcomeKept,
+    UsageRecord,
+)
+from gateway.ledger.store import Dimension, Store, UsageTotal
+
+Commit = Callable[..., None]
+Usage = Callable[..., UsageRecord]
+
+
+def opened(job: str = "job-1", **fields: Any) -> JobOpened:
+    defaults: dict[str, Any] = {
+        "name": "var",
+        "user": "ada",
+        "project": "risk",
+        "detached": True,
+        "spec": b"spec",
+        "submitted_at_s": 1_700_000_000.0,
+    }
+    return JobOpened(job, **(defaults | fields))
+
+
+def ended(job: str = "job-1", **fields: Any) -> JobEnded:
+    defaults: dict[str, Any] = {
+        "state": "done",
+        "reason": "",
+        "ended_at_s": 1_700_000_100.0,
+        "done": 3,
+        "failed": 0,
+        "cancelled": 0,
+    }
+    return JobEnded(job, **(defaults | fields))
+
+
+def test_a_job_is_read_as_it_was_written(store: Store, commit: Commit) -> None:
+    commit(store, opened(spec=b"\x00\xff", function=b"digest"), JobClosed("job-1", 7))
+    job = store.job("job-1")
+    assert job is not None
+    assert (job.name, job.user, job.project, job.detached) == ("var", "ada", "risk", True)
+    assert (job.spec, job.submitted_at_s, job.total) == (b"\x00\xff", 1_700_000_000.0, 7)
+    assert (job.state, job.reason, job.ended_at_s, job.forgotten) == ("open", "", None, False)
+    assert (job.done, job.failed, job.cancelled) == (0, 0, 0)
+    assert (job.wall_ns, job.cpu_ns, job.costs_nanos) == (0, 0, {})
+
+
+def test_a_job_that_never_was_is_none(store: Store) -> None:
+    assert store.job("nobody") is None
+
+
+def test_the_end_of_a_job_is_kept_with_its_counts(store: Store, commit: Commit) -> None:
+    commit(store, opened(), ended(state="failed", reason="poison", done=1, failed=2, cancelled=3))
+    job = store.job("job-1")
+    assert job is not None
+    assert (job.state, job.reason, job.ended_at_s) == ("failed", "poison", 1_700_000_100.0)
+    assert (job.done, job.failed, job.cancelled) == (1, 2, 3)
+
+
+def test_the_first_end_stands(store: Store, commit: Commit) -> None:
+    commit(store, opened(), ended(state="cancelled"))
+    commit(store, ended(state="done"))
+    job = store.job("job-1")
+    assert job is not None
+    assert job.state == "cancelled"
+
+
+def test_opening_a_job_again_changes_nothing(store: Store, commit: Commit) -> None:
+    commit(store, opened(), JobClosed("job-1", 7), ended())
+    commit(store, opened(name="other", spec=b"other"))
+    job = store.job("job-1")
+    assert job is not None
+    assert (job.name, job.spec, job.total, job.state) == ("var", b"spec", 7, "done")
+
+
+def test_jobs_are_listed_latest_first_and_by_whom(store: Store, commit: Commit) -> None:
+    commit(
+        store,
+        opened("a", submitted_at_s=1.0),
+        opened("b", submitted_at_s=3.0, user="bob"),
+        opened("c", submitted_at_s=2.0, project="desk"),
+    )
+    assert [job.job for job in store.jobs(10)] == ["b", "c", "a"]
+    assert [job.job for job in store.jobs(2)] == ["b", "c"]
+    assert [job.job for job in store.jobs(10, user="ada")] == ["c", "a"]
+    assert [job.job for job in store.jobs(10, user="ada", project="desk")] == ["c"]
+
+
+def test_unfinished_are_the_detached_jobs_without_an_end(store: Store, commit: Commit) -> None:
+    commit(
+        store,
+        opened("late", submitted_at_s=2.0),
+        opened("early", submitted_at_s=1.0),
+        opened("attached", detached=False),
+        opened("over"),
+        ended("over"),
+    )
+    assert [job.job for job in store.unfinished()] == ["early", "late"]
+
+
+def test_attached_jobs_of_a_dead_gateway_are_lost(store: Store, commit: Commit) -> None:
+    commit(store, opened("a", detached=False), opened("b"), opened("c", detached=False), ended("c"))
+    store.mark_lost(5.0)
+    commit(store)
+    states = {job.job: (job.state, job.ended_at_s) for job in store.jobs(10)}
+    assert states == {"a": ("lost", 5.0), "b": ("open", None), "c": ("done", 1_700_000_100.0)}
+
+
+def test_a_lost_job_whose_client_comes_back_is_open_again(store: Store, commit: Commit) -> None:
+    commit(store, opened(detached=False))
+    store.mark_lost(5.0)
+    commit(store, opened(detached=False))
+    job = store.job("job-1")
+    assert job is not None
+    assert (job.state, job.reason, job.ended_at_s) == ("open", "", None)
+    commit(store, ended())
+    job = store.job("job-1")
+    assert job is not None
+    assert job.state == "done"
+
+
+def test_bundles_come_back_in_task_order(store: Store, commit: Commit) -> None:
+    firsts = [*range(0, 500, 10)]
+    commit(store, opened(), *(BundleKept("job-1", n, 10, b"%d" % n) for n in reversed(firsts)))
+    commit(store, BundleKept("job-1", 0, 10, b"again"), BundleKept("other", 5, 1, b""))
+    assert list(store.bundles("job-1")) == [(n, 10, b"%d" % n) for n in firsts]
+
+
+def test_the_end_of_a_job_drops_its_bundles_only(store: Store, commit: Commit) -> None:
+    commit(store, opened(), BundleKept("job-1", 0, 1, b"x"), OutcomeKept("job-1", 0, 1, b"y"))
+    commit(store, BundleKept("other", 0, 1, b"z"), ended())
+    assert list(store.bundles("job-1")) == []
+    assert store.outcomes("job-1", 0, 10) == [(0, 1, b"y")]
+    assert list(store.bundles("other")) == [(0, 1, b"z")]
+
+
+def test_outcomes_are_paged_in_task_order(store: Store, commit: Commit) -> None:
+    kept = [(0, 5, b"a"), (5, 1, b"b"), (8, 4, b"c"), (20, 2, b"d")]
+    commit(store, *(OutcomeKept("job-1", *outcome) for outcome in reversed(kept)))
+    commit(store, OutcomeKept("other", 0, 100, b"x"), OutcomeKept("job-1", 5, 1, b"again"))
+    assert store.outcomes("job-1", 0, 100) == kept
+    assert store.outcomes("job-1", 0, 2) == kept[:2]
+    assert store.outcomes("job-1", 6, 2) == kept[2:]
+    assert store.outcomes("job-1", 22, 2) == []
+    assert store.outcome_ranges("job-1") == [(first, count) for first, count, _ in kept]
+
+
+@pytest.mark.parametrize(
+    ("start", "first"), [(0, 3), (3, 3), (5, 3), (8, 8), (9, 8), (10, 12), (12, 12), (13, None)]
+)
+def test_outcomes_start_with_the_range_that_holds_the_task(
+    store: Store, commit: Commit, start: int, first: int | None
+) -> None:
+    commit(store, *(OutcomeKept("j", at, n, b"") for at, n in ((3, 5), (8, 2), (12, 1))))
+    found = store.outcomes("j", start, 1)
+    assert [at for at, _, _ in found] == ([] if first is None else [first])
+
+
+def test_a_function_is_kept_until_the_last_job_that_needs_it_is_forgotten(
+    store: Store, commit: Commit
+) -> None:
+    commit(store, FunctionKept(b"f", b"body"), opened("a", function=b"f"))
+    commit(store, FunctionKept(b"f", b"again"), opened("b", function=b"f"), ended("a"), ended("b"))
+    commit(store, FunctionKept(b"g", b"other"), opened("c", function=b"g"))
+    assert store.function(b"f") == b"body"
+    commit(store, JobForgotten("a"))
+    assert store.function(b"f") == b"body"
+    commit(store, JobForgotten("b"))
+    assert store.function(b"f") is None
+    assert store.function(b"g") == b"other"
+
+
+def test_a_forgotten_job_keeps_its_row_and_its_usage(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, opened(), OutcomeKept("job-1", 0, 1, b"y"), usage(), ended())
+    commit(store, JobForgotten("job-1"))
+    job = store.job("job-1")
+    assert job is not None
+    assert job.forgotten
+    assert job.costs_nanos == {"USD": 16_667}
+    assert store.outcome_ranges("job-1") == []
+
+
+def test_a_job_that_has_not_ended_is_not_forgotten(store: Store, commit: Commit) -> None:
+    commit(store, FunctionKept(b"f", b"body"), opened(function=b"f"))
+    commit(store, BundleKept("job-1", 0, 1, b"x"), OutcomeKept("job-1", 0, 1, b"y"))
+    commit(store, JobForgotten("job-1"))
+    assert store.outcome_ranges("job-1") == [(0, 1)]
+    assert list(store.bundles("job-1")) == [(0, 1, b"x")]
+    assert store.function(b"f") == b"body"
+    assert [job.forgotten for job in store.unfinished()] == [False]
+
+
+def test_nothing_is_charged_twice(store: Store, commit: Commit, usage: Usage) -> None:
+    commit(store, usage(cost_nanos=5))
+    # Again within one statement, within one transaction, and with other figures.
+    commit(store, usage(cost_nanos=7), usage(cost_nanos=8), opened(), usage(cost_nanos=9))
+    commit(store, usage(first=10, cost_nanos=100), usage(attempt=1, state="failed", cost_nanos=20))
+    assert [total.cost_nanos for total in store.usage_totals([])] == [125]
+    assert store.charged_ranges("job-1") == [(0, 10), (0, 10), (10, 10)]
+
+
+def test_a_repeat_is_not_among_the_charged_ranges(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, usage(state="repeat"), usage(first=30, tasks=2, state="failed"), usage(job="b"))
+    assert store.charged_ranges("job-1") == [(30, 2)]
+
+
+def test_a_job_adds_up_its_usage_by_currency(store: Store, commit: Commit, usage: Usage) -> None:
+    commit(
+        store,
+        opened(),
+        opened("job-2"),
+        usage(wall_ns=1, cpu_ns=2, cost_nanos=3),
+        usage(first=10, wall_ns=10, cpu_ns=20, cost_nanos=30),
+        usage(first=20, wall_ns=100, cpu_ns=200, cost_nanos=300, currency="EUR"),
+        usage(job="job-2", wall_ns=1000),
+    )
+    job = store.job("job-1")
+    assert job is not None
+    assert (job.wall_ns, job.cpu_ns, job.costs_nanos) == (111, 222, {"EUR": 300, "USD": 33})
+    assert {row.job: row.wall_ns for row in store.jobs(10)} == {"job-1": 111, "job-2": 1000}
+
+
+def test_sums_go_on_where_a_database_integer_ends(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    largest = 2**63 - 1
+    commit(store, opened())
+    commit(
+        store,
+        *(
+            usage(first=n, wall_ns=largest, cpu_ns=largest, cost_nanos=largest, tasks=largest)
+            for n in range(3)
+        ),
+    )
+    (total,) = store.usage_totals([])
+    assert (total.wall_ns, total.cpu_ns, total.cost_nanos) == (3 * largest,) * 3
+    assert total.tasks == 3 * largest
+    job = store.job("job-1")
+    assert job is not None
+    assert (job.wall_ns, job.costs_nanos) == (3 * largest, {"USD": 3 * largest})
+
+
+def test_usage_totals_by_each_dimension(store: Store, commit: Commit, usage: Usage) -> None:
+    commit(store, usage(), usage(first=1, user="bob", peak_memory_bytes=2**30), usage(first=2))
+    assert store.usage_totals([Dimension.USER, Dimension.DAY]) == [
+        UsageTotal(("ada", 19_675), "USD", 2, 20, 3 * 10**9, 28 * 10**8, 2**20, 33_334),
+        UsageTotal(("bob", 19_675), "USD", 1, 10, 15 * 10**8, 14 * 10**8, 2**30, 16_667),
+    ]
+    for dimension in Dimension:
+        assert sum(total.records for total in store.usage_totals([dimension])) == 3
+
+
+@pytest.mark.parametrize(
+    ("start_s", "end_s", "firsts"),
+    [(None, None, 3), (10.0, None, 2), (None, 20.0, 2), (10.0, 20.0, 1), (10.5, 10.5, 0)],
+)
+def test_a_period_holds_its_start_and_not_its_end(
+    store: Store,
+    commit: Commit,
+    usage: Usage,
+    start_s: float | None,
+    end_s: float | None,
+    firsts: int,
+) -> None:
+    commit(store, *(usage(first=n, ended_at_s=at) for n, at in enumerate((9.999, 10.0, 20.0))))
+    assert sum(total.records for total in store.usage_totals([], start_s, end_s)) == firsts
+
+
+def test_no_usage_has_no_totals(store: Store) -> None:
+    assert store.usage_totals([]) == []
+
+
+def test_records_of_all_kinds_may_mix_in_any_number(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    records: list[Any] = []
+    for n in range(150):
+        job = f"job-{n}"
+        records += [opened(job), BundleKept(job, 0, 1, b"x"), BundleKept(job, 1, 1, b"y")]
+        records += [usage(job=job, first=at, cost_nanos=1) for at in range(7)]
+        records += [OutcomeKept(job, 0, 2, b"z"), ended(job)]
+    commit(store, *records)
+    assert len(store.jobs(1_000)) == 150
+    assert store.usage_totals([])[0].cost_nanos == 150 * 7
+    assert store.outcomes("job-149", 0, 1) == [(0, 2, b"z")]
+    assert list(store.bundles("job-149")) == []
+
+
+def test_what_was_committed_is_there_when_opened_again(
+    open_store: Callable[..., Store], commit: Commit, usage: Usage
+) -> None:
+    store = open_store()
+    commit(store, opened(), usage(), OutcomeKept("job-1", 0, 1, b"y"))
+    before = store.jobs(10)
+    store.close()
+    again = open_store()
+    assert again.jobs(10) == before
+    assert again.outcomes("job-1", 0, 1) == [(0, 1, b"y")]
+
+
+def test_closing_writes_what_is_queued(open_store: Callable[..., Store], usage: Usage) -> None:
+    store = open_store()
+    acknowledged: list[int] = []
+    for n in range(200):
+        store.write([usage(first=n)], False, lambda n=n: acknowledged.append(n))
+    store.close()
+    assert acknowledged == [*range(200)]
+    assert store.backlog == 0
+    assert open_store().usage_totals([])[0].records == 200
+
+
+def test_a_closed_store_refuses(open_store: Callable[..., Store], usage: Usage) -> None:
+    store = open_store()
+    store.close()
+    store.close()
+    with pytest.raises(StoreClosed):
+        store.write([usage()], False, lambda: None)
+    with pytest.raises(StoreClosed):
+        store.job("job-1")
+
+
+def test_each_thread_is_acknowledged_in_its_order(store: Store, usage: Usage) -> None:
+    acknowledged: list[tuple[int, int]] = []
+    finished = threading.Semaphore(0)
+
+    def write(thread: int) -> None:
+        for n in range(100):
+            store.write(
+                [usage(job=f"job-{thread}", first=n)],
+                n % 10 == 0,
+                lambda n=n: acknowledged.append((thread, n)),
+            )
+        store.write([], False, finished.release)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+        assert finished.acquire(timeout=20)
+    assert len(acknowledged) == 400
+    for number in range(4):
+        assert [n for thread, n in acknowledged if thread == number] == [*range(100)]
+
+
+def test_what_is_acknowledged_can_be_read(store: Store, usage: Usage) -> None:
+    seen: list[int] = []
+    finished = threading.Event()
+
+    def read() -> None:
+        seen.append(store.usage_totals([])[0].records)
+        finished.set()
+
+    store.write([usage()], False, read)
+    assert finished.wait(20)
+    assert seen == [1]

@@ -1,0 +1,450 @@
+"""The broker, pushed by hand: what goes in, what must come out."""
+
+import pytest
+
+from federation import messages
+from federation.ranges import RangeSet
+from gateway import events
+from gateway.broker import Broker, Limits
+from gateway.effects import Effect, Expel, Order, Tell, Write
+from gateway.events import JobSpec
+from gateway.ledger import records
+from policies.tariffs import Tariff
+
+PRICE = Tariff(3_600_000_000_000, "USD", "test")  # a thousandth of a unit per slot-nanosecond
+CLIENT, WORKER = 1, 2
+
+
+def spec(**changes: object) -> JobSpec:
+    terms: dict[str, object] = {
+        "name": "f",
+        "function": b"f" * 32,
+        "detached": False,
+        "user": "ann",
+        "project": "risk",
+        "priority": 0.0,
+        "tags": {},
+        "timeout_s": None,
+        "retries": 0,
+        "max_cost_nanos": None,
+        "currency": None,
+        "python": "3.11",
+        "prints": False,
+    }
+    return JobSpec(**(terms | changes))  # type: ignore[arg-type]
+
+
+class World:
+    """A broker with a client and a worker, and short ways to push it."""
+
+    def __init__(self, *, slots: int = 1, tags: dict[str, object] | None = None) -> None:
+        self.now_s = 1000.0
+        self.broker = Broker({"local": PRICE}, limits=Limits(tasks_max=10_000))
+        self.do(events.ClientJoined(CLIENT, "ann"))
+        if slots:
+            self.join(WORKER, slots, tags)
+
+    def do(self, event: events.Event) -> list[Effect]:
+        effects = self.broker.handle(event, self.now_s)
+        return effects + self.broker.settle(self.now_s)
+
+    def join(self, worker: int, slots: int = 1, tags: dict[str, object] | None = None):
+        return self.do(
+            events.WorkerJoined(worker, f"w{worker}", "local", slots, tags or {}, "3.11")
+        )
+
+    def submit(self, tasks: int, job: str = "j", **changes: object) -> list[Effect]:
+        effects = self.do(events.JobOpened(CLIENT, job, spec(**changes)))
+        return effects + self.do(
+            events.TasksArrived(CLIENT, job, 0, [b"%d" % at for at in range(tasks)])
+        )
+
+    def report(self, order: messages.Assign, tasks: int = 0, worker: int = WORKER, **changes):
+        count = tasks or len(order.arguments)
+        values = [b"r%d" % (order.first + at) for at in range(count)]
+        fields = {"wall_ns": 1_000_000 * count, "cpu_ns": 900_000 * count} | changes
+        self.now_s += 10.0
+        return self.do(
+            events.Reported(worker, order.assignment, order.first, values, **fields)  # type: ignore[arg-type]
+        )
+
+
+def orders(effects: list[Effect], kind: type = messages.Assign) -> list:
+    return [e.message for e in effects if isinstance(e, Order) and isinstance(e.message, kind)]
+
+
+def told(effects: list[Effect], kind: type) -> list:
+    return [e.message for e in effects if isinstance(e, Tell) and isinstance(e.message, kind)]
+
+
+def written(effects: list[Effect], kind: type) -> list:
+    return [e.record for e in effects if isinstance(e, Write) and isinstance(e.record, kind)]
+
+
+def test_a_result_is_told_after_its_usage_record_is_written() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    effects = world.report(order)
+    kinds = [type(e) for e in effects]
+    assert kinds.index(Write) < kinds.index(Tell)
+    (usage,) = written(effects, records.UsageRecord)
+    assert (usage.first, usage.tasks, usage.wall_ns) == (0, 1, 1_000_000)
+    assert usage.cost_nanos == 1_000_000
+    (results,) = told(effects, messages.Results)
+    assert results.values == [b"r0"]
+
+
+def test_an_unknown_function_gets_one_task_a_slot_and_a_known_one_a_bundle() -> None:
+    world = World(slots=2)
+    first = orders(world.submit(5000))
+    assert sum(len(order.arguments) for order in first) == 2
+    effects = world.report(first[0], wall_ns=1000)
+    assert len(orders(effects)[0].arguments) > 100
+
+
+def test_a_long_task_is_not_queued_behind_another() -> None:
+    world = World(slots=1)
+    (order,) = orders(world.submit(10))
+    (following,) = orders(world.report(order, wall_ns=5_000_000_000))
+    assert len(following.arguments) == 1
+
+
+def test_a_late_report_is_fenced() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.WorkerGone(WORKER, "gone"))
+    world.join(3)
+    assert world.report(order, worker=WORKER) == []
+
+
+def test_a_report_of_tasks_that_a_worker_does_not_hold_expels_it() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    effects = world.do(events.Reported(WORKER, order.assignment, 5, [b"forged"]))
+    assert [e.guest for e in effects if isinstance(e, Expel)] == [WORKER]
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        [[7, "error", "t", b""]],
+        [[0, "error", "t", b""], [0, "error", "t", b""]],
+    ],
+)
+def test_a_report_whose_failures_point_nowhere_expels_its_worker(failures: list) -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    effects = world.do(
+        events.Reported(WORKER, order.assignment, 0, [b""], failures, [], 1, 1, 1)
+    )
+    assert [e.guest for e in effects if isinstance(e, Expel)] == [WORKER]
+
+
+def test_tasks_of_a_lost_worker_go_to_another_and_are_charged_once() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.join(3)
+    (again,) = orders(world.do(events.WorkerGone(WORKER, "gone")))
+    assert (again.first, again.arguments) == (order.first, order.arguments)
+    effects = world.report(again, worker=3)
+    assert [record.attempt for record in written(effects, records.UsageRecord)] == [2]
+    assert len(told(effects, messages.Results)) == 1
+
+
+def test_a_task_that_loses_its_worker_three_times_is_given_up() -> None:
+    world = World()
+    world.submit(1)
+    effects: list[Effect] = []
+    for worker in (WORKER, 3, 4):
+        effects = world.do(events.WorkerGone(worker, "gone"))
+        world.join(worker + 1)
+    (dropped,) = told(effects, messages.Dropped)
+    assert (dropped.ranges, dropped.failure) == ([[0, 1]], "lost")
+
+
+def test_after_two_losses_tasks_go_one_by_one() -> None:
+    world = World()
+    (order,) = orders(world.submit(100))
+    world.report(order, wall_ns=1000)
+    bundle = world.broker.workers[WORKER].in_flight
+    assert bundle == 99
+    world.do(events.WorkerGone(WORKER, "gone"))
+    world.join(3)
+    world.do(events.WorkerGone(3, "gone"))
+    sizes = [len(order.arguments) for order in orders(world.join(4))]
+    assert set(sizes) == {1}
+
+
+def test_a_crash_is_tried_once_more_and_then_is_poison() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    crash = [[0, "crash", "signal SIGSEGV", b""]]
+    effects = world.report(order, failures=crash)
+    assert told(effects, messages.Results) == []
+    (again,) = orders(effects)
+    (results,) = told(world.report(again, failures=crash), messages.Results)
+    ((offset, kind, text, _),) = results.failures
+    assert (offset, kind) == (0, "crash")
+    assert "SIGSEGV" in text
+    assert "2 times" in text
+
+
+def test_retries_are_used_up_by_failures_and_every_attempt_is_charged() -> None:
+    world = World()
+    (order,) = orders(world.submit(1, retries=1))
+    error = [[0, "error", "ValueError", b""]]
+    effects = world.report(order, failures=error)
+    (again,) = orders(effects)
+    last = world.report(again, failures=error)
+    assert len(told(last, messages.Results)) == 1
+    usage = written(effects, records.UsageRecord) + written(last, records.UsageRecord)
+    assert [(record.attempt, record.state) for record in usage] == [(1, "failed"), (2, "failed")]
+
+
+def test_a_failure_in_the_middle_of_a_bundle_is_retried_and_the_rest_delivered() -> None:
+    world = World(slots=4)
+    given = orders(world.submit(4, retries=1))
+    bundle = given[0]
+    if len(bundle.arguments) < 4:
+        for order in given[1:]:
+            world.report(order, wall_ns=1000)
+    effects = world.report(bundle, failures=[[0, "error", "x", b""]])
+    assert told(effects, messages.Results) == [] or all(
+        0 not in range(r.first, r.first + len(r.values)) for r in told(effects, messages.Results)
+    )
+    assert orders(effects)[0].first == bundle.first
+
+
+def test_what_no_offer_can_ever_run_is_refused_with_the_figure() -> None:
+    world = World(tags={"gpu": 1})
+    (reject, *_) = told(world.submit(1, tags={"gpu": 2}), messages.RejectJob)
+    assert reject.code == "tag-too-small"
+    assert "gpu=1" in reject.reason
+    assert "gpu=2" in reject.reason
+
+
+def test_another_python_is_refused() -> None:
+    world = World()
+    (reject, *_) = told(world.submit(1, python="3.12"), messages.RejectJob)
+    assert reject.code == "python-differs"
+    assert "3.12" in reject.reason
+
+
+def test_without_any_worker_a_job_waits() -> None:
+    world = World(slots=0)
+    assert told(world.submit(1), messages.RejectJob) == []
+    assert len(orders(world.join(WORKER))) == 1
+
+
+def test_counted_tags_are_held_while_tasks_run() -> None:
+    world = World(slots=4, tags={"gpu": 2})
+    given = orders(world.submit(4, tags={"gpu": 1}))
+    assert sum(len(order.arguments) for order in given) == 2
+    effects = world.report(given[0])
+    assert sum(len(order.arguments) for order in orders(effects)) == len(given[0].arguments)
+
+
+def test_a_job_that_must_wait_does_not_block_another() -> None:
+    world = World(slots=2, tags={"gpu": 1})
+    world.submit(5, job="gpus", tags={"gpu": 1})
+    plain = orders(world.submit(1, job="plain", function=b"g" * 32))
+    assert [order.job for order in plain] == ["plain"]
+
+
+def test_a_higher_priority_goes_first() -> None:
+    world = World(slots=0)
+    world.submit(3, job="low")
+    world.submit(3, job="high", priority=5.0, function=b"g" * 32)
+    assert orders(world.join(WORKER))[0].job == "high"
+
+
+def test_waiting_tasks_are_cancelled_at_once() -> None:
+    world = World(slots=0)
+    world.submit(10)
+    (answer,) = told(
+        world.do(events.CancelAsked(CLIENT, 7, "j", ((2, 5),), False)), messages.Answer
+    )
+    assert answer.value == {"taken": [[2, 5]]}
+    got = [t for order in orders(world.join(WORKER)) for t in range(order.first, order.first + 1)]
+    assert not set(got) & {2, 3, 4}
+
+
+def test_a_cancel_waits_for_the_worker_to_say_what_had_started() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    effects = world.do(events.CancelAsked(CLIENT, 7, "j", ((0, 1),), False))
+    assert told(effects, messages.Answer) == []
+    assert len(orders(effects, messages.Recall)) == 1
+    effects = world.do(events.HandedBack(WORKER, order.assignment, ((0, 1),)))
+    (answer,) = told(effects, messages.Answer)
+    assert answer.value == {"taken": [[0, 1]]}
+    assert orders(effects) == []
+
+
+def test_a_cancel_of_what_runs_takes_nothing_and_the_result_arrives() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.CancelAsked(CLIENT, 7, "j", ((0, 1),), False))
+    (answer,) = told(world.do(events.HandedBack(WORKER, order.assignment, ())), messages.Answer)
+    assert answer.value == {"taken": []}
+    assert len(told(world.report(order), messages.Results)) == 1
+
+
+def test_a_kill_takes_what_runs_and_its_usage_is_still_recorded() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    effects = world.do(events.CancelAsked(CLIENT, 7, "j", ((0, 1),), True))
+    assert told(effects, messages.Answer)[0].value == {"taken": [[0, 1]]}
+    effects = world.report(order, failures=[[0, "cancelled", "stopped", b""]])
+    assert told(effects, messages.Results) == []
+    assert len(written(effects, records.UsageRecord)) == 1
+
+
+def test_the_owner_is_told_what_an_operator_cancelled() -> None:
+    world = World(slots=0)
+    world.submit(3)
+    world.do(events.ClientJoined(9, "ann"))
+    effects = world.do(events.CancelAsked(9, 1, "j", (), False))
+    (dropped,) = told(effects, messages.Dropped)
+    assert dropped.ranges == [[0, 3]]
+
+
+def test_nobody_cancels_somebody_elses_job() -> None:
+    world = World(slots=0)
+    world.submit(3)
+    world.do(events.ClientJoined(9, "mallory"))
+    (answer,) = told(world.do(events.CancelAsked(9, 1, "j", (), False)), messages.Answer)
+    assert answer.code == "job-not-found"
+    assert world.broker.jobs["j"].waiting == 3
+
+
+def test_a_client_that_leaves_takes_its_attached_work_with_it() -> None:
+    world = World()
+    (order,) = orders(world.submit(3))
+    effects = world.do(events.ClientGone(CLIENT))
+    assert [recall.kill for recall in orders(effects, messages.Recall)] == [True]
+    effects = world.report(order, failures=[[0, "cancelled", "stopped", b""]])
+    (ended,) = written(effects, records.JobEnded)
+    assert ended.state == "abandoned"
+    assert world.broker.jobs == {}
+
+
+def test_what_was_charged_before_its_client_was_lost_is_not_charged_again() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    paid = written(world.report(order), records.UsageRecord)
+    world.do(events.TasksArrived(CLIENT, "j", 1, [b"1"]))
+    world.do(events.ClientGone(CLIENT))
+    assert [record.cost_nanos for record in paid] == [1_000_000]
+    left = [a.id for a in world.broker.workers[WORKER].assignments.values()]
+    for assignment in left:
+        world.do(events.HandedBack(WORKER, assignment, ((1, 2),)))
+    assert world.broker.jobs == {}
+    world.do(events.ClientJoined(5, "ann"))
+    world.do(events.JobOpened(5, "j", spec()))
+    effects = world.do(events.TasksArrived(5, "j", 0, [b"0"]))
+    (again,) = orders(effects)
+    effects = world.report(again)
+    (usage,) = written(effects, records.UsageRecord)
+    assert (usage.state, usage.cost_nanos) == ("repeat", 0)
+    assert len(told(effects, messages.Results)) == 1
+
+
+def test_a_charge_recovered_from_the_store_is_not_made_again() -> None:
+    world = World()
+    history = events.JobRecovered("j", None, None, (), 0, ((0, 2),), 5, 6, 7)
+    world.do(events.JobRecovered(*(getattr(history, n) for n in history.__slots__)))
+    first = orders(world.submit(4))
+    usage: list[records.UsageRecord] = []
+    while first:
+        effects = world.report(first.pop(0), wall_ns=1000)
+        usage += written(effects, records.UsageRecord)
+        first += orders(effects)
+    free = RangeSet((r.first, r.first + r.tasks) for r in usage if r.state == "repeat")
+    assert list(free) == [(0, 2)]
+    assert all((r.cost_nanos == 0) == (r.state == "repeat") for r in usage)
+
+
+def test_a_cost_limit_drops_what_waits() -> None:
+    world = World()
+    (order,) = orders(world.submit(5, max_cost_nanos=500_000, currency="USD"))
+    effects = world.report(order)
+    (dropped,) = told(effects, messages.Dropped)
+    assert (dropped.ranges, dropped.failure) == ([[1, 5]], "budget")
+
+
+def test_a_dry_worker_gets_what_another_has_not_started() -> None:
+    world = World()
+    (order,) = orders(world.submit(200))
+    world.report(order, wall_ns=1_000_000)
+    effects = world.join(3)
+    waiting = orders(effects)
+    while waiting:
+        effects = world.report(waiting.pop(0), worker=3)
+        waiting += orders(effects)
+    (recall,) = orders(effects, messages.Recall)
+    assert recall.kill is False
+    assert recall.stop > recall.first
+
+
+def test_a_draining_worker_hands_back_and_gets_nothing_new() -> None:
+    world = World()
+    (order,) = orders(world.submit(5))
+    effects = world.do(events.DrainAsked(WORKER, True))
+    assert len(orders(effects, messages.Recall)) == 1
+    effects = world.do(events.HandedBack(WORKER, order.assignment, ()))
+    assert orders(world.report(order)) == []
+    assert len(orders(world.do(events.DrainAsked(WORKER, False)))) == 1
+
+
+def test_a_draining_site_refuses_jobs() -> None:
+    world = World()
+    world.do(events.DrainAsked(0, True))
+    (reject, *_) = told(world.submit(1), messages.RejectJob)
+    assert reject.code == "draining"
+
+
+def test_a_client_that_does_not_read_gets_nothing_run() -> None:
+    world = World(slots=0)
+    world.submit(3)
+    world.do(events.ClientReading(CLIENT, False))
+    assert orders(world.join(WORKER)) == []
+    assert len(orders(world.do(events.ClientReading(CLIENT, True)))) == 1
+
+
+def test_a_client_over_its_limit_is_expelled() -> None:
+    world = World(slots=0)
+    effects = world.submit(10_001)
+    assert [e.guest for e in effects if isinstance(e, Expel)] == [CLIENT]
+
+
+def test_a_detached_job_is_kept_before_it_is_acknowledged_and_outlives_its_client() -> None:
+    world = World(slots=0)
+    effects = world.submit(2, detached=True)
+    assert len(written(effects, records.BundleKept)) == 1
+    effects = world.do(events.JobClosed(CLIENT, "j", 2))
+    (kept,) = told(effects, messages.Kept)
+    assert (kept.tasks, kept.closed) == (2, True)
+    assert all(e.durable for e in effects if isinstance(e, Write))
+    world.do(events.ClientGone(CLIENT))
+    waiting = orders(world.join(WORKER))
+    states = []
+    while waiting:
+        effects = world.report(waiting.pop(0))
+        waiting += orders(effects)
+        states += [record.state for record in written(effects, records.JobEnded)]
+        assert len(written(effects, records.OutcomeKept)) == 1
+    assert states == ["done"]
+
+
+def test_arguments_sent_twice_run_once() -> None:
+    world = World(slots=0)
+    world.submit(3)
+    world.do(events.TasksArrived(CLIENT, "j", 1, [b"1", b"2", b"3"]))
+    assert world.broker.jobs["j"].waiting == 4
+
+
+def test_tasks_of_a_job_that_has_ended_are_answered() -> None:
+    world = World()
+    effects = world.do(events.TasksArrived(CLIENT, "unknown", 0, [b"0"]))
+    assert len(told(effects, messages.RejectJob)) == 1

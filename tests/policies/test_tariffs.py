@@ -1,0 +1,113 @@
+"""Money: exact in, exact out, and never a float between."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.tariffs import (
+    HOUR_NS,
+    NANOS_LIMIT,
+    Tariff,
+    cost_nanos,
+    format_amount,
+    format_money,
+    parse_price,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "nanos", "currency"),
+    [
+        ("0.04 USD", 40_000_000, "USD"),
+        ("  5   EUR ", 5_000_000_000, "EUR"),
+        ("0 USD", 0, "USD"),
+        ("0.000000001 JPY", 1, "JPY"),
+        ("9223372036.854775807 USD", NANOS_LIMIT, "USD"),
+    ],
+)
+def test_parse_price_reads_exactly(text: str, nanos: int, currency: str) -> None:
+    assert parse_price(text) == (nanos, currency)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "not an amount"),
+        ("0.04", "not an amount"),
+        ("USD 0.04", "not a number"),
+        ("0,04 USD", "not a number"),
+        ("0.04 USD/h now", "not an amount"),
+        ("NaN USD", "not a finite"),
+        ("sNaN USD", "not a finite"),
+        ("Infinity USD", "not a finite"),
+        ("-0.04 USD", "negative"),
+        ("-0 USD", "negative"),
+        ("0.0000000001 USD", "more than 9 decimals"),
+        ("1e-10 USD", "more than 9 decimals"),
+        ("9223372036.854775808 USD", "too large"),
+        ("1e999999 USD", "too large"),
+        ("0.04 usd", "three capital letters"),
+        ("0.04 US", "three capital letters"),
+        ("0.04 DOLLAR", "three capital letters"),
+        ("0.04 ÜSD", "three capital letters"),
+    ],
+)
+def test_parse_price_says_what_is_wrong(text: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        parse_price(text)
+
+
+@given(st.integers(0, NANOS_LIMIT))
+def test_format_money_is_read_back_exactly(nanos: int) -> None:
+    assert parse_price(format_money(nanos, "CHF")) == (nanos, "CHF")
+
+
+@pytest.mark.parametrize(
+    ("nanos", "text"),
+    [
+        (0, "0"),
+        (12_345_678, "0.012345678"),
+        (40_000_000, "0.04"),
+        (10_000_000_000, "10"),
+        (-500_000_000, "-0.5"),
+        (10**30 + 1, "1000000000000000000000.000000001"),
+    ],
+)
+def test_format_amount_drops_only_needless_zeros(nanos: int, text: str) -> None:
+    assert format_amount(nanos) == text
+
+
+@given(st.integers(0, NANOS_LIMIT), st.integers(0, NANOS_LIMIT))
+def test_cost_is_the_exact_cost_rounded_half_up(price_nanos: int, wall_ns: int) -> None:
+    exact = Fraction(price_nanos * wall_ns, HOUR_NS)
+    assert Fraction(-1, 2) < cost_nanos(price_nanos, wall_ns) - exact <= Fraction(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("price_nanos", "wall_ns", "cost"),
+    [
+        (40_000_000, HOUR_NS, 40_000_000),
+        (1, HOUR_NS // 2, 1),
+        (1, HOUR_NS // 2 - 1, 0),
+        (3, HOUR_NS // 2, 2),
+        (0, HOUR_NS, 0),
+    ],
+)
+def test_cost_of_known_amounts(price_nanos: int, wall_ns: int, cost: int) -> None:
+    assert cost_nanos(price_nanos, wall_ns) == cost
+
+
+@pytest.mark.parametrize(("price_nanos", "wall_ns"), [(-1, 1), (1, -1)])
+def test_cost_refuses_negative_input(price_nanos: int, wall_ns: int) -> None:
+    with pytest.raises(ValueError, match="zero or more"):
+        cost_nanos(price_nanos, wall_ns)
+
+
+@pytest.mark.parametrize(
+    ("price_nanos", "currency"), [(-1, "USD"), (NANOS_LIMIT + 1, "USD"), (1, "usd")]
+)
+def test_a_tariff_is_always_a_price(price_nanos: int, currency: str) -> None:
+    with pytest.raises(ValueError, match=r"out of range|three capital letters"):
+        Tariff(price_nanos, currency, "1")
