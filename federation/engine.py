@@ -320,8 +320,7 @@ class Engine:
         """Tell the gateway that no more calls come, once all of them have been sent."""
         if stream.closed and not stream.waiting:
             self._dialogue.post(CloseJob(stream.id, stream.total))
-            if not stream.unfinished:
-                self._streams.pop(stream.id, None)
+            self._forget_if_over(stream)
 
     # --- what the gateway says -----------------------------------------------------------------
 
@@ -378,8 +377,13 @@ class Engine:
         self._calls_out -= placed.calls
         self._bytes_out -= placed.size
         self._resolved += placed.resolved
-        if stream.closed and not stream.waiting and not stream.unfinished:
-            self._streams.pop(stream.id, None)
+        self._forget_if_over(stream)
+
+    def _forget_if_over(self, stream: Stream) -> None:
+        # A detached job is kept until its client has seen that it is whole at the gateway.
+        if stream.closed and not stream.waiting and not stream.opening.detached:
+            if not stream.unfinished:
+                self._streams.pop(stream.id, None)
 
     def _opened(self, *, resumed: bool) -> None:
         self._redial_wait_s = REDIAL_MIN_S

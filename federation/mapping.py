@@ -10,7 +10,7 @@ from federation.engine import Engine, exception_of
 from federation.errors import GridError
 from federation.payload import open_result, seal_calls, seal_singles
 from federation.progress import bar
-from federation.streams import CHUNK_TASKS_MAX, PENDING, Chunk, Ended, Stream
+from federation.streams import CHUNK_BYTES_MAX, CHUNK_TASKS_MAX, PENDING, Chunk, Ended, Stream
 
 T = TypeVar("T")
 
@@ -176,10 +176,13 @@ class _Feeder:
         self._calls = iter(calls)
         self._seal = seal_singles if singles else _seal_tuples
         self._batch = 1
+        self._sealed: deque[list[bytes]] = deque()  # made, but not sent: large arguments
         self.waiting = True  # there may be more inputs
 
     def next_chunk(self) -> Chunk | None:
         """Seal and send the next batch of inputs; None when there are no more."""
+        if self._sealed:
+            return self._engine.extend(self._stream, self._sealed.popleft())
         if not self.waiting:
             return None
         started_s = time.perf_counter()
@@ -188,13 +191,31 @@ class _Feeder:
             self.waiting = False
             return None
         payloads = self._seal(calls)
-        for payload in payloads if max(map(len, payloads)) > 1 << 16 else ():
-            self._engine.check_size(payload)
-        if time.perf_counter() - started_s < BATCH_S:
+        size = sum(map(len, payloads))
+        if size > CHUNK_BYTES_MAX:
+            for payload in payloads:
+                self._engine.check_size(payload)
+        if time.perf_counter() - started_s < BATCH_S and size < CHUNK_BYTES_MAX // 2:
             self._batch = min(2 * self._batch, CHUNK_TASKS_MAX)
         else:
             self._batch = max(1, self._batch // 2)
-        return self._engine.extend(self._stream, payloads)
+        self._sealed.extend(_in_messages(payloads, size))
+        return self._engine.extend(self._stream, self._sealed.popleft())
+
+
+def _in_messages(payloads: list[bytes], size: int) -> list[list[bytes]]:
+    """Payloads in lists that each fit into a message."""
+    if size <= CHUNK_BYTES_MAX:
+        return [payloads]
+    lists: list[list[bytes]] = [[]]
+    room = CHUNK_BYTES_MAX
+    for payload in payloads:
+        if len(payload) > room and lists[-1]:
+            lists.append([])
+            room = CHUNK_BYTES_MAX
+        lists[-1].append(payload)
+        room -= len(payload)
+    return lists
 
 
 def _seal_tuples(calls: list[Any]) -> list[bytes]:

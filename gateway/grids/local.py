@@ -12,6 +12,7 @@ from typing import Final
 
 import trio
 
+from gateway.child import wait_for_exit
 from gateway.config import PoolConfig
 from policies.placement import show_tag
 
@@ -31,7 +32,6 @@ class LocalGrid:
         self._address = address
         self._secret = secret
         self._say = say
-        self._process: trio.Process | None = None
 
     async def run(self) -> None:
         """Start the agent, and start it again whenever it ends; until cancelled."""
@@ -56,24 +56,23 @@ class LocalGrid:
         command += ["--tags", tags] if tags else []
         environment = dict(os.environ)
         environment["GRIDFED_SECRET"] = self._secret
-        process = await trio.lowlevel.open_process(
+        # In this very thread: the agent is killed when the thread that started it ends.
+        process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
         )
-        self._process = process
         try:
-            return await process.wait()
+            return await wait_for_exit(process)
         finally:
-            self._process = None
-            if process.returncode is None:
+            if process.poll() is None:
                 await _stop(process)
 
 
-async def _stop(process: trio.Process) -> None:
+async def _stop(process: "subprocess.Popen[bytes]") -> None:
     """End the agent: politely, then for good. Shielded, so that it never outlives us."""
     with trio.CancelScope(shield=True):
         process.terminate()
         with trio.move_on_after(STOP_S):
-            await process.wait()
-        if process.returncode is None:
+            await wait_for_exit(process)
+        if process.poll() is None:
             process.kill()
-            await process.wait()
+            await wait_for_exit(process)

@@ -11,7 +11,6 @@ What it may not decide, it does not: whether a failed task is tried again is the
 """
 
 import argparse
-import ctypes
 import os
 import random
 import secrets
@@ -42,6 +41,7 @@ from federation.messages import (
 from federation.nng import NngLink
 from federation.ranges import Range, RangeSet
 from federation.transport import TlsSettings
+from gateway.child import die_with_parent
 from gateway.worker.cells import SETTLE_S
 from gateway.worker.process import SlotProcess, memory_bytes
 from gateway.worker.roster import Piece, Roster, SlotBook, Terms
@@ -54,7 +54,6 @@ STOP_S: Final = 10.0  # running tasks may take so long to end when the agent sto
 BAD_STARTS_MAX: Final = 3
 FUNCTIONS_BYTES_MAX: Final = 1 << 30
 RESULT_SLACK_BYTES: Final = 4096
-PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,7 +498,7 @@ class Agent:
 async def run_agent(settings: AgentSettings) -> int:
     """Run a worker until it is stopped; return its exit code."""
     if settings.die_with_parent:
-        _die_with_parent()
+        die_with_parent()
     agent = Agent(settings, lambda line: print(f"worker {settings.name}: {line}", file=sys.stderr))  # noqa: T201
     try:
         await agent.run()
@@ -507,13 +506,6 @@ async def run_agent(settings: AgentSettings) -> int:
         print(f"worker {settings.name}: {errors.exceptions[0]}", file=sys.stderr)  # noqa: T201
         agent.exit_code = 1
     return agent.exit_code
-
-
-def _die_with_parent() -> None:
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if parent == 1 or os.getppid() != parent:
-        os._exit(1)
 
 
 def _user() -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import trio
 
+from gateway.child import wait_for_exit
 from gateway.worker.cells import LIMIT, NO_LIMIT, SINCE_NS, STARTED, Cells
 from gateway.worker.channel import Decoder, Nonsense, encode
 
@@ -132,8 +133,7 @@ class SlotProcess:
             del self._tail[:-STDERR_KEPT_BYTES]
 
     async def _reap(self) -> None:
-        while self._process.poll() is None:
-            await trio.sleep(0.002)
+        await wait_for_exit(self._process)
 
     def describe_end(self) -> str:
         """How it ended, in words, with the last it said."""

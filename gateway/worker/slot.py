@@ -27,6 +27,8 @@ from gateway.worker.channel import BlockingChannel, ChannelClosed
 
 # A chunk's results are sent on at least this often, so that nobody waits for a slow neighbour.
 PART_NS: Final = 20_000_000
+PART_BYTES: Final = 1 << 20
+LARGE_BYTES: Final = 4096  # results below this are not worth counting
 TEXT_CHARS_MAX: Final = 64_000
 PRINTS_CHARS_MAX: Final = 64_000
 PR_SET_PDEATHSIG: Final = 1
@@ -113,21 +115,18 @@ class Slot:
             function = self._functions[digest] = pickle.loads(self._bodies[digest])  # noqa: S301
         return function
 
-    def _run(self, number: int, function: Any, arguments: list[bytes], prints: bool) -> int:
+    def _run(self, number: int, function: Any, arguments: list[bytes], prints: bool) -> int:  # noqa: C901
         """Run a chunk's tasks in order; return the number of the first that was not started."""
-        # The innermost loop of the whole system: everything in it is bound to a local name.
+        # The innermost loop of the whole system: everything in it is bound to a local name, and
+        # what is rare is elsewhere.
         cells, loads, dumps, clock = self._cells, pickle.loads, pickle.dumps, time.monotonic_ns
-        values: list[bytes] = []
-        failures: list[Failure] = []
-        printed: list[list[Any]] = []
-        first = number
-        part_ns, part_cpu_ns = clock(), time.process_time_ns()
+        part = _Part(number, clock())
+        values = part.values
         for payload in arguments:
             now_ns = clock()
-            if now_ns - part_ns > PART_NS and values:
-                self._report(first, values, failures, printed, (part_ns, part_cpu_ns))
-                first, values, failures, printed = number, [], [], []
-                part_ns, part_cpu_ns = clock(), time.process_time_ns()
+            if now_ns - part.since_ns > PART_NS or part.size > PART_BYTES:
+                part = self._report(part, now_ns)
+                values = part.values
             cells[STARTED] = number
             cells[SINCE_NS] = now_ns
             if number >= cells[LIMIT]:
@@ -135,9 +134,7 @@ class Slot:
             try:
                 call = loads(payload)
             except BaseException as error:  # noqa: BLE001 - unpickling runs foreign code
-                values.append(b"")
-                text = _explain_unpickling("arguments", error)
-                failures.append([number - first, "error", text, b""])
+                part.fail("error", _explain_unpickling("arguments", error), b"")
             else:
                 try:
                     if type(call) is tuple:
@@ -146,56 +143,84 @@ class Slot:
                         value = function(*call.args, **call.kwargs)
                     if value is None:
                         values.append(NONE)
-                    elif type(value) in SCALARS:
-                        values.append(dumps(value, 5))
                     else:
-                        values.append(self._seal(value))
+                        body = dumps(value, 5) if type(value) in SCALARS else _seal(value)
+                        if len(body) > LARGE_BYTES:
+                            part = self._make_room(part, value, body)
+                            values = part.values
+                        values.append(body)
                 except _ResultRefusedError as refusal:
-                    values.append(b"")
-                    failures.append([number - first, "result", str(refusal), b""])
+                    part.fail("result", str(refusal), b"")
                 except BaseException as error:  # noqa: BLE001 - whatever it raises is its failure
-                    values.append(b"")
-                    failures.append([number - first, "error", *_explain(error)])
+                    part.fail("error", *_explain(error))
             if self.forked:
                 # A child that the task forked came back from it: this process is not the slot.
                 os._exit(0)
             if prints:
-                text = self.prints.take()
-                if text:
-                    printed.append([number - first, text])
+                part.note(self.prints.take())
             number += 1
-        if values:
-            self._report(first, values, failures, printed, (part_ns, part_cpu_ns))
+        self._report(part, clock())
         return number
 
-    def _seal(self, value: Any) -> bytes:
-        """Pickle a result, by value where it has to be; _ResultRefusedError says why not."""
-        try:
-            body: bytes = cloudpickle.dumps(value, protocol=5)
-        except Exception as error:
-            raise _ResultRefusedError(
-                f"the result, a {type(value).__qualname__}, can't be pickled: "
-                f"{type(error).__name__}: {error}"[:TEXT_CHARS_MAX]
-            ) from None
+    def _make_room(self, part: "_Part", value: Any, body: bytes) -> "_Part":
+        """Check a large result against the limit; start a new part if this one gets too large."""
         if len(body) > self._result_bytes_max:
             raise _ResultRefusedError(
                 f"the result, a {type(value).__qualname__}, is {len(body):,} bytes; the limit is "
                 f"{self._result_bytes_max:,}: return less, or write it to a file"
             )
-        return body
+        if part.size + len(body) > PART_BYTES and part.values:
+            part = self._report(part, time.monotonic_ns())
+        part.size += len(body)
+        return part
 
-    def _report(
-        self,
-        first: int,
-        values: list[bytes],
-        failures: list[Failure],
-        printed: list[list[Any]],
-        since: tuple[int, int],
-    ) -> None:
-        wall_ns = time.monotonic_ns() - since[0]
-        cpu_ns = time.process_time_ns() - since[1]
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        self._channel.send(["part", first, values, failures, printed, wall_ns, cpu_ns, peak])
+    def _report(self, part: "_Part", now_ns: int) -> "_Part":
+        """Send a part, unless it is empty; the next one begins where it ends."""
+        if part.values:
+            cpu_ns = time.process_time_ns() - part.since_cpu_ns
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            message = ["part", part.first, part.values, part.failures, part.prints]
+            self._channel.send([*message, now_ns - part.since_ns, cpu_ns, peak])
+        return _Part(part.first + len(part.values), now_ns)
+
+
+class _Part:
+    """Results that wait to be sent together."""
+
+    __slots__ = ("failures", "first", "prints", "since_cpu_ns", "since_ns", "size", "values")
+
+    def __init__(self, first: int, since_ns: int) -> None:
+        self.first = first
+        self.since_ns = since_ns
+        self.since_cpu_ns = time.process_time_ns()
+        self.values: list[bytes] = []
+        self.failures: list[Failure] = []
+        self.prints: list[list[Any]] = []
+        self.size = 0  # of the large values among them
+
+    def fail(self, kind: str, text: str, payload: bytes) -> None:
+        """The next task failed."""
+        self.failures.append([len(self.values), kind, text, payload])
+        self.values.append(b"")
+        self.size += len(text) + len(payload)
+
+    def note(self, text: str) -> None:
+        """The last task printed this."""
+        if text:
+            self.prints.append([len(self.values) - 1, text])
+            self.size += len(text)
+
+
+def _seal(value: Any) -> bytes:
+    """Pickle a result, by value where it has to be; _ResultRefusedError says why not."""
+    try:
+        body: bytes = cloudpickle.dumps(value, protocol=5)
+    except Exception as error:  # noqa: BLE001 - foreign __reduce__ methods raise what they like
+        raise _ResultRefusedError(
+            f"the result, a {type(value).__qualname__}, can't be pickled: "
+            f"{type(error).__name__}: {error}"[:TEXT_CHARS_MAX]
+        ) from None
+    return body
 
 
 class _ResultRefusedError(Exception):

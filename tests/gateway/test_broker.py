@@ -134,9 +134,7 @@ def test_a_report_of_tasks_that_a_worker_does_not_hold_expels_it() -> None:
 def test_a_report_whose_failures_point_nowhere_expels_its_worker(failures: list) -> None:
     world = World()
     (order,) = orders(world.submit(1))
-    effects = world.do(
-        events.Reported(WORKER, order.assignment, 0, [b""], failures, [], 1, 1, 1)
-    )
+    effects = world.do(events.Reported(WORKER, order.assignment, 0, [b""], failures, [], 1, 1, 1))
     assert [e.guest for e in effects if isinstance(e, Expel)] == [WORKER]
 
 

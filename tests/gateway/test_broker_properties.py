@@ -110,9 +110,7 @@ class Site(RuleBasedStateMachine):
         at = data.draw(st.integers(0, stop - first - 1))
         failures = [[at, failing, "text", b""]] if failing else []
         values = [b""] * (stop - first)
-        self.do(
-            events.Reported(worker, number, first, values, failures, [], 1000 * (stop - first))
-        )
+        self.do(events.Reported(worker, number, first, values, failures, [], 1000 * (stop - first)))
 
     @precondition(lambda self: self.recalls)
     @rule(data=st.data())
@@ -189,4 +187,6 @@ class Site(RuleBasedStateMachine):
 
 
 TestSite = Site.TestCase
-TestSite.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, report_multiple_bugs=False)
+TestSite.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, report_multiple_bugs=False
+)

@@ -1,0 +1,404 @@
+"""What a user does, on a real gateway with real workers."""
+
+import asyncio
+import concurrent.futures
+import operator
+import pickle
+import sys
+import threading
+import time
+from functools import partial
+
+import pytest
+
+import federation
+from federation import Client
+from federation.errors import (
+    GatewayUnreachable,
+    JobRefused,
+    RemoteTraceback,
+    SerializationError,
+    TaskTimeout,
+)
+
+
+def square(x):
+    return x * x
+
+
+class Local:
+    """A class that workers do not have."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return type(other) is Local and other.value == self.value
+
+    __hash__ = None
+
+
+class NeedsTwo(Exception):
+    """An exception that does not survive pickle's round trip."""
+
+    def __init__(self, one, two):
+        super().__init__(one)
+        self.two = two
+
+
+def test_submit_and_result(client):
+    assert client.submit(square, 7).result() == 49
+
+
+def test_futures_are_real_ones(client):
+    future = client.submit(square, 3)
+    assert isinstance(future, concurrent.futures.Future)
+    done, pending = concurrent.futures.wait([future], timeout=20)
+    assert (done, pending) == ({future}, set())
+    assert list(concurrent.futures.as_completed([future])) == [future]
+
+
+def test_keyword_arguments(client):
+    assert client.submit(int, "ff", base=16).result() == 255
+
+
+def test_map_is_in_order(client):
+    assert list(client.map(square, range(5000))) == [x * x for x in range(5000)]
+
+
+def test_map_of_several_iterables_and_of_none(client):
+    assert list(client.map(operator.add, [1, 2, 3], [10, 20])) == [11, 22]
+    assert list(client.map(square, [])) == []
+
+
+def test_starmap(client):
+    assert list(client.starmap(pow, [(2, 3), (3, 2)])) == [8, 9]
+
+
+def test_map_takes_inputs_lazily(client):
+    taken = []
+
+    def endless():
+        at = 0
+        while True:
+            taken.append(at)
+            yield at
+            at += 1
+
+    results = client.map(square, endless())
+    assert [next(results) for _ in range(10)] == [x * x for x in range(10)]
+    results.close()
+    assert len(taken) < 200_000
+
+
+def test_items_of_a_slow_input_leave_one_by_one(client):
+    gate = threading.Event()
+
+    def inputs():
+        yield 1
+        gate.wait(20)
+        yield 2
+
+    seen = []
+
+    def consume():
+        for result in client.map(square, inputs()):
+            seen.append(result)
+            gate.set()
+
+    # The first result must come while the input is still waiting: it opens the gate.
+    results = client.map(square, iter([5]))
+    assert next(results) == 25
+    consumer = threading.Thread(target=consume)
+    gate.set()
+    consumer.start()
+    consumer.join(20)
+    assert seen == [1, 4]
+
+
+def test_map_raises_at_its_place_and_cancels_the_rest(client):
+    def inverse(x):
+        return 1 / x
+
+    results = client.map(inverse, [1, 2, 0, 4])
+    assert next(results) == 1
+    assert next(results) == 0.5
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    assert list(results) == []
+
+
+def test_map_timeout(client):
+    with pytest.raises(TimeoutError):
+        list(client.map(time.sleep, [30], timeout=0.2))
+
+
+def test_a_remote_exception_arrives_with_its_traceback(client):
+    def fails():
+        raise ValueError("told you")
+
+    with pytest.raises(ValueError, match="told you") as caught:
+        client.submit(fails).result()
+    assert isinstance(caught.value.__cause__, RemoteTraceback)
+    assert "in fails" in str(caught.value.__cause__)
+
+
+def test_an_exception_that_cannot_be_rebuilt_arrives_as_text(client):
+    def fails():
+        raise NeedsTwo("this text", 2)
+
+    with pytest.raises(federation.errors.RemoteError, match="this text"):
+        client.submit(fails).result()
+
+
+def test_system_exit_in_a_task_fails_that_task_alone(client):
+    with pytest.raises(SystemExit):
+        client.submit(sys.exit, 3).result()
+    assert client.submit(square, 2).result() == 4
+
+
+def test_classes_and_functions_of_a_local_module_go_by_value(client):
+    assert client.submit(lambda v: Local(v.value + 1), Local(1)).result() == Local(2)
+
+
+def test_a_function_that_changed_is_sent_again(client):
+    data = [1]
+
+    def total():
+        return sum(data)
+
+    assert client.submit(total).result() == 1
+    data.append(2)
+    assert client.submit(total).result() == 3
+
+
+def test_an_argument_that_cannot_be_pickled_is_named(client):
+    with pytest.raises(SerializationError, match=r"argument 1.*\['key'\].*lock"):
+        client.submit(operator.add, 1, {"key": threading.Lock()})
+
+
+def test_a_result_that_cannot_be_pickled_is_named(client):
+    with pytest.raises(federation.errors.ResultRefused, match="lock"):
+        client.submit(threading.Lock).result()
+
+
+def test_unknown_options_and_bad_values_are_told(client):
+    with pytest.raises(TypeError, match="memroy"):
+        client.options(memroy=1)
+    with pytest.raises(ValueError, match="timeout_s"):
+        client.options(timeout_s=-1)
+    with pytest.raises(ValueError, match="amount"):
+        client.options(max_cost="5")
+    with pytest.raises(TypeError, match="gpu"):
+        client.options(tags={"gpu": "two"})
+
+
+def test_timeouts_kill(client):
+    started = time.monotonic()
+    with pytest.raises(TaskTimeout, match="0.3 s"):
+        client.options(timeout_s=0.3).submit(time.sleep, 60).result()
+    assert time.monotonic() - started < 30
+
+
+def test_what_nobody_can_run_is_refused_at_once(client):
+    with pytest.raises(JobRefused, match="no tag gpu=2") as caught:
+        client.options(tags={"gpu": 2}).submit(square, 1).result()
+    assert caught.value.code == "tag-missing"
+
+
+def test_prints_come_back_on_request(client, capsys):
+    assert client.options(prints=True).submit(print, "hello from a task").result() is None
+    client.submit(print, "not asked for").result()
+    assert capsys.readouterr().out == "hello from a task\n"
+
+
+def test_too_much_print_is_cut(client, capsys):
+    def noisy():
+        for _ in range(1000):
+            print("x" * 10_000)
+
+    client.options(prints=True).submit(noisy).result()
+    out = capsys.readouterr().out
+    assert len(out) < 100_000
+    assert "more characters were cut" in out
+
+
+def test_cancel_takes_back_what_waits_and_leaves_what_runs(client):
+    running = [client.submit(time.sleep, 1.0) for _ in range(2)]
+    waiting = [client.submit(time.sleep, 60) for _ in range(4)]
+    assert [future.cancel() for future in waiting] == [True] * 4
+    assert all(future.cancelled() for future in waiting)
+    done, _ = concurrent.futures.wait(waiting, timeout=5)
+    assert len(done) == 4
+    assert [future.result() for future in running] == [None, None]
+
+
+def test_cancel_with_stop_ends_what_runs(client):
+    future = client.submit(time.sleep, 60)
+    while not any(
+        slot["state"] == "running" for w in client.ask("workers") for slot in w["slot_details"]
+    ):
+        pass
+    assert future.cancel() is False
+    assert future.cancel(stop=True) is True
+    with pytest.raises(concurrent.futures.CancelledError):
+        future.result()
+    assert client.submit(square, 3).result(timeout=20) == 9
+
+
+def test_cancel_in_a_callback_does_not_hang(client):
+    others = [client.submit(time.sleep, 60) for _ in range(3)]
+    answers = []
+    first = client.submit(square, 1)
+    first.add_done_callback(lambda _: answers.extend(f.cancel(stop=True) for f in others))
+    first.cancel(stop=True)
+    concurrent.futures.wait([first, *others], timeout=20)
+    assert all(future.done() for future in others)
+
+
+def test_shutdown_cancels_futures(shared_site):
+    client = shared_site.client()
+    futures = [client.submit(time.sleep, 0.2) for _ in range(50)]
+    client.shutdown(cancel_futures=True)
+    assert all(future.done() for future in futures)
+    assert sum(future.cancelled() for future in futures) > 30
+    with pytest.raises(RuntimeError):
+        client.submit(square, 1)
+
+
+def test_shutdown_without_wait_still_resolves(shared_site):
+    client = shared_site.client()
+    future = client.submit(square, 5)
+    client.shutdown(wait=False)
+    assert future.result(timeout=20) == 25
+
+
+def test_leaving_the_context_waits_for_what_was_submitted(shared_site):
+    with shared_site.client() as client:
+        futures = [client.submit(square, x) for x in range(100)]
+    assert [future.result() for future in futures] == [x * x for x in range(100)]
+
+
+def test_asyncio(client):
+    async def main():
+        loop = asyncio.get_running_loop()
+        wrapped = asyncio.wrap_future(client.submit(square, 4))
+        return await asyncio.gather(wrapped, loop.run_in_executor(client, square, 5))
+
+    assert asyncio.run(main()) == [16, 25]
+
+
+def test_a_client_can_be_pickled(client):
+    view = pickle.loads(pickle.dumps(client.options(project="copied")))
+    with view:
+        assert view.submit(square, 6).result() == 36
+
+
+def test_a_client_inside_a_task_finds_its_gateway(shared_site):
+    def nested(x):
+        with federation.Client() as inner:
+            return inner.submit(operator.mul, x, 2).result()
+
+    with shared_site.client() as client:
+        assert client.submit(nested, 21).result(timeout=30) == 42
+
+
+def test_partials_and_methods(client):
+    assert client.submit(partial(pow, 2), 5).result() == 32
+    assert client.submit("a-b".split, "-").result() == ["a", "b"]
+
+
+def test_large_arguments_and_results_travel_in_pieces(client):
+    data = bytes(range(256)) * (40 << 10)
+    assert client.submit(operator.add, data, b"!").result() == data + b"!"
+
+
+def test_too_large_an_argument_is_refused_and_harms_nobody(client):
+    with pytest.raises(SerializationError, match="the gateway takes"):
+        client.submit(len, bytes(70 << 20))
+    assert client.submit(square, 2).result() == 4
+
+
+def test_too_large_a_result_fails_that_task(client):
+    with pytest.raises(federation.errors.ResultRefused, match="70,"):
+        client.submit(bytes, 70_000_000).result()
+
+
+def test_nobody_there(tmp_path):
+    with pytest.raises(GatewayUnreachable, match="gridfed up") as caught:
+        Client(f"ipc://{tmp_path}/nothing.sock")
+    assert "nothing.sock" in str(caught.value)
+
+
+def test_detached_jobs_survive_their_client(shared_site):
+    with shared_site.client() as client:
+        job = client.submit_job(square, range(3000), name="nightly")
+        job_id = job.id
+    with shared_site.client() as client:
+        job = client.job(job_id)
+        assert list(job.results()) == [x * x for x in range(3000)]
+        assert job.wait(20) == "done"
+        progress = job.progress()
+        assert (progress.done, progress.total) == (3000, 3000)
+        assert job.cost().currency == "USD"
+        assert job.cost().user
+
+
+def test_a_detached_job_with_a_failure(client):
+    def picky(x):
+        if x == 3:
+            raise LookupError("three")
+        return x
+
+    results = list(client.submit_job(picky, range(5)).results(return_exceptions=True))
+    assert results[:3] + results[4:] == [0, 1, 2, 4]
+    assert isinstance(results[3], LookupError)
+
+
+def test_a_detached_job_can_be_cancelled(client):
+    job = client.submit_job(time.sleep, [60] * 20)
+    assert job.cancel(stop=True) == 20
+    assert job.wait(20) == "cancelled"
+
+
+def test_an_unknown_job(client):
+    with pytest.raises(federation.errors.JobNotFound):
+        client.job("nonesuch").state  # noqa: B018
+
+
+def test_a_cost_limit_stops_a_job(client):
+    def spin(_):
+        until = time.perf_counter() + 0.05
+        while time.perf_counter() < until:
+            pass
+
+    view = client.options(max_cost="0.0000015 USD")  # about 135 ms of a slot at 0.04 USD an hour
+    with pytest.raises(federation.errors.CostLimitReached):
+        list(view.map(spin, range(50)))
+
+
+def test_retries(client, tmp_path):
+    def flaky(path):
+        with open(path, "a") as file:
+            file.write("x")
+        with open(path) as file:
+            if len(file.read()) < 3:
+                raise OSError("not yet")
+        return "at last"
+
+    assert client.options(retries=2).submit(flaky, str(tmp_path / "n")).result() == "at last"
+
+
+def test_the_bill_is_the_same_wherever_it_is_read(client):
+    results = client.options(project="bill").map(square, range(2000))
+    assert len(list(results)) == 2000
+    job = client.job(results.job)
+    job.wait(20)
+    report = client.ask("report", kind="cost", by=["job"])
+    column = report["columns"].index("cost_nanos")
+    (row,) = [row for row in report["rows"] if row[0] == results.job]
+    assert job.cost().nanos == row[column]
+    assert (
+        next(r for r in client.jobs(limit=1000) if r["id"] == results.job)["cost_nanos"]
+        == row[column]
+    )
