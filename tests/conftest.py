@@ -55,6 +55,12 @@ class Process:
         """As a power cut would."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(STOP_S)
+        self._close()
+
+    def _close(self) -> None:
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self._out.close()
 
     def stop(self) -> int:
         """End it, politely at first; its children too."""
@@ -72,9 +78,7 @@ class Process:
         gone, alive = psutil.wait_procs(family, timeout=5.0)
         for process in alive:
             process.kill()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        self._out.close()
+        self._close()
         return code
 
 
