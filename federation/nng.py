@@ -21,6 +21,7 @@ from federation.session import RECEIVE_BYTES_MAX
 from federation.transport import TlsSettings
 
 SCHEMES: Final = ("tcp://", "tls+tcp://", "ipc://")
+_NNG_MAX: Final = RECEIVE_BYTES_MAX + 64  # nng counts its own header in
 _LINK_QUEUE: Final = 64
 _SEND_QUEUE: Final = 8192  # the most that nng allows
 _BATCH_MAX: Final = 256  # frames taken in one `receive`, so that nobody starves
@@ -95,7 +96,7 @@ class NngLink:
         self.is_lost = False
         self._on_change = on_change
         self._socket = pynng.Pair1(
-            recv_max_size=RECEIVE_BYTES_MAX,
+            recv_max_size=_NNG_MAX,
             recv_buffer_size=16,
             # A window of frames, heartbeats and acknowledgements: with room for them all a send
             # never has to wait. The socket is thrown away with its pipe, and what it held.
@@ -185,7 +186,7 @@ class NngPort:
         # two each. This one must never be full: under the transport rule two frames a pipe.
         self._socket = pynng.Pair1(
             polyamorous=True,
-            recv_max_size=RECEIVE_BYTES_MAX,
+            recv_max_size=_NNG_MAX,
             recv_buffer_size=64,
             send_buffer_size=_SEND_QUEUE,
         )
@@ -240,7 +241,7 @@ class NngPort:
             return False
         try:
             self._socket.send_msg(pynng.Message(frame, known), block=False)
-        except (pynng.TryAgain, pynng.Closed, pynng.exceptions.NNGException):
+        except pynng.exceptions.NNGException:
             return False
         return True
 
@@ -259,8 +260,9 @@ class NngPort:
         if known is not None:
             try:
                 known.close()
-            except pynng.Closed:
-                return
+            except pynng.exceptions.NNGException:
+                # It went by itself, and a frame of it that was still queued brought us here.
+                self._pipes.pop(pipe, None)
 
     def fileno(self) -> int:
         """The descriptor to poll."""

@@ -150,7 +150,7 @@ class Session:
         """
         frame = unpack(data, RECEIVE_BYTES_MAX)
         match frame:
-            case [int(number), int(acknowledged), list(items)]:
+            case [int(number), int(acknowledged), list(items)] if number >= 0:
                 pass
             case _:
                 raise ProtocolError("not a frame")

@@ -151,6 +151,11 @@ class Catalogue:
             getter = attrgetter(*fields) if len(fields) > 1 else _single(fields[0])
             self._getters[cls] = (kind, tuple(fields), getter)
 
+    @property
+    def classes(self) -> list[type]:
+        """The messages' classes, in the order of the catalogue."""
+        return [cls for cls, _ in self._classes.values()]
+
     def encode(self, message: object) -> bytes:
         """Encode a message of this catalogue."""
         kind, names, getter = self._getters[type(message)]

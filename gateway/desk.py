@@ -74,12 +74,10 @@ class Desk:
         seen = {row.job for row in rows}
         unseen = [views.live_job(job) for name, job in live.items() if name not in seen]
         shown = [
-            views.live_job(live[row.job]) if row.job in live else self._ended(row) for row in rows
+            views.live_job(live[row.job]) if row.job in live else views.stored_job(row)
+            for row in rows
         ]
         return (unseen + shown)[:limit]
-
-    def _ended(self, row: Any) -> dict[str, Any]:
-        return views.stored_job(row)
 
     async def _job(self, _guest: Guest, details: dict[str, Any]) -> Any:
         name = _text(details, "job")
@@ -92,7 +90,7 @@ class Desk:
         row = await trio.to_thread.run_sync(self._site.store.job, name)
         if row is None:
             raise BadQuestion(f"no job {name!r} here", Reason.JOB_NOT_FOUND)
-        return self._ended(row)
+        return views.stored_job(row)
 
     async def _results(self, guest: Guest, details: dict[str, Any]) -> Any:
         """Outcomes of a detached job from task `after` on, waiting up to `wait_s` for one."""

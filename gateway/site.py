@@ -183,6 +183,13 @@ class Site:
         with trio.move_on_after(at_most_s):
             await self._progress.wait()
 
+    async def wait_for_local_pools(self, at_most_s: float) -> None:
+        """Return when each local pool has a worker, or after so many seconds."""
+        wanted = {pool.name for pool in self.config.pools if pool.kind == "local"}
+        with trio.move_on_after(at_most_s):
+            while not wanted <= {each.offer.pool for each in self.broker.workers.values()}:
+                await self.wait_for_progress(TICK_S)
+
     # --- the loops -----------------------------------------------------------------------------
 
     def _recover(self) -> None:

@@ -43,7 +43,7 @@ def live_job(job: Job) -> dict[str, Any]:
     }
 
 
-def stored_job(row: JobRow, price_nanos: int = 0) -> dict[str, Any]:
+def stored_job(row: JobRow) -> dict[str, Any]:
     """A job that has ended, from the store."""
     currency = next(iter(row.costs_nanos), "")
     tasks = row.done + row.failed + row.cancelled
@@ -68,7 +68,7 @@ def stored_job(row: JobRow, price_nanos: int = 0) -> dict[str, Any]:
         "cpu_ns": row.cpu_ns,
         "cost_nanos": sum(row.costs_nanos.values()),
         "currency": currency,
-        "price_nanos": price_nanos,
+        "price_nanos": row.prices_nanos.get(currency, 0),
         "cost": ", ".join(format_money(nanos, code) for code, nanos in row.costs_nanos.items()),
         "tags": {},
     }

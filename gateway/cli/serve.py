@@ -21,6 +21,7 @@ from gateway.site import Site
 from gateway.worker.agent import AgentSettings, run_agent
 
 INTERRUPTED: Final = 130
+POOLS_READY_S: Final = 20.0
 
 
 @click.command()
@@ -91,6 +92,7 @@ async def _run_site(site: Site, as_json: bool) -> int:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop_on_signal, nursery.cancel_scope, _say)
             addresses = await nursery.start(site.run)
+            await site.wait_for_local_pools(POOLS_READY_S)
             if as_json:
                 show.as_json({"ready": True, "site": site.config.name, "addresses": addresses})
                 sys.stdout.flush()

@@ -34,7 +34,8 @@ class JobOpened:
     """A job was accepted; `spec` is opaque here.
 
     `function` is the digest of a kept function, None for an attached job. Opening a job that is
-    there changes nothing, except that a job marked as lost is open again: its client came back.
+    there changes nothing, except that a job that was lost or abandoned is open again: its client
+    came back.
     """
 
     job: str

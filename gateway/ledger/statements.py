@@ -49,6 +49,7 @@ _BODY_ROWS: Final = (8, 1)
 # Words in the SQL itself: every parameter is a record's field.
 _OPEN: Final = literal_column("'open'", Text)
 _LOST: Final = literal_column("'lost'", Text)
+_ABANDONED: Final = literal_column("'abandoned'", Text)
 _LOST_REASON: Final = literal_column("'its gateway stopped before it ended'", Text)
 _NO_REASON: Final = literal_column("''", Text)
 
@@ -170,7 +171,7 @@ def _open_job(dialect: Dialect) -> ClauseElement:
     ).on_conflict_do_update(
         index_elements=[jobs.c.job],
         set_={"state": _OPEN, "reason": _NO_REASON, "ended_at_s": null()},
-        where=jobs.c.state == _LOST,
+        where=jobs.c.state.in_([_LOST, _ABANDONED]),
     )
     return opened
 

@@ -44,7 +44,7 @@ class JobRow:
     """A job as the store knows it, with what its usage records sum up to.
 
     `state` is "open" until the job has ended; `total` is None until no more tasks can come;
-    `costs_nanos` is by currency.
+    `costs_nanos` is by currency, and so is `prices_nanos`, the highest price per slot-hour.
     """
 
     job: str
@@ -65,6 +65,7 @@ class JobRow:
     wall_ns: int
     cpu_ns: int
     costs_nanos: dict[str, int]
+    prices_nanos: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +340,7 @@ def _with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRo
     """Add to each job what it used; within the transaction that found it."""
     query = (
         select(usage.c.job, usage.c.currency)
+        .add_columns(func.max(usage.c.price_nanos))
         .add_columns(*_sums(usage.c.wall_ns, usage.c.cpu_ns, usage.c.cost_nanos))
         .where(usage.c.job.in_([row.job for row in found]))
         .group_by(usage.c.job, usage.c.currency)
@@ -347,11 +349,13 @@ def _with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRo
     wall_ns = dict.fromkeys((row.job for row in found), 0)
     cpu_ns = dict(wall_ns)
     costs_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
-    for job, currency, *halves in connection.execute(query):
+    prices_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
+    for job, currency, price, *halves in connection.execute(query):
         wall, cpu, cost = _joined(halves)
         wall_ns[job] += wall
         cpu_ns[job] += cpu
         costs_nanos[job][currency] = cost
+        prices_nanos[job][currency] = price
     return [
         JobRow(
             job=row.job,
@@ -372,6 +376,7 @@ def _with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRo
             wall_ns=wall_ns[row.job],
             cpu_ns=cpu_ns[row.job],
             costs_nanos=costs_nanos[row.job],
+            prices_nanos=prices_nanos[row.job],
         )
         for row in found
     ]

@@ -102,11 +102,13 @@ def test_nothing_that_a_slot_started_outlives_it(client):
     with pytest.raises(TaskCrashed):
         client.submit(leave_a_child).result()
     wait_until(
-        lambda: not [
-            process
-            for process in psutil.process_iter(["pid", "cmdline"])
-            if process.pid not in before and process.info["cmdline"] == ["sleep", "300"]
-        ],
+        lambda: (
+            not [
+                process
+                for process in psutil.process_iter(["pid", "cmdline"])
+                if process.pid not in before and process.info["cmdline"] == ["sleep", "300"]
+            ]
+        ),
         what="the end of the child",
     )
 

@@ -1,0 +1,43 @@
+# make demo    run the main job on a gateway and workers of its own
+# make test    the fast suite
+# make check   lint, types, import rules
+# make bench   benchmarks, with results in benchmarks/results (long)
+# make stress  the transport's stress test and other long tests
+# Each sets up what it needs, in .venv. PYTHON names another interpreter (3.11 or newer).
+
+PYTHON ?= python3
+PY := .venv/bin/python
+
+.PHONY: demo test check stress bench format clean
+
+.venv/ready: pyproject.toml requirements-dev.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch $@
+
+demo: .venv/ready
+	$(PY) examples/market_risk.py
+
+test: .venv/ready
+	$(PY) -m pytest
+
+check: .venv/ready
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+stress: .venv/ready
+	$(PY) -m pytest -m stress --timeout 1800
+
+bench: .venv/ready
+	$(PY) -m benchmarks all
+
+format: .venv/ready
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

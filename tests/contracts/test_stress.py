@@ -1,0 +1,177 @@
+"""The transport rule under stress: many sessions, bursts, broken pipes, readers that dawdle.
+
+Every message is numbered, both ways; each side demands the very next number. So a message that
+is lost, doubled or out of order fails the test, with its seed.
+"""
+
+import multiprocessing
+import os
+import random
+import select
+import time
+from pathlib import Path
+
+import pytest
+
+from federation.handshake import Dialogue, Opened
+from federation.messages import Answer, Ask, Hello
+from federation.nng import NngLink, NngPort
+from federation.transport import TlsSettings
+from gateway.lobby import CameIn, HouseRules, Left, Lobby, Said
+from tests_support import make_certificate
+
+RULES = HouseRules(heartbeat_s=0.5, grace_s=60.0)
+
+
+def nothing():
+    """The loops below look for themselves."""
+
+
+class Talker:
+    """A dialler that sends bursts, expects bursts, breaks its pipe and dawdles, by its seed."""
+
+    def __init__(self, name, address, tls, seed, messages):
+        self.chance = random.Random(seed)
+        self.dialogue = Dialogue(
+            hello=Hello([], "client", name, "u", b"", "", 0, {}),
+            secret="",
+            random_bytes=os.urandom,
+        )
+        self.address, self.tls, self.messages = address, tls, messages
+        self.sent = self.got = self.breaks = 0
+        self.deaf_until_s = 0.0
+        self.link = None
+        self.dial()
+
+    def dial(self):
+        self.link = NngLink(self.address, nothing, self.tls)
+        self.greeted = False
+
+    @property
+    def is_done(self):
+        session = self.dialogue.session
+        return self.sent == self.got == self.messages and session is not None and session.is_idle
+
+    def step(self, now_s):
+        if self.link.is_lost or self.chance.random() < 0.0005:
+            self.link.close()
+            self.dialogue.lost()
+            self.breaks += 1
+            self.dial()
+            return
+        if self.link.is_up and not self.greeted:
+            self.greeted = True
+            self.dialogue.connected(now_s)
+        if self.dialogue.is_open and self.sent < self.messages and self.chance.random() < 0.3:
+            burst = min(self.chance.choice((1, 2, 10, 200)), self.messages - self.sent)
+            for _ in range(burst):
+                self.dialogue.post(Ask(self.sent, "v", {"pad": "x" * self.chance.choice((0, 50))}))
+                self.sent += 1
+        if now_s < self.deaf_until_s:
+            return
+        if self.chance.random() < 0.002:
+            self.deaf_until_s = now_s + 0.2
+        for frame in self.link.receive():
+            for message in self.dialogue.receive(frame, now_s):
+                if isinstance(message, Opened):
+                    assert message.resumed or not self.got
+                elif isinstance(message, Answer):
+                    assert message.request == self.got
+                    self.got += 1
+        self.dialogue.flush(self.link.send, now_s)
+
+
+def talk(address, tls, seeds, messages, report):
+    """A process full of talkers; reports how often pipes broke, or what went wrong."""
+    try:
+        talkers = [Talker(f"t{seed}", address, tls, seed, messages) for seed in seeds]
+        until_s = time.monotonic() + 1500
+        while not all(talker.is_done for talker in talkers):
+            assert time.monotonic() < until_s, [(t.sent, t.got) for t in talkers if not t.is_done]
+            now_s = time.monotonic()
+            for talker in talkers:
+                talker.step(now_s)
+            time.sleep(0.0005)
+        for talker in talkers:
+            talker.link.close()
+        report.put((sum(talker.breaks for talker in talkers), ""))
+    except BaseException as error:
+        report.put((0, f"{type(error).__name__}: {error}"))
+        raise
+
+
+def serve(port, sessions, messages, process):
+    """Echo every message, and demand that each is the next of its sender."""
+    lobby = Lobby(port, RULES)
+    expected = {}
+    tick_s = 0.0
+    while process.is_alive():
+        select.select([port.fileno()], [], [], 0.02)
+        now_s = time.monotonic()
+        news = []
+        for pipe, frame in port.receive():
+            news += lobby.receive(pipe, frame, now_s)
+        lobby.pipes_gone(port.gone(), now_s)
+        if now_s - tick_s > 0.05:
+            tick_s = now_s
+            news += lobby.tick(now_s)
+        for item in news:
+            match item:
+                case CameIn(guest):
+                    expected[guest.handle] = 0
+                case Said(guest, message):
+                    assert message.request == expected[guest.handle]
+                    expected[guest.handle] += 1
+                    lobby.post(guest, Answer(message.request, "", "", None))
+                case Left(guest, reason):
+                    raise AssertionError(f"a session was lost: {reason}")
+        lobby.flush(now_s)
+    assert sorted(expected.values()) == [messages] * sessions
+
+
+def resident_bytes():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def run(scheme, sessions, messages, tmp_path):
+    seed = int(os.environ.get("GRIDFED_SEED", "0")) or random.randrange(1 << 32)
+    print(f"GRIDFED_SEED={seed}")
+    tls = client_tls = None
+    address = f"{scheme}://127.0.0.1:0" if scheme != "ipc" else f"ipc://{tmp_path}/port.sock"
+    if scheme == "tls+tcp":
+        both, alone = make_certificate(tmp_path)
+        tls = TlsSettings(certificate_file=both)
+        client_tls = TlsSettings(ca_file=alone, server_name="localhost")
+    port = NngPort([address], nothing, tls)
+    context = multiprocessing.get_context("spawn")
+    report = context.SimpleQueue()
+    seeds = [seed + at for at in range(sessions)]
+    arguments = (port.addresses[0], client_tls, seeds, messages, report)
+    process = context.Process(target=talk, args=arguments)
+    before = resident_bytes()
+    process.start()
+    try:
+        serve(port, sessions, messages, process)
+    finally:
+        process.kill() if process.is_alive() else None
+        process.join()
+        port.close()
+    breaks, wrong = report.get()
+    grown = resident_bytes() - before
+    print(f"{sessions} sessions, {sessions * messages:,} messages each way, {breaks} broken pipes,")
+    print(f"{grown >> 20} MiB grown")
+    assert not wrong
+    assert breaks > 0
+    assert grown < 300 << 20
+
+
+@pytest.mark.parametrize("scheme", ["ipc", "tcp", "tls+tcp"])
+def test_nothing_is_lost_or_doubled(scheme, tmp_path):
+    run(scheme, 20, 1000, tmp_path)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("scheme", ["ipc", "tcp", "tls+tcp"])
+def test_a_million_messages_over_200_sessions(scheme, tmp_path):
+    run(scheme, 200, 5000, tmp_path)

@@ -1,0 +1,121 @@
+"""Messages: what is sent arrives, what is wrong is refused with its place."""
+
+import dataclasses
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation import messages
+from federation.errors import ProtocolError
+from federation.messages import HANDSHAKE, MESSAGES
+from federation.wire import UnknownMessage, pack, unpack
+
+LIMIT = 1 << 20
+
+EXAMPLES = {
+    "Count": 7,
+    "Number": 1.5,
+    "Number | None": None,
+    "Count | None": 3,
+    "Text": "text",
+    "bytes": b"bytes",
+    "bool": True,
+    "Payloads": [b"one", b""],
+    "list[int]": [1],
+    "Pairs": [[0, 5], [7, 9]],
+    "Failures": [[0, "error", "text", b"payload"]],
+    "Prints": [[0, "text"]],
+    "Plain": {"key": [1, "two", None]},
+    "Anything": {"a": [1.5, b"x"]},
+}
+
+KINDS = [
+    cls
+    for cls in vars(messages).values()
+    if isinstance(cls, type) and dataclasses.is_dataclass(cls)
+]
+
+
+def catalogue(cls):
+    return HANDSHAKE if cls in HANDSHAKE.classes else MESSAGES
+
+
+def example(cls):
+    return cls(*(EXAMPLES[cls.__annotations__[f.name]] for f in dataclasses.fields(cls)))
+
+
+@pytest.mark.parametrize("cls", KINDS, ids=lambda cls: cls.__name__)
+def test_every_message_survives_the_way(cls):
+    message = example(cls)
+    assert catalogue(cls).decode(catalogue(cls).encode(message), LIMIT) == message
+
+
+@pytest.mark.parametrize("cls", KINDS, ids=lambda cls: cls.__name__)
+def test_unknown_fields_are_ignored(cls):
+    body = msgpack.unpackb(catalogue(cls).encode(example(cls)))
+    body["new"] = 1
+    assert catalogue(cls).decode(pack(body), LIMIT) == example(cls)
+
+
+@pytest.mark.parametrize("cls", KINDS, ids=lambda cls: cls.__name__)
+def test_each_field_is_checked(cls):
+    for field in dataclasses.fields(cls):
+        if cls.__annotations__[field.name] == "Anything":
+            continue
+        body = msgpack.unpackb(catalogue(cls).encode(example(cls)))
+        body[field.name] = [["x", {}]]
+        with pytest.raises(ProtocolError, match=field.name):
+            catalogue(cls).decode(pack(body), LIMIT)
+
+
+def test_an_unknown_kind_is_told_apart():
+    with pytest.raises(UnknownMessage) as caught:
+        MESSAGES.decode(pack({"t": "from the future"}), LIMIT)
+    assert caught.value.kind == "from the future"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        pack([]),
+        pack({}),
+        pack({"t": 5}),
+        b"\xdf\xff\xff\xff\xff",
+        b"\xdd\x7f\xff\xff\xff",
+        b"\x81" * 100_000,
+        b"\xc9\xff\xff\xff\xff\x01",
+        b"\x82\x91\x01\x02",
+        pack({"t": "bye", "reason": "x"})[:-1],
+        pack({"t": "bye", "reason": "x"}) + b"x",
+        b"\x81\xa1t\xd9\x03\xff\xfe\xfd",
+    ],
+)
+def test_what_is_no_message_is_refused(data):
+    with pytest.raises(ProtocolError):
+        MESSAGES.decode(data, LIMIT)
+
+
+def test_what_is_too_large_is_not_even_looked_at():
+    with pytest.raises(ProtocolError, match="over the limit"):
+        unpack(bytes(101), 100)
+
+
+@given(st.binary(max_size=400))
+@settings(max_examples=500, deadline=None)
+def test_random_bytes_never_do_worse_than_a_protocol_error(data):
+    try:
+        MESSAGES.decode(data, LIMIT)
+    except ProtocolError:
+        return
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), 2**64 - 1, -1, True, "1", None, 1e300]
+)
+def test_counts_and_numbers_are_sound(value):
+    with pytest.raises(ProtocolError):
+        MESSAGES.decode(pack({"t": "close", "job": "j", "total": value}), LIMIT)
