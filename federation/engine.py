@@ -36,7 +36,7 @@ from federation.errors import (
     SerializationError,
     SessionRefused,
 )
-from federation.handshake import Dialogue, Opened
+from federation.handshake import ACKNOWLEDGE_S, Dialogue, Opened
 from federation.messages import (
     Answer,
     Ask,
@@ -190,9 +190,10 @@ class Engine:
                 poll.register(self._wake_read, select.POLLIN)
                 if link is not None:
                     poll.register(link.fileno(), select.POLLIN)
+                wait_s = min(at_most_s, ACKNOWLEDGE_S) if self._dialogue.owes else at_most_s
                 self._lock.release()
                 try:
-                    poll.poll(at_most_s * 1000)
+                    poll.poll(wait_s * 1000)
                 finally:
                     self._lock.acquire()
                 self._drain()

@@ -29,6 +29,8 @@ HANDSHAKE_BYTES_MAX: Final = 1 << 16
 NAME_CHARS_MAX: Final = 200
 # How many heartbeats may be missed before the other side counts as gone.
 SILENT_BEATS: Final = 4
+# A bare acknowledgement waits so long for something that it can ride on: an answer, usually.
+ACKNOWLEDGE_S: Final = 0.001
 
 
 def prove(secret: str, side: str, hello_nonce: bytes, challenge_nonce: bytes) -> bytes:
@@ -122,6 +124,7 @@ class Dialogue:
         self._bare: list[bytes] = []
         self._stuck: bytes | None = None
         self._heard_s = 0.0
+        self._owed_s = 0.0  # when the frame arrived that is not acknowledged yet
         self._sent_s = 0.0
         self._session_id = ""
         self.session: Session | None = None
@@ -166,6 +169,8 @@ class Dialogue:
             ProtocolError: the gateway broke the protocol.
         """
         self._heard_s = now_s
+        if not self.owes:
+            self._owed_s = now_s
         # A frame is an array, a bare message a map: a gateway that throws us out says so bare.
         is_bare = frame[:1] >= b"\x80" and frame[:1] < b"\x90"
         if self.is_open and self.session is not None and not is_bare:
@@ -214,6 +219,11 @@ class Dialogue:
                 self.session.post(MESSAGES.encode(Unknown(unknown.kind[:64])))
         return decoded
 
+    @property
+    def owes(self) -> bool:
+        """Whether an acknowledgement waits: call `flush` again within ACKNOWLEDGE_S."""
+        return self.is_open and self.session is not None and self.session.owes > 0
+
     def flush(self, send: Callable[[bytes], bool], now_s: float) -> bool:
         """Send what may go now; False when the pipe would not take it all."""
         while True:
@@ -231,7 +241,8 @@ class Dialogue:
             return self._bare.pop(0)
         if not self.is_open or self.session is None or self.welcome is None:
             return None
-        due = self.session.owes > 0 or now_s - self._sent_s >= self.welcome.heartbeat_s
+        owed = self.owes and now_s - self._owed_s >= ACKNOWLEDGE_S
+        due = owed or now_s - self._sent_s >= self.welcome.heartbeat_s
         return self.session.next_frame(acknowledge=due)
 
     def is_silent(self, now_s: float) -> bool:

@@ -136,13 +136,10 @@ class Job:
         """Take up to so many tasks (at least one) off the head of the queue."""
         run = self.queue[0]
         tasks = min(1 if run.alone else tasks_max, len(run.arguments))
-        size = 0
-        for count, payload in enumerate(run.arguments[:tasks]):
-            size += len(payload)
-            if size > bytes_max and count:
-                tasks = count
-                size -= len(payload)
-                break
+        size = sum(map(len, run.arguments[:tasks]))
+        while size > bytes_max and tasks > 1:
+            tasks = (tasks + 1) // 2
+            size = sum(map(len, run.arguments[:tasks]))
         self.waiting -= tasks
         self.waiting_bytes -= size
         if tasks == len(run.arguments):

@@ -78,6 +78,8 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
             _ = pool.tariff
     except (ConfigError, ValueError) as error:
         raise click.ClickException(str(error)) from None
+    # The store's writer shares the interpreter with the loop: a turn of 5 ms is an age to both.
+    sys.setswitchinterval(0.0005)
     site = Site(config, _say)
     code = trio.run(_run_site, site, as_json)
     sys.exit(code)

@@ -11,6 +11,7 @@ What it may not decide, it does not: whether a failed task is tried again is the
 """
 
 import argparse
+import math
 import os
 import random
 import secrets
@@ -25,7 +26,7 @@ from typing import Any, Final
 import trio
 
 from federation.errors import GridError, ProtocolError, SessionRefused
-from federation.handshake import Dialogue, Opened
+from federation.handshake import ACKNOWLEDGE_S, Dialogue, Opened
 from federation.messages import (
     Assign,
     Bye,
@@ -169,7 +170,10 @@ class Agent:
         while True:
             frames = link.receive()
             if not frames:
-                await trio.lowlevel.wait_readable(link.fileno())
+                wait_s = ACKNOWLEDGE_S if self._dialogue.owes else math.inf
+                with trio.move_on_after(wait_s):
+                    await trio.lowlevel.wait_readable(link.fileno())
+                self._flush()
                 continue
             for frame in frames:
                 for message in self._dialogue.receive(frame, time.monotonic()):
