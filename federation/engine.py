@@ -325,7 +325,7 @@ class Engine:
 
     # --- what the gateway says -----------------------------------------------------------------
 
-    def _hear(self, message: Any) -> None:
+    def _hear(self, message: Any) -> None:  # noqa: C901 - one match
         match message:
             case Results():
                 self._hear_results(message)
@@ -382,9 +382,9 @@ class Engine:
 
     def _forget_if_over(self, stream: Stream) -> None:
         # A detached job is kept until its client has seen that it is whole at the gateway.
-        if stream.closed and not stream.waiting and not stream.opening.detached:
-            if not stream.unfinished:
-                self._streams.pop(stream.id, None)
+        over = stream.closed and not stream.waiting and not stream.unfinished
+        if over and not stream.opening.detached:
+            self._streams.pop(stream.id, None)
 
     def _opened(self, *, resumed: bool) -> None:
         self._redial_wait_s = REDIAL_MIN_S

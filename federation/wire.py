@@ -74,8 +74,14 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float) and value == value and abs(value) < 1e18  # type: ignore[operator, arg-type]
 
 
-def _all_of(kind: type) -> Callable[[object], bool]:
-    return lambda value: type(value) is list and (not value or set(map(type, value)) == {kind})
+def _is_payloads(value: object) -> bool:
+    if type(value) is not list:
+        return False
+    try:
+        b"".join(value)  # the quickest way to see that all of them are bytes
+    except TypeError:
+        return False
+    return True
 
 
 def _is_pairs(value: object) -> bool:
@@ -127,7 +133,7 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "Text": lambda value: type(value) is str,
     "bytes": lambda value: type(value) is bytes,
     "bool": lambda value: type(value) is bool,
-    "Payloads": _all_of(bytes),
+    "Payloads": _is_payloads,
     "list[int]": lambda value: type(value) is list and all(map(_is_count, value)),
     "Pairs": _is_pairs,
     "Failures": _is_failures,

@@ -158,7 +158,7 @@ class Broker:
             if worker.in_flight < worker.slots and not worker.draining:
                 starving.append(worker)
         for worker in starving[:RECALLS_MAX]:
-            self._recall_for(worker)
+            self._recall_for(worker, now_s)
         return self._take_effects()
 
     def _take_effects(self) -> list[Effect]:
@@ -243,8 +243,8 @@ class Broker:
         else:
             self._ready.pop(job.id, None)
 
-    def _recall_for(self, worker: Worker) -> None:
-        found = dispatch.tail_to_recall(self.workers.values(), worker)
+    def _recall_for(self, worker: Worker, now_s: float) -> None:
+        found = dispatch.tail_to_recall(self.workers.values(), worker, now_s)
         if found is not None:
             assignment, (first, stop) = found
             assignment.recalled = True
@@ -349,7 +349,8 @@ class Broker:
             self._reopen(job, first, stop)
         client = self.clients.get(event.client)
         for low, high in job.known.missing(first, stop):
-            run = Run(low, event.arguments[low - first : high - first])
+            arguments = event.arguments[low - first : high - first]
+            run = Run(low, arguments, sum(map(len, arguments)))
             job.enqueue(run)
             job.known.add(low, high)
             if client is not None and not job.spec.detached:

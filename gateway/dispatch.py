@@ -106,16 +106,25 @@ def order(job: Job) -> tuple[float, float, int]:
     return (-job.spec.priority, job.load_s, job.number)
 
 
-def tail_to_recall(workers: Iterable[Worker], starving: Worker) -> tuple[Assignment, Range] | None:
+def _is_rich(worker: Worker, now_s: float) -> bool:
+    oldest = next(iter(worker.assignments.values()), None)
+    late = oldest is not None and now_s - oldest.given_s > 2 * HORIZON_S
+    return late or worker.load_s > HORIZON_S * worker.slots
+
+
+def tail_to_recall(
+    workers: Iterable[Worker], starving: Worker, now_s: float
+) -> tuple[Assignment, Range] | None:
     """What to take back from a worker with work to spare, for one that has run dry.
 
-    Only from a worker that holds more tasks than it has slots, the one with the most time
-    ahead of it; half of what it has not started, from the end.
+    Only from a worker that holds more tasks than it has slots, and more time than it takes to
+    move them: by the estimate, or because it is late. Half of what it has not started, from the
+    end.
     """
     donors = [
         worker
         for worker in workers
-        if worker is not starving and worker.in_flight > worker.slots and worker.assignments
+        if worker is not starving and worker.in_flight > worker.slots and _is_rich(worker, now_s)
     ]
     for donor in sorted(donors, key=lambda worker: -worker.load_s / worker.slots):
         spare = donor.in_flight - donor.slots

@@ -24,6 +24,7 @@ class Run:
 
     first: int
     arguments: list[bytes]
+    size: int  # bytes of the arguments; of a part, its share
     attempt: int = 1
     losses: int = 0
     alone: bool = False
@@ -36,7 +37,8 @@ class Run:
     def cut(self, first: int, stop: int) -> "Run":
         """The part [first, stop) of this run."""
         part = self.arguments[first - self.first : stop - self.first]
-        return Run(first, part, self.attempt, self.losses, self.alone)
+        size = self.size * len(part) // max(1, len(self.arguments))
+        return Run(first, part, size, self.attempt, self.losses, self.alone)
 
 
 @dataclass(slots=True)
@@ -100,7 +102,6 @@ class Job:
     counted: dict[str, int | float]
     queue: deque[Run] = field(default_factory=deque)
     waiting: int = 0
-    waiting_bytes: int = 0
     assignments: dict[int, Assignment] = field(default_factory=dict)
     in_flight: int = 0
     load_s: float = 0.0
@@ -130,18 +131,14 @@ class Job:
         else:
             self.queue.append(run)
         self.waiting += len(run.arguments)
-        self.waiting_bytes += sum(map(len, run.arguments))
 
     def take(self, tasks_max: int, bytes_max: int) -> Run:
         """Take up to so many tasks (at least one) off the head of the queue."""
         run = self.queue[0]
         tasks = min(1 if run.alone else tasks_max, len(run.arguments))
-        size = sum(map(len, run.arguments[:tasks]))
-        while size > bytes_max and tasks > 1:
+        while tasks > 1 and run.size > bytes_max < sum(map(len, run.arguments[:tasks])):
             tasks = (tasks + 1) // 2
-            size = sum(map(len, run.arguments[:tasks]))
         self.waiting -= tasks
-        self.waiting_bytes -= size
         if tasks == len(run.arguments):
             return self.queue.popleft()
         taken = run.cut(run.first, run.first + tasks)
@@ -161,7 +158,6 @@ class Job:
                 continue
             taken.append((low, high))
             self.waiting -= high - low
-            self.waiting_bytes -= sum(map(len, run.cut(low, high).arguments))
             kept.extend(
                 part
                 for part in (run.cut(run.first, low), run.cut(high, run.stop))

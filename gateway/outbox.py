@@ -5,6 +5,7 @@ to workers wait for nothing. Stores commit in groups, so while one commit runs t
 gathers by itself.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ class Outbox:
         self._store = store
         self._functions = functions
         self._on_stored = on_stored
+        self._thread = threading.get_ident()
         self._batches: deque[_Batch] = deque()
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:
@@ -69,9 +71,7 @@ class Outbox:
         if records:
             batch = _Batch(tells)
             self._batches.append(batch)
-            self._store.write(
-                records, durable, lambda: self._on_stored(lambda: self._stored(batch))
-            )
+            self._store.write(records, durable, lambda: self._committed(batch))
         elif self._batches:
             self._batches[-1].tells.extend(tells)
         else:
@@ -85,6 +85,13 @@ class Outbox:
             if body is not None:
                 return [FunctionKept(record.function, body), record]
         return [record]
+
+    def _committed(self, batch: _Batch) -> None:
+        """The store has a batch; called from its thread, or from ours when it was quick."""
+        if threading.get_ident() == self._thread:
+            self._stored(batch)
+        else:
+            self._on_stored(lambda: self._stored(batch))
 
     def _stored(self, batch: _Batch) -> None:
         batch.stored = True

@@ -57,7 +57,7 @@ class LocalGrid:
         environment = dict(os.environ)
         environment["GRIDFED_SECRET"] = self._secret
         # In this very thread: the agent is killed when the thread that started it ends.
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: ASYNC220
             command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
         )
         try:

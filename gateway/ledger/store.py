@@ -98,10 +98,11 @@ class Store(Protocol):
         """Bytes of the bodies among them."""
 
     def write(self, records: Sequence[Record], durable: bool, done: Callable[[], None]) -> None:
-        """Commit records, all or none, after everything written before; return at once.
+        """Commit records, all or none, after everything written before; return soon.
 
-        `done` is called once they are committed, in the order of the calls, from another thread;
-        it must not raise. `durable`: committed means that a power cut takes nothing. Otherwise it
+        `done` is called once they are committed, in the order of the calls: from another thread,
+        or, for a small write that nothing is ahead of, from this one before `write` returns. It
+        must not raise. `durable`: committed means that a power cut takes nothing. Otherwise it
         means that the death of this process takes nothing. Raises StoreClosed or StoreFailed.
         """
 

@@ -25,6 +25,8 @@ from .statements import Statement, Statements
 TRANSACTION_RECORDS: Final = 4_096
 TRANSACTION_BYTES: Final = 32 * 2**20
 RETRY_S: Final = 1.0
+# A call of so few records is committed in its caller's thread, when nobody is ahead of it.
+AT_ONCE_RECORDS: Final = 8
 
 _SYNCHRONOUS: Final = {
     "sqlite": {True: "PRAGMA synchronous=FULL", False: "PRAGMA synchronous=NORMAL"},
@@ -65,6 +67,7 @@ class Writer:
         self._on_fatal = on_fatal
         self._queue: SimpleQueue[_Request | None] = SimpleQueue()
         self._lock = threading.Lock()  # over what callers and the thread both change:
+        self._using = threading.Lock()  # over the connection
         self._closed = False
         self._failure: BaseException | None = None
         self._backlog = 0
@@ -84,7 +87,10 @@ class Writer:
         return self._backlog_bytes
 
     def write(self, records: Sequence[Record], durable: bool, done: Callable[[], None]) -> None:
-        """Queue records to be committed together; see `Store.write`."""
+        """Commit records together, at once or by the thread; see `Store.write`."""
+        if not durable and len(records) <= AT_ONCE_RECORDS and self._write_at_once(records):
+            done()
+            return
         request = _Request(records, durable, done, sum(map(_size_bytes, records)))
         with self._lock:
             if self._failure is not None:
@@ -94,6 +100,26 @@ class Writer:
             self._backlog += len(records)
             self._backlog_bytes += request.size_bytes
             self._queue.put(request)
+
+    def _write_at_once(self, records: Sequence[Record]) -> bool:
+        """Commit in the caller's own thread when nobody is ahead; False when that can't be.
+
+        Two changes of thread cost more than a small commit that does not sync.
+        """
+        if self._backlog or not self._using.acquire(blocking=False):
+            return False
+        try:
+            if self._backlog or self._closed or self._failure is not None:
+                return False
+            try:
+                self._transact(self._statements.of(records, False), False)
+            except DBAPIError:
+                # The thread knows what to do: it tries again, waits, or gives up for good.
+                self._connection.connection.rollback()
+                return False
+        finally:
+            self._using.release()
+        return True
 
     def close(self) -> None:
         """Commit what is queued and end the thread; raise StoreFailed if something stays."""
@@ -147,7 +173,8 @@ class Writer:
             # Asked before the attempt, so that closing always allows for one more.
             closing = self._closing.is_set()
             try:
-                self._transact(statements, durable)
+                with self._using:
+                    self._transact(statements, durable)
                 break
             except DBAPIError as error:
                 self._connection.connection.rollback()

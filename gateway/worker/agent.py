@@ -357,7 +357,7 @@ class Agent:
             )
             self._processes[index] = process
             try:
-                await process.run(lambda message: self._slot_says(index, message))
+                await process.run(lambda messages: self._slot_says(index, messages))
             finally:
                 del self._processes[index]
                 await process.close()
@@ -370,10 +370,15 @@ class Agent:
         environment["GRIDFED_IN_TASK"] = "1"
         return environment
 
-    def _slot_says(self, index: int, message: list[Any]) -> None:
+    def _slot_says(self, index: int, messages: list[list[Any]]) -> None:
         slot, process = self.roster.slots[index], self._processes[index]
-        if process.doom is not None and process.doom[0] == "lost":
-            return
+        for message in messages:
+            if process.doom is None or process.doom[0] != "lost":
+                self._slot_said(slot, process, message)
+        self._feed()
+        self._flush()
+
+    def _slot_said(self, slot: SlotBook, process: SlotProcess, message: list[Any]) -> None:
         match message:
             case ["ready"]:
                 slot.ready = True
@@ -391,13 +396,12 @@ class Agent:
                 self._unlimit(slot, process)
             case _:
                 process.kill("crash", "the slot's channel was tampered with")
-                return
-        self._feed()
-        self._flush()
 
     def _slot_ended(self, index: int, process: SlotProcess) -> None:
         """A slot's process is gone: name the task at fault, if it was at one."""
         slot = self.roster.slots[index]
+        why = process.doom[1] if process.doom else process.describe_end()
+        self._say(f"slot {index} ended: {why}")
         if not slot.ready:
             self._bad_starts += 1
             if self._bad_starts >= BAD_STARTS_MAX:
@@ -480,7 +484,7 @@ class Agent:
         for number in list(self._open):
             await self._recall(Recall(number, 0, 1 << 62, False))
         with trio.move_on_after(STOP_S):
-            while not self.roster.is_idle:
+            while not self.roster.is_idle:  # noqa: ASYNC110 - looked at as rarely as the rest
                 await trio.sleep(WATCH_S)
         self._dialogue.post(Bye("the worker was stopped"))
         with trio.move_on_after(1.0):

@@ -52,7 +52,10 @@ class SlotProcess:
         os.close(write_end)
         self.pid = self._process.pid
         self.doom: tuple[str, str] | None = None  # the failure kind and text it is killed for
+        ours.setblocking(False)
+        self._socket = ours
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        self._writing = False  # something waits in `_outgoing`, or is on its way
         self._stderr = trio.lowlevel.FdStream(read_end)
         self._tail = bytearray()
         self._outgoing: list[bytes] = []
@@ -76,7 +79,20 @@ class SlotProcess:
 
     def send(self, message: list[Any]) -> None:
         """Queue a message for it."""
-        self._outgoing.append(encode(message))
+        data = encode(message)
+        if not self._writing:
+            # The common case: the slot waits for it, and the channel takes it whole.
+            try:
+                sent = self._socket.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return  # it is ending; _read notices
+            if sent == len(data):
+                return
+            data = data[sent:]
+        self._writing = True
+        self._outgoing.append(data)
         self._wake.set()
 
     def kill(self, kind: str = "", text: str = "") -> None:
@@ -88,27 +104,31 @@ class SlotProcess:
         except ProcessLookupError:
             return  # it is dead already, and so is its group
 
-    async def run(self, on_message: Callable[[list[Any]], None]) -> None:
-        """Carry messages both ways until it ends; its last ones are taken too."""
+    async def run(self, on_messages: Callable[[list[list[Any]]], None]) -> None:
+        """Carry messages both ways until it ends; its last ones are taken too.
+
+        `on_messages` is given all that have arrived together.
+        """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write)
             nursery.start_soon(self._drain_stderr)
-            await self._read(on_message)
+            await self._read(on_messages)
             with trio.move_on_after(0.5):
                 await self._reap()
             self.kill()  # whatever it left behind in its group, and itself if it only hung up
             await self._reap()
             nursery.cancel_scope.cancel()
 
-    async def _read(self, on_message: Callable[[list[Any]], None]) -> None:
+    async def _read(self, on_messages: Callable[[list[list[Any]]], None]) -> None:
         decoder = Decoder()
         while True:
             try:
                 data = await self._stream.receive_some(READ_BYTES)
                 if not data:
                     return
-                for message in decoder.feed(data):
-                    on_message(message)
+                messages = list(decoder.feed(data))
+                if messages:
+                    on_messages(messages)
             except (trio.BrokenResourceError, OSError):
                 return
             except Nonsense as error:
@@ -119,12 +139,14 @@ class SlotProcess:
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
-            waiting, self._outgoing = self._outgoing, []
             try:
-                for data in waiting:
-                    await self._stream.send_all(data)
+                while self._outgoing:
+                    waiting, self._outgoing = self._outgoing, []
+                    for data in waiting:
+                        await self._stream.send_all(data)
             except (trio.BrokenResourceError, OSError):
                 return  # it is ending; _read notices
+            self._writing = False
 
     async def _drain_stderr(self) -> None:
         """Keep the end of what the process itself wrote; a task's prints go another way."""
