@@ -194,7 +194,9 @@ class Broker:
         if best is None:
             return False
         _, job, tasks = best
-        tasks = min(tasks, dispatch.share(job, worker, slots_total), dispatch.BUNDLE_TASKS_MAX)
+        task_s = self.durations.of(job.spec.function)
+        part = dispatch.share(job, worker, slots_total, task_s)
+        tasks = min(tasks, part, dispatch.BUNDLE_TASKS_MAX)
         self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), now_s)
         return True
 
@@ -490,6 +492,8 @@ class Broker:
         job = assignment.job
         self._release(assignment, first, stop)
         assignment.recalled = False
+        if not assignment.left:
+            self._resolve_closed(assignment.id)
         worker.tasks_done += stop - first
         self.durations.learn(job.spec.function, stop - first, event.wall_ns)
         for record in usage_records(job, assignment, event, now_s):

@@ -21,6 +21,7 @@ HORIZON_S: Final = 0.06
 # From here on a slot gets no task ahead: the wait for the next one is lost in its duration.
 AHEAD_MAX_S: Final = 0.2
 BUNDLE_TASKS_MAX: Final = 1000
+BUNDLE_MIN_S: Final = 0.002  # a bundle costs about a tenth of this on its way
 BUNDLE_BYTES_MAX: Final = 1 << 20
 # A sample of so many tasks moves the estimate half way.
 HALF_WAY_TASKS: Final = 20
@@ -83,9 +84,14 @@ def room(job: Job, worker: Worker, task_s: float | None) -> int:
     return tasks
 
 
-def share(job: Job, worker: Worker, slots_total: int) -> int:
-    """This worker's part of what waits, so that the last tasks spread over all workers."""
-    return max(1, math.ceil(job.waiting * worker.slots / max(slots_total, 1)))
+def share(job: Job, worker: Worker, slots_total: int, task_s: float | None) -> int:
+    """This worker's part of what waits, so that the last tasks spread over all workers.
+
+    Not less than is worth a bundle of its own, or a queue that is kept short by its client
+    would be handed out in ever smaller halves.
+    """
+    worthwhile = 1 if task_s is None else int(BUNDLE_MIN_S / max(task_s, 1e-7))
+    return max(1, worthwhile, math.ceil(job.waiting * worker.slots / max(slots_total, 1)))
 
 
 def fits_cost(job: Job, worker: Worker, task_s: float | None, tasks: int) -> int:

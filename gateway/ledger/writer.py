@@ -70,6 +70,7 @@ class Writer:
         self._using = threading.Lock()  # over the connection
         self._closed = False
         self._failure: BaseException | None = None
+        self._unacknowledged = 0  # calls whose `done` has not returned
         self._backlog = 0
         self._backlog_bytes = 0
         self._closing = threading.Event()
@@ -88,7 +89,8 @@ class Writer:
 
     def write(self, records: Sequence[Record], durable: bool, done: Callable[[], None]) -> None:
         """Commit records together, at once or by the thread; see `Store.write`."""
-        if not durable and len(records) <= AT_ONCE_RECORDS and self._write_at_once(records):
+        is_small = 0 < len(records) <= AT_ONCE_RECORDS
+        if is_small and not durable and self._write_at_once(records):
             done()
             return
         request = _Request(records, durable, done, sum(map(_size_bytes, records)))
@@ -97,6 +99,7 @@ class Writer:
                 raise StoreFailed(f"the store has stopped: {self._failure}") from self._failure
             if self._closed:
                 raise StoreClosed("the store is closed")
+            self._unacknowledged += 1
             self._backlog += len(records)
             self._backlog_bytes += request.size_bytes
             self._queue.put(request)
@@ -106,10 +109,10 @@ class Writer:
 
         Two changes of thread cost more than a small commit that does not sync.
         """
-        if self._backlog or not self._using.acquire(blocking=False):
+        if self._unacknowledged or not self._using.acquire(blocking=False):
             return False
         try:
-            if self._backlog or self._closed or self._failure is not None:
+            if self._unacknowledged or self._closed or self._failure is not None:
                 return False
             try:
                 self._transact(self._statements.of(records, False), False)
@@ -192,6 +195,8 @@ class Writer:
             self._backlog_bytes -= sum(request.size_bytes for request in batch)
         for request in batch:
             request.done()
+        with self._lock:
+            self._unacknowledged -= len(batch)
 
     def _transact(self, statements: Sequence[Statement], durable: bool) -> None:
         if not statements:

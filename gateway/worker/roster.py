@@ -20,6 +20,7 @@ from federation.ranges import Range
 
 CHUNK_S: Final = 0.010
 CHUNK_TASKS_MAX: Final = 1000
+CHUNK_MIN_S: Final = 0.001  # less is not worth a chunk of its own
 # A chunk waits behind the running one only when tasks are shorter than this.
 AHEAD_MAX_S: Final = 0.2
 
@@ -130,7 +131,10 @@ class Roster:
     def _chunk(self, slot: SlotBook, seconds: float | None, waiting: int) -> Chunk:
         piece = self.queue[0]
         tasks = 1 if seconds is None else max(1, int(CHUNK_S / max(seconds, 1e-9)))
-        tasks = min(tasks, CHUNK_TASKS_MAX, math.ceil(waiting / len(self.slots)))
+        share = math.ceil(waiting / len(self.slots))
+        if seconds is not None:
+            share = max(share, int(CHUNK_MIN_S / max(seconds, 1e-9)))
+        tasks = min(tasks, CHUNK_TASKS_MAX, share)
         if tasks >= len(piece.arguments):
             self.queue.popleft()
             taken = piece

@@ -266,7 +266,7 @@ def test_an_acknowledgement_that_raises_stops_the_writer(
     def fail() -> None:
         raise LookupError("a mistake of the caller")
 
-    store.write([usage()], False, fail)
+    store.write([usage()], True, fail)
     assert isinstance(fatal.get(timeout=DEADLINE_S), LookupError)
     with pytest.raises(StoreFailed, match="a mistake of the caller"):
         store.close()
