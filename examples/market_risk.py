@@ -1,12 +1,13 @@
 """Historical-simulation risk of an options portfolio: the job that `make demo` runs.
 
-A book of three thousand European options on the S&P 500 and the Nasdaq Composite is revalued in
+A book of eight thousand European options on the S&P 500 and the Nasdaq Composite is revalued in
 full under each day's real move from 1999 to 2018, applied to the last close. One task is one
 scenario day; the answers are the 1-day 99 % value at risk and expected shortfall.
 
-The pricing is plain Python on purpose: it installs nowhere, costs a few milliseconds a task, and
-gives the same bits on every machine, so that the figures can be compared exactly with those of a
-plain loop. Workers need not have this file: the client sends what the tasks use.
+The pricing is plain Python on purpose: it needs no package, costs a few milliseconds a task, and
+gives the same bits in every process of a machine, so that the figures can be compared exactly
+with those of a plain loop. Workers need not have this file: the client sends what the tasks use,
+the book once with the function, and with each task no more than two floats.
 
     python examples/market_risk.py                     # starts a gateway and workers, ends them
     python examples/market_risk.py --gateway ADDRESS   # a gateway that is there
@@ -27,21 +28,33 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from federation import Client
+from federation.money import format_money
 
 DATA = Path(__file__).parent / "data"
-OPTIONS = 3000
+OPTIONS = 8000
 SEED = 20181231
-CONFIDENCE = 0.99
+CONFIDENCE_PERCENT = 99  # an integer, so that the size of the tail is exact
+WORST_DAYS = 10
+STOP_S = 20.0
+PRICE = "0.04 USD"  # per slot-hour, of the gateway that the demo starts
 
-# Assumptions: a flat rate; per index a dividend yield, an at-the-money volatility and a skew.
+# Assumptions, per index where there are two: S&P 500, Nasdaq. The rate is flat. At the money the
+# volatility goes from a short to a long level as exp(-years); across strikes it is a parabola in
+# m = log(strike / spot). A scenario moves the levels only: each option keeps its volatility
+# ("sticky strike") and its time to expiry.
 RATE = 0.025
 DIVIDEND_YIELD = (0.020, 0.010)
-VOLATILITY = (0.20, 0.25)
-SKEW = (-0.10, -0.12)  # volatility per unit of log-moneyness
+VOLATILITY_SHORT = (0.25, 0.30)
+VOLATILITY_LONG = (0.20, 0.24)
+SKEW = (-0.20, -0.18)  # per unit of m
+SMILE = (0.30, 0.25)  # per unit of m squared
+
+Move = tuple[float, float]  # a log return of each index
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ class Scenario:
     """One historical day: its date, and the log return of each index on it."""
 
     date: str
-    returns: tuple[float, float]
+    move: Move
 
 
 @dataclass(frozen=True)
@@ -74,9 +87,6 @@ class Figures:
     worst: tuple[tuple[float, Scenario], ...]  # (profit or loss, day), worst first
 
 
-# --- input ---------------------------------------------------------------------------------------
-
-
 def read_closes(name: str) -> list[tuple[str, float]]:
     """(date, close) of an index, oldest first."""
     with open(DATA / f"{name}.csv", newline="") as file:
@@ -84,19 +94,15 @@ def read_closes(name: str) -> list[tuple[str, float]]:
 
 
 def read_scenarios() -> tuple[list[Scenario], tuple[float, float]]:
-    """Every day's real move, and the last closes."""
-    indices = [read_closes("sp500"), read_closes("nasdaq")]
+    """Every day's real move, oldest first, and the last closes."""
+    sp500, nasdaq = read_closes("sp500"), read_closes("nasdaq")
+    days = list(zip(sp500, nasdaq, strict=True))
     scenarios = []
-    for yesterday, today in zip(
-        zip(*indices, strict=True), list(zip(*indices, strict=True))[1:], strict=False
-    ):
-        assert today[0][0] == today[1][0], "the indices have different trading days"
-        moves = [math.log(now[1] / before[1]) for before, now in zip(yesterday, today, strict=True)]
-        scenarios.append(Scenario(today[0][0], (moves[0], moves[1])))
-    return scenarios, (indices[0][-1][1], indices[1][-1][1])
-
-
-# --- pricing -------------------------------------------------------------------------------------
+    for before, ((date, s), (other_date, n)) in pairwise(days):
+        assert date == other_date, "the indices have different trading days"
+        (_, s_before), (_, n_before) = before
+        scenarios.append(Scenario(date, (math.log(s / s_before), math.log(n / n_before))))
+    return scenarios, (sp500[-1][1], nasdaq[-1][1])
 
 
 def black_scholes(
@@ -120,6 +126,13 @@ def normal_cdf(x: float) -> float:
     return 0.5 * math.erfc(-x / math.sqrt(2.0))
 
 
+def implied_volatility(index: int, moneyness: float, years: float) -> float:
+    """The assumed surface: a term structure at the money, and a smile across strikes."""
+    short, long = VOLATILITY_SHORT[index], VOLATILITY_LONG[index]
+    at_the_money = long + (short - long) * math.exp(-years)
+    return at_the_money + SKEW[index] * moneyness + SMILE[index] * moneyness * moneyness
+
+
 def make_book(spots: tuple[float, float], options: int = OPTIONS) -> tuple[Option, ...]:
     """A book of options around today's levels, the same for the same seed."""
     chance = random.Random(SEED)
@@ -130,7 +143,7 @@ def make_book(spots: tuple[float, float], options: int = OPTIONS) -> tuple[Optio
         moneyness = chance.uniform(-0.25, 0.25)
         years = chance.choice((1, 2, 3, 6, 9, 12, 18, 24)) / 12
         strike = spot * math.exp(moneyness)
-        volatility = max(0.05, VOLATILITY[index] + SKEW[index] * moneyness)
+        volatility = implied_volatility(index, moneyness, years)
         is_call = chance.random() < 0.5
         quantity = chance.choice((-20, -10, -5, 5, 10, 20))
         value = black_scholes(is_call, spot, strike, years, volatility, DIVIDEND_YIELD[index])
@@ -145,11 +158,9 @@ class Revaluation:
         self.book = book
         self.spots = spots
 
-    def __call__(self, scenario: Scenario) -> float:
-        """Profit or loss under one scenario, by full revaluation."""
-        levels = [
-            spot * math.exp(move) for spot, move in zip(self.spots, scenario.returns, strict=True)
-        ]
+    def __call__(self, move: Move) -> float:
+        """Profit or loss under one move of the indices, by full revaluation."""
+        levels = [spot * math.exp(change) for spot, change in zip(self.spots, move, strict=True)]
         total = 0.0
         for option in self.book:
             value = black_scholes(
@@ -164,96 +175,127 @@ class Revaluation:
         return total
 
 
-# --- the figures ---------------------------------------------------------------------------------
-
-
 def measure(outcomes: Sequence[float], scenarios: Sequence[Scenario]) -> Figures:
-    """Value at risk and expected shortfall of simulated outcomes.
+    """Value at risk and expected shortfall of simulated outcomes, each day equally likely.
 
-    With n outcomes and k = ceil(n (1 - confidence)), the value at risk is the k-th largest loss
-    and the expected shortfall the mean of the k largest (McNeil, Frey, Embrechts: Quantitative
-    Risk Management, 2015, section 9.2.1).
+    Both are those of the empirical distribution. Of n losses, sorted from the largest, and the
+    tail t = n (100 - CONFIDENCE_PERCENT) / 100, not rounded: the value at risk is the loss of rank
+    floor(t) + 1, the smallest loss that at least 99 % of the days do not exceed. The expected
+    shortfall is the mean of the worst t days, the day at the edge counting with the fraction of
+    it that belongs to the tail: (the floor(t) largest + (t - floor(t)) value at risk) / t.
+
+    Source: Acerbi and Tasche, "On the coherence of expected shortfall", Journal of Banking and
+    Finance 26 (2002), 1487-1503, whose definition stays coherent for discrete distributions.
+    Days of equal outcome rank by date. Raises ValueError when there are no outcomes.
     """
-    tail = math.ceil(len(outcomes) * (1.0 - CONFIDENCE))
+    if not outcomes:
+        raise ValueError("there are no outcomes to measure: simulate at least one day")
     ranked = sorted(zip(outcomes, scenarios, strict=True), key=lambda pair: (pair[0], pair[1].date))
-    losses = [-outcome for outcome, _ in ranked[:tail]]
-    return Figures(losses[-1], math.fsum(losses) / tail, tuple(ranked[:10]))
+    tail_percent = len(outcomes) * (100 - CONFIDENCE_PERCENT)
+    whole, part_percent = divmod(tail_percent, 100)
+    losses = [-outcome for outcome, _ in ranked[: whole + 1]]
+    value_at_risk = losses[whole]
+    in_tail = math.fsum([*losses[:whole], value_at_risk * (part_percent / 100)])
+    return Figures(value_at_risk, in_tail / (tail_percent / 100), tuple(ranked[:WORST_DAYS]))
 
 
-Map = Callable[[Callable[[Scenario], float], Iterable[Scenario]], Iterable[float]]
+Map = Callable[[Callable[[Move], float], Sequence[Move]], Iterable[float]]
 
 
 def run(using: Map, options: int = OPTIONS, days: int | None = None) -> Figures:
-    """The whole job, with any function that maps: the builtin, or a grid's."""
+    """The whole job, with any function that maps: the builtin, or a grid's.
+
+    Args:
+        using: called once, with the task and every scenario's move.
+        options: the size of the book.
+        days: use the last so many scenario days only; None for all.
+    """
     scenarios, spots = read_scenarios()
     scenarios = scenarios[-days:] if days else scenarios
-    outcomes = list(using(Revaluation(make_book(spots, options), spots), scenarios))
-    return measure(outcomes, scenarios)
-
-
-# --- on a grid -----------------------------------------------------------------------------------
+    moves = [scenario.move for scenario in scenarios]
+    return measure(list(using(Revaluation(make_book(spots, options), spots), moves)), scenarios)
 
 
 @contextlib.contextmanager
 def local_gateway() -> Iterator[str]:
     """A gateway of our own with workers on every core; its address. Ended at the end."""
     with tempfile.TemporaryDirectory(prefix="gridfed-demo-") as folder:
-        command = [sys.executable, "-m", "gateway", "up", "--json", "--price", "0.04 USD"]
+        command = [sys.executable, "-m", "gateway", "up", "--json", "--price", PRICE]
         command += ["--listen", f"ipc://{folder}/gateway.sock", "--state", f"{folder}/state"]
         log = Path(folder) / "gateway.log"
-        with log.open("w") as errors:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        try:
-            assert process.stdout is not None
-            ready = "".join(iter(process.stdout.readline, "}\n"))
-            if process.poll() is not None:
-                sys.exit(f"the gateway did not start:\n{log.read_text()}")
-            yield str(json.loads(ready + "}")["addresses"][0])
-        finally:
-            process.send_signal(signal.SIGINT)
+        # A process group of its own: Ctrl-C reaches us alone, and we stop the gateway, once.
+        with (
+            log.open("w") as errors,
+            subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, process_group=0
+            ) as process,
+        ):
             try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
+                yield wait_ready(process, log)
+            finally:
+                stop(process)
 
 
-def run_on_grid(address: str) -> Figures:
-    """The job through a gateway, and what it says of the work."""
-    scenarios, spots = read_scenarios()
-    revaluation = Revaluation(make_book(spots), spots)
+def wait_ready(process: subprocess.Popen[str], log: Path) -> str:
+    """The address that a starting gateway prints; exits with its log if it ends instead."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line == "}\n":
+            return str(json.loads("".join(lines))["addresses"][0])
+    sys.exit(f"the gateway did not start (exit code {process.wait()}):\n{log.read_text()}")
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """End a gateway politely, or by force when it takes too long."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def run_on_grid(address: str, options: int = OPTIONS, days: int | None = None) -> Figures:
+    """The job through a gateway; prints the figures, and what the gateway says of the work."""
     with Client(address) as client:
-        workers = client.ask("workers")
-        slots = sum(worker["slots"] for worker in workers)
-        print(f"{len(scenarios):,} scenario days × {OPTIONS:,} options, {slots} slots at {address}")
-        started_s = time.perf_counter()
+        slots = sum(worker["slots"] for worker in client.ask("workers"))
+        print(f"{options:,} options on {slots} slots at {address}")
         view = client.options(name="market-risk", project="demo")
-        results = view.map(revaluation, scenarios, progress=True)
-        outcomes = list(results)
+        jobs: list[str] = []
+
+        def using(task: Callable[[Move], float], moves: Sequence[Move]) -> Iterable[float]:
+            results = view.map(task, moves, progress=True)
+            jobs.append(results.job)
+            return results
+
+        started_s = time.perf_counter()
+        figures = run(using, options, days)
         elapsed_s = time.perf_counter() - started_s
-        job = client.job(results.job)
+        job = client.job(jobs[0])
         job.wait(30)
-        figures = measure(outcomes, scenarios)
         show(figures)
-        show_bill(job.details(), len(outcomes), elapsed_s)
+        show_bill(job.details(), elapsed_s)
     return figures
 
 
 def show(figures: Figures) -> None:
     """Print the risk figures."""
-    print(f"\n  1-day {CONFIDENCE:.0%} value at risk    {figures.value_at_risk:>16,.2f}")
-    print(f"  1-day {CONFIDENCE:.0%} expected shortfall {figures.expected_shortfall:>14,.2f}")
-    print("\n  the ten worst days      S&P 500    Nasdaq     profit or loss")
+    level = f"1-day {CONFIDENCE_PERCENT} %"
+    print(f"\n  {level + ' value at risk':<28} {figures.value_at_risk:>16,.2f}")
+    print(f"  {level + ' expected shortfall':<28} {figures.expected_shortfall:>16,.2f}")
+    print(f"\n  {'the worst days':<16}{'S&P 500':>9}{'Nasdaq':>10}{'profit or loss':>20}")
     for outcome, day in figures.worst:
-        moves = "  ".join(f"{math.expm1(move):>8.2%}" for move in day.returns)
-        print(f"  {day.date}          {moves}   {outcome:>16,.2f}")
+        sp500, nasdaq = (math.expm1(change) for change in day.move)
+        print(f"  {day.date:<16}{sp500:>9.2%}{nasdaq:>10.2%}{outcome:>20,.2f}")
 
 
-def show_bill(job: dict[str, Any], tasks: int, elapsed_s: float) -> None:
-    """Print what was used, what it cost, and who is billed."""
-    price = job["price_nanos"] / 1e9
+def show_bill(job: dict[str, Any], elapsed_s: float) -> None:
+    """Print what was used, what it cost, and who is billed: a job as its gateway booked it."""
+    tasks, price = job["done"], format_money(job["price_nanos"], job["currency"])
     print(f"\n  tasks          {tasks:,} in {elapsed_s:.2f} s: {tasks / elapsed_s:,.0f} tasks/s")
     print(f"  slot-seconds   {job['wall_ns'] / 1e9:,.2f}")
-    print(f"  cost           {job['cost']} at {price:g} {job['currency']} per slot-hour")
+    print(f"  cost           {job['cost']} at {price} per slot-hour")
     print(f"  billed to      {job['user']}, project {job['project']} (job {job['id']})")
 
 
@@ -267,6 +309,8 @@ def main() -> None:
     if given.plain:
         show(run(map))
         return
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # so that the gateway is stopped then, too
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
     with contextlib.nullcontext(given.gateway) if given.gateway else local_gateway() as address:
         figures = run_on_grid(address)
     if given.compare:

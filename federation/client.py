@@ -247,7 +247,7 @@ class Client(concurrent.futures.Executor):
             prints=options.prints,
         )
 
-    def map(  # type: ignore[override]
+    def map(
         self,
         fn: Callable[..., T],
         /,

@@ -30,7 +30,7 @@ _OURS: Final = frozenset({"federation", "gateway", "policies"})
 _DEPTH_MAX: Final = 6  # how deep the search for what can't be pickled goes
 
 # Types whose values never change, so that a function that captured one stays what it was.
-_IMMUTABLE: Final = (*SCALARS, complex, range, type(Ellipsis))
+_IMMUTABLE: Final = frozenset({*SCALARS, complex, range, type(Ellipsis)})
 
 
 class Call:
@@ -148,8 +148,8 @@ class _Captured:
 
     def _is_fixed(self, value: object) -> bool:
         self.objects.append(value)
-        if isinstance(value, _IMMUTABLE):
-            return type(value) in _IMMUTABLE
+        if type(value) in _IMMUTABLE:
+            return True
         if isinstance(value, tuple):
             return type(value) is tuple and all(type(item) in _IMMUTABLE for item in value)
         if isinstance(value, types.ModuleType):

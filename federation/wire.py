@@ -71,7 +71,8 @@ def _is_count(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and value == value and abs(value) < 1e18  # type: ignore[operator, arg-type]
+    # The comparison also keeps out what is not a number.
+    return isinstance(value, int | float) and type(value) is not bool and abs(value) < 1e18
 
 
 def _is_payloads(value: object) -> bool:

@@ -75,7 +75,7 @@ class Process:
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
-        gone, alive = psutil.wait_procs(family, timeout=5.0)
+        _gone, alive = psutil.wait_procs(family, timeout=5.0)
         for process in alive:
             process.kill()
         self._close()

@@ -286,7 +286,7 @@ def main() -> None:
     os.set_inheritable(cells_fd, False)
     channel = BlockingChannel(connection)
     slot = Slot(channel, Cells(cells_fd), result_max)
-    sys.stdout = sys.stderr = slot.prints  # type: ignore[assignment]
+    sys.stdout = sys.stderr = slot.prints
 
     def disown() -> None:
         slot.forked = True

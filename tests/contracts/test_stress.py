@@ -12,13 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+from tests_support import make_certificate
 
 from federation.handshake import Dialogue, Opened
 from federation.messages import Answer, Ask, Hello
 from federation.nng import NngLink, NngPort
 from federation.transport import TlsSettings
 from gateway.lobby import CameIn, HouseRules, Left, Lobby, Said
-from tests_support import make_certificate
 
 RULES = HouseRules(heartbeat_s=0.5, grace_s=60.0)
 

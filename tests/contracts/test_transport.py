@@ -5,12 +5,12 @@ import socket
 import time
 
 import pytest
+from tests_support import make_certificate
 
 from federation.memory import MemoryPort
 from federation.nng import AddressError, NngLink, NngPort
 from federation.session import RECEIVE_BYTES_MAX
 from federation.transport import TlsSettings
-from tests_support import make_certificate
 
 DEADLINE_S = 20.0
 

@@ -336,8 +336,16 @@ def test_the_first_interrupt_stops_a_gateway_cleanly(make_site):
 def test_a_second_gateway_on_the_same_state_is_refused(make_site):
     site = make_site(1)
     other = subprocess.run(
-        [sys.executable, "-m", "gateway", "gateway", "--state", str(site.state)]
-        + ["--listen", f"ipc://{site.folder}/other.sock"],
+        [
+            sys.executable,
+            "-m",
+            "gateway",
+            "gateway",
+            "--state",
+            str(site.state),
+            "--listen",
+            f"ipc://{site.folder}/other.sock",
+        ],
         capture_output=True,
         text=True,
         timeout=60,

@@ -1,5 +1,7 @@
 """RangeSet against a plain set."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +22,7 @@ def test_it_is_a_set_of_numbers(steps, window):
             plain -= set(range(first, stop))
     pairs = list(ranges)
     assert {n for first, stop in pairs for n in range(first, stop)} == plain
-    assert all(a[1] < b[0] for a, b in zip(pairs, pairs[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in itertools.pairwise(pairs))
     assert len(ranges) == len(plain)
     assert bool(ranges) == bool(plain)
     inside = set(range(*window))

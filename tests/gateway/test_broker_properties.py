@@ -101,7 +101,7 @@ class Site(RuleBasedStateMachine):
     def report(self, data: st.DataObject, failing: str) -> None:
         worker = data.draw(st.sampled_from([w for w in self.held if self.held[w]]))
         number = data.draw(st.sampled_from(sorted(self.held[worker])))
-        assign, left = self.held[worker][number]
+        _assign, left = self.held[worker][number]
         first, end = next(iter(left))
         stop = data.draw(st.integers(first + 1, end))
         left.remove(first, stop)

@@ -1,0 +1,109 @@
+"""Runs that alternate, medians, ratios, and the facts that a figure means nothing without."""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass
+class Series:
+    """One measure of one contestant: higher is better unless its unit is a time."""
+
+    contestant: str
+    measure: str
+    unit: str
+    values: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """The middle of its repeats."""
+        return statistics.median(self.values)
+
+
+def alternate(runs: Sequence[Callable[[], list[tuple[str, str, str, float]]]], repeats: int) -> list[Series]:
+    """Run contestants in turn, so that whatever else the machine does hits all alike.
+
+    Each run returns (contestant, measure, unit, value) rows.
+    """
+    found: dict[tuple[str, str], Series] = {}
+    for _ in range(repeats):
+        for run in runs:
+            for contestant, measure, unit, value in run():
+                series = found.setdefault(
+                    (contestant, measure), Series(contestant, measure, unit)
+                )
+                series.values.append(value)
+    return list(found.values())
+
+
+def machine() -> dict[str, Any]:
+    """Where and when: cores, versions, load before."""
+    versions = {}
+    for name in ("pynng", "trio", "msgpack", "cloudpickle", "sqlalchemy"):
+        module = __import__(name)
+        versions[name] = getattr(module, "__version__", "?")
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "load_average_before": os.getloadavg()[0],
+        "versions": versions,
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which so large a share lies."""
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
+
+
+def save(name: str, facts: dict[str, Any], series: Sequence[Series], notes: Sequence[str]) -> None:
+    """Write a run's figures as JSON, and as a table for people, with ratios to the floor."""
+    RESULTS.mkdir(exist_ok=True)
+    command = f"python -m benchmarks {' '.join(sys.argv[1:])}"
+    body = {"command": command, "machine": facts, "series": [asdict(each) for each in series]}
+    (RESULTS / f"{name}.json").write_text(json.dumps(body, indent=1) + "\n")
+    floor = {each.measure: each.median for each in series if each.contestant == "floor"}
+    lines = [
+        f"# {name}",
+        "",
+        f"`{command}`, {facts['date']}, {facts['cores']} cores, Python {facts['python']}, load "
+        f"{facts['load_average_before']:.2f} before, commit {facts['commit']}. Medians of "
+        f"{max(len(each.values) for each in series)} repeats, contestants in turn.",
+        "",
+        "| measure | contestant | median | lowest | highest | ratio to the floor |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for each in sorted(series, key=lambda one: (one.measure, one.contestant)):
+        ratio = f"{each.median / floor[each.measure]:.2f}" if each.measure in floor else ""
+        figures = (_figure(v) for v in (each.median, min(each.values), max(each.values)))
+        lines.append(
+            f"| {each.measure}, {each.unit} | {each.contestant} | {' | '.join(figures)} | {ratio} |"
+        )
+    lines += ["", *notes]
+    text = "\n".join(lines).rstrip() + "\n"
+    (RESULTS / f"{name}.md").write_text(text)
+    print(text)
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,113 @@
+"""gridfed as a user meets it: a gateway with its store, two workers of one slot, one client."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.floor import empty
+from federation import Client
+
+Row = tuple[str, str, str, float]
+
+
+class Site:
+    """A gateway and workers as processes of their own; a context manager."""
+
+    def __init__(self, workers: int = 2, slots: int = 1) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="gridfed-bench-")
+        self.address = f"ipc://{self._folder.name}/gateway.sock"
+        me = [sys.executable, "-m", "gateway"]
+        quiet = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        state = ["--state", f"{self._folder.name}/state"]
+        self.gateway = subprocess.Popen(
+            [*me, "gateway", "--listen", self.address, *state], **quiet
+        )
+        until_s = time.monotonic() + 30
+        while not os.path.exists(self.address.removeprefix("ipc://")):
+            assert time.monotonic() < until_s, "the gateway does not start"
+            time.sleep(0.02)
+        command = [*me, "worker", "--gateway", self.address, "--slots", str(slots)]
+        self._workers = [subprocess.Popen(command, **quiet) for _ in range(workers)]
+        with Client(self.address) as client:
+            while sum(worker["slots"] for worker in client.ask("workers")) < workers * slots:
+                time.sleep(0.02)
+            sum(1 for _ in client.map(empty, range(1000)))
+
+    def __enter__(self) -> "Site":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in (*self._workers, self.gateway):
+            process.terminate()
+        for process in (*self._workers, self.gateway):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+        self._folder.cleanup()
+
+
+def peak_bytes(pid: int, key: str = "VmHWM") -> int:
+    """A process's memory: its high-water mark, or VmRSS for now."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def map_rate(client: Client, tasks: int) -> float:
+    """Empty tasks a second through map."""
+    started_s = time.perf_counter()
+    assert sum(1 for _ in client.map(empty, range(tasks))) == tasks
+    return tasks / (time.perf_counter() - started_s)
+
+
+def submit_rates(client: Client, tasks: int) -> tuple[float, float]:
+    """Submits a second, and submits with their results a second."""
+    started_s = time.perf_counter()
+    futures = [client.submit(empty, at) for at in range(tasks)]
+    submitted_s = time.perf_counter() - started_s
+    for future in futures:
+        future.result()
+    return tasks / submitted_s, tasks / (time.perf_counter() - started_s)
+
+
+def lone_times(client: Client, count: int) -> list[float]:
+    """Round trips of one task at a time, in seconds."""
+    taken = []
+    for at in range(count):
+        started_s = time.perf_counter()
+        client.submit(empty, at).result()
+        taken.append(time.perf_counter() - started_s)
+    return taken
+
+
+def job_times(client: Client, tasks: int, count: int) -> list[float]:
+    """End-to-end times of jobs of so many tasks, in seconds."""
+    taken = []
+    for _ in range(count):
+        started_s = time.perf_counter()
+        assert sum(1 for _ in client.map(empty, range(tasks))) == tasks
+        taken.append(time.perf_counter() - started_s)
+    return taken
+
+
+def wait(seconds: float) -> None:
+    """A task that takes so long without using a core: what is measured is the scheduling."""
+    time.sleep(seconds)
+
+
+def spin(seconds: float) -> None:
+    """A task that keeps a core busy for so long; it competes with the gateway for it."""
+    until_s = time.perf_counter() + seconds
+    while time.perf_counter() < until_s:
+        pass
+
+
+def spread(values: list[float]) -> Iterator[float]:
+    """Durations in an order that is no pattern: every seventh, round and round."""
+    for start in range(7):
+        yield from values[start::7]

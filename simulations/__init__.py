@@ -1,0 +1,1 @@
+"""The pretend world: many members, one clock, one seed. It comes with federation."""

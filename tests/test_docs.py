@@ -1,0 +1,60 @@
+"""The documents say what the code does."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from federation import messages
+from federation.messages import HANDSHAKE, MESSAGES
+from gateway.cli.main import cli
+from gateway.config import _LIMITS, PoolConfig, SiteConfig
+
+ROOT = Path(__file__).parent.parent
+
+
+def table_rows(name):
+    """First cell → whole row, of every table of a document."""
+    rows = {}
+    for line in (ROOT / "docs" / name).read_text().splitlines():
+        match = re.match(r"\| `(\w+)` \|", line)
+        if match:
+            rows[match[1]] = line
+    return rows
+
+
+@pytest.mark.parametrize("cls", [*HANDSHAKE.classes, *MESSAGES.classes], ids=lambda c: c.kind)
+def test_every_message_and_field_is_in_the_protocol(cls):
+    row = table_rows("protocol.md")[cls.kind]
+    for field in dataclasses.fields(cls):
+        assert f"`{field.name}`" in row
+
+
+def test_the_protocol_has_no_message_that_is_not_there():
+    known = {cls.kind for cls in (*HANDSHAKE.classes, *MESSAGES.classes)}
+    assert set(table_rows("protocol.md")) == known
+    assert messages.MESSAGES is MESSAGES
+
+
+def test_every_knob_is_documented():
+    known = {field.name for field in dataclasses.fields(SiteConfig)}
+    known -= {"rules", "pools", "unread_bytes"}
+    known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
+    assert set(table_rows("configuration.md")) == known
+
+
+@pytest.mark.parametrize("verb", sorted(cli.commands))
+def test_every_command_explains_itself(verb):
+    result = CliRunner().invoke(cli, [verb, "--help"])
+    assert result.exit_code == 0
+    assert cli.commands[verb].help
+
+
+def test_the_readme_names_files_that_exist():
+    text = (ROOT / "README.md").read_text()
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        assert (ROOT / link).exists(), link
+    for path in re.findall(r"`((?:federation|gateway|policies)/[\w/.]+)`", text):
+        assert (ROOT / path).exists(), path
