@@ -30,7 +30,9 @@ class Series:
         return statistics.median(self.values)
 
 
-def alternate(runs: Sequence[Callable[[], list[tuple[str, str, str, float]]]], repeats: int) -> list[Series]:
+def alternate(
+    runs: Sequence[Callable[[], list[tuple[str, str, str, float]]]], repeats: int
+) -> list[Series]:
     """Run contestants in turn, so that whatever else the machine does hits all alike.
 
     Each run returns (contestant, measure, unit, value) rows.
@@ -39,9 +41,7 @@ def alternate(runs: Sequence[Callable[[], list[tuple[str, str, str, float]]]], r
     for _ in range(repeats):
         for run in runs:
             for contestant, measure, unit, value in run():
-                series = found.setdefault(
-                    (contestant, measure), Series(contestant, measure, unit)
-                )
+                series = found.setdefault((contestant, measure), Series(contestant, measure, unit))
                 series.values.append(value)
     return list(found.values())
 

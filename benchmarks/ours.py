@@ -22,17 +22,14 @@ class Site:
         self._folder = tempfile.TemporaryDirectory(prefix="gridfed-bench-")
         self.address = f"ipc://{self._folder.name}/gateway.sock"
         me = [sys.executable, "-m", "gateway"]
-        quiet = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
         state = ["--state", f"{self._folder.name}/state"]
-        self.gateway = subprocess.Popen(
-            [*me, "gateway", "--listen", self.address, *state], **quiet
-        )
+        self.gateway = _start([*me, "gateway", "--listen", self.address, *state])
         until_s = time.monotonic() + 30
         while not os.path.exists(self.address.removeprefix("ipc://")):
             assert time.monotonic() < until_s, "the gateway does not start"
             time.sleep(0.02)
         command = [*me, "worker", "--gateway", self.address, "--slots", str(slots)]
-        self._workers = [subprocess.Popen(command, **quiet) for _ in range(workers)]
+        self._workers = [_start(command) for _ in range(workers)]
         with Client(self.address) as client:
             while sum(worker["slots"] for worker in client.ask("workers")) < workers * slots:
                 time.sleep(0.02)
@@ -48,6 +45,10 @@ class Site:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(20)
         self._folder.cleanup()
+
+
+def _start(command: list[str]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def peak_bytes(pid: int, key: str = "VmHWM") -> int:

@@ -1,0 +1,144 @@
+"""`python -m benchmarks NAME [--quick] [--repeats N]`: one benchmark, or all of them."""
+
+import argparse
+import math
+import os
+import time
+from collections.abc import Callable
+
+from benchmarks import ours, peers
+from benchmarks.floor import Floor, empty
+from benchmarks.harness import Series, alternate, machine, quantile, save
+from federation import Client
+
+
+def overhead(repeats: int, quick: bool) -> None:
+    """Empty tasks, floor and ours in turn: map, submit, a lone task's round trip."""
+    facts = machine()
+    tasks, submits, lone = (100_000, 10_000, 300) if quick else (1_000_000, 100_000, 2000)
+
+    def floor_run() -> list[ours.Row]:
+        with Floor() as floor:
+            sum(1 for _ in floor.map(1000))
+            started_s = time.perf_counter()
+            assert sum(1 for _ in floor.map(tasks)) == tasks
+            rate = tasks / (time.perf_counter() - started_s)
+            submit_s, all_s = floor.submit_all(submits)
+            times = floor.lone(lone)
+        return rows("floor", rate, submits / submit_s, submits / all_s, times)
+
+    def ours_run() -> list[ours.Row]:
+        with ours.Site() as site, Client(site.address) as client:
+            rate = ours.map_rate(client, tasks)
+            submit, both = ours.submit_rates(client, submits)
+            times = ours.lone_times(client, lone)
+        return rows("gridfed", rate, submit, both, times)
+
+    series = alternate([floor_run, ours_run], repeats)
+    save("overhead", facts, series, [])
+
+
+def rows(who: str, rate: float, submit: float, both: float, times: list[float]) -> list[ours.Row]:
+    """The measures of overhead, as rows."""
+    return [
+        (who, "map", "tasks/s", rate),
+        (who, "submit", "submits/s", submit),
+        (who, "submit and results", "tasks/s", both),
+        (who, "lone p50", "µs", quantile(times, 0.5) * 1e6),
+        (who, "lone p99", "µs", quantile(times, 0.99) * 1e6),
+    ]
+
+
+def jobs(repeats: int, quick: bool) -> None:
+    """End-to-end times of jobs of 1, 10 and 100 tasks, as AWS HTC-Grid publishes them."""
+    facts = machine()
+    series: dict[str, Series] = {}
+    with ours.Site() as site, Client(site.address) as client:
+        for _ in range(repeats):
+            for tasks in (1, 10, 100):
+                for taken in ours.job_times(client, tasks, 20 if quick else 200):
+                    name = f"job of {tasks}"
+                    one = series.setdefault(name, Series("gridfed", name, "µs"))
+                    one.values.append(taken * 1e6)
+    notes = [
+        f"{each.measure}: p50 {quantile(each.values, 0.5):,.0f} µs, p90 "
+        f"{quantile(each.values, 0.9):,.0f} µs, p99 {quantile(each.values, 0.99):,.0f} µs.  "
+        for each in series.values()
+    ]
+    save("jobs", facts, list(series.values()), notes)
+
+
+def ten_million(repeats: int, quick: bool) -> None:
+    """Ten million empty tasks through map: time, and memory of client and gateway."""
+    facts = machine()
+    tasks = 1_000_000 if quick else 10_000_000
+    notes = []
+    with ours.Site() as site, Client(site.address) as client:
+        started_s = time.perf_counter()
+        for done, _ in enumerate(client.map(empty, range(tasks)), 1):
+            if done % (tasks // 5) == 0:
+                here = ours.peak_bytes(os.getpid(), "VmRSS") >> 20
+                notes.append(f"after {done:,} tasks the client has {here} MiB.  ")
+        taken_s = time.perf_counter() - started_s
+        peak = ours.peak_bytes(site.gateway.pid)
+    series = [
+        Series("gridfed", f"map of {tasks:,}", "s", [taken_s]),
+        Series("gridfed", "gateway's peak memory", "MiB", [peak / (1 << 20)]),
+    ]
+    save("ten_million", facts, series, notes)
+
+
+def work(repeats: int, quick: bool) -> None:
+    """Real work on two slots: the share of the ideal time, and uneven tasks."""
+    facts = machine()
+    total_s = 2.0 if quick else 8.0
+
+    def run() -> list[ours.Row]:
+        found: list[ours.Row] = []
+        with ours.Site() as site, Client(site.address) as client:
+            for task in (ours.wait, ours.spin):
+                for seconds in (0.001, 0.01, 0.1, 1.0):
+                    count = max(4, int(total_s / seconds))
+                    started_s = time.perf_counter()
+                    list(client.map(task, [seconds] * count))
+                    ideal_s = math.ceil(count / 2) * seconds
+                    share = ideal_s / (time.perf_counter() - started_s)
+                    measure = f"{task.__name__} of {seconds * 1000:g} ms"
+                    found.append(("gridfed", measure, "share of the ideal", share))
+            mixed = list(ours.spread([0.001] * 2000 + [1.0] * (4 if quick else 14)))
+            started_s = time.perf_counter()
+            list(client.map(ours.wait, mixed))
+            share = sum(mixed) / 2 / (time.perf_counter() - started_s)
+            found.append(("gridfed", "wait of 1 ms and 1 s mixed", "share of the ideal", share))
+        return found
+
+    notes = [
+        "`wait` sleeps: what is lost is the scheduling's. `spin` keeps a core busy, and on this "
+        "machine two slots share two cores with the client, the gateway and both agents."
+    ]
+    save("work", facts, alternate([run], repeats), notes)
+
+
+BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
+    "overhead": overhead,
+    "jobs": jobs,
+    "ten_million": ten_million,
+    "work": work,
+    "peers": peers.compare,
+}
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("name", choices=[*BENCHMARKS, "all"])
+    parser.add_argument("--quick", action="store_true", help="smaller, to see that it works")
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args()
+    for name, benchmark in BENCHMARKS.items():
+        if given.name in (name, "all"):
+            benchmark(given.repeats, given.quick)
+
+
+if __name__ == "__main__":
+    main()
