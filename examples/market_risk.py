@@ -264,10 +264,11 @@ def run_on_grid(address: str, options: int = OPTIONS, days: int | None = None) -
         view = client.options(name="market-risk", project="demo")
         jobs: list[str] = []
 
-        def using(task: Callable[[Move], float], moves: Sequence[Move]) -> Iterable[float]:
-            results = view.map(task, moves, progress=True)
-            jobs.append(results.job)
-            return results
+        def using(task: Callable[[Move], float], moves: Sequence[Move]) -> Iterator[float]:
+            # Closed whatever happens: after Ctrl-C the rest is cancelled, not waited for.
+            with contextlib.closing(view.map(task, moves, progress=True)) as results:
+                jobs.append(results.job)
+                yield from results
 
         started_s = time.perf_counter()
         figures = run(using, options, days)

@@ -1,0 +1,248 @@
+"""Strangers and vandals at the gateway's door: refused with a reason, and no harm to others."""
+
+import os
+import random
+import select
+import time
+
+import msgpack
+import pytest
+
+from federation import messages
+from federation.errors import SessionRefused
+from federation.handshake import Dialogue, Opened
+from federation.messages import HANDSHAKE, MESSAGES, Hello
+from federation.nng import NngLink
+from federation.session import RECEIVE_BYTES_MAX
+from federation.wire import pack
+
+
+def square(x):
+    return x * x
+
+
+def nothing():
+    """The tests look for themselves."""
+
+
+class Vandal:
+    """A raw link to a gateway."""
+
+    def __init__(self, address):
+        self.link = NngLink(address, nothing)
+        self.wait(lambda: self.link.is_up)
+
+    def wait(self, condition, at_most_s=20.0):
+        until_s = time.monotonic() + at_most_s
+        while not condition():
+            assert time.monotonic() < until_s, "it did not come about"
+            time.sleep(0.002)
+
+    def answer(self):
+        """The next frame, or None when the pipe was closed instead."""
+        until_s = time.monotonic() + 20.0
+        while time.monotonic() < until_s:
+            select.select([self.link.fileno()], [], [], 0.02)
+            frames = self.link.receive()
+            if frames:
+                return frames[0]
+            if self.link.is_lost:
+                return None
+        raise AssertionError("neither an answer nor the end")
+
+    def come_in(self, role="client", about=None, **changes):
+        """Open a session, as a client would; give the dialogue."""
+        hello = Hello([], role, "vandal", "vandal", b"", "", 0, about or {})
+        self.dialogue = Dialogue(hello=hello, secret="", random_bytes=os.urandom, **changes)
+        self.dialogue.connected(0.0)
+        opened = []
+        until_s = time.monotonic() + 20.0
+        while not opened:
+            assert time.monotonic() < until_s
+            self.dialogue.flush(self.link.send, 0.0)
+            select.select([self.link.fileno()], [], [], 0.02)
+            for frame in self.link.receive():
+                opened += [m for m in self.dialogue.receive(frame, 0.0) if isinstance(m, Opened)]
+        return self.dialogue
+
+    def expect_expulsion(self):
+        with pytest.raises(SessionRefused) as caught:
+            until_s = time.monotonic() + 20.0
+            while time.monotonic() < until_s:
+                select.select([self.link.fileno()], [], [], 0.02)
+                for frame in self.link.receive():
+                    self.dialogue.receive(frame, 0.0)
+        return str(caught.value)
+
+
+@pytest.fixture
+def vandal(shared_site):
+    made = Vandal(shared_site.address)
+    yield made
+    made.link.close()
+    with shared_site.client() as client:
+        assert client.submit(square, 12).result(timeout=30) == 144
+
+
+def hello(**changes):
+    fields = {
+        "versions": [1],
+        "role": "client",
+        "name": "n",
+        "user": "u",
+        "nonce": bytes(16),
+        "resume": "",
+        "received": 0,
+        "about": {},
+    }
+    return HANDSHAKE.encode(Hello(**(fields | changes)))
+
+
+SEED = random.randrange(1 << 32)
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (random.Random(SEED).randbytes(500), "protocol"),
+        (b"", "protocol"),
+        (hello()[:-5], "protocol"),
+        (b"\xdd\xff\xff\xff\xff", "protocol"),
+        (b"\x81" * 60_000, "protocol"),
+        (pack([1, 0, []]), "protocol"),
+        (pack({"t": "from the future"}), "protocol"),
+        (HANDSHAKE.encode(messages.Proof(b"")), "protocol"),
+        (hello(versions=[7, 99]), "version"),
+        (hello(role="king"), "role"),
+        (hello(nonce=b"short"), "nonce"),
+        (hello(name="n" * 5000), "name"),
+    ],
+)
+def test_what_is_no_greeting_is_refused_with_the_reason(vandal, frame, code):
+    print(f"seed {SEED}")
+    vandal.link.send(frame)
+    answer = HANDSHAKE.decode(vandal.answer(), 1 << 16)
+    assert isinstance(answer, messages.Refused)
+    assert answer.code == code
+    assert answer.reason
+    vandal.wait(lambda: vandal.link.is_lost)
+
+
+def test_an_oversized_frame_costs_the_pipe(vandal):
+    vandal.link.send(bytes(RECEIVE_BYTES_MAX + 100))
+    vandal.wait(lambda: vandal.link.is_lost)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"\x93\x01",
+        os.urandom(300),
+        pack([5, 0, []]),
+        pack([1, 99, []]),
+        pack([1, 0, [b"\xc1"]]),
+        pack([1, 0, [pack({"t": "tasks", "job": 5})]]),
+        pack([1, 0, [msgpack.packb({"t": "results", "job": "j", "first": 0, "values": [],
+                                    "failures": [], "prints": []})]]),
+        pack([1, 0, [MESSAGES.encode(messages.Cancel(1, "j", [[5, 2]], False))]]),
+        pack([1, 0, [MESSAGES.encode(messages.PutFunction(bytes(32), b"another"))]]),
+    ],
+)  # fmt: skip
+def test_a_guest_that_breaks_the_protocol_is_expelled(vandal, frame):
+    vandal.come_in()
+    vandal.link.send(frame)
+    assert "protocol error" in vandal.expect_expulsion()
+
+
+def test_an_unknown_message_is_answered_and_ignored(vandal):
+    dialogue = vandal.come_in()
+    dialogue.session.post(pack({"t": "from the future", "x": 1}))
+    dialogue.flush(vandal.link.send, 0.0)
+    got = []
+    while not got:
+        got = dialogue.receive(vandal.answer(), 0.0)
+    assert got == [messages.Unknown("from the future")]
+
+
+def test_more_frames_than_the_window_end_the_session(vandal):
+    vandal.come_in()
+    for number in range(1, 40):
+        vandal.link.send(pack([number, 0, []]))
+    try:
+        assert "without acknowledgement" in vandal.expect_expulsion()
+    except AssertionError:
+        # The gateway was quick and acknowledged in between: then the rule was not broken.
+        assert vandal.dialogue.session.received >= 3
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {},
+        {"slots": 0, "pool": "local", "python": "3.11"},
+        {"slots": 10**9, "pool": "local", "python": "3.11"},
+        {"slots": 1, "pool": "no such pool", "python": "3.11"},
+        {"slots": 1, "pool": "local", "python": 3},
+        {"slots": 1, "pool": "local", "python": "3.11", "tags": {"gpu": float("nan")}},
+        {"slots": 1, "pool": "local", "python": "3.11", "tags": {"gpu": [1]}},
+    ],
+)
+def test_a_worker_that_makes_no_sense_is_not_let_in(vandal, about):
+    vandal.come_in("worker", about)
+    vandal.expect_expulsion()
+
+
+def test_a_worker_that_reports_what_it_was_not_given_harms_nobody(vandal):
+    dialogue = vandal.come_in("worker", {"slots": 1, "pool": "local", "python": "0.0"})
+    dialogue.post(messages.Report(12345, 0, [b"x"], [], [], 1, 1, 1))
+    dialogue.flush(vandal.link.send, 0.0)
+
+
+def test_a_job_that_makes_no_sense_is_rejected(vandal):
+    dialogue = vandal.come_in()
+    opening = messages.OpenJob(
+        "j", "n\x1b[31m", bytes(32), False, "p", 0.0, {}, None, 0, None, "", "3.11", False
+    )
+    dialogue.post(opening)
+    dialogue.flush(vandal.link.send, 0.0)
+    got = []
+    while not got:
+        got = [m for m in dialogue.receive(vandal.answer(), 0.0) if hasattr(m, "code")]
+    assert got[0].code == "bad-request"
+    assert "printable" in got[0].reason
+
+
+def test_the_secret_is_asked_for_and_both_sides_prove_it(make_site, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("open sesame\n")
+    site = make_site(1, config=f'[site]\nsecret_file = "{secret}"\n')
+    with site.client(secret="open sesame") as client:
+        assert client.submit(square, 3).result(timeout=30) == 9
+    with pytest.raises(SessionRefused, match="GRIDFED_SECRET"):
+        site.client(secret="wrong")
+    with pytest.raises(SessionRefused, match="secret"):
+        site.client(secret="")
+
+
+def test_a_gateway_that_others_can_reach_must_have_a_secret(tmp_path):
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "gateway",
+            "gateway",
+            "--listen",
+            "tcp://0.0.0.0:0",
+            "--state",
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "GRIDFED_SECRET": ""},
+    )
+    assert done.returncode != 0
+    assert "secret_file" in done.stderr

@@ -1,0 +1,154 @@
+"""The command line on a real site."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+def run(*arguments, code=0, **environment):
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def square(x):
+    return x * x
+
+
+@pytest.fixture
+def site(shared_site, monkeypatch):
+    monkeypatch.setenv("GRIDFED_GATEWAY", shared_site.address)
+    return shared_site
+
+
+def test_status(site):
+    assert "site local: up" in run("status")
+    found = json.loads(run("status", "--json"))
+    assert found["state"] == "up"
+    assert found["pools"][0]["slots"] == 2
+
+
+def test_jobs_and_job(site):
+    with site.client() as client:
+        results = client.options(name="shown", project="cli").map(square, range(10))
+        assert sum(results) == 285
+        client.job(results.job).wait(20)
+    assert "shown" in run("jobs")
+    found = json.loads(run("job", results.job, "--json"))
+    assert (found["done"], found["project"], found["state"]) == (10, "cli", "done")
+    assert "10 done" in run("job", results.job)
+    assert any(row["id"] == results.job for row in json.loads(run("jobs", "--json")))
+
+
+def test_workers(site):
+    (worker,) = json.loads(run("workers", "--json"))
+    assert worker["slots"] == 2
+    assert worker["name"] in run("workers")
+
+
+def test_cancel(site):
+    with site.client() as client:
+        job = client.submit_job(time.sleep, [60] * 5)
+        assert "5 tasks cancelled" in run("cancel", job.id, "--stop")
+        assert job.wait(20) == "cancelled"
+
+
+def test_a_job_that_is_not_there(site):
+    assert "no job 'nonesuch'" in run("job", "nonesuch", code=1)
+    assert "no unfinished job" in run("cancel", "nonesuch", code=1)
+
+
+def test_drain_and_back(make_site):
+    site = make_site(1)
+    address = ["--gateway", site.address]
+    (worker,) = json.loads(run("workers", "--json", *address))
+    assert "is draining" in run("drain", worker["name"], *address)
+    with site.client() as client:
+        future = client.submit(square, 4)
+        assert json.loads(run("workers", "--json", *address))[0]["state"] == "draining"
+        assert not future.done()
+        run("drain", worker["name"], "--undo", *address)
+        assert future.result(timeout=30) == 16
+    run("drain", *address)
+    assert json.loads(run("status", "--json", *address))["state"] == "draining"
+
+
+def test_a_waiting_job_says_why(make_site):
+    site = make_site(1)
+    address = ["--gateway", site.address]
+    (worker,) = json.loads(run("workers", "--json", *address))
+    run("drain", worker["name"], *address)
+    with site.client() as client:
+        future = client.submit(square, 4)
+        found = json.loads(run("job", future.job, "--json", *address))
+        assert found["why_waiting"][0]["reason"] == "draining"
+        run("drain", worker["name"], "--undo", *address)
+        future.result(timeout=30)
+
+
+def test_reports_agree_to_the_nano_unit(site):
+    with site.client() as client:
+        results = client.options(project="reported").map(square, range(3000))
+        list(results)
+        client.job(results.job).wait(20)
+        cost = client.job(results.job).cost()
+    for by in ("project", "user,project", "job,project", "day,project", "pool,project,name"):
+        found = json.loads(run("report", "cost", "--by", by, "--json"))
+        mine = [row for row in found["rows"] if row["project"] == "reported"]
+        if by == "project":
+            total = sum(row["cost_nanos"] for row in mine)
+        assert sum(row["cost_nanos"] for row in mine) == total
+        everything = sum(row["cost_nanos"] for row in found["rows"])
+        assert everything == found["totals"][0]["cost_nanos"]
+    table = csv.DictReader(io.StringIO(run("report", "usage", "--by", "job", "--csv")))
+    (row,) = [row for row in table if row["job"] == results.job]
+    assert int(row["cost_nanos"]) == cost.nanos
+    assert int(row["tasks"]) == 3000
+    assert "reported" in run("report", "usage", "--by", "project")
+    assert "nothing recorded" in run("report", "cost", "--to", "2001-01-01")
+
+
+def test_bad_words_are_told(site):
+    assert "there are" in run("report", "cost", "--by", "colour", code=1)
+    assert "2026-11-20" in run("report", "cost", "--from", "yesterday", code=2)
+    assert "gridfed up" in run("status", "--gateway", "ipc:///nowhere/at/all", code=5)
+    assert "must start with" in run("status", "--gateway", "ws://localhost:1", code=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[site]\nnmae = 'x'\n", "unknown key 'nmae'"),
+        ("[[pool]]\nname = 'p'\nprice = '-1 USD'\n", "negative"),
+        ("[[pool]]\nname = 'p'\nkind = 'cloud'\n", "must be"),
+        ("[limits]\ngrace_s = 'long'\n", "must be a number"),
+        ("[site\n", "site.toml"),
+        ("[[pool]]\nname = 'p'\n[[pool]]\nname = 'p'\n", "same name"),
+    ],
+)
+def test_a_bad_configuration_is_told_with_its_place(tmp_path, text, complaint):
+    path = tmp_path / "site.toml"
+    path.write_text(text)
+    assert complaint in run("gateway", "--config", str(path), "--state", str(tmp_path), code=1)
+
+
+def test_tags_of_workers_and_pools(make_site):
+    config = '[[pool]]\nname = "gpus"\nprice = "1 EUR"\ntags = { cuda = true }\n'
+    site = make_site(0, config=config)
+    site.add_worker(2, "--pool", "gpus", "--tags", "gpu=2,linux")
+    with site.client() as client:
+        view = client.options(tags={"cuda": True, "gpu": 1, "linux": True})
+        assert view.submit(square, 5).result(timeout=30) == 25
+        assert client.job(client.jobs()[0]["id"]).cost().currency == "EUR"

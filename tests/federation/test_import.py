@@ -1,0 +1,25 @@
+"""What a user's process pulls in, and what it does not."""
+
+import subprocess
+import sys
+
+
+def test_the_client_is_light():
+    code = "import federation, sys; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    heavy = {"trio", "sqlalchemy", "alembic", "click", "rich", "numpy", "gateway", "policies"}
+    assert loaded & heavy == set()
+
+
+def test_the_public_names():
+    import federation
+
+    assert sorted(federation.__all__) == [
+        "Client",
+        "GridError",
+        "JobHandle",
+        "TaskFuture",
+        "TlsSettings",
+        "as_completed",
+    ]
