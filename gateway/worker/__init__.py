@@ -1,1 +1,1 @@
-"""The worker: an agent on a host, and one child process for each of its slots."""
+"""The worker: an agent on a host, and the slots that it keeps there."""

@@ -1,37 +1,31 @@
-"""The agent: the worker's end of the conversation with a gateway, and the keeper of its slots.
+"""The agent: it keeps a host's slots, and does for a gateway what the gateway assigns it.
 
-    run_agent
-    ├── _converse       dials, resumes, takes messages (federation.handshake.Dialogue)
-    ├── _keep_slot      one a slot: start a process, carry its messages, start another when it ends
-    ├── _watch          time limits, memory limits, the lease, heartbeats
+    Agent.run
+    ├── Conversation.run      dials, resumes, takes and sends messages (gateway.worker.conversation)
+    ├── _keep_slot            one a slot: start a process, carry its messages, start another
+    ├── _watch                time limits, memory limits, pulses
     └── _stop_on_signal
 
-The agent outlives its slots, names the task at fault when one dies, and never opens a payload.
-What it may not decide, it does not: whether a failed task is tried again is the gateway's matter.
+What to do is decided by the books (gateway.worker.roster). The agent outlives its slots, names
+the task at fault when one dies, and never opens a payload. Whether a failed task is tried again
+is the gateway's matter.
 """
 
-import argparse
-import math
 import os
-import random
-import secrets
 import signal
-import socket
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import trio
 
-from federation.errors import GridError, ProtocolError, SessionRefused
-from federation.handshake import ACKNOWLEDGE_S, Dialogue, Opened
+from federation.errors import GridError
+from federation.handshake import Opened
 from federation.messages import (
     Assign,
     Bye,
     Drain,
-    Hello,
     NeedFunction,
     Pulse,
     PutFunction,
@@ -39,38 +33,28 @@ from federation.messages import (
     Report,
     Returned,
 )
-from federation.nng import NngLink
 from federation.ranges import Range, RangeSet
-from federation.transport import TlsSettings
 from gateway.child import die_with_parent
 from gateway.worker.cells import SETTLE_S
-from gateway.worker.process import SlotProcess, memory_bytes
-from gateway.worker.roster import Piece, Roster, SlotBook, Terms
+from gateway.worker.conversation import Conversation, Lapsed
+from gateway.worker.functions import Functions
+from gateway.worker.limits import memory_used_bytes
+from gateway.worker.process import Doom, SlotProcess
+from gateway.worker.roster import LEVEL_S, Chunk, Piece, Roster, SlotBook, Terms
+from gateway.worker.settings import AgentSettings, read_arguments
+
+__all__ = ["AgentSettings", "main", "run_agent"]
 
 WATCH_S: Final = 0.05
 PULSE_S: Final = 2.0
-REDIAL_MIN_S: Final = 0.1
-REDIAL_MAX_S: Final = 5.0
-STOP_S: Final = 10.0  # running tasks may take so long to end when the agent stops
+STOP_S: Final = 10.0  # how long running tasks may take to end when the agent stops
 BAD_STARTS_MAX: Final = 3
-FUNCTIONS_BYTES_MAX: Final = 1 << 30
-RESULT_SLACK_BYTES: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class AgentSettings:
-    """What an agent is told at its start. `give_up_s` is 0 to dial for ever."""
-
-    address: str
-    name: str
-    pool: str
-    slots: int
-    secret: str = ""
-    tls: TlsSettings = field(default_factory=TlsSettings)
-    tags: dict[str, bool | int | float] = field(default_factory=dict)
-    memory_bytes: int = 0
-    give_up_s: float = 0.0
-    die_with_parent: bool = False
+# A report holds a few small results, texts and prints beside the largest result there can be.
+REPORT_SLACK_BYTES: Final = 512 << 10
+ALL_TASKS: Final = 1 << 62
+QUIET_MAX_NS: Final = 5 * 10**9
+NOBODY: Final = -1
+STOPPED_AT_ONCE: Final = 130
 
 
 class Agent:
@@ -79,392 +63,318 @@ class Agent:
     def __init__(self, settings: AgentSettings, say: Callable[[str], None]) -> None:
         self._settings = settings
         self._say = say
-        self.roster = Roster(settings.slots)
-        self._processes: dict[int, SlotProcess] = {}
-        self._functions: dict[bytes, bytes] = {}
-        self._homeless: dict[bytes, list[Assign]] = {}  # assignments whose function is not here yet
-        self._open: dict[int, RangeSet] = {}  # what each assignment still owes the gateway
-        self._link: NngLink | None = None
-        self._lost_s = time.monotonic()
-        self._draining = False
-        self._stopping = False
+        self._roster = Roster(settings.slots)
+        self._processes: list[SlotProcess] = []
+        self._functions = Functions()
+        self._asked: set[bytes] = set()
+        self._is_draining = False
+        self._is_stopping = False
+        self._is_levelling = False
         self._bad_starts = 0
         self.exit_code = 0
-        self._dialogue = Dialogue(
-            hello=Hello([], "worker", settings.name, _user(), b"", "", 0, self._about()),
+        self._gateway = Conversation(
+            address=settings.address,
+            tls=settings.tls,
             secret=settings.secret,
-            random_bytes=secrets.token_bytes,
+            hello=settings.hello(),
+            give_up_s=settings.give_up_s,
+            hear=self._hear,
+            say=say,
         )
 
-    def _about(self) -> dict[str, Any]:
-        settings = self._settings
-        return {
-            "slots": settings.slots,
-            "tags": settings.tags,
-            "pool": settings.pool,
-            "python": f"{sys.version_info.major}.{sys.version_info.minor}",
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "memory_bytes": settings.memory_bytes,
-        }
-
     async def run(self) -> None:
-        """Work until told to stop."""
-        self._token = trio.lowlevel.current_trio_token()
-        self._changed = trio.Event()
+        """Work until told to stop. Raises GridError when there is nobody to work for."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._stop_on_signal)
-            for book in list(self.roster.slots):
-                nursery.start_soon(self._keep_slot, book.index)
+            for index in range(self._settings.slots):
+                self._processes.append(self._start())
+                nursery.start_soon(self._keep_slot, index)
             nursery.start_soon(self._watch)
-            nursery.start_soon(self._converse)
+            nursery.start_soon(self._gateway.run)
 
-    # --- the gateway ---------------------------------------------------------------------------
+    # --- what the gateway says -----------------------------------------------------------------
 
-    async def _converse(self) -> None:
-        wait_s = REDIAL_MIN_S
-        while True:
-            try:
-                if await self._talk():
-                    wait_s = REDIAL_MIN_S
-            except SessionRefused as refusal:
-                if refusal.code != "busy" and self._dialogue.welcome is None:
-                    self._end(f"the gateway refuses this worker: {refusal}", 1)
-                self._say(f"the gateway says: {refusal}")
-                self._forget_session()
-            except ProtocolError as error:
-                self._say(f"the gateway broke the protocol: {error}")
-            finally:
-                self._hang_up()
-            give_up_s = self._settings.give_up_s
-            if give_up_s and time.monotonic() - self._lost_s > give_up_s:
-                self._end(f"no gateway at {self._settings.address} for {give_up_s:g} s", 1)
-            await trio.sleep(wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-            wait_s = min(2 * wait_s, REDIAL_MAX_S)
+    def _hear(self, messages: list[Any]) -> None:
+        for message in messages:
+            match message:
+                case Opened():
+                    self._opened(message)
+                case Lapsed(reason):
+                    self._drop_all(reason)
+                case Assign():
+                    self._assigned(message)
+                case PutFunction(digest, body):
+                    self._got_function(digest, body)
+                case Recall():
+                    self._recalled(message)
+                case Drain(on):
+                    self._is_draining = on
+                case Bye(reason):
+                    self._drop_all(f"the gateway said goodbye: {reason}")
+        self._feed()
 
-    async def _talk(self) -> bool:
-        """Hold one pipe for as long as it lasts; whether a session was opened on it."""
-        link = NngLink(self._settings.address, self._on_change, self._settings.tls)
-        self._link = link
-        while not link.is_up:
-            changed = self._changed
-            if link.is_lost:
-                return False
-            with trio.move_on_after(1.0):
-                await changed.wait()
-            self._changed = trio.Event()
-        self._dialogue.connected(time.monotonic())
-        self._flush()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._receive, link, nursery.cancel_scope)
-            while not (link.is_lost or self._dialogue.is_silent(time.monotonic())):
-                changed = self._changed
-                with trio.move_on_after(0.25):
-                    await changed.wait()
-                    self._changed = trio.Event()
-            nursery.cancel_scope.cancel()
-        return self._dialogue.welcome is not None
-
-    async def _receive(self, link: NngLink, scope: trio.CancelScope) -> None:
-        while True:
-            frames = link.receive()
-            if not frames:
-                wait_s = ACKNOWLEDGE_S if self._dialogue.owes else math.inf
-                with trio.move_on_after(wait_s):
-                    await trio.lowlevel.wait_readable(link.fileno())
-                self._flush()
-                continue
-            for frame in frames:
-                for message in self._dialogue.receive(frame, time.monotonic()):
-                    self._hear(message)
-                    if isinstance(message, Bye):
-                        scope.cancel()
-                        return
-            self._feed()
-            self._flush()
-            await trio.lowlevel.checkpoint()
-
-    def _on_change(self) -> None:
-        try:
-            self._token.run_sync_soon(lambda: self._changed.set(), idempotent=True)
-        except trio.RunFinishedError:
-            return
-
-    def _hang_up(self) -> None:
-        if self._dialogue.is_open:
-            self._lost_s = time.monotonic()
-        self._dialogue.lost()
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-
-    def _flush(self) -> None:
-        if self._link is not None:
-            self._dialogue.flush(self._link.send, time.monotonic())
-
-    def _hear(self, message: Any) -> None:
-        match message:
-            case Opened(resumed=False):
-                self._drop_everything()
-                self._say(f"working for site {message.site} with {len(self.roster.slots)} slots")
-            case Assign():
-                self._assigned(message)
-            case PutFunction():
-                self._functions[message.digest] = message.body
-                for assign in self._homeless.pop(message.digest, []):
-                    self._assigned(assign)
-            case Recall():
-                self._nursery.start_soon(self._recall, message)
-            case Drain():
-                self._draining = message.on
-            case Bye():
-                self._say(f"the gateway says goodbye: {message.reason}")
-                self._forget_session()
-            case _:
-                pass  # Opened(resumed=True) and Unknown need nothing done
+    def _opened(self, opened: Opened) -> None:
+        if not opened.resumed:
+            self._drop_all("the gateway opened a new session")
+            slots = self._settings.slots
+            self._say(f"works for site {opened.site} with {slots} slot{'s' * (slots != 1)}")
 
     def _assigned(self, message: Assign) -> None:
-        stop = message.first + len(message.arguments)
-        self._open.setdefault(message.assignment, RangeSet([(message.first, stop)]))
-        if message.function not in self._functions:
-            if message.function not in self._homeless:
-                self._dialogue.post(NeedFunction(message.function))
-            self._homeless.setdefault(message.function, []).append(message)
+        number, first = message.assignment, message.first
+        if self._is_draining:
+            stop = first + len(message.arguments)
+            self._gateway.post(Returned(number, [[first, stop]]))
             return
-        terms = Terms(
-            message.assignment, message.job, message.function, message.timeout_s, message.prints
-        )
-        self.roster.add(Piece(terms, message.first, message.arguments))
+        terms = Terms(number, message.job, message.function, message.timeout_s, message.prints)
+        self._roster.assign(terms, first, message.arguments)
+        if message.function not in self._functions and message.function not in self._asked:
+            self._asked.add(message.function)
+            self._gateway.post(NeedFunction(message.function))
 
-    def _report(self, terms: Terms, first: int, part: list[Any]) -> None:
-        """Tell the gateway the results of tasks of an assignment that is still open."""
-        values, failures, prints, wall_ns, cpu_ns, peak = part
-        owed = self._open.get(terms.assignment)
-        if owed is None:
-            return
-        owed.remove(first, first + len(values))
-        if not owed:
-            del self._open[terms.assignment]
-        report = Report(terms.assignment, first, values, failures, prints, wall_ns, cpu_ns, peak)
-        self._dialogue.post(report)
+    def _got_function(self, digest: bytes, body: bytes) -> None:
+        self._asked.discard(digest)
+        gone = self._functions.put(digest, body, self._roster.functions)
+        self._roster.known.difference_update(gone)
+        self._roster.known.add(digest)
 
-    def _fail(self, fault: tuple[Terms, int], kind: str, text: str, wall_ns: int) -> None:
-        terms, task = fault
-        failure = [0, kind, text, b""]
-        self._report(terms, task, [[b""], [failure], [], max(0, wall_ns), 0, 0])
+    def _drop_all(self, reason: str) -> None:
+        """The gateway has placed our tasks elsewhere, or will: none of them is ours any more."""
+        self._is_draining = False
+        self._asked.clear()
+        self._gateway.forget()
+        if not self._roster.is_idle:
+            self._say(f"drops its tasks: {reason}")
+        for slot in self._roster.drop_all():
+            self._processes[slot.index].kill()
 
-    def _drop_everything(self) -> None:
-        """A new session, or the lease is over: no task of ours is ours any more."""
-        self._open.clear()
-        self._homeless.clear()
-        self._functions.clear()
-        self.roster.clear()
-        for slot in self.roster.slots:
-            slot.functions.clear()
-            process = self._processes.get(slot.index)
-            if slot.chunks and process is not None:
-                process.kill("lost", "the session with the gateway ended")
-
-    def _forget_session(self) -> None:
-        self._drop_everything()
-
-    # --- taking back ---------------------------------------------------------------------------
-
-    async def _recall(self, message: Recall) -> None:
-        """Hand back what has not started; with `kill`, end what has."""
-        number, first, stop = message.assignment, message.first, message.stop
-        for assigns in self._homeless.values():
-            for assign in list(assigns):
-                if assign.assignment == number:
-                    assigns.remove(assign)
-                    terms = Terms(number, assign.job, assign.function, None, False)
-                    self.roster.add(Piece(terms, assign.first, assign.arguments))
-        taken = self.roster.withdraw(number, first, stop)
-        for slot in self.roster.holders(number, first, stop):
-            await self._reclaim(slot)
-        taken = sorted(taken + self.roster.withdraw(number, first, stop))
-        self._hand_back(number, taken)
-        if message.kill:
-            for slot in self.roster.holders(number, first, stop):
-                process = self._processes.get(slot.index)
-                if process is not None:
-                    process.kill("cancelled", "stopped on request")
-        self._feed()
-        self._flush()
-
-    def _hand_back(self, assignment: int, taken: list[Range]) -> None:
-        owed = self._open.get(assignment)
-        if owed is None:
-            taken = []
-        else:
-            for low, high in taken:
-                owed.remove(low, high)
-            if not owed:
-                del self._open[assignment]
-        whole = RangeSet(taken)
-        self._dialogue.post(Returned(assignment, [list(pair) for pair in whole]))
-
-    async def _reclaim(self, slot: SlotBook) -> None:
-        """Take back what a slot has not started; see the module roster for why this is safe."""
-        process = self._processes.get(slot.index)
-        if process is None or slot.limited:
-            return
-        slot.limited = True
-        bound = process.started + 1
-        process.limit(bound)
-        await trio.sleep(SETTLE_S)
-        if self._processes.get(slot.index) is process and slot is self.roster.slots[slot.index]:
-            self.roster.reclaim(slot, max(bound, process.started + 1))
-            self._unlimit(slot, process)
-
-    def _unlimit(self, slot: SlotBook, process: SlotProcess) -> None:
-        if not slot.chunks:
-            slot.limited = False
-            process.limit()
-
-    def _feed(self) -> None:
-        """Give slots what they have room for, and level out what is left."""
-        if self._stopping:
-            return
-        for slot, chunk in self.roster.feed():
-            process = self._processes[slot.index]
-            terms = chunk.piece.terms
-            if terms.function not in slot.functions:
-                slot.functions.add(terms.function)
-                process.send(["function", terms.function, self._functions[terms.function]])
-            process.send(
-                ["chunk", chunk.number, terms.function, chunk.piece.arguments, terms.prints]
-            )
-        rich = self.roster.richest()
-        if rich is not None:
-            self._nursery.start_soon(self._level, rich)
-
-    async def _level(self, slot: SlotBook) -> None:
-        await self._reclaim(slot)
-        self._feed()
-        self._flush()
-
-    # --- the slots -----------------------------------------------------------------------------
-
-    async def _keep_slot(self, index: int) -> None:
-        """Keep a process for one slot, for as long as the agent runs."""
-        while True:
-            welcome = self._dialogue.welcome
-            limit = welcome.message_bytes_max if welcome else 64 << 20
-            process = SlotProcess(
-                self._environment(), self._settings.memory_bytes, limit - RESULT_SLACK_BYTES
-            )
-            self._processes[index] = process
-            try:
-                await process.run(lambda messages: self._slot_says(index, messages))
-            finally:
-                del self._processes[index]
-                await process.close()
-            self._slot_ended(index, process)
-
-    def _environment(self) -> dict[str, str]:
-        environment = dict(os.environ)
-        environment["GRIDFED_GATEWAY"] = self._settings.address
-        environment["GRIDFED_SECRET"] = self._settings.secret
-        environment["GRIDFED_IN_TASK"] = "1"
-        return environment
+    # --- what the slots say --------------------------------------------------------------------
 
     def _slot_says(self, index: int, messages: list[list[Any]]) -> None:
-        slot, process = self.roster.slots[index], self._processes[index]
+        slot, process = self._roster.slots[index], self._processes[index]
         for message in messages:
-            if process.doom is None or process.doom[0] != "lost":
-                self._slot_said(slot, process, message)
+            if slot.is_forsaken:
+                return
+            match message:
+                case ["ready"]:
+                    slot.is_ready = True
+                    self._bad_starts = 0
+                case ["part", int(), list(), list(), list(), int(), int(), int(), bool()]:
+                    if not self._take_part(slot, process, message):
+                        break
+                case _:
+                    process.distrust()
+                    break
         self._feed()
-        self._flush()
 
-    def _slot_said(self, slot: SlotBook, process: SlotProcess, message: list[Any]) -> None:
-        match message:
-            case ["ready"]:
-                slot.ready = True
-                self._bad_starts = 0
-            case ["part", int(number), list(values), list(), list(), int(wall), int(), int()]:
-                found = self.roster.reported(slot, number, len(values), wall)
-                if found is None:
-                    process.kill("crash", "the slot reported tasks that it does not have")
-                    return
-                self._report(*found, message[2:])
-            case ["end", int(number), int(stop)]:
-                if not self.roster.ended(slot, number, stop):
-                    process.kill("crash", "the slot ended a chunk that it does not have")
-                    return
-                self._unlimit(slot, process)
-            case _:
-                process.kill("crash", "the slot's channel was tampered with")
+    def _take_part(self, slot: SlotBook, process: SlotProcess, message: list[Any]) -> bool:
+        _, number, values, failures, prints, wall_ns, cpu_ns, peak, is_over = message
+        found = self._roster.report(slot, number, len(values), wall_ns)
+        if found is None:
+            process.distrust()
+            return False
+        if values:
+            terms, first = found
+            used = (wall_ns, cpu_ns, peak)
+            self._gateway.post_report(
+                Report(terms.assignment, first, values, failures, prints, *used)
+            )
+        if is_over:
+            self._report_cancelled(self._roster.finish(slot))
+            if slot.freeze is None:
+                process.limit()
+        return True
 
-    def _slot_ended(self, index: int, process: SlotProcess) -> None:
+    def _report_failure(
+        self, terms: Terms, task: int, kind: str, text: str, wall_ns: int = 0
+    ) -> None:
+        failure = [0, kind, text, b""]
+        self._gateway.post_report(
+            Report(terms.assignment, task, [b""], [failure], [], wall_ns, 0, 0)
+        )
+
+    def _report_cancelled(self, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            for task in range(piece.first, piece.stop):
+                self._report_failure(piece.terms, task, "cancelled", "stopped on request")
+
+    # --- giving to slots, and taking back ------------------------------------------------------
+
+    def _feed(self) -> None:
+        """Give slots what they have room for, level out what is left, and tell the gateway."""
+        if not self._is_stopping:
+            for slot, chunk in self._roster.feed():
+                self._send_chunk(self._processes[slot.index], chunk)
+            if not self._is_levelling and self._roster.is_uneven(self._started()):
+                self._is_levelling = True
+                self._nursery.start_soon(self._level)
+        self._gateway.flush()
+
+    def _send_chunk(self, process: SlotProcess, chunk: Chunk) -> None:
+        terms = chunk.piece.terms
+        is_new, forgotten = process.functions.lend(terms.function)
+        if forgotten is not None:
+            process.send(["forget", forgotten])
+        if is_new:
+            process.send(["function", terms.function, self._functions.get(terms.function)])
+        bytes_max = self._gateway.message_bytes_max
+        result_bytes_max = max(bytes_max - REPORT_SLACK_BYTES, bytes_max // 2)
+        arguments = chunk.piece.arguments
+        process.send(
+            [
+                *("chunk", chunk.number, terms.function, arguments),
+                *(terms.prints, terms.job, result_bytes_max),
+            ]
+        )
+
+    def _started(self) -> list[int]:
+        return [process.started for process in self._processes]
+
+    async def _level(self) -> None:
+        """While a slot is dry, give it what another would not get to soon."""
+        while self._roster.is_uneven(started := self._started()):
+            now_ns = time.monotonic_ns()
+            donor = self._roster.donor(started, [each.busy_s(now_ns) for each in self._processes])
+            if donor is None:
+                await trio.sleep(LEVEL_S)
+            else:
+                await self._reclaim([donor])
+                self._feed()
+        self._is_levelling = False
+
+    async def _reclaim(self, slots: Iterable[SlotBook]) -> None:
+        """Take back what slots have not started; see the module roster for why this is safe."""
+        frozen = []
+        for slot in slots:
+            process = self._processes[slot.index]
+            freeze = self._roster.freeze(slot, process.started)
+            process.limit(freeze.bound)
+            frozen.append((slot, process, freeze))
+        await trio.sleep(SETTLE_S)
+        for slot, process, freeze in frozen:
+            self._report_cancelled(self._roster.reclaim(slot, freeze, process.started))
+
+    def _recalled(self, message: Recall) -> None:
+        span = (message.assignment, message.first, message.stop)
+        taken = self._roster.withdraw(*span)
+        slots = self._roster.holders(*span, self._started())
+        if slots:
+            self._nursery.start_soon(self._recall, message, taken, slots)
+        else:
+            self._hand_back(message, taken)
+
+    async def _recall(self, message: Recall, taken: list[Range], slots: list[SlotBook]) -> None:
+        await self._reclaim(slots)
+        taken += self._roster.withdraw(message.assignment, message.first, message.stop)
+        self._hand_back(message, taken)
+        self._feed()
+
+    def _hand_back(self, message: Recall, taken: list[Range]) -> None:
+        ranges = [[first, stop] for first, stop in RangeSet(taken)]
+        self._gateway.post(Returned(message.assignment, ranges))
+        if not message.kill:
+            return
+        self._roster.cancel(message.assignment, message.first, message.stop)
+        for slot, process in zip(self._roster.slots, self._processes, strict=True):
+            started = process.started
+            running = self._roster.running(slot, started)
+            if running is None or running[0].assignment != message.assignment:
+                continue
+            if message.first <= running[1] < message.stop:
+                process.kill(Doom(started, "cancelled", "stopped on request"))
+
+    # --- slots come and go ---------------------------------------------------------------------
+
+    def _start(self) -> SlotProcess:
+        settings = self._settings
+        environment = dict(os.environ)
+        # A task may be a client of the grid itself.
+        environment["GRIDFED_GATEWAY"] = settings.address
+        environment["GRIDFED_SECRET"] = settings.secret
+        environment["GRIDFED_IN_TASK"] = "1"
+        return SlotProcess(environment, settings.memory_bytes)
+
+    async def _keep_slot(self, index: int) -> None:
+        """Keep a process for one slot for as long as the agent runs."""
+        while True:
+            process = self._processes[index]
+            try:
+                await process.run(lambda messages: self._slot_says(index, messages))
+                self._bury(self._roster.slots[index], process)
+            finally:
+                await process.close()
+            self._processes[index] = self._start()
+
+    def _bury(self, slot: SlotBook, process: SlotProcess) -> None:
         """A slot's process is gone: name the task at fault, if it was at one."""
-        slot = self.roster.slots[index]
-        why = process.doom[1] if process.doom else process.describe_end()
-        self._say(f"slot {index} ended: {why}")
-        if not slot.ready:
+        if not slot.is_ready:
             self._bad_starts += 1
             if self._bad_starts >= BAD_STARTS_MAX:
-                self._end(f"slots can't start: {process.describe_end()}", 1)
-        since_ns = process.since_ns_at_end
-        wall_ns = time.monotonic_ns() - since_ns if since_ns else 0
-        fault = self.roster.died(slot, process.started_at_end, at_work=since_ns > 0)
-        if process.doom is not None and process.doom[0] == "lost":
-            self.roster.clear()
-        elif fault is not None:
-            kind, text = process.doom or ("crash", process.describe_end())
-            self._fail(fault, kind, text, wall_ns)
+                self._end(f"its slots can't start: {process.describe_end()}", 1)
+        started, since_ns, doom = process.started, process.since_ns, process.doom
+        at_work = since_ns > 0 or process.is_breached
+        running = self._roster.running(slot, started) if at_work else None
+        # When we killed it for one task and it had come to another, that one is innocent. When
+        # its channel was broken by one of several tasks, they are tried again one by one.
+        is_at_fault = running is not None and (doom is None or doom.number == started)
+        if process.is_breached and self._roster.suspects(slot, started) > 1:
+            is_at_fault = False
+        cancelled = self._roster.died(slot, started, is_at_fault=is_at_fault)
+        if running is not None and is_at_fault:
+            kind = doom.kind if doom else "crash"
+            wall_ns = max(0, time.monotonic_ns() - since_ns) if since_ns else 0
+            self._report_failure(*running, kind, process.describe_end(), wall_ns)
+        self._report_cancelled(cancelled)
         self._feed()
-        self._flush()
+
+    # --- what the clock says -------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Enforce what the agent must enforce by itself, and show that it is alive."""
         pulse_s = 0.0
         while True:
             await trio.sleep(WATCH_S)
             now_ns, now_s = time.monotonic_ns(), time.monotonic()
-            for index, process in list(self._processes.items()):
-                self._watch_slot(self.roster.slots[index], process, now_ns)
-            welcome = self._dialogue.welcome
-            if not self._dialogue.is_open and welcome is not None:
-                # The lease: the gateway places our tasks elsewhere now, so they must stop here.
-                if now_s - self._lost_s > welcome.grace_s and self._open:
-                    self._say(f"no gateway for {welcome.grace_s:g} s: its tasks are stopped")
-                    self._drop_everything()
-            elif now_s - pulse_s > PULSE_S:
+            for slot, process in zip(self._roster.slots, self._processes, strict=True):
+                self._watch_slot(slot, process, now_ns)
+            if self._gateway.is_open and now_s - pulse_s > PULSE_S:
                 pulse_s = now_s
-                self._dialogue.post(Pulse(self._pulse(now_ns)))
-            self._flush()
+                self._gateway.post(Pulse(self._pulse(now_ns)))
+            self._gateway.tick()
 
     def _watch_slot(self, slot: SlotBook, process: SlotProcess, now_ns: int) -> None:
-        since_ns = process.since_ns
-        if not since_ns:
-            return
-        running = self.roster.running(slot, process.started)
-        if running is not None:
-            limit_s = running[0].timeout_s
-            if limit_s is not None and now_ns - since_ns > limit_s * 1e9:
-                process.kill("timeout", f"it ran over its time limit of {limit_s:g} s")
+        started, busy_s = process.started, process.busy_s(now_ns)
+        running = self._roster.running(slot, started) if busy_s else None
+        limit_s = running[0].timeout_s if running else None
+        if limit_s is not None and busy_s > limit_s:
+            text = f"it ran over its time limit of {limit_s:g} s and was stopped"
+            process.kill(Doom(started, "timeout", text))
+        if busy_s or not slot.chunks or process.is_sending:
+            process.quiet_since_ns = now_ns
+        elif now_ns - process.quiet_since_ns > QUIET_MAX_NS:
+            # It has work, is at none, and says nothing: a report was garbled on its way.
+            process.distrust()
         limit_bytes = self._settings.memory_bytes
-        if limit_bytes:
-            used = memory_bytes(process.pid)
-            if used > limit_bytes:
-                text = f"it used {used:,} bytes of memory; its slot's limit is {limit_bytes:,}"
-                process.kill("memory", text)
+        used_bytes = memory_used_bytes(process.pid, limit_bytes) if limit_bytes else 0
+        if used_bytes > limit_bytes:
+            # What a task has left behind is not the fault of the next one.
+            number = started if running else NOBODY
+            text = f"it used {used_bytes:,} bytes of memory; its slot may use {limit_bytes:,}"
+            process.kill(Doom(number, "memory", text))
 
     def _pulse(self, now_ns: int) -> list[dict[str, Any]]:
         slots = []
-        for index, process in sorted(self._processes.items()):
-            running = self.roster.running(self.roster.slots[index], process.started)
-            at_work = process.since_ns and running is not None
+        for slot, process in zip(self._roster.slots, self._processes, strict=True):
+            busy_s = process.busy_s(now_ns)
+            running = self._roster.running(slot, process.started) if busy_s else None
+            state = "running" if running else "idle" if slot.is_ready else "starting"
             slots.append(
                 {
                     "pid": process.pid,
-                    "state": "running" if at_work else "idle",
-                    "job": running[0].job if at_work and running else "",
-                    "task": running[1] if at_work and running else None,
-                    "since_s": (now_ns - process.since_ns) / 1e9 if at_work else 0.0,
-                    "rss_bytes": memory_bytes(process.pid),
+                    "state": state,
+                    "job": running[0].job if running else "",
+                    "task": running[1] if running else None,
+                    "since_s": busy_s if running else 0.0,
+                    "rss_bytes": memory_used_bytes(process.pid),
                 }
             )
         return slots
@@ -475,27 +385,27 @@ class Agent:
         """First signal: hand back what waits, let what runs end. Second: stop at once."""
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
-                if self._stopping:
-                    self._end("stopped at once", 130)
-                self._stopping = True
-                self._nursery.start_soon(self._wind_up)
+                if self._is_stopping:
+                    self._end("stopped at once", STOPPED_AT_ONCE)
+                else:
+                    self._is_stopping = True
+                    self._say("stops when its running tasks end; once more to stop at once")
+                    self._nursery.start_soon(self._wind_up)
 
     async def _wind_up(self) -> None:
-        for number in list(self._open):
-            await self._recall(Recall(number, 0, 1 << 62, False))
+        await self._reclaim([slot for slot in self._roster.slots if slot.chunks])
+        # What the gateway assigns from now on, not knowing yet, stays here until the Bye:
+        # handed back at once it would only come again.
+        for number in list(self._roster.held):
+            taken = self._roster.withdraw(number, 0, ALL_TASKS)
+            self._gateway.post(Returned(number, [list(span) for span in taken]))
+        self._gateway.flush()
         with trio.move_on_after(STOP_S):
-            while not self.roster.is_idle:  # noqa: ASYNC110 - looked at as rarely as the rest
+            while any(slot.chunks for slot in self._roster.slots):  # noqa: ASYNC110 - not for long
                 await trio.sleep(WATCH_S)
-        self._dialogue.post(Bye("the worker was stopped"))
-        with trio.move_on_after(1.0):
-            while self._dialogue.is_open and not self._settled():
-                self._flush()
-                await trio.sleep(0.01)
+        self._gateway.post(Bye("drained" if self._is_draining else "stopped"))
+        await self._gateway.settle()
         self._end("stopped", 0)
-
-    def _settled(self) -> bool:
-        session = self._dialogue.session
-        return session is None or session.is_idle
 
     def _end(self, reason: str, code: int) -> None:
         self._say(reason)
@@ -505,47 +415,31 @@ class Agent:
 
 async def run_agent(settings: AgentSettings) -> int:
     """Run a worker until it is stopped; return its exit code."""
+
+    def say(line: str) -> None:
+        print(f"gridfed: worker {settings.name} {line}", file=sys.stderr, flush=True)  # noqa: T201
+
     if settings.die_with_parent:
         die_with_parent()
-    agent = Agent(settings, lambda line: print(f"worker {settings.name}: {line}", file=sys.stderr))  # noqa: T201
+    agent = Agent(settings, say)
     try:
         await agent.run()
     except* GridError as errors:
-        print(f"worker {settings.name}: {errors.exceptions[0]}", file=sys.stderr)  # noqa: T201
+        say(f"gives up: {_first(errors)}")
         agent.exit_code = 1
     return agent.exit_code
 
 
-def _user() -> str:
-    return os.environ.get("USER") or f"uid-{os.getuid()}"
+def _first(group: BaseExceptionGroup[Any]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def main() -> None:
-    """The local pool's agents start here; people use `gridfed worker`."""
-    parser = argparse.ArgumentParser(prog="gateway.worker.agent")
-    parser.add_argument("--gateway", required=True)
-    parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument("--pool", required=True)
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--tags", default="")
-    parser.add_argument("--memory", type=int, default=0)
-    parser.add_argument("--die-with-parent", action="store_true")
-    given = parser.parse_args()
-    tags: dict[str, bool | int | float] = {}
-    for part in filter(None, given.tags.split(",")):
-        name, _, number = part.partition("=")
-        tags[name] = float(number) if number else True
-    settings = AgentSettings(
-        address=given.gateway,
-        name=given.name,
-        pool=given.pool,
-        slots=given.slots,
-        secret=os.environ.get("GRIDFED_SECRET", ""),
-        tags=tags,
-        memory_bytes=given.memory,
-        die_with_parent=given.die_with_parent,
-    )
-    sys.exit(trio.run(run_agent, settings))
+    """Start an agent for a local pool; people use `gridfed worker`."""
+    sys.exit(trio.run(run_agent, read_arguments()))
 
 
 if __name__ == "__main__":

@@ -3,17 +3,20 @@
 Agent to slot:
 
     ["function", digest, body]
-    ["chunk", number, digest, [arguments, …], prints]      tasks `number`, `number` + 1, …
+    ["forget", digest]
+    ["chunk", number, digest, [arguments, …], prints, job, result_bytes_max]
+                               tasks `number`, `number` + 1, …
 
 Slot to agent:
 
     ["ready"]
-    ["part", number, values, failures, prints, wall_ns, cpu_ns, peak_memory_bytes]
-    ["end", number, stop]      the chunk that ends before `stop` is over; tasks from `number` on
-                               were not started
+    ["part", number, values, failures, prints, wall_ns, cpu_ns, peak_memory_bytes, is_over]
+                               results of tasks `number`, `number` + 1, … of the chunk it is at;
+                               when `is_over` it is through with that chunk, and has not started
+                               what is left of it
 
-Task numbers count all tasks ever sent to that slot. Both ends are ours, but a task can reach the
-slot's end: the agent checks what it reads and gives up on a slot that talks nonsense.
+A slot's tasks are numbered from 0 for as long as it lives. Both ends are ours, but a task can
+reach the slot's end: the agent checks what it reads, and gives up on a slot that talks nonsense.
 """
 
 import socket
@@ -27,13 +30,15 @@ from federation.wire import pack
 
 HEADER: Final = struct.Struct("!I")
 MESSAGE_BYTES_MAX: Final = 1 << 31
+READ_BYTES: Final = 1 << 16
+CHANNEL_LOST: Final = 97  # the exit code of a slot that can't reach its agent
 
 
-class ChannelClosed(Exception):
+class ChannelClosedError(Exception):
     """The other end is gone."""
 
 
-class Nonsense(Exception):
+class NonsenseError(Exception):
     """The other end sent something that is no message."""
 
 
@@ -44,23 +49,25 @@ def encode(message: list[Any]) -> bytes:
 
 
 class Decoder:
-    """Bytes as they come, messages as they are whole."""
+    """Takes bytes as they come, gives messages as they are whole."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[list[Any]]:
-        """Take bytes; give the messages that they complete. Raises Nonsense."""
+        """Take bytes; give the messages that they complete. Raises NonsenseError."""
         self._buffer += data
         while len(self._buffer) >= HEADER.size:
             (size,) = HEADER.unpack_from(self._buffer)
             if size > MESSAGE_BYTES_MAX:
-                raise Nonsense("a message that is too large")
-            if len(self._buffer) < HEADER.size + size:
+                raise NonsenseError("a message that is too large")
+            end = HEADER.size + size
+            if len(self._buffer) < end:
                 return
-            body = bytes(self._buffer[HEADER.size : HEADER.size + size])
-            del self._buffer[: HEADER.size + size]
-            yield _decode(body)
+            with memoryview(self._buffer) as whole, whole[HEADER.size : end] as body:
+                message = _decode(body)
+            del self._buffer[:end]
+            yield message
 
 
 class BlockingChannel:
@@ -68,36 +75,34 @@ class BlockingChannel:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
+        self._stream = connection.makefile("rb", buffering=READ_BYTES)
 
     def send(self, message: list[Any]) -> None:
         """Send a message whole."""
         self._socket.sendall(encode(message))
 
     def receive(self) -> list[Any]:
-        """Wait for a message. Raises ChannelClosed."""
+        """Wait for a message. Raises ChannelClosedError."""
         (size,) = HEADER.unpack(self._read(HEADER.size))
         return _decode(self._read(size))
 
     def _read(self, size: int) -> bytes:
-        buffer = bytearray(size)
-        view = memoryview(buffer)
-        while view:
-            count = self._socket.recv_into(view)
-            if count == 0:
-                raise ChannelClosed
-            view = view[count:]
-        return bytes(buffer)
+        data: bytes = self._stream.read(size)
+        if len(data) < size:
+            raise ChannelClosedError
+        return data
 
     def close(self) -> None:
-        """Close this end."""
+        """Close this process's end."""
+        self._stream.close()
         self._socket.close()
 
 
-def _decode(body: bytes) -> list[Any]:
+def _decode(body: memoryview | bytes) -> list[Any]:
     try:
         message = msgpack.unpackb(body, raw=False, max_bin_len=len(body), max_str_len=len(body))
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise Nonsense(str(error)) from None
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise NonsenseError(f"{type(error).__name__}: {error}"[:200]) from None
     if type(message) is not list or not message or type(message[0]) is not str:
-        raise Nonsense("no message")
+        raise NonsenseError("no message")
     return message

@@ -1,44 +1,57 @@
-"""One slot's process: started, spoken to, watched, and ended, whatever it is doing."""
+"""One slot's process: started, spoken to, and ended, whatever it is doing."""
 
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import trio
 
-from gateway.child import wait_for_exit
-from gateway.worker.cells import LIMIT, NO_LIMIT, SINCE_NS, STARTED, Cells
-from gateway.worker.channel import Decoder, Nonsense, encode
+from gateway.worker.cells import LIMIT, NO_LIMIT, SINCE_NS, STARTED, create_cells
+from gateway.worker.channel import CHANNEL_LOST, Decoder, NonsenseError, encode
+from gateway.worker.functions import Lent
+from gateway.worker.limits import kill_session
 
 READ_BYTES: Final = 1 << 18
 STDERR_KEPT_BYTES: Final = 8192
+STDERR_SHOWN_BYTES: Final = 4096
+# A process that ends closes its channel a moment before it is gone.
+LINGER_S: Final = 0.2
+BREACHED: Final = (
+    "the slot's channel was closed or written to by somebody else: did the task close, or write "
+    "to, file descriptors that are not its own?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Doom:
+    """Why we kill a slot: its task `number` fails with this kind and text."""
+
+    number: int
+    kind: str
+    text: str
 
 
 class SlotProcess:
     """A slot's process and this agent's end of its channel.
 
-    Args:
-        environment: the slot's environment.
-        memory_bytes: its memory limit, 0 for none.
-        result_bytes_max: the largest result it may send.
+    Start it from the agent's main thread: the slot is killed when the thread that started it
+    ends. Not with trio's own Process, which uses another.
     """
 
-    def __init__(
-        self, environment: dict[str, str], memory_bytes: int, result_bytes_max: int
-    ) -> None:
-        ours, theirs = socket.socketpair()
-        self.cells = Cells.create()
-        read_end, write_end = os.pipe()
-        descriptors = (theirs.fileno(), self.cells.descriptor)
+    def __init__(self, environment: dict[str, str], memory_bytes: int) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._cells, cells_fd = create_cells()
+        self._stderr, write_end = os.pipe()
+        descriptors = (theirs.fileno(), cells_fd)
         command = [sys.executable, "-m", "gateway.worker.slot"]
-        command += [str(number) for number in (*descriptors, os.getpid())]
-        command += [str(memory_bytes), str(result_bytes_max)]
-        # Not trio's own Process: the slot must be a child of this very thread, or its death
-        # signal would come from another, and its group is ended by us alone.
+        command += [str(number) for number in (*descriptors, os.getpid(), memory_bytes)]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -49,161 +62,161 @@ class SlotProcess:
             start_new_session=True,
         )
         theirs.close()
+        os.close(cells_fd)
         os.close(write_end)
+        self._socket.setblocking(False)
+        os.set_blocking(self._stderr, False)
         self.pid = self._process.pid
-        self.doom: tuple[str, str] | None = None  # the failure kind and text it is killed for
-        ours.setblocking(False)
-        self._socket = ours
-        self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        self._writing = False  # something waits in `_outgoing`, or is on its way
-        self._stderr = trio.lowlevel.FdStream(read_end)
+        self._pidfd = os.pidfd_open(self.pid)
+        self.functions = Lent()
+        self.doom: Doom | None = None
+        self.is_breached = False
+        self.quiet_since_ns = time.monotonic_ns()
         self._tail = bytearray()
-        self._outgoing: list[bytes] = []
-        self.started_at_end = -1
-        self.since_ns_at_end = 0
-        self._wake = trio.Event()
+        self._decoder = Decoder()
+        self._outgoing: deque[bytes] = deque()
+        self._has_outgoing = trio.Event()
 
     @property
     def started(self) -> int:
         """The number of the last task that it came to."""
-        return int(self.cells.view[STARTED])
+        return self._cells.view[STARTED]
 
     @property
     def since_ns(self) -> int:
         """Since when it is at that task, by the monotonic clock; 0 when it is at none."""
-        return int(self.cells.view[SINCE_NS])
+        return self._cells.view[SINCE_NS]
+
+    def busy_s(self, now_ns: int) -> float:
+        """How long it has been at its task."""
+        since_ns = self.since_ns
+        return max(0, now_ns - since_ns) / 1e9 if since_ns else 0.0
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a message is on its way to it."""
+        return bool(self._outgoing)
 
     def limit(self, number: int = NO_LIMIT) -> None:
         """Let it start no task of this number or above."""
-        self.cells.view[LIMIT] = number
+        self._cells.view[LIMIT] = number
 
     def send(self, message: list[Any]) -> None:
-        """Queue a message for it."""
+        """Send it a message, now if its channel takes it."""
         data = encode(message)
-        if not self._writing:
-            # The common case: the slot waits for it, and the channel takes it whole.
-            try:
-                sent = self._socket.send(data)
-            except BlockingIOError:
-                sent = 0
-            except OSError:
-                return  # it is ending; _read notices
-            if sent == len(data):
-                return
-            data = data[sent:]
-        self._writing = True
-        self._outgoing.append(data)
-        self._wake.set()
+        if not self._outgoing:
+            data = data[self._push(data) :]
+        if data:
+            self._outgoing.append(data)
+            self._has_outgoing.set()
 
-    def kill(self, kind: str = "", text: str = "") -> None:
-        """End it and all it has started; the task it is at fails for this reason."""
-        if self.doom is None and kind:
-            self.doom = kind, text
+    def _push(self, data: bytes) -> int:
         try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            return len(data)  # it is ending: nobody will read it
+
+    def kill(self, doom: Doom | None = None) -> None:
+        """End it and all it has started, at once."""
+        if self.doom is None:
+            self.doom = doom
+        if self._process.returncode is None:
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return  # it is dead already, and so is its group
+
+    def distrust(self) -> None:
+        """Its channel can't be relied on: end it. Which task has done that is not known."""
+        self.is_breached = True
+        self.kill()
 
     async def run(self, on_messages: Callable[[list[list[Any]]], None]) -> None:
-        """Carry messages both ways until it ends; its last ones are taken too.
-
-        `on_messages` is given all that have arrived together.
-        """
+        """Carry messages both ways until it ends; its last ones are taken too."""
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read, on_messages)
             nursery.start_soon(self._write)
-            nursery.start_soon(self._drain_stderr)
-            await self._read(on_messages)
-            with trio.move_on_after(0.5):
-                await self._reap()
-            self.kill()  # whatever it left behind in its group, and itself if it only hung up
-            await self._reap()
+            nursery.start_soon(self._drain)
+            await trio.lowlevel.wait_readable(self._pidfd)
             nursery.cancel_scope.cancel()
+        self.is_breached |= self._process.wait() == CHANNEL_LOST
+        kill_session(self.pid)
+        while self._take_stderr():
+            pass
+        while self._take_messages(on_messages):
+            pass
 
     async def _read(self, on_messages: Callable[[list[list[Any]]], None]) -> None:
-        decoder = Decoder()
         while True:
-            try:
-                data = await self._stream.receive_some(READ_BYTES)
-                if not data:
-                    return
-                messages = list(decoder.feed(data))
-                if messages:
-                    on_messages(messages)
-            except (trio.BrokenResourceError, OSError):
+            await trio.lowlevel.wait_readable(self._socket)
+            if not self._take_messages(on_messages):
+                await trio.sleep(LINGER_S)
+                self.distrust()
                 return
-            except Nonsense as error:
-                self.kill("crash", f"the slot's channel was tampered with: {error}")
-                return
+
+    def _take_messages(self, on_messages: Callable[[list[list[Any]]], None]) -> bool:
+        """Take what has arrived; False when nothing more can come."""
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except OSError as error:
+            return isinstance(error, BlockingIOError) and self._process.returncode is None
+        try:
+            on_messages(list(self._decoder.feed(data)))
+        except NonsenseError:
+            self.distrust()
+            return False
+        return bool(data)
 
     async def _write(self) -> None:
         while True:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            try:
-                while self._outgoing:
-                    waiting, self._outgoing = self._outgoing, []
-                    for data in waiting:
-                        await self._stream.send_all(data)
-            except (trio.BrokenResourceError, OSError):
-                return  # it is ending; _read notices
-            self._writing = False
+            await self._has_outgoing.wait()
+            while self._outgoing:
+                await trio.lowlevel.wait_writable(self._socket)
+                data = self._outgoing[0]
+                rest = data[self._push(data) :]
+                if rest:
+                    self._outgoing[0] = rest
+                else:
+                    self._outgoing.popleft()
+            self._has_outgoing = trio.Event()
 
-    async def _drain_stderr(self) -> None:
-        """Keep the end of what the process itself wrote; a task's prints go another way."""
-        async for data in self._stderr:
-            self._tail += data
-            del self._tail[:-STDERR_KEPT_BYTES]
+    async def _drain(self) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(self._stderr)
+            if not self._take_stderr():
+                return
 
-    async def _reap(self) -> None:
-        await wait_for_exit(self._process)
+    def _take_stderr(self) -> bool:
+        """Keep the end of what it wrote to its descriptors 1 and 2; False when that is all."""
+        try:
+            data = os.read(self._stderr, READ_BYTES)
+        except BlockingIOError:
+            return self._process.returncode is None
+        self._tail += data
+        del self._tail[:-STDERR_KEPT_BYTES]
+        return bool(data)
 
     def describe_end(self) -> str:
         """How it ended, in words, with the last it said."""
         code = self._process.returncode
-        if code is None:
-            words = "it closed its channel"
-        elif code < 0:
-            words = f"signal {signal.Signals(-code).name}"
-        else:
-            words = f"exit code {code}"
-        tail = bytes(self._tail).decode(errors="replace").strip()
-        return f"{words}\n{tail[-4096:]}" if tail else words
+        words = f"its process ended with exit code {code}"
+        if self.doom is not None:
+            words = self.doom.text
+        elif self.is_breached:
+            words = BREACHED
+        elif code is not None and code < 0:
+            known = {each.value: each.name for each in signal.Signals}
+            words = f"its process was ended by signal {known.get(-code, -code)}"
+        tail = self._tail[-STDERR_SHOWN_BYTES:].decode(errors="replace").strip()
+        return f"{words}; the last it wrote:\n{tail}" if tail else words
 
     async def close(self) -> None:
-        """Let go of every descriptor."""
-        with trio.CancelScope(shield=True):
+        """End it, if it has not ended, and let go of every descriptor."""
+        if self._process.returncode is None:
             self.kill()
-            await self._reap()
-        self.started_at_end, self.since_ns_at_end = self.started, self.since_ns
-        self._stream.socket.close()
-        with trio.CancelScope(shield=True):
-            await trio.aclose_forcefully(self._stderr)
-        self.cells.close()
-
-
-def memory_bytes(pid: int) -> int:
-    """Resident memory of a slot: its process, and what it has started in its session."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    total = 0
-    for name in (pid, *_children(pid)):
-        try:
-            with open(f"/proc/{name}/statm", encoding="ascii") as file:
-                resident, shared = map(int, file.read().split()[1:3])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        # Pages that a forked child shares with its parent are counted once.
-        total += resident if name == pid else resident - shared
-    return total * page
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-            children = [int(word) for word in file.read().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return found
-    for child in children:
-        found.append(child)
-        found.extend(_children(child))
-    return found
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.wait_readable(self._pidfd)
+            self._process.wait()
+            kill_session(self.pid)
+        self._socket.close()
+        os.close(self._stderr)
+        os.close(self._pidfd)

@@ -2,32 +2,36 @@
 
 Tasks come in assignments and go to slots in *chunks* worth about ten milliseconds. A slot has
 one chunk that it works on and one that waits in its channel, so that it never idles. A task is
-in one place: the queue, a chunk, or gone (reported or handed back).
+in one place: the queue, a chunk, or settled (reported, or handed back).
 
-Taking tasks back from a slot (`bound_to_reclaim`, `reclaim`) needs no answer from it. The agent
-writes a limit into the slot's cells, waits until the slot must have seen it, and reads where the
-slot is: what lies past both is the agent's again, and the slot will stop there by itself. The
-slot is not fed until it has said so.
+Taking tasks back from a slot needs no answer from it. The agent writes a limit into the slot's
+cells (`freeze`), waits until the slot must have seen it, and reads where the slot is: what lies
+past both is the agent's again (`reclaim`), and the slot will stop there by itself. It is not fed
+until it has said so. Only whether it has started the very task at that boundary is the slot's to
+say, and it does when its chunk is over.
 """
 
-import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from federation.ranges import Range
+from federation.ranges import Range, RangeSet
+from gateway.dispatch import Durations
 
 CHUNK_S: Final = 0.010
 CHUNK_TASKS_MAX: Final = 1000
-CHUNK_MIN_S: Final = 0.001  # less is not worth a chunk of its own
+# What waits is spread over all slots, but not into chunks worth less than this.
+SPREAD_S: Final = 0.001
 # A chunk waits behind the running one only when tasks are shorter than this.
 AHEAD_MAX_S: Final = 0.2
+# Tasks are moved from a slot to one that has run dry when it saves at least so much.
+LEVEL_S: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an assignment says of its tasks."""
+    """What an assignment says of all its tasks."""
 
     assignment: int
     job: str
@@ -38,11 +42,16 @@ class Terms:
 
 @dataclass(slots=True)
 class Piece:
-    """Contiguous tasks of one assignment, with their arguments."""
+    """Contiguous tasks of one assignment, with their arguments.
+
+    Tasks under suspicion (`alone`) shared a chunk with one that took the slot down; they go out
+    one at a time, so that it is clear which of them does it.
+    """
 
     terms: Terms
     first: int
     arguments: list[bytes]
+    alone: bool = False
 
     @property
     def stop(self) -> int:
@@ -51,25 +60,21 @@ class Piece:
 
     def cut(self, first: int, stop: int) -> "Piece":
         """The part [first, stop)."""
-        return Piece(self.terms, first, self.arguments[first - self.first : stop - self.first])
+        part = self.arguments[first - self.first : stop - self.first]
+        return Piece(self.terms, first, part, self.alone)
 
 
 @dataclass(slots=True)
 class Chunk:
-    """A piece at a slot, as the slot's tasks [number, end).
+    """A piece at a slot, as the slot's tasks from `number` on.
 
-    Those before `reported` are done; those from `live` on have been reclaimed.
+    Those before `reported` are settled; those from `live` on were taken back.
     """
 
     number: int
     piece: Piece
     reported: int
     live: int
-
-    @property
-    def end(self) -> int:
-        """The slot's number after its last task."""
-        return self.number + len(self.piece.arguments)
 
     def task(self, number: int) -> int:
         """The job's number of the slot's task `number`."""
@@ -80,21 +85,44 @@ class Chunk:
         return self.piece.cut(self.task(low), self.task(high))
 
 
+@dataclass(eq=False, slots=True)
+class Freeze:
+    """One time of taking tasks back: the slot starts none from `bound` on."""
+
+    bound: int
+
+
 @dataclass(slots=True)
 class SlotBook:
-    """What one slot has."""
+    """What one slot process has, from its start to its end."""
 
     index: int
     chunks: deque[Chunk] = field(default_factory=deque)
     next_number: int = 0
-    functions: set[bytes] = field(default_factory=set)
-    limited: bool = False  # tasks are being taken back: not fed until it has stopped
-    ready: bool = False
+    is_ready: bool = False
+    freeze: Freeze | None = None
+    is_forsaken: bool = False  # its work is nobody's any more: it is being killed
 
     @property
-    def unreported(self) -> int:
-        """Tasks that it has and that are still its."""
-        return sum(max(0, chunk.live - chunk.reported) for chunk in self.chunks)
+    def has_room(self) -> bool:
+        """Whether it may be given more at all."""
+        return self.is_ready and self.freeze is None and not self.is_forsaken
+
+    def unstarted(self, started: int) -> int:
+        """How many of its tasks come after its task number `started`."""
+        return sum(
+            max(0, chunk.live - max(chunk.number, chunk.reported, started + 1))
+            for chunk in self.chunks
+        )
+
+
+@dataclass(slots=True)
+class Held:
+    """An assignment that is not settled yet. `left` are the tasks the gateway waits for."""
+
+    terms: Terms
+    left: RangeSet
+    cancelled: RangeSet = field(default_factory=RangeSet)
 
 
 class Roster:
@@ -102,161 +130,260 @@ class Roster:
 
     def __init__(self, slots: int) -> None:
         self.slots = [SlotBook(index) for index in range(slots)]
-        self.queue: deque[Piece] = deque()
-        self._seconds: dict[bytes, float] = {}
+        self.held: dict[int, Held] = {}
+        self.known: set[bytes] = set()  # the functions that are here
+        self._queue: deque[Piece] = deque()
+        self._durations = Durations()
 
-    # --- work comes and goes -------------------------------------------------------------------
+    # --- work comes ----------------------------------------------------------------------------
 
-    def add(self, piece: Piece) -> None:
-        """Queue new tasks."""
-        if piece.arguments:
-            self.queue.append(piece)
+    def assign(self, terms: Terms, first: int, arguments: list[bytes]) -> None:
+        """Take an assignment on."""
+        if arguments and terms.assignment not in self.held:
+            left = RangeSet([(first, first + len(arguments))])
+            self.held[terms.assignment] = Held(terms, left)
+            self._queue.append(Piece(terms, first, arguments))
 
-    def feed(self) -> Iterator[tuple[SlotBook, Chunk]]:
-        """Hand out chunks to slots that have room, one at a time."""
-        waiting = sum(len(piece.arguments) for piece in self.queue)
-        for depth in (0, 1):
-            for slot in self.slots:
-                if not self.queue:
-                    return
-                if not slot.ready or slot.limited or len(slot.chunks) > depth:
-                    continue
-                seconds = self._seconds.get(self.queue[0].terms.function)
-                if depth == 1 and (seconds is None or seconds > AHEAD_MAX_S):
-                    continue
-                chunk = self._chunk(slot, seconds, waiting)
-                waiting -= len(chunk.piece.arguments)
-                yield slot, chunk
-
-    def _chunk(self, slot: SlotBook, seconds: float | None, waiting: int) -> Chunk:
-        piece = self.queue[0]
-        tasks = 1 if seconds is None else max(1, int(CHUNK_S / max(seconds, 1e-9)))
-        share = math.ceil(waiting / len(self.slots))
-        if seconds is not None:
-            share = max(share, int(CHUNK_MIN_S / max(seconds, 1e-9)))
-        tasks = min(tasks, CHUNK_TASKS_MAX, share)
-        if tasks >= len(piece.arguments):
-            self.queue.popleft()
-            taken = piece
-        else:
-            taken = piece.cut(piece.first, piece.first + tasks)
-            self.queue[0] = piece.cut(piece.first + tasks, piece.stop)
-        number = slot.next_number
-        end = number + len(taken.arguments)
-        slot.next_number = end
-        chunk = Chunk(number, taken, reported=number, live=end)
-        slot.chunks.append(chunk)
-        return chunk
-
-    def reported(
-        self, slot: SlotBook, number: int, tasks: int, wall_ns: int
-    ) -> tuple[Terms, int] | None:
-        """A slot reports tasks from `number` on: whose they are and the job's first number.
-
-        None when they are not the slot's to report.
-        """
-        for chunk in slot.chunks:
-            if chunk.reported == number and tasks > 0 and number + tasks <= chunk.live:
-                chunk.reported += tasks
-                self._learn(chunk.piece.terms.function, tasks, wall_ns)
-                return chunk.piece.terms, chunk.task(number)
-        return None
-
-    def _learn(self, function: bytes, tasks: int, wall_ns: int) -> None:
-        seconds = wall_ns / tasks / 1e9
-        known = self._seconds.get(function, seconds)
-        self._seconds[function] = known + (seconds - known) * tasks / (tasks + 10)
-
-    def ended(self, slot: SlotBook, number: int, stop: int) -> bool:
-        """A slot is through with a chunk, having started none from `number` on.
-
-        What it did not start and was not reclaimed is queued again. False when it has no such
-        chunk.
-        """
-        if not slot.chunks or slot.chunks[0].end != stop or number < slot.chunks[0].reported:
-            return False
-        chunk = slot.chunks.popleft()
-        if chunk.reported < chunk.live:
-            self.queue.appendleft(chunk.part(chunk.reported, chunk.live))
-        if not slot.chunks:
-            slot.limited = False
-        return True
-
-    # --- taking back ---------------------------------------------------------------------------
-
-    def withdraw(self, assignment: int, first: int, stop: int) -> list[Range]:
-        """Take an assignment's queued tasks of [first, stop) out; return which they were."""
-        taken: list[Range] = []
-        kept: deque[Piece] = deque()
-        for piece in self.queue:
-            low, high = max(first, piece.first), min(stop, piece.stop)
-            if piece.terms.assignment != assignment or low >= high:
-                kept.append(piece)
-                continue
-            taken.append((low, high))
-            parts = (piece.cut(piece.first, low), piece.cut(high, piece.stop))
-            kept.extend(part for part in parts if part.arguments)
-        self.queue = kept
-        return sorted(taken)
-
-    def holders(self, assignment: int, first: int, stop: int) -> list[SlotBook]:
-        """The slots that have unreported tasks of an assignment in [first, stop)."""
-        return [
-            slot
-            for slot in self.slots
-            if any(
-                chunk.piece.terms.assignment == assignment
-                and chunk.task(chunk.reported) < stop
-                and first < chunk.task(chunk.live)
-                and chunk.reported < chunk.live
-                for chunk in slot.chunks
-            )
-        ]
-
-    def reclaim(self, slot: SlotBook, bound: int) -> None:
-        """Queue again everything that the slot will not start: its tasks from `bound` on."""
-        for chunk in reversed(slot.chunks):
-            low = max(bound, chunk.reported, chunk.number)
-            if low < chunk.live:
-                self.queue.appendleft(chunk.part(low, chunk.live))
-                chunk.live = low
-
-    def richest(self) -> SlotBook | None:
-        """The slot to take tasks from for one that has run dry: who has most beyond the first."""
-        if self.queue or all(slot.chunks or not slot.ready for slot in self.slots):
-            return None
-        rich = [slot for slot in self.slots if not slot.limited and slot.unreported > 1]
-        return max(rich, key=lambda slot: slot.unreported, default=None)
-
-    def running(self, slot: SlotBook, started: int) -> tuple[Terms, int] | None:
-        """Whose task the slot's number `started` is, if it is the slot's and not reported yet."""
-        for chunk in slot.chunks:
-            if chunk.reported <= started < min(chunk.end, chunk.live):
-                return chunk.piece.terms, chunk.task(started)
-        return None
-
-    def died(self, slot: SlotBook, started: int, *, at_work: bool) -> tuple[Terms, int] | None:
-        """A slot is gone: queue again what it had, except for the task that it was at.
-
-        Returns that task, or None when it was at none.
-        """
-        fault = self.running(slot, started) if at_work else None
-        pieces: list[Piece] = []
-        for chunk in slot.chunks:
-            low, high = chunk.reported, chunk.live
-            if fault is not None and low <= started < high:
-                pieces += [chunk.part(low, started), chunk.part(started + 1, high)]
-            elif low < high:
-                pieces.append(chunk.part(low, high))
-        self.queue.extendleft(reversed([piece for piece in pieces if piece.arguments]))
-        self.slots[slot.index] = SlotBook(slot.index)
-        return fault
-
-    def clear(self) -> None:
-        """Forget all work: the gateway has placed it elsewhere."""
-        self.queue.clear()
+    @property
+    def functions(self) -> set[bytes]:
+        """The functions of everything that is held."""
+        return {held.terms.function for held in self.held.values()}
 
     @property
     def is_idle(self) -> bool:
         """Whether there is no work at all."""
-        return not self.queue and not any(slot.unreported for slot in self.slots)
+        return not self.held
+
+    # --- work goes to slots --------------------------------------------------------------------
+
+    def feed(self) -> Iterator[tuple[SlotBook, Chunk]]:
+        """Hand out chunks to slots that have room, one at a time, first to those without any."""
+        waiting = sum(len(piece.arguments) for piece in self._runnable())
+        for depth in (0, 1):
+            for slot in self.slots:
+                if waiting and slot.has_room and len(slot.chunks) == depth:
+                    piece = next(self._runnable())
+                    if depth == 0 or self._may_wait(slot, piece):
+                        chunk = self._give(slot, piece, waiting)
+                        waiting -= len(chunk.piece.arguments)
+                        yield slot, chunk
+
+    def _runnable(self) -> Iterator[Piece]:
+        return (piece for piece in self._queue if piece.terms.function in self.known)
+
+    def _may_wait(self, slot: SlotBook, piece: Piece) -> bool:
+        """Whether a slot that has a chunk may have this one as well: if both are short."""
+        if piece.alone or slot.chunks[0].piece.alone:
+            return False
+        for function in (slot.chunks[0].piece.terms.function, piece.terms.function):
+            task_s = self._durations.of(function)
+            if task_s is None or task_s > AHEAD_MAX_S:
+                return False
+        return True
+
+    def _give(self, slot: SlotBook, piece: Piece, waiting: int) -> Chunk:
+        tasks = min(self._chunk_tasks(piece, waiting), len(piece.arguments))
+        taken = piece.cut(piece.first, piece.first + tasks)
+        at = next(at for at, queued in enumerate(self._queue) if queued is piece)
+        if tasks == len(piece.arguments):
+            del self._queue[at]
+        else:
+            self._queue[at] = piece.cut(piece.first + tasks, piece.stop)
+        number = slot.next_number
+        slot.next_number += tasks
+        chunk = Chunk(number, taken, reported=number, live=slot.next_number)
+        slot.chunks.append(chunk)
+        return chunk
+
+    def _chunk_tasks(self, piece: Piece, waiting: int) -> int:
+        task_s = self._durations.of(piece.terms.function)
+        if task_s is None or piece.alone:
+            return 1
+        worth_s = min(CHUNK_S, max(waiting * task_s / len(self.slots), SPREAD_S))
+        return max(1, min(int(worth_s / max(task_s, 1e-9)), CHUNK_TASKS_MAX))
+
+    # --- work is done --------------------------------------------------------------------------
+
+    def report(
+        self, slot: SlotBook, number: int, tasks: int, wall_ns: int
+    ) -> tuple[Terms, int] | None:
+        """A slot has results of its tasks from `number` on: whose, and from which task on.
+
+        None when they are not the slot's to report.
+        """
+        chunk = slot.chunks[0] if slot.chunks else None
+        if chunk is None or number != chunk.reported or number + tasks > chunk.live:
+            return None
+        terms, first = chunk.piece.terms, chunk.task(number)
+        if tasks:
+            chunk.reported += tasks
+            self._durations.learn(terms.function, tasks, wall_ns)
+            self._settle(terms.assignment, first, first + tasks)
+        return terms, first
+
+    def finish(self, slot: SlotBook) -> list[Piece]:
+        """A slot is through with its chunk: queue again what it did not start.
+
+        Returns the tasks among them that must be reported as cancelled.
+        """
+        chunk = slot.chunks.popleft()
+        if not slot.chunks:
+            slot.freeze = None
+        return self._take_back([chunk.part(chunk.reported, chunk.live)])
+
+    def running(self, slot: SlotBook, started: int) -> tuple[Terms, int] | None:
+        """Which task the slot's number `started` is, if it is the slot's and not reported yet."""
+        for chunk in slot.chunks:
+            if chunk.reported <= started < chunk.live:
+                return chunk.piece.terms, chunk.task(started)
+        return None
+
+    def _settle(self, assignment: int, first: int, stop: int) -> None:
+        left = self.held[assignment].left
+        left.remove(first, stop)
+        if not left:
+            del self.held[assignment]
+
+    def _take_back(self, pieces: Iterable[Piece]) -> list[Piece]:
+        """Put tasks back at the head of the queue; return those that were cancelled meanwhile."""
+        cancelled: list[Piece] = []
+        kept: list[Piece] = []
+        for piece in pieces:
+            if not piece.arguments:
+                continue
+            held = self.held[piece.terms.assignment]
+            for first, stop in held.cancelled.within(piece.first, piece.stop):
+                cancelled.append(piece.cut(first, stop))
+            for first, stop in held.cancelled.missing(piece.first, piece.stop):
+                kept.append(piece.cut(first, stop))
+        for piece in cancelled:
+            self._settle(piece.terms.assignment, piece.first, piece.stop)
+        self._queue.extendleft(reversed(kept))
+        return cancelled
+
+    # --- taking back ---------------------------------------------------------------------------
+
+    def withdraw(self, assignment: int, first: int, stop: int) -> list[Range]:
+        """Give an assignment's queued tasks of [first, stop) back to the gateway."""
+        taken = RangeSet()
+        kept: deque[Piece] = deque()
+        for piece in self._queue:
+            low, high = max(first, piece.first), min(stop, piece.stop)
+            if piece.terms.assignment != assignment or low >= high:
+                kept.append(piece)
+                continue
+            taken.add(low, high)
+            parts = (piece.cut(piece.first, low), piece.cut(high, piece.stop))
+            kept.extend(part for part in parts if part.arguments)
+        self._queue = kept
+        for low, high in taken:
+            self._settle(assignment, low, high)
+        return list(taken)
+
+    def cancel(self, assignment: int, first: int, stop: int) -> None:
+        """No task of [first, stop) is to be started any more, should it come back from a slot."""
+        held = self.held.get(assignment)
+        if held is not None:
+            for low, high in held.left.within(first, stop):
+                held.cancelled.add(low, high)
+
+    def holders(
+        self, assignment: int, first: int, stop: int, started: Sequence[int]
+    ) -> list[SlotBook]:
+        """The slots with tasks of an assignment in [first, stop) that they have not started."""
+        found = []
+        for slot, at in zip(self.slots, started, strict=True):
+            for chunk in slot.chunks:
+                low = chunk.task(max(chunk.number, chunk.reported, at + 1))
+                is_ours = chunk.piece.terms.assignment == assignment
+                if is_ours and max(low, first) < min(chunk.task(chunk.live), stop):
+                    found.append(slot)
+                    break
+        return found
+
+    def freeze(self, slot: SlotBook, started: int) -> Freeze:
+        """Stop a slot after its task `started`: its limit must become the `bound` of this."""
+        if slot.freeze is None:
+            slot.freeze = Freeze(started + 1)
+        return slot.freeze
+
+    def reclaim(self, slot: SlotBook, freeze: Freeze, started: int) -> list[Piece]:
+        """Queue again what a slot will never start, now that it must have seen its limit.
+
+        `started` is where it is now. Nothing happens when it has ended meanwhile, or was through
+        with its chunks and has been fed again. Returns the tasks that must be reported as
+        cancelled.
+        """
+        if slot.freeze is not freeze or self.slots[slot.index] is not slot:
+            return []
+        pieces: list[Piece] = []
+        for chunk in slot.chunks:
+            low = max(freeze.bound, started + 1, chunk.reported, chunk.number)
+            if low < chunk.live:
+                pieces.append(chunk.part(low, chunk.live))
+                chunk.live = low
+        return self._take_back(pieces)
+
+    def is_uneven(self, started: Sequence[int]) -> bool:
+        """Whether a slot has run dry while another has tasks that it has not started."""
+        if not any(slot.has_room and not slot.chunks for slot in self.slots):
+            return False
+        if any(True for _ in self._runnable()):
+            return False
+        return any(
+            slot.freeze is None and slot.unstarted(at) > 0
+            for slot, at in zip(self.slots, started, strict=True)
+        )
+
+    def donor(self, started: Sequence[int], busy_s: Sequence[float]) -> SlotBook | None:
+        """The slot to take unstarted tasks from when work is uneven: who would need longest.
+
+        None when that saves too little; `busy_s` is how long each is at its task.
+        """
+        best: SlotBook | None = None
+        best_s = LEVEL_S
+        for slot, at, at_s in zip(self.slots, started, busy_s, strict=True):
+            count = slot.unstarted(at)
+            if slot.freeze is not None or slot.is_forsaken or not count:
+                continue
+            task_s = self._durations.of(slot.chunks[-1].piece.terms.function) or 0.0
+            ahead_s = max(at_s, count * task_s)
+            if ahead_s >= best_s:
+                best, best_s = slot, ahead_s
+        return best
+
+    def suspects(self, slot: SlotBook, started: int) -> int:
+        """How many tasks a slot has come to without having reported them."""
+        return sum(max(0, min(chunk.live, started + 1) - chunk.reported) for chunk in slot.chunks)
+
+    # --- slots end, sessions end ---------------------------------------------------------------
+
+    def died(self, slot: SlotBook, started: int, *, is_at_fault: bool) -> list[Piece]:
+        """A slot is gone: queue again what it had, without its task `started` if that fails.
+
+        Returns the tasks that must be reported as cancelled.
+        """
+        pieces: list[Piece] = []
+        for chunk in slot.chunks:
+            low, high = chunk.reported, chunk.live
+            middle = min(max(low, started), high)
+            done = chunk.part(low, middle)
+            done.alone = True
+            if is_at_fault and low <= started < high:
+                task = chunk.task(started)
+                self._settle(chunk.piece.terms.assignment, task, task + 1)
+                middle += 1
+            pieces += [done, chunk.part(middle, high)]
+        self.slots[slot.index] = SlotBook(slot.index)
+        return self._take_back(pieces)
+
+    def drop_all(self) -> list[SlotBook]:
+        """Forget all work, it is the gateway's again; return the slots that must be killed."""
+        self.held.clear()
+        self._queue.clear()
+        busy = [slot for slot in self.slots if slot.chunks]
+        for slot in busy:
+            # Numbers of assignments may come again: nothing of the old ones may stay.
+            slot.chunks.clear()
+            slot.is_forsaken = True
+        return busy

@@ -1,14 +1,11 @@
 """The slot: a child process that runs one task at a time. The only place that opens payloads.
 
-Started by its agent as `python -m gateway.worker.slot CHANNEL CELLS PARENT MEMORY RESULT_MAX`,
-the first two being inherited descriptors. Whatever a task does to this process, the agent copes:
-it knows from the cells which task was at it.
+Started by its agent as `python -m gateway.worker.slot CHANNEL CELLS PARENT MEMORY`, the first two
+being inherited descriptors. Whatever a task does to this process, the agent copes: it knows from
+the cells which task was at it.
 """
 
-import contextlib
-import ctypes
 import faulthandler
-import io
 import os
 import pickle
 import resource
@@ -21,281 +18,267 @@ from typing import Any, Final
 
 import cloudpickle
 
-from federation.payload import NONE, SCALARS
-from gateway.worker.cells import LIMIT, SINCE_NS, STARTED, Cells
-from gateway.worker.channel import BlockingChannel, ChannelClosed
+from federation.payload import NONE, PROTOCOL, SCALARS
+from gateway.worker.cells import LIMIT, SINCE_NS, STARTED, Cells, open_cells
+from gateway.worker.channel import CHANNEL_LOST, BlockingChannel, ChannelClosedError
+from gateway.worker.limits import die_with_parent, limit_this_process
+from gateway.worker.prints import Prints
 
-# A chunk's results are sent on at least this often, so that nobody waits for a slow neighbour.
+# Results leave at least this often, if tasks end that often, and before they are more than this.
 PART_NS: Final = 20_000_000
-PART_BYTES: Final = 1 << 20
-LARGE_BYTES: Final = 4096  # results below this are not worth counting
-TEXT_CHARS_MAX: Final = 64_000
-PRINTS_CHARS_MAX: Final = 64_000
-PR_SET_PDEATHSIG: Final = 1
-
-Failure = list[Any]  # [offset, kind, text, payload]
-
-
-class Prints(io.TextIOBase):
-    """Stands for a task's stdout and stderr: keeps so much of it, or nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.keeping = False
-        self._parts: list[str] = []
-        self._chars = 0
-        self._cut = 0
-
-    def write(self, text: str) -> int:
-        """Take text; what is over the limit is counted and let go."""
-        if self.keeping:
-            room = PRINTS_CHARS_MAX - self._chars
-            if room > 0:
-                self._parts.append(text[:room])
-            self._chars += min(len(text), max(room, 0))
-            self._cut += max(0, len(text) - max(room, 0))
-        return len(text)
-
-    def writable(self) -> bool:
-        """It takes text, always."""
-        return True
-
-    def take(self) -> str:
-        """What was printed since the last call."""
-        text = "".join(self._parts)
-        if self._cut:
-            text += f"\n[gridfed: {self._cut:,} more characters were cut]\n"
-        self._parts, self._chars, self._cut = [], 0, 0
-        return text
+PART_BYTES: Final = 256 << 10
+TEXT_BYTES_MAX: Final = 64 << 10
+EXCEPTION_BYTES_MAX: Final = 128 << 10
+# The channel's descriptor: far from those that a task which closes and opens files gets.
+CHANNEL_DESCRIPTOR: Final = 900
+PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-class Slot:
-    """Runs chunks of tasks and reports on them."""
+class _RefusedError(Exception):
+    """A result that can't travel; its text says why."""
 
-    def __init__(self, channel: BlockingChannel, cells: Cells, result_bytes_max: int) -> None:
-        self._channel = channel
-        self._cells = cells.view
-        self._result_bytes_max = result_bytes_max
-        self._functions: dict[bytes, Any] = {}
-        self._bodies: dict[bytes, bytes] = {}
-        self.prints = Prints()
-        self.forked = False
 
-    def serve(self) -> None:
-        """Take messages until the agent is gone."""
-        self._channel.send(["ready"])
-        while True:
-            message = self._channel.receive()
-            if message[0] == "function":
-                self._bodies[message[1]] = message[2]
-            else:
-                self._run_chunk(*message[1:])
-
-    def _run_chunk(self, number: int, digest: bytes, arguments: list[bytes], prints: bool) -> None:
-        stop = number + len(arguments)
-        if number >= self._cells[LIMIT]:
-            self._channel.send(["end", number, stop])
-            return
-        try:
-            function = self._function(digest)
-        except BaseException as error:  # noqa: BLE001 - unpickling runs foreign code
-            text = _explain_unpickling("function", error)
-            failures = [[at, "error", text, b""] for at in range(len(arguments))]
-            self._channel.send(["part", number, [b""] * len(arguments), failures, [], 0, 0, 0])
-            self._channel.send(["end", stop, stop])
-            return
-        self.prints.keeping = prints
-        reached = self._run(number, function, arguments, prints)
-        self._cells[SINCE_NS] = 0
-        self._channel.send(["end", reached, stop])
-
-    def _function(self, digest: bytes) -> Any:
-        function = self._functions.get(digest)
-        if function is None:
-            function = self._functions[digest] = pickle.loads(self._bodies[digest])  # noqa: S301
-        return function
-
-    def _run(self, number: int, function: Any, arguments: list[bytes], prints: bool) -> int:  # noqa: C901
-        """Run a chunk's tasks in order; return the number of the first that was not started."""
-        # The innermost loop of the whole system: everything in it is bound to a local name, and
-        # what is rare is elsewhere.
-        cells, loads, dumps, clock = self._cells, pickle.loads, pickle.dumps, time.monotonic_ns
-        part = _Part(number, clock())
-        values = part.values
-        for payload in arguments:
-            now_ns = clock()
-            if now_ns - part.since_ns > PART_NS or part.size > PART_BYTES:
-                part = self._report(part, now_ns)
-                values = part.values
-            cells[STARTED] = number
-            cells[SINCE_NS] = now_ns
-            if number >= cells[LIMIT]:
-                break
-            try:
-                call = loads(payload)
-            except BaseException as error:  # noqa: BLE001 - unpickling runs foreign code
-                part.fail("error", _explain_unpickling("arguments", error), b"")
-            else:
-                try:
-                    if type(call) is tuple:
-                        value = function(*call)
-                    else:
-                        value = function(*call.args, **call.kwargs)
-                    if value is None:
-                        values.append(NONE)
-                    else:
-                        body = dumps(value, 5) if type(value) in SCALARS else _seal(value)
-                        if len(body) > LARGE_BYTES:
-                            part = self._make_room(part, value, body)
-                            values = part.values
-                        values.append(body)
-                except _ResultRefusedError as refusal:
-                    part.fail("result", str(refusal), b"")
-                except BaseException as error:  # noqa: BLE001 - whatever it raises is its failure
-                    part.fail("error", *_explain(error))
-            if self.forked:
-                # A child that the task forked came back from it: this process is not the slot.
-                os._exit(0)
-            if prints:
-                part.note(self.prints.take())
-            number += 1
-        self._report(part, clock())
-        return number
-
-    def _make_room(self, part: "_Part", value: Any, body: bytes) -> "_Part":
-        """Check a large result against the limit; start a new part if this one gets too large."""
-        if len(body) > self._result_bytes_max:
-            raise _ResultRefusedError(
-                f"the result, a {type(value).__qualname__}, is {len(body):,} bytes; the limit is "
-                f"{self._result_bytes_max:,}: return less, or write it to a file"
-            )
-        if part.size + len(body) > PART_BYTES and part.values:
-            part = self._report(part, time.monotonic_ns())
-        part.size += len(body)
-        return part
-
-    def _report(self, part: "_Part", now_ns: int) -> "_Part":
-        """Send a part, unless it is empty; the next one begins where it ends."""
-        if part.values:
-            cpu_ns = time.process_time_ns() - part.since_cpu_ns
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-            message = ["part", part.first, part.values, part.failures, part.prints]
-            self._channel.send([*message, now_ns - part.since_ns, cpu_ns, peak])
-        return _Part(part.first + len(part.values), now_ns)
+class _BrokenError(Exception):
+    """Arguments or a function that can't be unpickled; its text says why."""
 
 
 class _Part:
-    """Results that wait to be sent together."""
+    """Results since the last report of a chunk. Task numbers are the slot's."""
 
-    __slots__ = ("failures", "first", "prints", "since_cpu_ns", "since_ns", "size", "values")
+    __slots__ = ("bytes", "cpu_ns", "failures", "first", "prints", "values", "wall_ns")
 
-    def __init__(self, first: int, since_ns: int) -> None:
+    def __init__(self, first: int) -> None:
         self.first = first
-        self.since_ns = since_ns
-        self.since_cpu_ns = time.process_time_ns()
         self.values: list[bytes] = []
-        self.failures: list[Failure] = []
+        self.failures: list[list[Any]] = []
         self.prints: list[list[Any]] = []
-        self.size = 0  # of the large values among them
+        self.bytes = 0
+        self.wall_ns = time.monotonic_ns()
+        self.cpu_ns = time.process_time_ns()
 
     def fail(self, kind: str, text: str, payload: bytes) -> None:
         """The next task failed."""
         self.failures.append([len(self.values), kind, text, payload])
         self.values.append(b"")
-        self.size += len(text) + len(payload)
+        self.bytes += len(text) + len(payload)
 
-    def note(self, text: str) -> None:
-        """The last task printed this."""
-        if text:
-            self.prints.append([len(self.values) - 1, text])
-            self.size += len(text)
+    def message(self, *, is_over: bool) -> list[Any]:
+        """What the agent is told: see gateway.worker.channel."""
+        wall_ns = time.monotonic_ns() - self.wall_ns
+        cpu_ns = time.process_time_ns() - self.cpu_ns
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        used = (wall_ns, cpu_ns, peak)
+        return ["part", self.first, self.values, self.failures, self.prints, *used, is_over]
 
 
-def _seal(value: Any) -> bytes:
-    """Pickle a result, by value where it has to be; _ResultRefusedError says why not."""
+class Slot:
+    """Runs chunks of tasks and reports on them."""
+
+    def __init__(self, channel: BlockingChannel, cells: Cells) -> None:
+        self._channel = channel
+        self._cells = cells.view
+        self._bodies: dict[bytes, bytes] = {}
+        self._functions: dict[bytes, Any] = {}
+        self._prints = Prints()
+        self._result_bytes_max = 0
+        self._is_fork = False
+
+    def serve(self) -> None:
+        """Take messages until the agent is gone. Raises ChannelClosedError."""
+        self._channel.send(["ready"])
+        while True:
+            match self._channel.receive():
+                case ["function", digest, body]:
+                    self._bodies[digest] = body
+                case ["forget", digest]:
+                    self._bodies.pop(digest, None)
+                    self._functions.pop(digest, None)
+                case ["chunk", number, digest, arguments, prints, job, result_bytes_max]:
+                    self._prints.install(keep=prints)
+                    self._result_bytes_max = result_bytes_max
+                    self._run_chunk(number, digest, arguments, job)
+
+    def disown(self) -> None:
+        """A task has forked, and this is the child: it is no slot."""
+        self._is_fork = True
+        self._channel.close()
+
+    def _run_chunk(self, number: int, digest: bytes, arguments: list[bytes], job: str) -> None:
+        part = _Part(number)
+        if self._come_to(number):
+            # Loading the function is part of the first task, as far as limits and crashes go.
+            function = self._functions.get(digest)
+            if function is None:
+                function = self._load(digest, job)
+            part = self._run(_Part(number), function, arguments, job)
+        self._cells[SINCE_NS] = 0
+        self._channel.send(part.message(is_over=True))
+
+    def _come_to(self, number: int) -> bool:
+        """Say that a task is about to start; whether it may. See gateway.worker.cells."""
+        self._cells[SINCE_NS] = time.monotonic_ns()
+        self._cells[STARTED] = number
+        return number < self._cells[LIMIT]
+
+    def _load(self, digest: bytes, job: str) -> Any:
+        """Unpickle a function; when that fails, one that says so."""
+        try:
+            function = self._functions[digest] = pickle.loads(self._bodies[digest])  # noqa: S301
+        except BaseException as error:  # noqa: BLE001 - unpickling runs foreign code
+            self._exit_if_fork()
+            text = _explain_unpickling(f"the function of job {job}", error)
+
+            def broken(*_args: Any, **_kwargs: Any) -> None:
+                raise _BrokenError(text)
+
+            return broken
+        self._exit_if_fork()
+        del self._bodies[digest]
+        return function
+
+    def _run(self, part: _Part, function: Any, arguments: list[bytes], job: str) -> _Part:
+        """Run a chunk's tasks in order; return the part that is not reported yet."""
+        # The innermost loop of the whole system: what it needs is bound to local names.
+        cells, loads, dumps, clock = self._cells, pickle.loads, pickle.dumps, time.monotonic_ns
+        prints = self._prints if self._prints.is_keeping else None
+        values, due_ns, number = part.values, part.wall_ns + PART_NS, part.first
+        for payload in arguments:
+            now_ns = clock()
+            if (now_ns > due_ns or part.bytes > PART_BYTES) and values:
+                self._channel.send(part.message(is_over=False))
+                part = _Part(number)
+                values, due_ns = part.values, part.wall_ns + PART_NS
+            # In this order: the agent must never take a task for older than it is, and what is
+            # started must be known before the limit is read.
+            cells[SINCE_NS] = now_ns
+            cells[STARTED] = number
+            if number >= cells[LIMIT]:
+                break
+            call = value = self  # stands for "not yet"
+            try:
+                call = loads(payload)
+                if type(call) is tuple:
+                    value = function(*call)
+                else:
+                    value = function(*call.args, **call.kwargs)
+                if value is None:
+                    values.append(NONE)
+                else:
+                    data = dumps(value, PROTOCOL) if type(value) in SCALARS else _pickle(value)
+                    if len(data) > self._result_bytes_max:
+                        raise _too_large(value, data, self._result_bytes_max)
+                    values.append(data)
+                    part.bytes += len(data)
+            except BaseException as error:  # noqa: BLE001 - whatever a task raises is its failure
+                self._exit_if_fork()
+                if call is self:
+                    text = _explain_unpickling(f"the arguments of a task of job {job}", error)
+                    part.fail("error", text, b"")
+                else:
+                    part.fail(*_explain(error))
+            if self._is_fork:
+                os._exit(0)
+            if prints is not None and (text := prints.take()):
+                part.prints.append([number - part.first, text])
+                part.bytes += len(text)
+            number += 1
+        return part
+
+    def _exit_if_fork(self) -> None:
+        """A child that a task forked must not go on as if it were the slot."""
+        if self._is_fork:
+            os._exit(0)
+
+
+def _pickle(value: Any) -> bytes:
+    """Pickle a result, by value where it has to be. Raises _RefusedError."""
     try:
-        body: bytes = cloudpickle.dumps(value, protocol=5)
+        data: bytes = cloudpickle.dumps(value, protocol=PROTOCOL)
     except Exception as error:  # noqa: BLE001 - foreign __reduce__ methods raise what they like
-        raise _ResultRefusedError(
-            f"the result, a {type(value).__qualname__}, can't be pickled: "
-            f"{type(error).__name__}: {error}"[:TEXT_CHARS_MAX]
+        raise _RefusedError(
+            f"the result, of type {_type_name(value)}, can't be pickled: "
+            f"{type(error).__name__}: {error}"
         ) from None
-    return body
+    return data
 
 
-class _ResultRefusedError(Exception):
-    """A result that can't travel."""
+def _too_large(value: Any, data: bytes, bytes_max: int) -> _RefusedError:
+    return _RefusedError(
+        f"the result, of type {_type_name(value)}, is {len(data):,} bytes and the limit is "
+        f"{bytes_max:,}: return less, or write it to a file and return its name"
+    )
 
 
-def _explain(error: BaseException) -> tuple[str, bytes]:
-    """An exception as text, from the task's own frames on, and as a pickle if it survives one."""
-    lines = traceback.TracebackException(type(error), error, _own_frames(error)).format()
-    text = "".join(lines)
-    if len(text) > TEXT_CHARS_MAX:
-        half = TEXT_CHARS_MAX // 2
-        text = f"{text[:half]}\n[gridfed: cut]\n{text[-half:]}"
-    error.__traceback__ = None
+def _type_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _explain(error: BaseException) -> tuple[str, str, bytes]:
+    """A failure's kind, its text from the task's own frames on, and a pickle if it survives one."""
+    if isinstance(error, _RefusedError):
+        return "result", _clip(str(error)), b""
+    if isinstance(error, _BrokenError):
+        return "error", _clip(str(error)), b""
+    text = _show(error)
     try:
-        payload = cloudpickle.dumps(error, protocol=5)
+        payload = cloudpickle.dumps(error.with_traceback(None), protocol=PROTOCOL)
         pickle.loads(payload)  # noqa: S301 - what can't be rebuilt here can't be in the client
     except BaseException:  # noqa: BLE001 - foreign code again; the text says what happened
-        return text, b""
-    return text, payload if len(payload) <= 1 << 20 else b""
+        payload = b""
+    return "error", text, payload if len(payload) <= EXCEPTION_BYTES_MAX else b""
 
 
-def _own_frames(error: BaseException) -> Any:
-    """The traceback without this module's frame; all of it when there is nothing else."""
+def _show(error: BaseException) -> str:
+    """The traceback without this module's own frame."""
     frames = error.__traceback__
     if frames is not None and frames.tb_next is not None:
-        return frames.tb_next
-    return frames
+        frames = frames.tb_next
+    try:
+        return _clip("".join(traceback.format_exception(type(error), error, frames)))
+    except BaseException as trouble:  # noqa: BLE001 - foreign code, or no memory to say more
+        return f"{type(error).__name__} (it can't be shown: {type(trouble).__name__})"
 
 
 def _explain_unpickling(what: str, error: BaseException) -> str:
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    text = "".join(traceback.format_exception(error))[-TEXT_CHARS_MAX:]
-    return f"the {what} can't be unpickled on the worker (Python {version}):\n{text}"
+    return _clip(f"{what} can't be unpickled by the worker's Python {PYTHON}:\n{_show(error)}")
 
 
-def _live_and_die_with(parent: int) -> None:
-    """Be killed when the agent dies, however it dies."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)  # it died before we could say so
+def _clip(text: str) -> str:
+    """Text that can travel: bounded, and valid as UTF-8. What is cut is its middle."""
+    if text.isascii() and len(text) <= TEXT_BYTES_MAX:
+        return text
+    data = text.encode(errors="backslashreplace")
+    if len(data) <= TEXT_BYTES_MAX:
+        return data.decode()
+    half = TEXT_BYTES_MAX // 2
+    head, tail = data[:half].decode(errors="ignore"), data[-half:].decode(errors="ignore")
+    return f"{head}\n[gridfed: {len(data) - 2 * half:,} bytes were cut]\n{tail}"
 
 
-def _limit_memory(limit_bytes: int) -> None:
-    """A ceiling for one giant allocation; the agent enforces the limit itself (by RSS).
-
-    Address space is not memory: libraries reserve far more than they use, so the ceiling is wide.
-    """
-    if limit_bytes:
-        ceiling = 2 * limit_bytes + (4 << 30)
-        resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
+def _open_channel(descriptor: int) -> BlockingChannel:
+    ceiling = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    place = min(CHANNEL_DESCRIPTOR, ceiling - 1)
+    os.dup2(descriptor, place, inheritable=False)
+    os.close(descriptor)
+    return BlockingChannel(socket.socket(fileno=place))
 
 
 def main() -> None:
     """Run one slot until the agent is gone."""
-    channel_fd, cells_fd, parent, memory_bytes, result_max = map(int, sys.argv[1:6])
-    _live_and_die_with(parent)
+    channel_fd, cells_fd, parent, memory_bytes = map(int, sys.argv[1:5])
+    die_with_parent(parent)
+    limit_this_process(memory_bytes)
     faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C at the terminal is the agent's matter
-    _limit_memory(memory_bytes)
-    connection = socket.socket(fileno=channel_fd)
-    connection.set_inheritable(False)
-    os.set_inheritable(cells_fd, False)
-    channel = BlockingChannel(connection)
-    slot = Slot(channel, Cells(cells_fd), result_max)
-    sys.stdout = sys.stderr = slot.prints
-
-    def disown() -> None:
-        slot.forked = True
-        channel.close()
-
-    os.register_at_fork(after_in_child=disown)
-    with contextlib.suppress(ChannelClosed, ConnectionError):
+    # An agent in a shell's background ignores Ctrl-C; that is no reason for tasks to do so.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    slot = Slot(_open_channel(channel_fd), open_cells(cells_fd))
+    os.register_at_fork(after_in_child=slot.disown)
+    try:
         slot.serve()
-    os._exit(0)
+    except (ChannelClosedError, OSError):
+        # The agent is gone, or a task has closed the channel. Threads and exit handlers of tasks
+        # have no say in when a slot ends.
+        os._exit(CHANNEL_LOST)
 
 
 if __name__ == "__main__":

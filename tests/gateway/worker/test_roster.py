@@ -1,105 +1,343 @@
-"""The agent's books under any interleaving: no task lost, none doubled."""
+"""The agent's books: chunk sizes, taking back, and no task lost or doubled, whatever happens."""
 
-from collections import Counter
+from itertools import islice
 
+import hypothesis.strategies as st
 from hypothesis import settings
-from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.worker.roster import Piece, Roster, Terms
+from federation.ranges import RangeSet
+from gateway.worker.roster import CHUNK_TASKS_MAX, Freeze, Roster, Terms
+
+F = b"f"
 
 
-class Books(RuleBasedStateMachine):
-    """A roster with two slots, and slots that do what the cells and chunks make them do."""
+def make(slots=1, *, function=F):
+    roster = Roster(slots)
+    roster.known.add(function)
+    for slot in roster.slots:
+        slot.is_ready = True
+    return roster
+
+
+def assign(roster, number, tasks, *, function=F, first=0):
+    roster.assign(Terms(number, "job", function, None, False), first, [b"x"] * tasks)
+
+
+def learn(roster, task_s, *, function=F):
+    """Have a slot report so many tasks that the estimate is what we want."""
+    assign(roster, 10_000, 1, function=function)
+    slot, chunk = next(roster.feed())
+    roster.report(slot, chunk.number, 1, round(task_s * 1e9))
+    roster.finish(slot)
+
+
+def sizes(roster):
+    return [(slot.index, len(chunk.piece.arguments)) for slot, chunk in roster.feed()]
+
+
+def test_an_unknown_function_goes_one_by_one():
+    roster = make(2)
+    assign(roster, 1, 10)
+    assert sizes(roster) == [(0, 1), (1, 1)]
+
+
+def test_chunks_are_worth_ten_milliseconds_and_one_waits_behind():
+    roster = make()
+    learn(roster, 0.001)
+    assign(roster, 1, 100)
+    assert sizes(roster) == [(0, 10), (0, 10)]
+
+
+def test_chunks_are_bounded():
+    roster = make()
+    learn(roster, 1e-7)
+    assign(roster, 1, 5000)
+    assert sizes(roster) == [(0, CHUNK_TASKS_MAX)] * 2
+
+
+def test_the_last_tasks_are_spread_over_the_slots():
+    roster = make(4)
+    learn(roster, 0.001)
+    assign(roster, 1, 12)
+    assert [size for _, size in sizes(roster)] == [3, 2, 1, 1, 1, 1, 1, 1]
+
+
+def test_nothing_waits_behind_a_long_task():
+    roster = make(2)
+    learn(roster, 0.5)
+    assign(roster, 1, 10)
+    assert sizes(roster) == [(0, 1), (1, 1)]
+
+
+def test_slots_that_are_not_ready_or_being_stopped_get_nothing():
+    roster = make(3)
+    roster.slots[0].is_ready = False
+    roster.slots[1].freeze = Freeze(0)
+    assign(roster, 1, 10)
+    assert sizes(roster) == [(2, 1)]
+
+
+def test_a_function_that_is_not_here_holds_up_nobody():
+    roster = make()
+    assign(roster, 1, 10, function=b"unknown")
+    assign(roster, 2, 10)
+    [(_, chunk)] = roster.feed()
+    assert chunk.piece.terms.assignment == 2
+
+
+def test_suspects_of_a_crash_go_out_one_by_one():
+    roster = make()
+    learn(roster, 1e-6)
+    assign(roster, 1, 10)
+    slot, chunk = next(roster.feed())
+    assert roster.suspects(slot, chunk.number + 4) == 5
+    roster.died(slot, chunk.number + 4, is_at_fault=True)
+    roster.slots[0].is_ready = True
+    sent = []
+    while not roster.is_idle:
+        slot, chunk = next(roster.feed())
+        sent.append((chunk.piece.first, len(chunk.piece.arguments)))
+        assert next(roster.feed(), None) is None or len(sent) > 4
+        roster.report(slot, chunk.number, len(chunk.piece.arguments), 1)
+        roster.finish(slot)
+    assert sent[:5] == [(0, 1), (1, 1), (2, 1), (3, 1), (5, 5)]
+
+
+def test_reports_of_what_a_slot_does_not_have_are_refused():
+    roster = make()
+    slot = roster.slots[0]
+    assert roster.report(slot, 0, 1, 1) is None
+    assign(roster, 1, 1)
+    _, chunk = next(roster.feed())
+    assert roster.report(slot, chunk.number, 2, 1) is None
+    assert roster.report(slot, chunk.number + 1, 1, 1) is None
+    assert roster.report(slot, chunk.number, 1, 1) is not None
+
+
+def test_the_donor_is_who_would_need_longest():
+    roster = make(3)
+    learn(roster, 0.004)
+    assign(roster, 1, 12)
+    given = list(roster.feed())
+    assert {slot.index for slot, _ in given} == {0, 1, 2}
+    roster.withdraw(1, 0, 100)
+    for slot, chunk in given:
+        if slot.index == 2:
+            roster.report(slot, chunk.number, len(chunk.piece.arguments), 4_000_000)
+            roster.finish(slot)
+    started = [0, 1, 99]
+    assert roster.is_uneven(started)
+    assert roster.donor(started, [0.0, 0.0, 0.0]) is not None
+    assert roster.donor(started, [0.0, 0.3, 0.0]) is roster.slots[1]
+    assert roster.donor([99, 99, 99], [9.0, 9.0, 0.0]) is None
+
+
+class Slot:
+    """A slot as it is, to be set against how the books have it."""
+
+    def __init__(self):
+        self.chunks = []  # [next number, end, first task, assignment, session]
+        self.started = -1
+        self.limit = self.old_limit = 1 << 62
+        self.done = []  # started and ended, not reported
+        self.is_running = False
+
+    @property
+    def next(self):
+        return self.chunks[0][0]
+
+
+class Worker(RuleBasedStateMachine):
+    """An agent with two slots; the gateway, the slots and their ends as Hypothesis likes."""
 
     def __init__(self):
         super().__init__()
-        self.roster = Roster(2)
-        self.given = Counter()
-        self.gone = Counter()
-        self.number = 0
-        self.positions = {}  # slot object → the number that its process is at
-        self.limits = {}
-        for slot in self.roster.slots:
-            slot.ready = True
+        self.roster = make(2)
+        learn(self.roster, 1e-6)  # so that chunks are as large as can be
+        for book in self.roster.slots:
+            book.next_number = 0
+        self.slots = [Slot(), Slot()]
+        self.assigned = 0
+        self.session = 0
+        self.outcome = {}  # task → what became of it, in this session
+        self.waiting = set()
+        self.freezes = []
 
-    @rule(tasks=st.integers(1, 30))
-    def assign(self, tasks):
-        self.number += 1
-        terms = Terms(self.number, "j", b"f", None, False)
-        self.roster.add(Piece(terms, 0, [b"%d" % at for at in range(tasks)]))
-        self.given.update((self.number, at) for at in range(tasks))
-        list(self.roster.feed())
+    # --- the gateway ---
 
-    def busy(self):
-        return [slot for slot in self.roster.slots if slot.chunks]
+    @rule(tasks=st.integers(1, 12), is_known=st.booleans())
+    def assign(self, tasks, is_known):
+        self.assigned += 1
+        function = F if is_known else b"later"
+        assign(self.roster, self.assigned, tasks, function=function, first=self.assigned * 100)
+        self.waiting.update(range(self.assigned * 100, self.assigned * 100 + tasks))
 
-    @precondition(lambda self: self.busy())
-    @rule(data=st.data(), fast=st.booleans())
-    def work(self, data, fast):
-        slot = data.draw(st.sampled_from(self.busy()))
-        chunk = slot.chunks[0]
-        limit = self.limits.get(id(slot), 1 << 60)
-        stop = min(chunk.end, limit)
-        reached = data.draw(st.integers(chunk.reported, max(chunk.reported, stop)))
-        if reached > chunk.reported:
-            first, tasks = chunk.reported, reached - chunk.reported
-            found = self.roster.reported(slot, first, tasks, tasks * (1000 if fast else 10**8))
-            assert found is not None
-            terms, at = found
-            self.gone.update((terms.assignment, at + n) for n in range(tasks))
-        self.positions[id(slot)] = reached - 1
-        if reached == stop:
-            assert self.roster.ended(slot, reached, chunk.end)
-            if not slot.chunks:
-                self.limits.pop(id(slot), None)
-        list(self.roster.feed())
+    @rule()
+    def learn_function(self):
+        self.roster.known.add(b"later")
 
-    @precondition(lambda self: self.busy())
+    @precondition(lambda self: self.assigned)
+    @rule(data=st.data(), cancel=st.booleans())
+    def recall(self, data, cancel):
+        number = data.draw(st.integers(1, self.assigned))
+        low = number * 100 + data.draw(st.integers(0, 10))
+        high = low + data.draw(st.integers(1, 10))
+        for first, stop in self.roster.withdraw(number, low, high):
+            self.settle(range(first, stop), "returned")
+        if cancel:
+            self.roster.cancel(number, low, high)
+
+    @rule()
+    def drop(self):
+        """The session is over; the next one uses the same numbers again."""
+        self.session += 1
+        for slot in self.roster.drop_all():
+            self.slots[slot.index] = Slot()  # it is being killed, and tells nobody anything
+        self.outcome, self.waiting, self.assigned = {}, set(), 0
+
+    # --- the agent ---
+
+    @rule(most=st.integers(1, 4))
+    def feed(self, most):
+        for book, chunk in islice(self.roster.feed(), most):
+            assert not book.is_forsaken
+            slot = self.slots[book.index]
+            end = chunk.number + len(chunk.piece.arguments)
+            number = chunk.piece.terms.assignment
+            slot.chunks.append([chunk.number, end, chunk.piece.first, number, self.session])
+
+    @rule(index=st.integers(0, 1))
+    def freeze(self, index):
+        book, slot = self.roster.slots[index], self.slots[index]
+        if book.chunks:
+            freeze = self.roster.freeze(book, slot.started)
+            slot.limit = freeze.bound
+            self.freezes.append((book, slot, freeze))
+
+    @precondition(lambda self: self.freezes)
     @rule(data=st.data())
     def reclaim(self, data):
-        slot = data.draw(st.sampled_from(self.busy()))
-        if slot.limited:
-            return
-        slot.limited = True
-        started = max(slot.chunks[0].reported, self.positions.get(id(slot), -1))
-        started = min(started, slot.chunks[0].end - 1)
-        self.limits[id(slot)] = started + 1
-        self.roster.reclaim(slot, started + 1)
-        list(self.roster.feed())
+        at = data.draw(st.integers(0, len(self.freezes) - 1))
+        book, slot, freeze = self.freezes.pop(at)
+        if slot.limit == freeze.bound:
+            slot.old_limit = slot.limit  # by now it is sure to be seen
+        self.cancelled(self.roster.reclaim(book, freeze, slot.started))
 
-    @rule(data=st.data())
-    def withdraw(self, data):
-        if not self.number:
-            return
-        assignment = data.draw(st.integers(1, self.number))
-        for first, stop in self.roster.withdraw(assignment, 0, 1 << 60):
-            self.gone.update((assignment, at) for at in range(first, stop))
+    # --- the slots ---
 
-    @precondition(lambda self: self.busy())
-    @rule(data=st.data())
-    def die(self, data):
-        slot = data.draw(st.sampled_from(self.busy()))
-        started = slot.chunks[0].reported
-        at_work = data.draw(st.booleans())
-        fault = self.roster.died(slot, started, at_work=at_work)
-        if fault is not None:
-            self.gone[fault[0].assignment, fault[1]] += 1
-        self.limits.pop(id(slot), None)
-        self.roster.slots[slot.index].ready = True
-        list(self.roster.feed())
+    @precondition(lambda self: any(slot.chunks for slot in self.slots))
+    @rule(data=st.data(), sees_limit=st.booleans())
+    def start(self, data, sees_limit):
+        index = data.draw(st.sampled_from([i for i in (0, 1) if self.slots[i].chunks]))
+        slot = self.slots[index]
+        if slot.is_running:
+            return
+        number, end, *_ = slot.chunks[0]
+        limit = slot.limit if sees_limit else slot.old_limit
+        if number < end:
+            slot.started = number
+        if number < end and number < limit:
+            slot.is_running = True
+            task = self.task(slot)
+            assert self.outcome.get(task) is None, f"{task} runs although {self.outcome[task]}"
+            return
+        self.report(index)
+        slot.chunks.pop(0)
+        book = self.roster.slots[index]
+        self.cancelled(self.roster.finish(book))
+        if book.freeze is None:
+            slot.limit = slot.old_limit = 1 << 62
+
+    @rule(index=st.integers(0, 1), tells=st.booleans())
+    def end_task(self, index, tells):
+        slot = self.slots[index]
+        if slot.is_running:
+            slot.is_running = False
+            slot.done.append(slot.next)
+            slot.chunks[0][0] += 1
+            slot.chunks[0][2] += 1
+            if tells:
+                self.report(index)
+
+    @rule(index=st.integers(0, 1), fault=st.booleans())
+    def die(self, index, fault):
+        self.bury(index, fault=fault)
+
+    # --- what it comes to ---
+
+    def task(self, slot):
+        return slot.chunks[0][2]
+
+    def report(self, index):
+        slot, book = self.slots[index], self.roster.slots[index]
+        if not slot.done:
+            return
+        found = self.roster.report(book, slot.done[0], len(slot.done), 1000 * len(slot.done))
+        assert found is not None, "the books do not know what the slot did"
+        first = found[1]
+        self.settle(range(first, first + len(slot.done)), "reported")
+        slot.done = []
+
+    def bury(self, index, *, fault=False):
+        slot, book = self.slots[index], self.roster.slots[index]
+        running = self.roster.running(book, slot.started)
+        is_at_fault = fault and running is not None
+        cancelled = self.roster.died(book, slot.started, is_at_fault=is_at_fault)
+        if is_at_fault:
+            self.settle([running[1]], "failed")
+        self.cancelled(cancelled)
+        self.slots[index] = Slot()
+        self.roster.slots[index].is_ready = True
+
+    def cancelled(self, pieces):
+        for piece in pieces:
+            self.settle(range(piece.first, piece.stop), "cancelled")
+
+    def settle(self, tasks, how):
+        for task in tasks:
+            assert task in self.waiting, f"{task} is {how}, but was {self.outcome.get(task)}"
+            self.waiting.discard(task)
+            self.outcome[task] = how
 
     @invariant()
-    def every_task_is_in_one_place(self):
-        held = Counter()
-        for piece in self.roster.queue:
-            held.update((piece.terms.assignment, at) for at in range(piece.first, piece.stop))
-        for slot in self.roster.slots:
-            for chunk in slot.chunks:
-                number = chunk.piece.terms.assignment
-                held.update((number, chunk.task(n)) for n in range(chunk.reported, chunk.live))
-        assert held + self.gone == self.given
+    def the_books_hold_what_is_waited_for(self):
+        left = RangeSet(pair for held in self.roster.held.values() for pair in held.left)
+        assert {n for first, stop in left for n in range(first, stop)} == self.waiting
+
+    def teardown(self):
+        """Let it run to the end: everything must come out."""
+        self.roster.known.add(b"later")
+        for book in list(self.roster.slots):
+            if book.is_forsaken:
+                self.bury(book.index)
+        for _ in range(5000):
+            if not self.waiting:
+                break
+            while self.freezes:
+                book, slot, freeze = self.freezes.pop()
+                self.cancelled(self.roster.reclaim(book, freeze, slot.started))
+            self.feed(9)
+            for index in (0, 1):
+                self.end_task(index, False)
+                slot = self.slots[index]
+                if slot.chunks and not slot.is_running:
+                    self.step(index)
+        assert not self.waiting, "tasks that never came out"
+        assert self.roster.is_idle
+
+    def step(self, index):
+        others, self.slots[1 - index].chunks = self.slots[1 - index].chunks, []
+
+        class Draw:
+            def draw(self, _):
+                return index
+
+        try:
+            self.start(Draw(), True)
+        finally:
+            self.slots[1 - index].chunks = others
 
 
-TestBooks = Books.TestCase
-TestBooks.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+Worker.TestCase.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
+test_whatever_happens_no_task_is_lost_or_doubled = Worker.TestCase

@@ -1,0 +1,100 @@
+"""What the operating system is asked about a slot, and told: limits, memory, leftovers."""
+
+import ctypes
+import os
+import resource
+import signal
+from pathlib import Path
+from typing import Final
+
+PR_SET_PDEATHSIG: Final = 1
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends, however it ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it had ended before we could say so
+
+
+def limit_this_process(memory_bytes: int) -> None:
+    """No core dumps (they would hold payloads), and a ceiling for one giant allocation.
+
+    The memory limit proper is the agent's to enforce, by resident memory. Address space is not
+    memory, and libraries reserve far more than they use, so the ceiling is wide: it turns the
+    allocation that would get the host killed into a MemoryError inside the task.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory_bytes:
+        ceiling = 2 * memory_bytes + (4 << 30)
+        resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
+
+
+def memory_used_bytes(pid: int, limit_bytes: int = 0) -> int:
+    """Resident memory of a process and its descendants.
+
+    Pages that they share are counted once when that decides whether they are over `limit_bytes`:
+    it is exact, and slow.
+    """
+    family = [pid, *_descendants(pid)]
+    used = sum(map(_resident_bytes, family))
+    if limit_bytes and used > limit_bytes and len(family) > 1:
+        return sum(map(_proportional_bytes, family))
+    return used
+
+
+def _read(path: str) -> str:
+    """A file of /proc, or nothing when its process has ended."""
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _resident_bytes(pid: int) -> int:
+    words = _read(f"/proc/{pid}/statm").split()
+    return int(words[1]) * PAGE_BYTES if words else 0
+
+
+def _proportional_bytes(pid: int) -> int:
+    for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return found
+    for thread in threads:
+        for child in map(int, _read(f"/proc/{pid}/task/{thread}/children").split()):
+            found.append(child)
+            found.extend(_descendants(child))
+    return found
+
+
+def kill_session(leader: int) -> None:
+    """Kill whatever a slot has left behind: all of its session, in whatever process group.
+
+    Only what made itself a session of its own escapes.
+    """
+    for pid in _session_members(leader):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue  # ended by itself, or became another user's
+
+
+def _session_members(leader: int) -> list[int]:
+    members = []
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            # The program's name, in brackets, may hold anything: count from its end.
+            words = _read(f"/proc/{name}/stat").rpartition(")")[2].split()
+            if words and int(words[3]) == leader:
+                members.append(int(name))
+    return members

@@ -1,0 +1,70 @@
+"""What an agent has to tell its gateway and could not yet: neighbouring reports become one. Pure.
+
+A report leaves at once while the session takes frames. When the gateway is slower than the slots
+reports gather here, and many small ones become few.
+"""
+
+from typing import Any, Final
+
+from federation.messages import Report
+
+MERGED_BYTES_MAX: Final = 256 << 10
+
+
+class Outbox:
+    """Messages in the order in which they go out."""
+
+    def __init__(self) -> None:
+        self._messages: list[Any] = []
+        self._bytes: dict[int, int] = {}  # of the reports that may still grow, by place
+        self._last: dict[int, int] = {}  # the place of an assignment's last report
+
+    def add(self, message: Any) -> None:
+        """Queue a message that stands for itself."""
+        self._messages.append(message)
+
+    def add_report(self, report: Report) -> None:
+        """Queue a report, as part of the assignment's last one if it goes on where that ends."""
+        size = _report_bytes(report)
+        place = self._last.get(report.assignment)
+        if place is not None:
+            last = self._messages[place]
+            total = self._bytes[place] + size
+            if last.first + len(last.values) == report.first and total <= MERGED_BYTES_MAX:
+                self._messages[place] = _merge(last, report)
+                self._bytes[place] = total
+                return
+        place = len(self._messages)
+        self._last[report.assignment] = place
+        self._bytes[place] = size
+        self._messages.append(report)
+
+    def take(self) -> list[Any]:
+        """Everything that waits, in order; nothing waits afterwards."""
+        messages = self._messages
+        self._messages = []
+        self._bytes.clear()
+        self._last.clear()
+        return messages
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+
+def _report_bytes(report: Report) -> int:
+    texts = sum(len(failure[2]) + len(failure[3]) for failure in report.failures)
+    return sum(map(len, report.values)) + texts + sum(len(item[1]) for item in report.prints)
+
+
+def _merge(last: Report, more: Report) -> Report:
+    shift = len(last.values)
+    return Report(
+        last.assignment,
+        last.first,
+        last.values + more.values,
+        last.failures + [[at + shift, *rest] for at, *rest in more.failures],
+        last.prints + [[at + shift, text] for at, text in more.prints],
+        last.wall_ns + more.wall_ns,
+        last.cpu_ns + more.cpu_ns,
+        max(last.peak_memory_bytes, more.peak_memory_bytes),
+    )

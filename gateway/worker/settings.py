@@ -1,0 +1,79 @@
+"""What an agent is told at its start, and what it says of itself."""
+
+import argparse
+import os
+import socket
+import sys
+from dataclasses import dataclass, field
+
+from federation.messages import Hello
+from federation.transport import TlsSettings
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What an agent is told at its start.
+
+    `memory_bytes` is the limit of each slot, 0 for none; `give_up_s` is how long to look for the
+    gateway, 0 for ever; with `die_with_parent` the agent ends when its parent process does.
+    """
+
+    address: str
+    name: str
+    pool: str
+    slots: int
+    secret: str = ""
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    tags: dict[str, bool | int | float] = field(default_factory=dict)
+    memory_bytes: int = 0
+    give_up_s: float = 0.0
+    die_with_parent: bool = False
+
+    def hello(self) -> Hello:
+        """What the agent says of itself."""
+        about = {
+            "slots": self.slots,
+            "tags": self.tags,
+            "pool": self.pool,
+            "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "memory_bytes": self.memory_bytes,
+        }
+        user = os.environ.get("USER") or f"uid-{os.getuid()}"
+        return Hello([], "worker", self.name, user, b"", "", 0, about)
+
+
+def read_arguments() -> AgentSettings:
+    """The settings of an agent that a local pool has started."""
+    parser = argparse.ArgumentParser(prog="gateway.worker.agent")
+    parser.add_argument("--gateway", required=True)
+    parser.add_argument("--slots", type=int, required=True)
+    parser.add_argument("--pool", required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--tags", default="")
+    parser.add_argument("--memory", type=int, default=0)
+    parser.add_argument("--give-up-s", type=float, default=0.0)
+    parser.add_argument("--die-with-parent", action="store_true")
+    given = parser.parse_args()
+    return AgentSettings(
+        address=given.gateway,
+        name=given.name,
+        pool=given.pool,
+        slots=given.slots,
+        secret=os.environ.get("GRIDFED_SECRET", ""),
+        tags=_parse_tags(given.tags),
+        memory_bytes=given.memory,
+        give_up_s=given.give_up_s,
+        die_with_parent=given.die_with_parent,
+    )
+
+
+def _parse_tags(text: str) -> dict[str, bool | int | float]:
+    """Read tags as policies.placement.show_tag writes them: `linux,gpu=2`."""
+    tags: dict[str, bool | int | float] = {}
+    for part in filter(None, text.split(",")):
+        name, equals, number = part.partition("=")
+        value = float(number) if equals else True
+        tags[name] = int(value) if value == int(value) and equals else value
+    return tags

@@ -1,0 +1,388 @@
+"""A scripted gateway, and real agent processes that work for it."""
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import psutil
+import pytest
+
+from federation.errors import ProtocolError, SessionRefused
+from federation.handshake import Greeting
+from federation.messages import (
+    HANDSHAKE,
+    MESSAGES,
+    Assign,
+    Hello,
+    NeedFunction,
+    PutFunction,
+    Recall,
+    Refused,
+    Report,
+    Returned,
+    Welcome,
+)
+from federation.nng import NngPort
+from federation.ranges import RangeSet
+from federation.session import DIALLER_WINDOW, Session
+
+DEADLINE_S = 20.0
+
+
+@dataclass
+class Guest:
+    """A worker's session, as the scripted gateway sees it."""
+
+    id: str
+    hello: Hello
+    session: Session
+    pipe: int | None
+    heard: list[Any] = field(default_factory=list)
+
+    def all(self, kind: type) -> list[Any]:
+        return [message for message in self.heard if type(message) is kind]
+
+
+class ScriptedGateway:
+    """Lets workers in, keeps what they say, and says what a test tells it to."""
+
+    def __init__(self, folder: Path, **rules: Any) -> None:
+        self.address = f"ipc://{folder}/gw"
+        self.secret = rules.pop("secret", "")
+        self.rules = {
+            "heartbeat_s": 0.5,
+            "grace_s": 30.0,
+            "message_bytes_max": 64 << 20,
+            **rules,
+        }
+        self.guests: list[Guest] = []
+        self.functions: dict[bytes, bytes] = {}
+        self.withheld: set[bytes] = set()
+        self.refuses_resumption = False
+        self._greetings: dict[int, Greeting] = {}
+        self._assignments = 0
+        self.open()
+
+    # --- its life ---
+
+    def open(self) -> None:
+        self._wake_read, self._wake_write = os.pipe()
+        self._port = NngPort([self.address], lambda: os.write(self._wake_write, b"x") and None)
+
+    def close(self) -> None:
+        """Vanish, as if killed; `open` is another gateway at the same address."""
+        self._port.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+        for guest in self.guests:
+            guest.pipe = None
+
+    def hang_up(self, guest: Guest) -> None:
+        """Cut the pipe under a session."""
+        assert guest.pipe is not None
+        self._port.drop(guest.pipe)
+        guest.pipe = None
+
+    # --- the conversation ---
+
+    def pump(self, wait_s: float = 0.1) -> None:
+        """Take what arrives within `wait_s`, and answer it."""
+        readable, _, _ = select.select([self._port.fileno(), self._wake_read], [], [], wait_s)
+        if self._wake_read in readable:
+            os.read(self._wake_read, 1 << 16)
+        for pipe in self._port.gone():
+            for guest in self.guests:
+                if guest.pipe == pipe:
+                    guest.pipe = None
+        frames = self._port.receive()
+        for pipe, frame in frames:
+            self._take(pipe, frame)
+        self.flush(is_quiet=not frames)
+
+    def flush(self, *, is_quiet: bool = False) -> None:
+        for guest in self.guests:
+            if guest.pipe is not None:
+                # As the real one: a bare acknowledgement only when it must be, or nothing happens.
+                owes = guest.session.owes
+                due = owes * 2 >= DIALLER_WINDOW or (is_quiet and owes > 0)
+                frame = guest.session.next_frame(acknowledge=due)
+                if frame is not None:
+                    self._port.send(guest.pipe, frame)
+
+    def _take(self, pipe: int, frame: bytes) -> None:
+        guest = next((guest for guest in self.guests if guest.pipe == pipe), None)
+        if guest is None:
+            self._greet(pipe, frame)
+            return
+        for data in guest.session.accept(frame):
+            message = MESSAGES.decode(data, self.rules["message_bytes_max"])
+            guest.heard.append(message)
+            if isinstance(message, NeedFunction) and message.digest not in self.withheld:
+                self.say(guest, PutFunction(message.digest, self.functions[message.digest]))
+
+    def _greet(self, pipe: int, frame: bytes) -> None:
+        greeting = self._greetings.setdefault(pipe, Greeting("test", self.secret, os.urandom(16)))
+        try:
+            answer = greeting.receive(frame)
+        except (SessionRefused, ProtocolError) as error:
+            refused = Refused(getattr(error, "code", "protocol"), str(error))
+            self._port.send(pipe, HANDSHAKE.encode(refused))
+            return
+        if isinstance(answer, bytes):
+            self._port.send(pipe, answer)
+            return
+        guest = None if self.refuses_resumption else self._find(answer.resume)
+        resumed = guest is not None
+        if guest is None:
+            session = Session(
+                window=1,
+                peer_window=DIALLER_WINDOW,
+                numbers_acks=True,
+                message_bytes_max=self.rules["message_bytes_max"],
+            )
+            guest = Guest(f"s{len(self.guests)}", answer, session, pipe)
+            self.guests.append(guest)
+        else:
+            guest.session.rewind(answer.received)
+        guest.pipe = pipe
+        welcome = Welcome(
+            guest.id,
+            resumed,
+            guest.session.received,
+            greeting.mac(),
+            DIALLER_WINDOW,
+            self.rules["heartbeat_s"],
+            self.rules["grace_s"],
+            1000,
+            1 << 30,
+            self.rules["message_bytes_max"],
+        )
+        self._port.send(pipe, HANDSHAKE.encode(welcome))
+
+    def _find(self, session: str) -> Guest | None:
+        return next((guest for guest in self.guests if guest.id == session), None)
+
+    def say(self, guest: Guest, message: Any) -> None:
+        guest.session.post(MESSAGES.encode(message))
+
+    def wait_for(self, found: Callable[[], Any], deadline_s: float = DEADLINE_S) -> Any:
+        """Converse until `found` gives something true; return it."""
+        end_s = time.monotonic() + deadline_s
+        while True:
+            value = found()
+            if value:
+                return value
+            assert time.monotonic() < end_s, f"waited {deadline_s} s in vain"
+            self.pump()
+
+    # --- what tests do with it ---
+
+    def guest(self, number: int = 0) -> Guest:
+        """The session number so much, once it is there."""
+        self.wait_for(lambda: len(self.guests) > number)
+        return self.guests[number]
+
+    def put(self, function: Callable[..., Any] | bytes) -> bytes:
+        """Have a function ready for who needs it; its digest."""
+        body = function if isinstance(function, bytes) else cloudpickle.dumps(function)
+        digest = sha256(body).digest()
+        self.functions[digest] = body
+        return digest
+
+    def assign(
+        self,
+        guest: Guest,
+        function: Callable[..., Any] | bytes,
+        calls: list[Any],
+        *,
+        first: int = 0,
+        timeout_s: float | None = None,
+        prints: bool = False,
+    ) -> "Watched":
+        """Assign calls (tuples of arguments, or ready payloads) and watch what becomes of them."""
+        self._assignments += 1
+        payloads = [call if type(call) is bytes else cloudpickle.dumps(call) for call in calls]
+        digest = self.put(function)
+        self.say(
+            guest,
+            Assign(self._assignments, "job", digest, first, payloads, timeout_s, prints),
+        )
+        return Watched(self, guest, self._assignments, first, first + len(calls))
+
+
+@dataclass
+class Watched:
+    """An assignment, and what the worker has said of it so far."""
+
+    gateway: ScriptedGateway
+    guest: Guest
+    number: int
+    first: int
+    stop: int
+
+    @property
+    def reports(self) -> list[Report]:
+        return [each for each in self.guest.all(Report) if each.assignment == self.number]
+
+    @property
+    def returned(self) -> list[list[int]]:
+        answers = [each for each in self.guest.all(Returned) if each.assignment == self.number]
+        return [pair for each in answers for pair in each.ranges]
+
+    def reported(self) -> RangeSet:
+        """The tasks that were reported; fails when one was reported twice, or returned too."""
+        done = RangeSet()
+        for first, stop in [[r.first, r.first + len(r.values)] for r in self.reports]:
+            assert self.first <= first < stop <= self.stop, "a report of what was not assigned"
+            assert not done.within(first, stop), "reported twice"
+            done.add(first, stop)
+        for first, stop in self.returned:
+            assert not done.within(first, stop), "reported and returned"
+        return done
+
+    def settled(self) -> RangeSet:
+        done = self.reported()
+        for first, stop in self.returned:
+            done.add(first, stop)
+        return done
+
+    def wait(self, deadline_s: float = DEADLINE_S) -> "Watched":
+        """Until every task is reported or returned."""
+        self.gateway.wait_for(lambda: len(self.settled()) == self.stop - self.first, deadline_s)
+        return self
+
+    def values(self) -> dict[int, Any]:
+        """The results by task, without those that failed."""
+        found = {}
+        for report in self.reports:
+            failed = {failure[0] for failure in report.failures}
+            for at, value in enumerate(report.values):
+                if at not in failed:
+                    found[report.first + at] = cloudpickle.loads(value)
+        return found
+
+    def failures(self) -> dict[int, list[Any]]:
+        """Kind, text and payload of those that failed, by task."""
+        return {
+            report.first + at: [kind, text, payload]
+            for report in self.reports
+            for at, kind, text, payload in report.failures
+        }
+
+    def prints(self) -> dict[int, str]:
+        return {report.first + at: text for report in self.reports for at, text in report.prints}
+
+    def recall(self, first: int, stop: int, *, kill: bool = False) -> None:
+        self.gateway.say(self.guest, Recall(self.number, first, stop, kill))
+
+    def wait_answer(self) -> list[list[int]]:
+        """The ranges of the first Returned for it."""
+
+        def found() -> list[Returned]:
+            return [each for each in self.guest.all(Returned) if each.assignment == self.number]
+
+        answer = self.gateway.wait_for(found)[0]
+        ranges: list[list[int]] = answer.ranges
+        return ranges
+
+
+class AgentProcess:
+    """A real agent, started as a local pool does."""
+
+    def __init__(self, folder: Path, address: str, slots: int, *more: str, **env: str) -> None:
+        self.log = folder / f"agent-{time.monotonic_ns()}.log"
+        command = [sys.executable, "-m", "gateway.worker.agent", "--gateway", address]
+        command += ["--slots", str(slots), "--pool", "local", "--name", "w", *more]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stderr=log, env={**os.environ, **env}
+            )
+        self.me = psutil.Process(self.process.pid)
+
+    def slots(self) -> list[psutil.Process]:
+        """Its slot processes that live."""
+        found = []
+        for child in self.me.children():
+            try:
+                if "gateway.worker.slot" in child.cmdline() and child.status() != "zombie":
+                    found.append(child)
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def text(self) -> str:
+        return self.log.read_text()
+
+    def stop(self) -> None:
+        """Kill it; its slots must go with it."""
+        family = [child.pid for child in self.me.children()] if self.is_alive else []
+        watched = [os.pidfd_open(pid) for pid in family]
+        if self.is_alive:
+            self.process.kill()
+        self.process.wait(DEADLINE_S)
+        for pidfd in watched:
+            readable, _, _ = select.select([pidfd], [], [], DEADLINE_S)
+            os.close(pidfd)
+            assert readable, "a slot outlived its agent"
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process has ended, whoever reaps it."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    readable, _, _ = select.select([pidfd], [], [], DEADLINE_S)
+    os.close(pidfd)
+    assert readable, f"process {pid} did not end"
+
+
+@pytest.fixture
+def ended() -> Callable[[int], None]:
+    """Wait for the end of a process that is not our child."""
+    return wait_for_end
+
+
+@pytest.fixture
+def open_gateway(tmp_path: Path) -> Iterator[Callable[..., ScriptedGateway]]:
+    """Open a scripted gateway; closed in the end."""
+    opened: list[ScriptedGateway] = []
+
+    def open_(**rules: Any) -> ScriptedGateway:
+        opened.append(ScriptedGateway(tmp_path, **rules))
+        return opened[-1]
+
+    yield open_
+    for gateway in opened:
+        gateway.close()
+
+
+@pytest.fixture
+def gateway(open_gateway: Callable[..., ScriptedGateway]) -> ScriptedGateway:
+    return open_gateway()
+
+
+@pytest.fixture
+def start_agent(tmp_path: Path) -> Iterator[Callable[..., AgentProcess]]:
+    """Start an agent for a gateway; it and its slots are gone in the end."""
+    started: list[AgentProcess] = []
+
+    def start(gateway: ScriptedGateway, slots: int = 1, *more: str, **env: str) -> AgentProcess:
+        started.append(AgentProcess(tmp_path, gateway.address, slots, *more, **env))
+        return started[-1]
+
+    yield start
+    for agent in started:
+        agent.stop()

@@ -1,0 +1,191 @@
+"""The session with the gateway: lost, resumed, expired, refused, ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import cloudpickle
+import psutil
+import pytest
+
+from federation.messages import Bye, Report
+
+# The functions of these tests are not installed where the slots look.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def waits_for(mark, path):
+    with open(mark, "a") as file:
+        file.write(f"{os.getpid()}\n")
+    while not path.exists():
+        time.sleep(0.005)
+    return "waited"
+
+
+def act(what, *args):
+    return what(*args) if callable(what) else what
+
+
+def test_work_goes_on_while_the_pipe_is_lost(gateway, start_agent, tmp_path):
+    start_agent(gateway, 2)
+    guest = gateway.guest()
+    go = tmp_path / "go"
+    calls = [(waits_for, tmp_path / "mark", go)] + [(n,) for n in range(1, 500)]
+    work = gateway.assign(guest, act, calls)
+    for _ in range(3):
+        gateway.wait_for(lambda: guest.pipe is not None)
+        gateway.pump(0.02)
+        if guest.pipe is not None:
+            gateway.hang_up(guest)
+    go.touch()
+    assert len(work.wait().values()) == 500
+    assert len(gateway.guests) == 1
+
+
+def test_a_gateway_that_restarted_gets_nothing_of_the_old_session(gateway, start_agent, tmp_path):
+    agent = start_agent(gateway, 2)
+    guest = gateway.guest()
+    mark = tmp_path / "mark"
+    gateway.assign(guest, act, [(waits_for, mark, tmp_path / "never")] + [(1,)] * 10)
+    gateway.wait_for(mark.exists)
+    old = int(mark.read_text())
+    gateway.close()
+    gateway.refuses_resumption = True
+    gateway.open()
+    new = gateway.guest(1)
+    assert new.hello.resume == guest.id
+    # The number of the assignment is the one that the old gateway used.
+    gateway._assignments = 0
+    work = gateway.assign(new, act, [(n,) for n in range(30)]).wait()
+    assert work.values() == {n: n for n in range(30)}
+    assert not psutil.pid_exists(old) or psutil.Process(old).status() == "zombie"
+    assert len(new.all(Report)) == len(work.reports)
+    assert agent.is_alive
+
+
+def test_without_a_gateway_the_lease_ends_and_so_do_its_tasks(
+    open_gateway, start_agent, tmp_path, ended
+):
+    gateway = open_gateway(grace_s=0.6, heartbeat_s=0.2)
+    start_agent(gateway)
+    guest = gateway.guest()
+    mark = tmp_path / "mark"
+    gateway.assign(guest, act, [(waits_for, mark, tmp_path / "never")])
+    gateway.wait_for(mark.exists)
+    gateway.close()
+    ended(int(mark.read_text()))
+    gateway.open()
+    new = gateway.guest(1)
+    assert new.hello.resume == "", "a session whose lease is over must not be resumed"
+    assert gateway.assign(new, act, [(1,)]).wait().values() == {0: 1}
+
+
+def test_a_gateway_that_falls_silent_ends_the_lease_too(open_gateway, start_agent, tmp_path, ended):
+    gateway = open_gateway(grace_s=0.6, heartbeat_s=0.2)
+    start_agent(gateway)
+    guest = gateway.guest()
+    mark = tmp_path / "mark"
+    gateway.assign(guest, act, [(waits_for, mark, tmp_path / "never")])
+    gateway.wait_for(mark.exists)
+    ended(int(mark.read_text()))  # the pipe is up all the time, but nobody says a word
+    assert gateway.guest(1).hello.resume == ""
+
+
+def test_heartbeats_keep_an_idle_worker(open_gateway, start_agent):
+    gateway = open_gateway(grace_s=1.0, heartbeat_s=0.1)
+    start_agent(gateway)
+    guest = gateway.guest()
+    end_s = time.monotonic() + 1.5
+    while time.monotonic() < end_s:
+        gateway.pump(0.05)
+    assert gateway.assign(guest, act, [(1,)]).wait().values() == {0: 1}
+    assert len(gateway.guests) == 1
+
+
+def test_a_goodbye_drops_everything_and_the_worker_comes_again(gateway, start_agent, tmp_path):
+    start_agent(gateway)
+    guest = gateway.guest()
+    mark = tmp_path / "mark"
+    gateway.assign(guest, act, [(waits_for, mark, tmp_path / "never")] * 3)
+    gateway.wait_for(mark.exists)
+    gateway.say(guest, Bye("stopping"))
+    new = gateway.guest(1)
+    assert gateway.assign(new, act, [(1,)]).wait().values() == {0: 1}
+    assert len(mark.read_text().split()) == 1
+
+
+@pytest.mark.parametrize("secret", ["", "wrong"])
+def test_the_wrong_secret_is_a_clear_end(open_gateway, start_agent, secret):
+    gateway = open_gateway(secret="right")
+    agent = start_agent(gateway, 1, GRIDFED_SECRET=secret)
+    gateway.wait_for(lambda: not agent.is_alive)
+    assert agent.process.returncode == 1
+    assert "GRIDFED_SECRET" in agent.text()
+
+
+def test_the_right_secret_lets_it_in(open_gateway, start_agent):
+    gateway = open_gateway(secret="right")
+    start_agent(gateway, 1, GRIDFED_SECRET="right")
+    assert gateway.assign(gateway.guest(), act, [(1,)]).wait().values() == {0: 1}
+
+
+def test_it_gives_up_when_told_to(gateway, start_agent):
+    gateway.address += "-not-there"
+    agent = start_agent(gateway, 1, "--give-up-s", "0.5")
+    assert agent.process.wait(20) == 1
+    assert "no gateway answered" in agent.text()
+    gateway.address = gateway.address.removesuffix("-not-there")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_hands_back_what_waits_and_lets_run_what_runs(
+    gateway, start_agent, tmp_path, number
+):
+    agent = start_agent(gateway)
+    guest = gateway.guest()
+    mark, go = tmp_path / "mark", tmp_path / "go"
+    work = gateway.assign(guest, act, [(waits_for, mark, go)] + [(1,)] * 20)
+    gateway.wait_for(mark.exists)
+    agent.process.send_signal(number)
+    assert work.wait_answer() == [[1, 21]]
+    late = gateway.assign(guest, act, [(1,)])
+    gateway.pump()
+    go.touch()
+    gateway.wait_for(lambda: not agent.is_alive)
+    assert agent.process.returncode == 0
+    assert work.values() == {0: "waited"}
+    assert guest.all(Bye)[0].reason == "stopped"
+    assert isinstance(guest.heard[-1], Bye)
+    assert not late.settled()
+
+
+def test_a_second_signal_ends_it_at_once(gateway, start_agent, tmp_path, ended):
+    agent = start_agent(gateway)
+    mark = tmp_path / "mark"
+    gateway.assign(gateway.guest(), act, [(waits_for, mark, tmp_path / "never")])
+    gateway.wait_for(mark.exists)
+    agent.process.send_signal(signal.SIGINT)
+    gateway.wait_for(lambda: "once more" in agent.text())
+    agent.process.send_signal(signal.SIGINT)
+    assert agent.process.wait(5) == 130
+    ended(int(mark.read_text()))
+
+
+def test_it_dies_with_its_parent(gateway, tmp_path, ended):
+    code = """
+import subprocess, sys, time
+agent = subprocess.Popen([sys.executable, "-m", "gateway.worker.agent", *sys.argv[1:]])
+print(agent.pid, flush=True)
+time.sleep(60)
+"""
+    arguments = ["--gateway", gateway.address, "--slots", "1", "--pool", "local", "--name", "w"]
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *arguments, "--die-with-parent"], stdout=subprocess.PIPE
+    ) as parent:
+        agent = int(parent.stdout.readline())
+        work = gateway.assign(gateway.guest(), os.getpid, [()]).wait()
+        parent.kill()
+    ended(agent)
+    ended(work.values()[0])
