@@ -369,6 +369,14 @@ class Client(concurrent.futures.Executor):
         else:
             engine.close_when_done()
 
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """Wait for what was submitted; after a Ctrl-C drop it instead."""
+        engine = self._shared.get("engine")
+        if engine is not None and kind is not None and issubclass(kind, KeyboardInterrupt):
+            engine.close()
+        else:
+            self.shutdown()
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _revive, (self._where, self._options)
 

@@ -18,6 +18,7 @@ from federation.transport import Port
 from federation.wire import UnknownMessage
 
 GREETING_MAX_S: Final = 10.0  # a pipe that has not come in by then is dropped
+LAST_WORD_S: Final = 1.0  # a pipe that was refused stays open so long, or nng drops the reason
 NONCE_BYTES: Final = 16
 
 
@@ -101,6 +102,7 @@ class Lobby:
         self._by_pipe: dict[int, Guest] = {}
         self._by_session: dict[str, Guest] = {}
         self._strangers: dict[int, _Stranger] = {}
+        self._closing: dict[int, float] = {}  # pipes that were refused, and until when they live
         self._handles = 0
         self._dirty: dict[int, Guest] = {}
         self.refused = 0
@@ -110,6 +112,8 @@ class Lobby:
     def receive(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
         """Take a frame from a pipe. A peer that breaks the protocol loses its pipe or session."""
         guest = self._by_pipe.get(pipe)
+        if pipe in self._closing:
+            return  # it has been told to go
         try:
             if guest is None:
                 yield from self._greet(pipe, frame, now_s)
@@ -118,13 +122,13 @@ class Lobby:
                 self._dirty[guest.handle] = guest
                 yield from self._listen(guest, frame)
         except SessionRefused as refusal:
-            self._turn_away(pipe, refusal)
+            self._turn_away(pipe, refusal, now_s)
         except ProtocolError as error:
             self.refused += 1
             if guest is not None:
-                yield from self.expel(guest, f"protocol error: {error}")
+                yield from self.expel(guest, f"protocol error: {error}", now_s)
             else:
-                self._turn_away(pipe, SessionRefused(str(error), "protocol"))
+                self._turn_away(pipe, SessionRefused(str(error), "protocol"), now_s)
 
     def _greet(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
         stranger = self._strangers.get(pipe)
@@ -148,7 +152,6 @@ class Lobby:
             if len(self.guests) >= self.rules.guests_max:
                 raise SessionRefused(f"{self.rules.guests_max} sessions are open already", "busy")
             guest = self._new_guest(hello, now_s)
-            yield CameIn(guest)
         else:
             if guest.pipe is not None:
                 self._forget_pipe(guest)
@@ -156,6 +159,10 @@ class Lobby:
             guest.heard_s = now_s
         guest.pipe = pipe
         self._by_pipe[pipe] = guest
+        if not resumed:
+            yield CameIn(guest)
+            if guest.handle not in self.guests:
+                return  # the site would not have it, and has told it why
         rules = self.rules
         welcome = Welcome(
             session=guest.session_id,
@@ -213,11 +220,11 @@ class Lobby:
             if guest.handle not in self.guests:
                 return  # expelled for what it said
 
-    def _turn_away(self, pipe: int, refusal: SessionRefused) -> None:
+    def _turn_away(self, pipe: int, refusal: SessionRefused, now_s: float) -> None:
         self.refused += 1
         self._strangers.pop(pipe, None)
         self._port.send(pipe, HANDSHAKE.encode(Refused(refusal.code, str(refusal))))
-        self._port.drop(pipe)
+        self._closing[pipe] = now_s + LAST_WORD_S
 
     # --- who goes ------------------------------------------------------------------------------
 
@@ -225,6 +232,7 @@ class Lobby:
         """These pipes were closed; their guests may come back within the grace."""
         for pipe in pipes:
             self._strangers.pop(pipe, None)
+            self._closing.pop(pipe, None)
             guest = self._by_pipe.pop(pipe, None)
             if guest is not None and guest.pipe == pipe:
                 guest.pipe = None
@@ -235,7 +243,12 @@ class Lobby:
         rules = self.rules
         for pipe, stranger in list(self._strangers.items()):
             if now_s - stranger.since_s > GREETING_MAX_S:
-                self._turn_away(pipe, SessionRefused("the handshake took too long", "late"))
+                late = SessionRefused("the handshake took too long", "late")
+                self._turn_away(pipe, late, now_s)
+        for pipe, until_s in list(self._closing.items()):
+            if now_s > until_s:
+                del self._closing[pipe]
+                self._port.drop(pipe)
         for guest in list(self.guests.values()):
             silent_s = now_s - guest.heard_s
             if guest.pipe is None and silent_s > rules.grace_s:
@@ -245,12 +258,15 @@ class Lobby:
             elif guest.session.owes or now_s - guest.sent_s >= rules.heartbeat_s:
                 self._flush(guest, now_s, acknowledge=True)
 
-    def expel(self, guest: Guest, reason: str) -> Iterator[News]:
+    def expel(self, guest: Guest, reason: str, now_s: float) -> Iterator[News]:
         """End a session now; its other side is told if its pipe takes one more frame."""
         if guest.handle not in self.guests:
             return
-        if guest.pipe is not None:
-            self._port.send(guest.pipe, HANDSHAKE.encode(Refused("expelled", reason)))
+        pipe = guest.pipe
+        if pipe is not None:
+            self._by_pipe.pop(pipe, None)
+            guest.pipe = None
+            self._turn_away(pipe, SessionRefused(reason, "expelled"), now_s)
         yield from self._leave(guest, reason)
 
     def _leave(self, guest: Guest, reason: str) -> Iterator[News]:

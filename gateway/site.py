@@ -264,7 +264,7 @@ class Site:
             for expel in expels:
                 guest = self.lobby.guests.get(expel.guest)
                 if guest is not None:
-                    self._take(self.lobby.expel(guest, expel.reason), gone)
+                    self._take(self.lobby.expel(guest, expel.reason, trio.current_time()), gone)
             self._act(gone)
         self.lobby.flush(trio.current_time())
 
@@ -287,7 +287,7 @@ class Site:
         try:
             happened.append(worker_joined(guest.about, guest.handle, guest.name, self._pools))
         except BadWorker as error:
-            self._take(self.lobby.expel(guest, str(error)), happened)
+            self._take(self.lobby.expel(guest, str(error), trio.current_time()), happened)
             return
         self._say(f"worker {guest.name} joined with {guest.about['slots']} slots")
 
@@ -305,7 +305,8 @@ class Site:
         try:
             event = self._event(guest, message, happened)
         except ProtocolError as error:
-            self._take(self.lobby.expel(guest, f"protocol error: {error}"), happened)
+            reason = f"protocol error: {error}"
+            self._take(self.lobby.expel(guest, reason, trio.current_time()), happened)
             return
         if event is not None:
             happened.append(event)

@@ -121,7 +121,7 @@ def test_reports_agree_to_the_nano_unit(site):
 
 
 def test_bad_words_are_told(site):
-    assert "there are" in run("report", "cost", "--by", "colour", code=1)
+    assert "choose from" in run("report", "cost", "--by", "colour", code=1)
     assert "2026-11-20" in run("report", "cost", "--from", "yesterday", code=2)
     assert "gridfed up" in run("status", "--gateway", "ipc:///nowhere/at/all", code=5)
     assert "must start with" in run("status", "--gateway", "ws://localhost:1", code=1)
