@@ -41,6 +41,7 @@ from policies.tariffs import Tariff
 LOSSES_MAX: Final = 3
 # Jobs whose charges are remembered in case their client comes back.
 REMEMBERED_MAX: Final = 10_000
+OFFERS_MAX: Final = 10_000
 # How long a detached job may stay half submitted without its client.
 ORPHAN_S: Final = 60.0
 RECALLS_MAX: Final = 8  # in one settling
@@ -237,7 +238,9 @@ class Broker:
         self._hold(assignment, first - stop)
         if not assignment.left:
             del assignment.worker.assignments[assignment.id]
-            del assignment.job.assignments[assignment.id]
+            job = assignment.job
+            del job.assignments[assignment.id]
+            job.held_bytes = max(0, job.held_bytes - assignment.run.size)
 
     def _mark_ready(self, job: Job) -> None:
         if job.waiting and not job.leaving:
@@ -363,9 +366,19 @@ class Broker:
         self._mark_ready(job)
         if job.spec.detached:
             self._tell(event.client, Kept(job.id, stop, False))
-        if client is not None and client.tasks > self.limits.tasks_max:
+        if client is not None:
+            self._check_limits(client)
+
+    def _check_limits(self, client: Client) -> None:
+        """Expel a client that sends more than its Welcome allows."""
+        held_bytes = sum(self.jobs[job].held_bytes for job in client.jobs)
+        if client.tasks > self.limits.tasks_max:
             reason = f"more than {self.limits.tasks_max:,} unfinished tasks, against the Welcome"
-            self._effects.append(Expel(client.handle, reason))
+        elif held_bytes > self.limits.bytes_max:
+            reason = f"more than {self.limits.bytes_max:,} bytes unfinished, against the Welcome"
+        else:
+            return
+        self._effects.append(Expel(client.handle, reason))
 
     def _reopen(self, job: Job, first: int, stop: int) -> None:
         """Tasks that ended, but whose results never reached the client, which sends them again."""
@@ -608,7 +621,11 @@ class Broker:
         self.workers[event.worker] = Worker(
             event.worker, event.name, offer, event.slots, tariff, now_s, dict(counted(event.tags))
         )
+        # Remembered after it has left: a job that only it could run waits for its return.
+        self.offers.pop(offer.name, None)
         self.offers[offer.name] = offer
+        while len(self.offers) > OFFERS_MAX:
+            del self.offers[next(iter(self.offers))]
 
     def _worker_gone(self, event: events.WorkerGone, now_s: float) -> None:
         worker = self.workers.pop(event.worker, None)

@@ -102,6 +102,7 @@ class Job:
     counted: dict[str, int | float]
     queue: deque[Run] = field(default_factory=deque)
     waiting: int = 0
+    held_bytes: int = 0  # of arguments, waiting or at workers; about right
     assignments: dict[int, Assignment] = field(default_factory=dict)
     in_flight: int = 0
     load_s: float = 0.0
@@ -131,6 +132,7 @@ class Job:
         else:
             self.queue.append(run)
         self.waiting += len(run.arguments)
+        self.held_bytes += run.size
 
     def take(self, tasks_max: int, bytes_max: int) -> Run:
         """Take up to so many tasks (at least one) off the head of the queue."""
@@ -158,6 +160,7 @@ class Job:
                 continue
             taken.append((low, high))
             self.waiting -= high - low
+            self.held_bytes = max(0, self.held_bytes - run.cut(low, high).size)
             kept.extend(
                 part
                 for part in (run.cut(run.first, low), run.cut(high, run.stop))

@@ -73,7 +73,7 @@ class Site:
                 if pool.kind == "local"
             },
             # Slack for what is under way while a client counts its results.
-            Limits(rules.tasks_max * 2, rules.bytes_max),
+            Limits(rules.tasks_max * 2, rules.bytes_max * 2),
         )
         self.functions = Functions()
         self.pulses: dict[int, Any] = {}
@@ -121,8 +121,10 @@ class Site:
                 task_status.started(port.addresses)
         finally:
             self.lobby.goodbye("the gateway stops", trio.current_time())
-            self.store.close()
-            port.close()
+            try:
+                self.store.close()
+            finally:
+                port.close()
 
     def _listen_addresses(self) -> tuple[str, ...]:
         for address in self.config.addresses:

@@ -192,10 +192,15 @@ def test_a_worker_that_makes_no_sense_is_not_let_in(vandal, about):
     vandal.dialogue = None
 
 
-def test_a_worker_that_reports_what_it_was_not_given_harms_nobody(vandal):
+def test_a_worker_that_reports_what_it_was_not_given_harms_nobody(make_site):
+    site = make_site(1)
+    vandal = Vandal(site.address)
     dialogue = vandal.come_in("worker", {"slots": 1, "pool": "local", "python": "0.0"})
     dialogue.post(messages.Report(12345, 0, [b"x"], [], [], 1, 1, 1))
     dialogue.flush(vandal.link.send, 0.0)
+    with site.client() as client:
+        assert client.submit(square, 12).result(timeout=30) == 144
+    vandal.leave()
 
 
 def test_a_job_that_makes_no_sense_is_rejected(vandal):

@@ -416,6 +416,27 @@ def test_a_client_over_its_limit_is_expelled() -> None:
     assert [e.guest for e in effects if isinstance(e, Expel)] == [CLIENT]
 
 
+def test_a_client_over_its_bytes_is_expelled() -> None:
+    world = World(slots=0)
+    world.broker.limits = Limits(bytes_max=1000)
+    world.do(events.JobOpened(CLIENT, "j", spec()))
+    fine = world.do(events.TasksArrived(CLIENT, "j", 0, [bytes(900)]))
+    assert not [e for e in fine if isinstance(e, Expel)]
+    effects = world.do(events.TasksArrived(CLIENT, "j", 1, [bytes(200)]))
+    assert [e.guest for e in effects if isinstance(e, Expel)] == [CLIENT]
+
+
+def test_bytes_are_given_back_when_tasks_end() -> None:
+    world = World()
+    (order,) = orders(world.submit(5))
+    while True:
+        following = orders(world.report(order))
+        if not following:
+            break
+        (order,) = following
+    assert world.broker.jobs["j"].held_bytes <= 5
+
+
 def test_a_detached_job_is_kept_before_it_is_acknowledged_and_outlives_its_client() -> None:
     world = World(slots=0)
     effects = world.submit(2, detached=True)

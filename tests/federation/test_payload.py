@@ -1,0 +1,124 @@
+"""What is pickled how, and when anew."""
+
+import functools
+import math
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from federation import payload
+from federation.errors import SerializationError
+from federation.payload import Call, open_result, seal_call, seal_calls, seal_function, seal_singles
+
+FACTOR = 3
+TABLE = [1, 2]
+
+
+def times(x):
+    return FACTOR * x
+
+
+def look_up(x):
+    return TABLE[x]
+
+
+def test_an_unchanged_function_is_pickled_once():
+    assert seal_function(times) is seal_function(times)
+
+
+def test_a_function_is_pickled_again_when_a_global_is_bound_anew(monkeypatch):
+    before = seal_function(times)
+    monkeypatch.setitem(globals(), "FACTOR", 4)
+    after = seal_function(times)
+    assert after.digest != before.digest
+    assert pickle.loads(after.body)(2) == 8
+
+
+def test_a_function_that_uses_something_mutable_is_pickled_every_time():
+    before = seal_function(look_up)
+    TABLE.append(3)
+    try:
+        assert pickle.loads(seal_function(look_up).body)(2) == 3
+    finally:
+        TABLE.pop()
+    assert pickle.loads(before.body).__name__ == "look_up"
+
+
+def test_installed_functions_go_by_reference():
+    assert len(seal_function(math.sqrt).body) < 60
+    assert len(seal_function(textwrap.dedent).body) < 60
+
+
+def test_a_local_module_goes_by_value(tmp_path):
+    (tmp_path / "mine.py").write_text("import helper\ndef f(x): return helper.g(x) + 1\n")
+    (tmp_path / "helper.py").write_text("def g(x): return 10 * x\n")
+    code = "import sys, mine\nfrom federation.payload import seal_function as seal\n"
+    code += "sys.stdout.buffer.write(seal(mine.f).body)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    # In a folder where neither module can be imported:
+    assert pickle.loads(done.stdout)(4) == 41
+
+
+def test_pickling_by_value_leaves_no_trace_in_cloudpickle():
+    import cloudpickle
+
+    before = cloudpickle.list_registry_pickle_by_value()
+    seal_function(look_up)
+    assert cloudpickle.list_registry_pickle_by_value() == before
+
+
+@pytest.mark.parametrize("args", [(), (1,), (1, "two", b"3", 4.0, None, True), ([1], {"k": (2,)})])
+def test_calls_open_as_they_were(args):
+    assert pickle.loads(seal_call(args, {})) == args
+    assert [pickle.loads(body) for body in seal_calls([args, args])] == [args, args]
+
+
+def test_keyword_arguments_make_a_call():
+    call = pickle.loads(seal_call((1,), {"base": 2}))
+    assert type(call) is Call
+    assert (call.args, call.kwargs) == ((1,), {"base": 2})
+
+
+def test_singles():
+    assert [pickle.loads(body) for body in seal_singles([1, 2])] == [(1,), (2,)]
+    assert [pickle.loads(body) for body in seal_singles([1, [2]])] == [(1,), ([2],)]
+
+
+def test_what_cannot_be_pickled_is_named_by_its_path():
+    class Holder:
+        def __init__(self):
+            self.inner = {"lock": threading.Lock()}
+
+    with pytest.raises(SerializationError, match=r"argument 'x'\.inner\['lock'\], a _thread\.lock"):
+        seal_call((), {"x": Holder()})
+
+
+def test_a_function_that_cannot_be_pickled_says_what_it_captured():
+    lock = threading.Lock()
+
+    def locked():
+        return lock
+
+    with pytest.raises(SerializationError, match="variable 'lock'"):
+        seal_function(locked)
+
+
+def test_a_result_that_cannot_be_opened_is_told():
+    with pytest.raises(SerializationError, match="installed"):
+        open_result(b"cno_such_module\nname\n.")
+
+
+def test_names_for_people():
+    assert seal_function(times).name == "times"
+    assert seal_function(functools.partial(times, 1)).name == "times"
+    assert payload.seal_function(str.upper).name == "str.upper"
+
+
+def test_what_is_not_callable_is_refused():
+    with pytest.raises(TypeError, match="not callable"):
+        seal_function(5)
