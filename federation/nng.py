@@ -121,8 +121,8 @@ class NngLink:
         self._on_change()
 
     def _went(self, _pipe: Any) -> None:
+        self.is_up = False  # first: who sees that it is lost must not be able to send
         self.is_lost = True
-        self.is_up = False
         self._on_change()
 
     def receive(self) -> list[bytes]:
