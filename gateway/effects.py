@@ -2,7 +2,7 @@
 
 The order is a contract: a `Tell` leaves only after every `Write` before it in the list has been
 stored, so that no result is released before its usage record would survive. An `Order` to a
-worker waits for nothing.
+worker waits for nothing, and neither does a refusal.
 """
 
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from federation.messages import Assign, NeedFunction, PutFunction
+from federation.messages import Assign, NeedFunction, PutFunction, RejectJob
 from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.functions import Functions
 from gateway.ledger.records import FunctionKept, JobOpened, Record
@@ -60,6 +60,8 @@ class Outbox:
                 case Write():
                     records += self._with_function(effect.record)
                     durable = durable or effect.durable
+                case Tell(message=RejectJob()):
+                    self._tell([effect])  # nothing was booked for it, and the store may be full
                 case Tell():
                     tells.append(effect)
                 case Order():

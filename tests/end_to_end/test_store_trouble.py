@@ -1,0 +1,111 @@
+"""A full disk under the store, and clients that do not read: nothing is lost, nobody is harmed."""
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+from tests_support import SiteProcess
+
+from federation import messages
+from federation.errors import JobRefused
+from federation.handshake import Dialogue, Opened
+from federation.messages import Hello
+from federation.nng import NngLink
+from federation.payload import seal_call, seal_function
+
+
+def square(x):
+    return x * x
+
+
+def slow_and_large(_):
+    time.sleep(0.005)
+    return bytes(20_000)
+
+
+def wait_until(condition, what, at_most_s=40.0):
+    until_s = time.monotonic() + at_most_s
+    while not condition():
+        assert time.monotonic() < until_s, f"{what} did not come about"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 4 MB of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "gridfed-test", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a tmpfs can't be mounted here: it takes root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_holds_results_back_and_loses_none(small_disk, tmp_path):
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "state").symlink_to(small_disk)
+    site = SiteProcess(folder, 1)
+    filler = small_disk / "filler"
+    try:
+        with site.client() as client:
+            assert client.submit(square, 2).result(timeout=30) == 4
+            with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                while file.write(bytes(4096)):
+                    pass
+            # Records enough that they can't fit into what the database has left to itself.
+            futures = [client.submit(square, x) for x in range(200)]
+            while not client.ask("status")["trouble"]:
+                futures += [client.submit(square, x) for x in range(200)]
+            assert "full" in client.ask("status")["trouble"]
+            with pytest.raises(JobRefused, match="full"):
+                client.options(name="another").submit(square, 1).result(timeout=30)
+            filler.unlink()
+            values = [future.result(timeout=60) for future in futures]
+            assert values == [x * x for x in range(200)] * (len(futures) // 200)
+            wait_until(lambda: not client.ask("status")["trouble"], "the end of the trouble")
+            assert client.options(name="later").submit(square, 3).result(timeout=30) == 9
+    finally:
+        site.stop()
+
+
+def test_a_client_that_does_not_read_holds_up_only_itself(make_site):
+    config = "[limits]\nunread_bytes = 65536\nheartbeat_s = 30.0\n"
+    site = make_site(1, config=config)
+    link = NngLink(site.address, lambda: None)
+    wait_until(lambda: link.is_up, "the pipe")
+    dialogue = Dialogue(
+        hello=Hello([], "client", "deaf", "deaf", b"", "", 0, {}),
+        secret="",
+        random_bytes=os.urandom,
+    )
+    dialogue.connected(0.0)
+    opened = False
+    while not opened:
+        dialogue.flush(link.send, 0.0)
+        select.select([link.fileno()], [], [], 0.1)
+        for frame in link.receive():
+            opened = any(isinstance(m, Opened) for m in dialogue.receive(frame, 0.0)) or opened
+    function = seal_function(slow_and_large)
+    dialogue.post(messages.PutFunction(function.digest, function.body))
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    job = ("deaf-job", "deaf", function.digest, False, "p", 0.0, {}, None, 0, None, "")
+    dialogue.post(messages.OpenJob(*job, python, False))
+    dialogue.post(messages.Tasks("deaf-job", 0, [seal_call((x,), {}) for x in range(2000)]))
+    dialogue.flush(link.send, 0.0)
+    try:
+        with site.client() as client:
+            # From here on it reads nothing. Its work stops; that of others goes on.
+            def held_back():
+                (job,) = [row for row in client.jobs() if row["id"] == "deaf-job"]
+                return job["in_flight"] == 0 and job["waiting"] > 0 and job["done"] > 0
+
+            wait_until(held_back, "the halt of the deaf client's job")
+            assert sum(client.map(square, range(1000))) == sum(x * x for x in range(1000))
+    finally:
+        link.close()
