@@ -42,10 +42,7 @@ def rows(who: str, rate: float, submit: float, both: float, times: list[float]) 
     """The measures of overhead, as rows."""
     return [
         (who, "map", "tasks/s", rate),
-        (who, "submit", "submits/s", submit),
-        (who, "submit and results", "tasks/s", both),
-        (who, "lone p50", "µs", quantile(times, 0.5) * 1e6),
-        (who, "lone p99", "µs", quantile(times, 0.99) * 1e6),
+        *peers.figures(who, submit, both, times),
     ]
 
 

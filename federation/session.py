@@ -78,13 +78,6 @@ class Session:
         """Frames that arrived and have not been acknowledged yet."""
         return self.received - self._told
 
-    @property
-    def is_sendable(self) -> bool:
-        """Whether `next_frame` would give a frame that carries messages."""
-        if self._resend:
-            return True
-        return len(self._unacknowledged) < self._window and bool(self._waiting or self._pieces)
-
     def next_frame(self, *, acknowledge: bool = False) -> bytes | None:
         """The next frame to send now, or None when nothing waits or the window is full.
 

@@ -105,7 +105,6 @@ class Lobby:
         self._closing: dict[int, float] = {}  # pipes that were refused, and until when they live
         self._handles = 0
         self._dirty: dict[int, Guest] = {}
-        self.refused = 0
 
     # --- what arrives --------------------------------------------------------------------------
 
@@ -124,7 +123,6 @@ class Lobby:
         except SessionRefused as refusal:
             self._turn_away(pipe, refusal, now_s)
         except ProtocolError as error:
-            self.refused += 1
             if guest is not None:
                 yield from self.expel(guest, f"protocol error: {error}", now_s)
             else:
@@ -221,7 +219,6 @@ class Lobby:
                 return  # expelled for what it said
 
     def _turn_away(self, pipe: int, refusal: SessionRefused, now_s: float) -> None:
-        self.refused += 1
         self._strangers.pop(pipe, None)
         self._port.send(pipe, HANDSHAKE.encode(Refused(refusal.code, str(refusal))))
         self._closing[pipe] = now_s + LAST_WORD_S

@@ -269,6 +269,7 @@ class Site:
                     self._take(self.lobby.expel(guest, expel.reason, trio.current_time()), gone)
             self._act(gone)
         self.lobby.flush(trio.current_time())
+        self._note_progress()  # a small commit is done by now, without the store's thread
 
     # --- from news to events -------------------------------------------------------------------
 
