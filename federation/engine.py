@@ -193,9 +193,11 @@ class Engine:
                 wait_s = min(at_most_s, ACKNOWLEDGE_S) if self._dialogue.owes else at_most_s
                 self._lock.release()
                 try:
-                    poll.poll(wait_s * 1000)
+                    ready = poll.poll(wait_s * 1000)
                 finally:
                     self._lock.acquire()
+                if any(descriptor == self._wake_read for descriptor, _ in ready):
+                    self._clear_wakes()
                 self._drain()
         finally:
             self._leader = None
@@ -235,6 +237,13 @@ class Engine:
         except BlockingIOError:
             return  # it is full of wake-ups already
 
+    def _clear_wakes(self) -> None:
+        try:
+            while os.read(self._wake_read, 4096):
+                pass
+        except BlockingIOError:
+            return
+
     # --- the connection ------------------------------------------------------------------------
 
     def _dial(self, now_s: float) -> None:
@@ -256,11 +265,6 @@ class Engine:
     def _drain(self) -> bool:
         """Take what has arrived and send what may go; whether anything arrived."""
         now_s = time.monotonic()
-        try:
-            while os.read(self._wake_read, 4096):
-                pass
-        except BlockingIOError:
-            pass
         if self._link is None:
             if now_s >= self._redial_s:
                 self._dial(now_s)

@@ -151,6 +151,8 @@ class Broker:
 
     def settle(self, now_s: float) -> list[Effect]:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
+        if not self._ready and not any(dispatch.has_spare(each) for each in self.workers.values()):
+            return []
         slots_total = sum(worker.slots for worker in self.workers.values() if not worker.draining)
         starving: list[Worker] = []
         for worker in sorted(self.workers.values(), key=lambda worker: worker.load_s):
@@ -703,6 +705,8 @@ class Broker:
 def _is_sound(report: events.Reported) -> bool:
     """Whether a report's failures and prints point into it."""
     count = len(report.values)
+    if not report.failures and not report.prints:
+        return count > 0
     offsets = [failure[0] for failure in report.failures]
     in_order = all(
         low < high  # type: ignore[operator]

@@ -112,6 +112,11 @@ def order(job: Job) -> tuple[float, float, int]:
     return (-job.spec.priority, job.load_s, job.number)
 
 
+def has_spare(worker: Worker) -> bool:
+    """Whether a worker holds tasks that it can't have started."""
+    return worker.in_flight > worker.slots
+
+
 def _is_rich(worker: Worker, now_s: float) -> bool:
     oldest = next(iter(worker.assignments.values()), None)
     late = oldest is not None and now_s - oldest.given_s > 2 * HORIZON_S
@@ -130,7 +135,7 @@ def tail_to_recall(
     donors = [
         worker
         for worker in workers
-        if worker is not starving and worker.in_flight > worker.slots and _is_rich(worker, now_s)
+        if worker is not starving and has_spare(worker) and _is_rich(worker, now_s)
     ]
     for donor in sorted(donors, key=lambda worker: -worker.load_s / worker.slots):
         spare = donor.in_flight - donor.slots

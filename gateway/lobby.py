@@ -20,6 +20,9 @@ from federation.wire import UnknownMessage
 GREETING_MAX_S: Final = 10.0  # a pipe that has not come in by then is dropped
 LAST_WORD_S: Final = 1.0  # a pipe that was refused stays open so long, or nng drops the reason
 NONCE_BYTES: Final = 16
+# A bare acknowledgement takes up the one frame that may be under way to a guest. So it is sent
+# only to who has been quiet for so long: for anybody else there will soon be one to ride on.
+QUIET_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +255,9 @@ class Lobby:
                 yield from self._leave(guest, f"did not come back within {rules.grace_s:g} s")
             elif guest.pipe is not None and silent_s > SILENT_BEATS * rules.heartbeat_s:
                 self._forget_pipe(guest)
-            elif guest.session.owes or now_s - guest.sent_s >= rules.heartbeat_s:
+            elif (guest.session.owes and silent_s >= QUIET_S) or (
+                now_s - guest.sent_s >= rules.heartbeat_s
+            ):
                 self._flush(guest, now_s, acknowledge=True)
 
     def expel(self, guest: Guest, reason: str, now_s: float) -> Iterator[News]:

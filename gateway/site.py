@@ -210,16 +210,14 @@ class Site:
         while True:
             while self.store.backlog > BACKLOG_MAX:
                 await self.wait_for_progress(TICK_S)
-            frames = self._port.receive()
-            if not frames:
-                await trio.lowlevel.wait_readable(self._port.fileno())
-                continue
+            # Always through the poll: asking nng once more whether it is empty costs as much,
+            # and this lets every other task run between two batches.
+            await trio.lowlevel.wait_readable(self._port.fileno())
             now_s = trio.current_time()
             happened: list[Event] = []
-            for pipe, frame in frames:
+            for pipe, frame in self._port.receive():
                 self._take(self.lobby.receive(pipe, frame, now_s), happened)
             self._act(happened)
-            await trio.lowlevel.checkpoint()
 
     async def _watch_pipes(self) -> None:
         while True:

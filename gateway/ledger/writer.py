@@ -12,10 +12,9 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
 from .errors import StoreClosed, StoreFailed
 from .records import Record
@@ -60,6 +59,10 @@ class Writer:
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         self._connection = connection
+        # Compiled SQL goes straight to the driver: SQLAlchemy's execution costs a lone task
+        # about as much as the database itself.
+        self._cursor: Any = connection.connection.cursor()
+        self._error: type[Exception] = connection.dialect.loaded_dbapi.Error
         self._statements = Statements(connection.dialect)
         self._synchronous = _SYNCHRONOUS[connection.dialect.name]
         self._durable: bool | None = None  # how the connection is set, None: not yet
@@ -116,7 +119,7 @@ class Writer:
                 return False
             try:
                 self._transact(self._statements.of(records, False), False)
-            except DBAPIError:
+            except self._error:
                 # The thread knows what to do: it tries again, waits, or gives up for good.
                 self._connection.connection.rollback()
                 return False
@@ -179,11 +182,11 @@ class Writer:
                 with self._using:
                     self._transact(statements, durable)
                 break
-            except DBAPIError as error:
+            except self._error as error:
                 self._connection.connection.rollback()
                 trouble = _passing_trouble(error)
                 if trouble is None or closing:
-                    raise StoreFailed(f"the database failed: {error.orig}") from error
+                    raise StoreFailed(f"the database failed: {error}") from error
             if not in_trouble:
                 self._on_trouble(trouble)
                 in_trouble = True
@@ -201,7 +204,7 @@ class Writer:
     def _transact(self, statements: Sequence[Statement], durable: bool) -> None:
         if not statements:
             return
-        execute = self._connection.exec_driver_sql
+        execute = self._cursor.execute
         if durable is not self._durable:
             execute(self._synchronous[durable])
             self._durable = durable
@@ -219,10 +222,10 @@ def _size_bytes(record: Record) -> int:
     return len(getattr(record, "body", b""))
 
 
-def _passing_trouble(error: DBAPIError) -> str | None:
+def _passing_trouble(error: Exception) -> str | None:
     """Say what somebody can put right while we wait, or None if waiting is no use."""
-    code = getattr(error.orig, "sqlite_errorcode", None)
-    state = getattr(error.orig, "sqlstate", None)
+    code = getattr(error, "sqlite_errorcode", None)
+    state = getattr(error, "sqlstate", None)
     if state == _POSTGRESQL_DISK_FULL or code in (_SQLITE_FULL, _SQLITE_IOERR_SHMSIZE):
         return "the disk of the store is full: free some space, and the gateway goes on"
     # The extended codes of SQLITE_BUSY share its lowest byte.

@@ -195,18 +195,16 @@ class Conversation:
 
     async def _receive(self, link: NngLink, scope: trio.CancelScope) -> None:
         while True:
+            # An acknowledgement waits a moment for a report to ride on, and goes alone then.
+            with trio.move_on_after(ACKNOWLEDGE_S if self._dialogue.owes else math.inf):
+                await trio.lowlevel.wait_readable(link.fileno())
             frames = link.receive()
-            if not frames:
-                # An acknowledgement waits a moment for a report to ride on, and goes alone then.
-                with trio.move_on_after(ACKNOWLEDGE_S if self._dialogue.owes else math.inf):
-                    await trio.lowlevel.wait_readable(link.fileno())
-                self.flush()
-                continue
             now_s = time.monotonic()
-            if not self._check_lease(now_s):
-                return
-            self._heard_s = now_s
-            self._was_told = False
+            if frames:
+                if not self._check_lease(now_s):
+                    return
+                self._heard_s = now_s
+                self._was_told = False
             for frame in frames:
                 messages = self._dialogue.receive(frame, now_s)
                 self._hear(messages)
@@ -215,7 +213,6 @@ class Conversation:
                     scope.cancel()
                     return
             self.flush()
-            await trio.lowlevel.checkpoint()
 
     def _give_up_in_time(self) -> None:
         lonely_s = time.monotonic() - self._heard_s

@@ -106,11 +106,12 @@ class Slot:
     def _run_chunk(self, number: int, digest: bytes, arguments: list[bytes], job: str) -> None:
         part = _Part(number)
         if self._come_to(number):
-            # Loading the function is part of the first task, as far as limits and crashes go.
             function = self._functions.get(digest)
             if function is None:
+                # Part of the first task as far as limits and crashes go, but nobody is charged.
                 function = self._load(digest, job)
-            part = self._run(_Part(number), function, arguments, job)
+                part = _Part(number)
+            part = self._run(part, function, arguments, job)
         self._cells[SINCE_NS] = 0
         self._channel.send(part.message(is_over=True))
 
