@@ -70,7 +70,6 @@ class Options:
         if self.max_cost is not None:
             parse_money(self.max_cost)
 
-    @property
     def key(self) -> tuple[Any, ...]:
         """What tells one set of options from another."""
         tags = tuple(sorted(self.tags.items()))
@@ -87,7 +86,15 @@ class TaskFuture(concurrent.futures.Future[T]):
     """
 
     def __init__(self, engine: Engine, stream: Stream) -> None:
-        super().__init__()
+        # In place of Future.__init__, which gives every future a lock of its own, at half the
+        # cost of a submit. One for all futures of an engine is as good: whoever waits for one of
+        # them drives the engine, and nobody is called under it. A test compares the attributes.
+        self._condition = engine.condition
+        self._state = "PENDING"
+        self._result = None
+        self._exception = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
         self._engine = engine
         self._stream = stream
         self.task = -1
@@ -154,6 +161,7 @@ class Client(concurrent.futures.Executor):
         self._options = Options()
         self._shared: dict[str, Any] = {}
         self._streams: dict[Any, Stream] = {}
+        self._recent: tuple[SealedFunction, Stream] | None = None
         self._connect()
 
     def _connect(self) -> Engine:
@@ -208,22 +216,29 @@ class Client(concurrent.futures.Executor):
         view = object.__new__(type(self))
         view._where, view._shared, view._streams = self._where, self._shared, self._streams
         view._options = replace(self._options, **changes)
+        view._recent = None
         return view
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> TaskFuture[T]:
         """Run fn(*args, **kwargs) on the grid."""
         engine = self._engine
         payload = seal_call(args, kwargs)
-        stream = self._stream(engine, seal_function(fn))
+        function = seal_function(fn)
+        recent = self._recent
+        if recent is not None and recent[0] is function and recent[1].is_open:
+            stream = recent[1]
+        else:
+            stream = self._stream(engine, function)
+            self._recent = function, stream
         future: TaskFuture[T] = TaskFuture(engine, stream)
         future.task = engine.submit(stream, payload, future)
         return future
 
     def _stream(self, engine: Engine, function: SealedFunction) -> Stream:
         """The job that calls of this function go to, under these options."""
-        key = (function.digest, self._options.key)
+        key = (function.digest, self._options.key())
         stream = self._streams.get(key)
-        if stream is None or stream.rejected or stream.closed:
+        if stream is None or not stream.is_open:
             stream = engine.open_stream(self._opening(function, detached=False), function)
             self._streams[key] = stream
         return stream
@@ -395,7 +410,7 @@ class Client(concurrent.futures.Executor):
 def _revive(where: tuple[Any, ...], options: Options) -> Client:
     client = object.__new__(Client)
     client._where, client._options = where, options
-    client._shared, client._streams = {}, {}
+    client._shared, client._streams, client._recent = {}, {}, None
     return client
 
 

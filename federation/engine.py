@@ -94,6 +94,7 @@ class Engine:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._turn = threading.Condition(self._lock)
+        self.condition = threading.Condition()  # of all its futures: see federation.client
         self._leader: int | None = None
         self._drivers = 0
         self._driven_s = 0.0
@@ -434,9 +435,13 @@ class Engine:
         """Add a call to a job; sent at once when the window allows."""
         self.check_size(payload)
         with self._lock:
+            if self.error is not None:
+                raise self.error
             number = stream.submit(payload, future)
             self._sending[stream.id] = stream
-            self.transmit()
+            session = self._dialogue.session
+            if session is not None and session.has_room:
+                self.transmit()
         return number
 
     def extend(self, stream: Stream, arguments: list[bytes]) -> Chunk:

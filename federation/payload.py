@@ -120,34 +120,60 @@ def _dump(value: Any) -> bytes:
 # --- functions -----------------------------------------------------------------------------------
 
 
+_ABSENT: Final = object()
+
+
 class _Captured:
-    """Everything that a function's pickle depends on, by identity; None if it can change inside."""
+    """Everything that a function's pickle depends on, by identity; `root` itself by its parts.
 
-    def __init__(self) -> None:
-        self.objects: list[object] = []
-        self._seen: set[int] = set()
+    `is_fixed` says that none of it can change inside. Then the pickle is good for as long as
+    `is_unchanged` holds, which is asked at every submit.
+    """
 
-    def collect(self, function: types.FunctionType) -> bool:
+    __slots__ = ("_cells", "_globals", "_inner", "_root", "is_fixed")
+
+    def __init__(self, root: types.FunctionType) -> None:
+        self._root = _parts_of(root)
+        self._inner: dict[types.FunctionType, tuple[Any, ...]] = {}
+        self._globals: list[tuple[dict[str, Any], str, Any]] = []
+        self._cells: list[tuple[types.CellType, Any]] = []
+        self.is_fixed = self._collect(root)
+
+    def is_unchanged(self, root: types.FunctionType) -> bool:
+        """Whether every name, variable and function is still what it was."""
+        if _parts_of(root) != self._root:
+            return False
+        for space, name, value in self._globals:
+            if space.get(name, _ABSENT) is not value:
+                return False
+        try:
+            for cell, value in self._cells:
+                if cell.cell_contents is not value:
+                    return False
+        except ValueError:
+            return False  # not bound any more
+        return all(_parts_of(inner) == parts for inner, parts in self._inner.items())
+
+    def _collect(self, function: types.FunctionType) -> bool:
         """Add what a function captured; False when it captured something that can change."""
-        if id(function) in self._seen:
-            return True
-        self._seen.add(id(function))
         if function.__dict__ or function.__kwdefaults__:
             return False
-        self.objects.append(function.__code__)
         values: list[object] = list(function.__defaults__ or ())
         for cell in function.__closure__ or ():
             try:
-                values.append(cell.cell_contents)
+                value = cell.cell_contents
             except ValueError:
                 return False  # not bound yet
+            self._cells.append((cell, value))
+            values.append(value)
         for name in _names(function.__code__):
-            if name in function.__globals__:
-                values.append(function.__globals__[name])
+            value = function.__globals__.get(name, _ABSENT)
+            self._globals.append((function.__globals__, name, value))
+            if value is not _ABSENT:
+                values.append(value)
         return all(map(self._is_fixed, values))
 
     def _is_fixed(self, value: object) -> bool:
-        self.objects.append(value)
         if type(value) in _IMMUTABLE:
             return True
         if isinstance(value, tuple):
@@ -157,8 +183,16 @@ class _Captured:
         if isinstance(value, types.BuiltinFunctionType):
             return value.__self__ is None or isinstance(value.__self__, types.ModuleType)
         if isinstance(value, types.FunctionType):
-            return _is_importable(value) or self.collect(value)
+            if value in self._inner or _is_importable(value):
+                return True
+            self._inner[value] = _parts_of(value)
+            return self._collect(value)
         return isinstance(value, type) and _is_importable(value)
+
+
+def _parts_of(function: types.FunctionType) -> tuple[Any, ...]:
+    """What of a function can be replaced. Tuples compare by identity first, so this is quick."""
+    return function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
@@ -180,7 +214,7 @@ def _is_importable(value: Any) -> bool:
     return found is value
 
 
-_sealed: "weakref.WeakKeyDictionary[Any, tuple[list[object], SealedFunction]]" = (
+_sealed: "weakref.WeakKeyDictionary[Any, tuple[_Captured, SealedFunction]]" = (
     weakref.WeakKeyDictionary()
 )
 
@@ -196,12 +230,12 @@ def seal_function(function: Callable[..., Any]) -> SealedFunction:
     """
     if not callable(function):
         raise TypeError(f"{function!r} is not callable")
-    captured = _Captured()
-    cacheable = type(function) is types.FunctionType and captured.collect(function)
-    if cacheable:
-        known = _sealed.get(function)
-        if known is not None and _same(known[0], captured.objects):
-            return known[1]
+    is_plain = type(function) is types.FunctionType
+    known = _sealed.get(function) if is_plain else None
+    if known is not None and known[0].is_unchanged(function):  # type: ignore[arg-type]
+        return known[1]
+    # Looked at before pickling: what another thread changes meanwhile shows at the next call.
+    captured = _Captured(function) if is_plain else None  # type: ignore[arg-type]
     try:
         body = _dump(function)
     except Exception as error:
@@ -211,13 +245,9 @@ def seal_function(function: Callable[..., Any]) -> SealedFunction:
             "function, or pass what it is made from as an argument."
         ) from error
     sealed = SealedFunction(hashlib.sha256(body).digest(), body, _name(function))
-    if cacheable:
-        _sealed[function] = captured.objects, sealed
+    if captured is not None and captured.is_fixed:
+        _sealed[function] = captured, sealed
     return sealed
-
-
-def _same(one: list[object], other: list[object]) -> bool:
-    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
 
 
 def _name(function: Callable[..., Any]) -> str:

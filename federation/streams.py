@@ -144,6 +144,11 @@ class Stream:
         return self.rejection is not None
 
     @property
+    def is_open(self) -> bool:
+        """Whether it takes more calls."""
+        return not self.closed and self.rejection is None
+
+    @property
     def unfinished(self) -> int:
         """Calls that have not ended."""
         return sum(chunk.missing for chunk in self._chunks)

@@ -122,3 +122,41 @@ def test_names_for_people():
 def test_what_is_not_callable_is_refused():
     with pytest.raises(TypeError, match="not callable"):
         seal_function(5)
+
+
+def test_a_function_is_pickled_again_when_a_name_it_uses_appears_or_its_parts_change(monkeypatch):
+    def add(x, more=1):
+        return x + more + LATER  # noqa: F821 - it comes to be
+
+    before = seal_function(add)
+    monkeypatch.setitem(globals(), "LATER", 5)
+    named = seal_function(add)
+    assert named.digest != before.digest
+    add.__defaults__ = (2,)
+    assert pickle.loads(seal_function(add).body)(1) == 8
+
+
+def test_a_function_is_pickled_again_when_its_variable_or_an_inner_function_changes():
+    def outer():
+        count = 1
+
+        def inner():
+            return count
+
+        def rebind():
+            nonlocal count
+            count += 1
+
+        return inner, rebind
+
+    inner, rebind = outer()
+
+    def call():
+        return inner()
+
+    before = seal_function(call)
+    assert seal_function(call) is before
+    rebind()
+    assert pickle.loads(seal_function(call).body)() == 2
+    inner.__code__ = (lambda: "new").__code__.replace(co_freevars=inner.__code__.co_freevars)
+    assert pickle.loads(seal_function(call).body)() == "new"
