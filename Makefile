@@ -33,6 +33,7 @@ stress: .venv/ready
 	$(PY) -m pytest -m stress --timeout 1800
 
 bench: .venv/ready
+	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(PY) -m benchmarks all
 
 format: .venv/ready

@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME [--quick] [--repeats N]`: one benchmark, or all of them."""
+"""`python -m benchmarks NAME [--quick] [--repeats N]`: one benchmark, all of them, or `plots`."""
 
 import argparse
 import math
@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
-from benchmarks import ours, peers
+from benchmarks import ours, peers, plots
 from benchmarks.floor import Floor, empty
 from benchmarks.harness import Series, alternate, machine, quantile, save
 from federation import Client
@@ -128,13 +128,15 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("name", choices=[*BENCHMARKS, "all"])
+    parser.add_argument("name", choices=[*BENCHMARKS, "all", "plots"])
     parser.add_argument("--quick", action="store_true", help="smaller, to see that it works")
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args()
     for name, benchmark in BENCHMARKS.items():
         if given.name in (name, "all"):
             benchmark(given.repeats, given.quick)
+        if given.name in (name, "all", "plots"):
+            plots.draw(name)
 
 
 if __name__ == "__main__":

@@ -367,22 +367,17 @@ class Client(concurrent.futures.Executor):
         """Take no more work; with `wait`, return when what was submitted is done.
 
         With `cancel_futures` what has not started is taken back. Without `wait`, pending futures
-        still get their results while this process lives.
+        still get their results while this process lives; a gateway that does not answer holds
+        nobody up for more than two seconds.
         """
         engine = self._shared.get("engine")
         if engine is None or engine.closed:
             return
-        if cancel_futures:
-            for stream in engine.streams:
-                engine.cancel(stream, [(0, stream.total)], stop=False)
-        for stream in engine.streams:
-            engine.close_stream(stream)
         engine.shut = True
         if wait:
-            engine.drive(lambda: engine.unfinished == 0)
-            engine.close()
+            engine.wind_up(cancel=cancel_futures)
         else:
-            engine.close_when_done()
+            engine.wind_up_later(cancel=cancel_futures)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         """Wait for what was submitted; after a Ctrl-C drop it instead."""

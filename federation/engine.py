@@ -580,13 +580,26 @@ class Engine:
         if self.error is not None:
             raise self.error
 
-    def close_when_done(self) -> None:
-        """Close once nothing is unfinished, without waiting for it."""
-        threading.Thread(target=self._close_late, name="gridfed-close", daemon=True).start()
-
-    def _close_late(self) -> None:
+    def wind_up(self, *, cancel: bool, on_cancelled: Callable[[], object] = lambda: None) -> None:
+        """Take back what has not started, if asked to, wait for the rest, and close."""
+        for stream in self.streams:
+            if cancel:
+                self.cancel(stream, [(0, stream.total)], stop=False)
+            self.close_stream(stream)
+        on_cancelled()
         self.drive(lambda: self.unfinished == 0)
         self.close()
+
+    def wind_up_later(self, *, cancel: bool) -> None:
+        """As `wind_up`, but return once what can be is cancelled, or after LEAVE_S."""
+        cancelled = threading.Event()
+        threading.Thread(
+            target=self.wind_up,
+            kwargs={"cancel": cancel, "on_cancelled": cancelled.set},
+            name="gridfed-close",
+            daemon=True,
+        ).start()
+        cancelled.wait(LEAVE_S)
 
     def close(self) -> None:
         """Say goodbye and let go of everything. Idempotent, and safe in a forked child."""

@@ -158,11 +158,17 @@ class Broker:
         for worker in sorted(self.workers.values(), key=lambda worker: worker.load_s):
             while self._feed(worker, slots_total, now_s):
                 pass
-            if worker.in_flight < worker.slots and not worker.draining:
+            if dispatch.has_room(worker):
                 starving.append(worker)
         for worker in starving[:RECALLS_MAX]:
             self._recall_for(worker, now_s)
         return self._take_effects()
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether a worker has room while another has tasks to spare: `settle` as time passes."""
+        workers = self.workers.values()
+        return any(map(dispatch.has_room, workers)) and any(map(dispatch.has_spare, workers))
 
     def _take_effects(self) -> list[Effect]:
         effects, self._effects = self._effects, []

@@ -16,8 +16,13 @@ from gateway.jobs import Assignment, Job, Worker
 from policies.placement import Refusal, judge, show_tag
 from policies.tariffs import cost_nanos
 
-# Estimated work that a slot holds, in seconds: enough to cover the way there and back.
-HORIZON_S: Final = 0.06
+# Estimated work that a slot holds, in seconds: enough to cover the way there and back. It is
+# filled up when it is down to the second figure: each top-up is a message there, an
+# acknowledgement back, and the cores that they take from tasks.
+HORIZON_S: Final = 0.1
+REFILL_S: Final = 0.06
+# What is not done after so long is a sign that the estimate was wrong, if somebody has run dry.
+LATE_S: Final = 0.12
 # From here on a slot gets no task ahead: the wait for the next one is lost in its duration.
 AHEAD_MAX_S: Final = 0.2
 BUNDLE_TASKS_MAX: Final = 1000
@@ -76,6 +81,8 @@ def room(job: Job, worker: Worker, task_s: float | None) -> int:
         tasks = idle
     elif task_s >= AHEAD_MAX_S:
         tasks = idle
+    elif worker.load_s > worker.slots * REFILL_S and idle <= -worker.slots:
+        return 0
     else:
         credit_s = worker.slots * HORIZON_S - worker.load_s
         tasks = max(int(credit_s / max(task_s, 1e-7)), worker.slots + idle)
@@ -112,6 +119,11 @@ def order(job: Job) -> tuple[float, float, int]:
     return (-job.spec.priority, job.load_s, job.number)
 
 
+def has_room(worker: Worker) -> bool:
+    """Whether a worker has a slot with nothing to do."""
+    return worker.in_flight < worker.slots and not worker.draining
+
+
 def has_spare(worker: Worker) -> bool:
     """Whether a worker holds tasks that it can't have started."""
     return worker.in_flight > worker.slots
@@ -119,7 +131,7 @@ def has_spare(worker: Worker) -> bool:
 
 def _is_rich(worker: Worker, now_s: float) -> bool:
     oldest = next(iter(worker.assignments.values()), None)
-    late = oldest is not None and now_s - oldest.given_s > 2 * HORIZON_S
+    late = oldest is not None and now_s - oldest.given_s > LATE_S
     return late or worker.load_s > HORIZON_S * worker.slots
 
 

@@ -238,7 +238,7 @@ class Site:
                 happened.append(events.Ticked())
                 used = {job.spec.function for job in self.broker.jobs.values()}
                 self.functions.sweep(used, set(self.lobby.guests))
-            if happened:
+            if happened or self.broker.is_uneven:
                 self._act(happened)
 
     def _watch_readers(self, happened: list[Event]) -> None:

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,16 @@ from federation import Client
 
 READY_S = 30.0
 STOP_S = 20.0
+
+
+def wait_until(
+    condition: Callable[[], object], what: str = "the condition", at_most_s: float = 40.0
+) -> None:
+    """Look again and again until it holds."""
+    until_s = time.monotonic() + at_most_s
+    while not condition():
+        assert time.monotonic() < until_s, f"{what} did not come about"
+        time.sleep(0.005)
 
 
 class Process:

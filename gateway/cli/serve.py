@@ -112,12 +112,12 @@ async def _stop_on_signal(scope: trio.CancelScope, say: Callable[[str], None]) -
     """First signal: stop cleanly. Second: at once."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
-            if scope.cancel_called:
-                os._exit(INTERRUPTED)
-            say("gridfed: stopping; once more to stop at once")
-            scope.cancel()
-            signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-            signal.signal(signal.SIGTERM, lambda *_: os._exit(INTERRUPTED))
+            break
+    # Only now: the receiver puts the former handlers back when it ends.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os._exit(INTERRUPTED))
+    say("gridfed: stopping; once more to stop at once")
+    scope.cancel()
 
 
 def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:

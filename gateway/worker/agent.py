@@ -257,15 +257,16 @@ class Agent:
     def _recalled(self, message: Recall) -> None:
         span = (message.assignment, message.first, message.stop)
         taken = self._roster.withdraw(*span)
-        slots = self._roster.holders(*span, self._started())
-        if slots:
-            self._nursery.start_soon(self._recall, message, taken, slots)
+        if self._roster.holders(*span, self._started()):
+            self._nursery.start_soon(self._recall, message, taken)
         else:
             self._hand_back(message, taken)
 
-    async def _recall(self, message: Recall, taken: list[Range], slots: list[SlotBook]) -> None:
-        await self._reclaim(slots)
-        taken += self._roster.withdraw(message.assignment, message.first, message.stop)
+    async def _recall(self, message: Recall, taken: list[Range]) -> None:
+        span = (message.assignment, message.first, message.stop)
+        # Asked again: since this task was started a slot may have become idle, or another.
+        await self._reclaim(self._roster.holders(*span, self._started()))
+        taken += self._roster.withdraw(*span)
         self._hand_back(message, taken)
         self._feed()
 

@@ -1,6 +1,6 @@
 """An agent's books: which tasks wait, which slot has which, and how to get them back. Pure.
 
-Tasks come in assignments and go to slots in *chunks* worth about ten milliseconds. A slot has
+Tasks come in assignments and go to slots in *chunks* worth up to fifty milliseconds. A slot has
 one chunk that it works on and one that waits in its channel, so that it never idles. A task is
 in one place: the queue, a chunk, or settled (reported, or handed back).
 
@@ -19,7 +19,7 @@ from typing import Final
 from federation.ranges import Range, RangeSet
 from gateway.dispatch import Durations
 
-CHUNK_S: Final = 0.010
+CHUNK_S: Final = 0.05
 CHUNK_TASKS_MAX: Final = 1000
 # What waits is spread over all slots, but not into chunks worth less than this.
 SPREAD_S: Final = 0.001
@@ -302,7 +302,11 @@ class Roster:
         return found
 
     def freeze(self, slot: SlotBook, started: int) -> Freeze:
-        """Stop a slot after its task `started`: its limit must become the `bound` of this."""
+        """Stop a slot after its task `started`: its limit must become the `bound` of this.
+
+        Only a slot that is at work can be: the end of its work is what frees it again.
+        """
+        assert slot.chunks, "an idle slot would stay frozen for ever"
         if slot.freeze is None:
             slot.freeze = Freeze(started + 1)
         return slot.freeze

@@ -25,7 +25,7 @@ from gateway.worker.limits import die_with_parent, limit_this_process
 from gateway.worker.prints import Prints
 
 # Results leave at least this often, if tasks end that often, and before they are more than this.
-PART_NS: Final = 20_000_000
+PART_NS: Final = 50_000_000
 PART_BYTES: Final = 256 << 10
 TEXT_BYTES_MAX: Final = 64 << 10
 EXCEPTION_BYTES_MAX: Final = 128 << 10

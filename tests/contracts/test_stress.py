@@ -50,7 +50,8 @@ class Talker:
     @property
     def is_done(self):
         session = self.dialogue.session
-        return self.sent == self.got == self.messages and session is not None and session.is_idle
+        told = self.sent == self.got == self.messages and session is not None and session.is_idle
+        return told and self.breaks > 0
 
     def step(self, now_s):
         due = self.breaks == 0 and self.got > self.messages // 3
@@ -127,7 +128,9 @@ def serve(port, sessions, messages, process):
                 case Left(guest, reason):
                     raise AssertionError(f"a session was lost: {reason}")
         lobby.flush(now_s)
-    assert sorted(expected.values()) == [messages] * sessions
+    # A pipe that broke before its welcome arrived leaves a session that nobody has ever used.
+    used = [count for count in expected.values() if count]
+    assert used == [messages] * sessions
 
 
 def resident_bytes():

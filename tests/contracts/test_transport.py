@@ -5,7 +5,7 @@ import socket
 import time
 
 import pytest
-from tests_support import make_certificate
+from tests_support import make_certificate, wait_until
 
 from federation.memory import MemoryPort
 from federation.nng import AddressError, NngLink, NngPort
@@ -33,13 +33,6 @@ class Ends:
         for link in self._links:
             link.close()
         self.port.close()
-
-
-def wait_until(condition):
-    until = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < until, "it did not come about"
-        time.sleep(0.001)
 
 
 def receive(end, count):

@@ -7,9 +7,11 @@ import pickle
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
+from tests_support import wait_until
 
 import federation
 from federation import Client
@@ -402,3 +404,22 @@ def test_the_bill_is_the_same_wherever_it_is_read(client):
         next(r for r in client.jobs(limit=1000) if r["id"] == results.job)["cost_nanos"]
         == row[column]
     )
+
+
+def test_who_waits_for_a_detached_result_is_woken_when_it_is_there(client, tmp_path):
+    started, go = tmp_path / "started", tmp_path / "go"
+
+    def held():
+        started.touch()
+        while not go.exists():
+            time.sleep(0.002)
+        return "done"
+
+    job = client.submit_job(held, [()], star=True)
+    with ThreadPoolExecutor(1) as pool:
+        # By itself the gateway would look again only after half a minute.
+        answer = pool.submit(client.ask, "results", job=job.id, after=0, wait_s=30)
+        wait_until(started.exists, "the start of the task")
+        go.touch()
+        (outcome,) = answer.result(timeout=20)["outcomes"]
+    assert pickle.loads(outcome[1][0]) == "done"

@@ -4,11 +4,14 @@ import csv
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 
+import psutil
 import pytest
+from tests_support import wait_until
 
 
 def run(*arguments, code=0, **environment):
@@ -152,3 +155,24 @@ def test_tags_of_workers_and_pools(make_site):
         view = client.options(tags={"cuda": True, "gpu": 1, "linux": True})
         assert view.submit(square, 5).result(timeout=30) == 25
         assert client.job(client.jobs()[0]["id"]).cost().currency == "EUR"
+
+
+def test_a_second_interrupt_ends_it_at_once(make_site):
+    site = make_site(1)
+    client = site.client()
+    client.submit(time.sleep, 600)
+    wait_until(lambda: slot_states(site) == ["running"], "the start of the task")
+    family = psutil.Process(site.gateway.pid).children(recursive=True)
+    site.gateway.process.send_signal(signal.SIGINT)
+    # The worker waits for its running task now, and the gateway for the worker.
+    wait_until(lambda: "once more to stop at once" in site.gateway.text(), "its answer")
+    site.gateway.process.send_signal(signal.SIGINT)
+    assert site.gateway.process.wait(20) == 130
+    _gone, alive = psutil.wait_procs(family, timeout=20)
+    assert not alive
+    client.shutdown(wait=False, cancel_futures=True)
+
+
+def slot_states(site):
+    found = json.loads(run("workers", "--json", GRIDFED_GATEWAY=site.address))
+    return [slot["state"] for worker in found for slot in worker["slot_details"]]

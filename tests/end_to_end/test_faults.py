@@ -10,6 +10,7 @@ import time
 
 import psutil
 import pytest
+from tests_support import wait_until
 
 from federation import Client
 from federation.errors import GridError, MemoryLimitExceeded, TaskCrashed, TaskTimeout
@@ -17,14 +18,6 @@ from federation.errors import GridError, MemoryLimitExceeded, TaskCrashed, TaskT
 
 def square(x):
     return x * x
-
-
-def wait_until(condition, at_most_s=30.0, what="the condition"):
-    """Look again and again until it holds."""
-    until = time.monotonic() + at_most_s
-    while not condition():
-        assert time.monotonic() < until, f"{what} did not come about"
-        time.sleep(0.01)
 
 
 def running(client):
@@ -170,7 +163,7 @@ def test_kill_9_of_an_agent_ends_its_slots_and_its_tasks_run_elsewhere(make_site
         site.add_worker()
         first.kill()
         assert future.result(timeout=30) == "second"
-        wait_until(lambda: not psutil.pid_exists(slot), what="the end of the slot")
+        wait_until(lambda: not psutil.pid_exists(slot), "the end of the slot")
         assert client.job(future.job).details()["failed"] == 0
 
 
@@ -180,7 +173,7 @@ def test_a_worker_that_was_paused_comes_back(make_site):
     with site.client() as client:
         assert client.submit(square, 1).result(timeout=30) == 1
         worker.process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: not client.ask("workers"), what="the loss of the worker")
+        wait_until(lambda: not client.ask("workers"), "the loss of the worker")
         future = client.submit(square, 3)
         worker.process.send_signal(signal.SIGCONT)
         assert future.result(timeout=30) == 9
@@ -265,9 +258,7 @@ time.sleep(300)
     process.wait()
     process.stdout.close()
     with site.client() as client:
-        wait_until(
-            lambda: client.job(attached).state == "abandoned", what="the end of the attached job"
-        )
+        wait_until(lambda: client.job(attached).state == "abandoned", "the end of the attached job")
         assert client.job(detached).wait(30) == "done"
         assert client.job(detached).progress().done == 100
 

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from tests_support import SiteProcess
+from tests_support import SiteProcess, wait_until
 
 from federation import messages
 from federation.errors import JobRefused
@@ -25,13 +25,6 @@ def square(x):
 def slow_and_large(_):
     time.sleep(0.005)
     return bytes(20_000)
-
-
-def wait_until(condition, what, at_most_s=40.0):
-    until_s = time.monotonic() + at_most_s
-    while not condition():
-        assert time.monotonic() < until_s, f"{what} did not come about"
-        time.sleep(0.02)
 
 
 @pytest.fixture

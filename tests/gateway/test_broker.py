@@ -467,3 +467,15 @@ def test_tasks_of_a_job_that_has_ended_are_answered() -> None:
     world = World()
     effects = world.do(events.TasksArrived(CLIENT, "unknown", 0, [b"0"]))
     assert len(told(effects, messages.RejectJob)) == 1
+
+
+def test_work_is_moved_as_time_passes_though_nothing_happens() -> None:
+    world = World()
+    (first,) = orders(world.submit(40))
+    world.report(first)  # it took a millisecond: all the others are given ahead
+    assert not world.broker.is_uneven  # nobody has room
+    early = orders(world.join(3), messages.Recall)
+    assert world.broker.is_uneven
+    world.now_s += 1.0
+    late = orders(world.broker.settle(world.now_s), messages.Recall)
+    assert (early, len(late)) == ([], 1)

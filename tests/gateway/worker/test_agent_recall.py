@@ -10,6 +10,10 @@ import cloudpickle
 import pytest
 
 from federation.messages import Recall, Returned
+from gateway.worker.agent import Agent
+from gateway.worker.cells import NO_LIMIT
+from gateway.worker.roster import Terms
+from gateway.worker.settings import AgentSettings
 
 # The functions of these tests are not installed where the slots look.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -160,3 +164,43 @@ def test_recalls_at_any_time_lose_and_double_nothing(gateway, start_agent, tmp_p
     ran = {int(path.name): path.read_text() for path in folder.iterdir()}
     assert set(ran) == set(done), "a task that was returned had run"
     assert set(ran.values()) == {"x"}, "a task ran twice"
+
+
+class SlotOnPaper:
+    """As much of a slot's process as taking back needs."""
+
+    started = 0
+    limited = False
+
+    def limit(self, number: int = NO_LIMIT) -> None:
+        self.limited = number != NO_LIMIT
+
+
+class Later:
+    """A nursery whose tasks are started when the test says so."""
+
+    def __init__(self):
+        self.tasks = []
+
+    def start_soon(self, function, *args):
+        self.tasks.append((function, args))
+
+
+async def test_a_recall_that_finds_a_slot_through_with_its_work_leaves_it_free():
+    agent = Agent(AgentSettings("ipc:///nowhere", "w", "local", 1), print)
+    agent._nursery, process = Later(), SlotOnPaper()
+    agent._processes.append(process)
+    roster = agent._roster
+    (slot,) = roster.slots
+    slot.is_ready = True
+    roster.known.add(b"f")
+    roster._durations.learn(b"f", 1, 1000)
+    roster.assign(Terms(1, "job", b"f", None, False), 0, [b"x"] * 3)
+    list(roster.feed())  # all three are at the slot, which is at the first of them
+    agent._recalled(Recall(1, 0, 3, False))
+    ((recall, args),) = agent._nursery.tasks
+    roster.report(slot, 0, 3, 3000)
+    roster.finish(slot)
+    await recall(*args)
+    assert slot.has_room
+    assert not process.limited

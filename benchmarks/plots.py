@@ -1,0 +1,79 @@
+"""Pictures of the results, drawn from the JSON that the benchmarks leave behind."""
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from benchmarks.harness import RESULTS
+
+GRID: Final = {"axis": "x", "which": "major", "alpha": 0.3}
+
+
+def draw(name: str) -> None:
+    """Draw one benchmark's picture beside its figures, if it has one and matplotlib is there."""
+    painter = PAINTERS.get(name)
+    if painter is None:
+        return
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        print(f"no picture of {name}: matplotlib is not installed (gridfed[bench])")
+        return
+    mpl.use("Agg")
+    # The same figures give the same file, byte for byte.
+    mpl.rcParams["svg.hashsalt"] = name
+    from matplotlib import pyplot as plt
+
+    body = json.loads((RESULTS / f"{name}.json").read_text())
+    figure = painter(plt, body["series"])
+    figure.suptitle(f"{body['command']}, {body['machine']['cores']} cores", fontsize=8)
+    figure.tight_layout()
+    figure.savefig(RESULTS / f"{name}.svg", metadata={"Date": None})
+    plt.close(figure)
+
+
+def _draw_peers(plt: Any, series: list[dict[str, Any]]) -> Any:
+    """Tasks a second and a lone task's time, each on a logarithmic scale."""
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3))
+    for axis, measure, title in zip(
+        axes,
+        ("submit and results", "lone p50"),
+        ("submit loop and results, tasks/s", "lone task, median µs"),
+        strict=True,
+    ):
+        rows = sorted(
+            (sorted(each["values"]), each["contestant"])
+            for each in series
+            if each["measure"] == measure
+        )
+        names = [name for _, name in rows]
+        medians = [values[len(values) // 2] for values, _ in rows]
+        colours = ["tab:orange" if name == "gridfed" else "tab:gray" for name in names]
+        bars = axis.barh(names, medians, color=colours)
+        axis.bar_label(bars, [f"{median:,.0f}" for median in medians], fontsize=7, padding=2)
+        axis.set_xscale("log")
+        axis.margins(x=0.25)
+        axis.set_title(title, fontsize=9)
+        axis.grid(**GRID)
+    return figure
+
+
+def _draw_jobs(plt: Any, series: list[dict[str, Any]]) -> Any:
+    """How many of the jobs took no longer than so long, as AWS HTC-Grid shows it."""
+    figure, axis = plt.subplots(figsize=(6, 3))
+    for each in series:
+        values = sorted(value / 1000 for value in each["values"])
+        shares = [(at + 1) / len(values) for at in range(len(values))]
+        axis.step(values, shares, where="post", label=each["measure"])
+    axis.set_xscale("log")
+    axis.set_xlabel("end-to-end time, ms")
+    axis.set_ylabel("share of the jobs")
+    axis.grid(alpha=0.3, which="both")
+    axis.legend(fontsize=8)
+    return figure
+
+
+PAINTERS: Final[dict[str, Callable[[Any, list[dict[str, Any]]], Any]]] = {
+    "peers": _draw_peers,
+    "jobs": _draw_jobs,
+}
