@@ -10,7 +10,6 @@ It holds the jobs, who works for us, and who has which tasks, and keeps these pr
 `settle` is called once after each batch of events and hands out work. `now_s` is UTC.
 """
 
-import itertools
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,8 +32,9 @@ from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
 from gateway.jobs import Assignment, Job, Run, Worker
 from gateway.ledger import records
-from gateway.outcomes import judge_report, usage_records
-from policies.placement import Need, Offer, counted, judge_all
+from gateway.outcomes import is_sound, judge_report, usage_records
+from gateway.terms import opened_record
+from policies.placement import Offer, counted, judge_all
 from policies.tariffs import Tariff
 
 # A task whose worker vanished under it so often is given up; the time before, it goes alone.
@@ -283,7 +283,7 @@ class Broker:
         remembered = self._remembered.pop(event.job, None)
         if remembered is not None:
             self._recall_history(job, remembered)
-        self._write(_opened_record(job), durable=spec.detached)
+        self._write(opened_record(job), durable=spec.detached)
 
     def _job_taken_over(self, job: Job, event: events.JobOpened) -> None:
         """A client opens a job that we have: it came back with a new session."""
@@ -305,7 +305,7 @@ class Broker:
             return Reason.STORE_TROUBLE, f"the gateway can't record work now: {self.trouble}"
         if self.draining:
             return Reason.DRAINING, "the gateway is draining and takes no new jobs"
-        refusals = judge_all(_need(spec), self.offers.values())
+        refusals = judge_all(spec.need, self.offers.values())
         if not refusals:
             return None  # somebody can run it, or nobody has joined yet
         lines = [f"{name} {refusal.text}" for name, refusal in sorted(refusals.items())]
@@ -316,7 +316,7 @@ class Broker:
 
     def _new_job(self, name: str, spec: JobSpec, client: int, now_s: float) -> Job:
         self._numbers += 1
-        job = Job(name, spec, client, self._numbers, now_s, _need(spec), counted(spec.tags))
+        job = Job(name, spec, client, self._numbers, now_s, spec.need, counted(spec.tags))
         self.jobs[name] = job
         if client in self.clients:
             self.clients[client].jobs.add(name)
@@ -420,7 +420,7 @@ class Broker:
         del self.jobs[job.id]
         self._ready.pop(job.id, None)
         if job.leaving == "abandoned":
-            self._remember(_history(job))
+            self._remember(job.history())
         self._disown(job)
         state = job.leaving or "done"
         counts = (job.done, job.failed, job.cancelled)
@@ -507,7 +507,7 @@ class Broker:
         if worker is None or assignment is None:
             return  # a late report of something that was closed: fenced
         first, stop = event.first, event.first + len(event.values)
-        if assignment.left.within(first, stop) != [(first, stop)] or not _is_sound(event):
+        if assignment.left.within(first, stop) != [(first, stop)] or not is_sound(event):
             self._effects.append(Expel(worker.handle, "it reported tasks that it does not have"))
             return
         job = assignment.job
@@ -706,71 +706,3 @@ class Broker:
                 job.orphan_since_s = None
                 job.reason = "its client left before everything was submitted"
                 self._abandon(job, now_s)
-
-
-def _is_sound(report: events.Reported) -> bool:
-    """Whether a report's failures and prints point into it."""
-    count = len(report.values)
-    if not report.failures and not report.prints:
-        return count > 0
-    offsets = [failure[0] for failure in report.failures]
-    in_order = all(
-        low < high  # type: ignore[operator]
-        for low, high in itertools.pairwise(offsets)
-    )
-    inside = all(int(at) < count for at in offsets)  # type: ignore[call-overload]
-    printed = all(int(at) < count for at, _ in report.prints)  # type: ignore[call-overload]
-    return count > 0 and in_order and inside and printed
-
-
-def _need(spec: JobSpec) -> Need:
-    return Need(FrozenTags(spec.tags), spec.python, spec.currency)
-
-
-class FrozenTags(dict[str, Any]):
-    """Tags that can be part of a dictionary's key."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
-
-
-def _history(job: Job) -> events.JobRecovered:
-    charged = RangeSet(job.charged)
-    for first, stop in job.ended:
-        charged.add(first, stop)
-    return events.JobRecovered(
-        job.id,
-        None,
-        None,
-        (),
-        0,
-        tuple(charged),
-        job.cost_nanos,
-        job.wall_ns,
-        job.cpu_ns,
-    )
-
-
-def _opened_record(job: Job) -> records.JobOpened:
-    spec = job.spec
-    terms = {
-        "priority": spec.priority,
-        "tags": dict(spec.tags),
-        "timeout_s": spec.timeout_s,
-        "retries": spec.retries,
-        "max_cost_nanos": spec.max_cost_nanos,
-        "currency": spec.currency,
-        "python": spec.python,
-        "prints": spec.prints,
-        "function": spec.function,
-    }
-    return records.JobOpened(
-        job=job.id,
-        name=spec.name,
-        user=spec.user,
-        project=spec.project,
-        detached=spec.detached,
-        spec=pack(terms),
-        submitted_at_s=job.opened_s,
-        function=spec.function if spec.detached else None,
-    )

@@ -15,7 +15,7 @@ from federation.wire import unpack
 from gateway import events, views
 from gateway.ledger.reports import Report, cost_report, usage_report
 from gateway.lobby import Guest
-from gateway.recovery import STORED_BYTES_MAX
+from gateway.terms import STORED_BYTES_MAX
 
 if TYPE_CHECKING:
     from gateway.site import Site

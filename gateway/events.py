@@ -7,7 +7,7 @@ and `worker` are session handles, numbers that are never used twice.
 from dataclasses import dataclass, field
 
 from federation.ranges import Range
-from policies.placement import Tags
+from policies.placement import FrozenTags, Need, Tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,11 @@ class JobSpec:
     currency: str | None
     python: str
     prints: bool
+
+    @property
+    def need(self) -> Need:
+        """What it asks of whoever runs it."""
+        return Need(FrozenTags(self.tags), self.python, self.currency)
 
 
 @dataclass(frozen=True, slots=True)

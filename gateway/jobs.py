@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from federation.ranges import Range, RangeSet
-from gateway.events import JobSpec
+from gateway.events import JobRecovered, JobSpec
 from policies.placement import Need, Offer, Refusal
 from policies.tariffs import Tariff
 
@@ -175,6 +175,23 @@ class Job:
             ranges = assignment.left.within(first, stop)
             if ranges:
                 yield assignment, ranges
+
+    def history(self) -> JobRecovered:
+        """What was charged, for the day when its client comes back."""
+        charged = RangeSet(self.charged)
+        for first, stop in self.ended:
+            charged.add(first, stop)
+        return JobRecovered(
+            job=self.id,
+            spec=None,
+            total=None,
+            ended=(),
+            failed=0,
+            charged=tuple(charged),
+            cost_nanos=self.cost_nanos,
+            wall_ns=self.wall_ns,
+            cpu_ns=self.cpu_ns,
+        )
 
     @property
     def is_over(self) -> bool:

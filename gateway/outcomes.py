@@ -1,5 +1,6 @@
 """What a worker's report means: what is delivered, what is tried again, what it costs. Pure."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -33,6 +34,21 @@ class Verdict:
     again: list[Again]
     done: int
     failed: int
+
+
+def is_sound(report: Reported) -> bool:
+    """Whether a report's failures and prints point into it."""
+    count = len(report.values)
+    if not report.failures and not report.prints:
+        return count > 0
+    offsets = [failure[0] for failure in report.failures]
+    in_order = all(
+        low < high  # type: ignore[operator]
+        for low, high in itertools.pairwise(offsets)
+    )
+    inside = all(int(at) < count for at in offsets)  # type: ignore[call-overload]
+    printed = all(int(at) < count for at, _ in report.prints)  # type: ignore[call-overload]
+    return count > 0 and in_order and inside and printed
 
 
 def judge_report(job: Job, report: Reported) -> Verdict:

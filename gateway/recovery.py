@@ -6,10 +6,10 @@ from federation.ranges import RangeSet
 from federation.wire import unpack
 from gateway.events import Event, JobRecovered, JobSpec, TasksArrived
 from gateway.ledger.store import JobRow, Store
+from gateway.terms import STORED_BYTES_MAX, stored_terms
 
 # Attached jobs looked at for what they were charged; their clients may come back.
 ATTACHED_MAX = 10_000
-STORED_BYTES_MAX = 1 << 31
 
 
 def recovered(store: Store) -> Iterator[Event]:
@@ -32,7 +32,7 @@ def recovered(store: Store) -> Iterator[Event]:
 
 def spec_of(row: JobRow) -> JobSpec:
     """A job's terms as they were stored."""
-    terms = unpack(row.spec, STORED_BYTES_MAX)
+    terms = stored_terms(row.spec)
     return JobSpec(
         name=row.name, user=row.user, project=row.project, detached=row.detached, **terms
     )

@@ -15,6 +15,13 @@ TagValue = bool | int | float
 Tags = Mapping[str, TagValue]
 
 
+class FrozenTags(dict[str, TagValue]):
+    """Tags that can be part of a dictionary's key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """What a job asks of whoever runs it."""

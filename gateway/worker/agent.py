@@ -34,11 +34,10 @@ from federation.messages import (
     Returned,
 )
 from federation.ranges import Range, RangeSet
-from gateway.child import die_with_parent
 from gateway.worker.cells import SETTLE_S
 from gateway.worker.conversation import Conversation, Lapsed
 from gateway.worker.functions import Functions
-from gateway.worker.limits import memory_used_bytes
+from gateway.worker.limits import die_with_parent, memory_used_bytes
 from gateway.worker.process import Doom, SlotProcess
 from gateway.worker.roster import LEVEL_S, Chunk, Piece, Roster, SlotBook, Terms
 from gateway.worker.settings import AgentSettings, read_arguments
@@ -421,7 +420,7 @@ async def run_agent(settings: AgentSettings) -> int:
         print(f"gridfed: worker {settings.name} {line}", file=sys.stderr, flush=True)  # noqa: T201
 
     if settings.die_with_parent:
-        die_with_parent()
+        die_with_parent(os.getppid())
     agent = Agent(settings, say)
     try:
         await agent.run()

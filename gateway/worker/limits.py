@@ -12,7 +12,11 @@ PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends, however it ends."""
+    """Have the kernel kill this process when the thread that started it ends, however it ends.
+
+    It is the parent's *thread* that counts: who starts such a child must do so from a thread
+    that lives as long as itself, its main one.
+    """
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)  # it had ended before we could say so

@@ -1,0 +1,45 @@
+"""A job's terms as the store keeps them, and back. Pure."""
+
+from typing import Any, Final
+
+from federation.wire import pack, unpack
+from gateway.events import JobSpec
+from gateway.jobs import Job
+from gateway.ledger.records import JobOpened
+
+STORED_BYTES_MAX: Final = 1 << 31
+
+
+def opened_record(job: Job) -> JobOpened:
+    """The record that a job was opened."""
+    spec = job.spec
+    return JobOpened(
+        job=job.id,
+        name=spec.name,
+        user=spec.user,
+        project=spec.project,
+        detached=spec.detached,
+        spec=pack(_terms(spec)),
+        submitted_at_s=job.opened_s,
+        function=spec.function if spec.detached else None,
+    )
+
+
+def _terms(spec: JobSpec) -> dict[str, Any]:
+    return {
+        "priority": spec.priority,
+        "tags": dict(spec.tags),
+        "timeout_s": spec.timeout_s,
+        "retries": spec.retries,
+        "max_cost_nanos": spec.max_cost_nanos,
+        "currency": spec.currency,
+        "python": spec.python,
+        "prints": spec.prints,
+        "function": spec.function,
+    }
+
+
+def stored_terms(body: bytes) -> dict[str, Any]:
+    """The part of a JobSpec that a JobOpened's `spec` holds."""
+    terms: dict[str, Any] = unpack(body, STORED_BYTES_MAX)
+    return terms
