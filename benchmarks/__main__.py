@@ -9,6 +9,7 @@ from collections.abc import Callable
 from benchmarks import ours, peers, plots
 from benchmarks.floor import Floor, empty
 from benchmarks.harness import Series, alternate, machine, quantile, save
+from benchmarks.hops import hops
 from federation import Client
 
 
@@ -118,6 +119,7 @@ def work(repeats: int, quick: bool) -> None:
 
 BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "overhead": overhead,
+    "hops": hops,
     "jobs": jobs,
     "ten_million": ten_million,
     "work": work,

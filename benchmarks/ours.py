@@ -23,13 +23,13 @@ class Site:
         self.address = f"ipc://{self._folder.name}/gateway.sock"
         me = [sys.executable, "-m", "gateway"]
         state = ["--state", f"{self._folder.name}/state"]
-        self.gateway = _start([*me, "gateway", "--listen", self.address, *state])
+        self.gateway = start([*me, "gateway", "--listen", self.address, *state])
         until_s = time.monotonic() + 30
         while not os.path.exists(self.address.removeprefix("ipc://")):
             assert time.monotonic() < until_s, "the gateway does not start"
             time.sleep(0.02)
         command = [*me, "worker", "--gateway", self.address, "--slots", str(slots)]
-        self._workers = [_start(command) for _ in range(workers)]
+        self._workers = [start(command) for _ in range(workers)]
         with Client(self.address) as client:
             while sum(worker["slots"] for worker in client.ask("workers")) < workers * slots:
                 time.sleep(0.02)
@@ -47,7 +47,8 @@ class Site:
         self._folder.cleanup()
 
 
-def _start(command: list[str]) -> "subprocess.Popen[bytes]":
+def start(command: list[str]) -> "subprocess.Popen[bytes]":
+    """Start a process that says nothing."""
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
