@@ -260,6 +260,7 @@ class Client(concurrent.futures.Executor):
             currency=currency,
             python=f"{sys.version_info.major}.{sys.version_info.minor}",
             prints=options.prints,
+            again=False,
         )
 
     def map(

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
+from dataclasses import replace
 from typing import Any, Final
 
 from federation.errors import (
@@ -402,6 +403,7 @@ class Engine:
         self._calls_out = self._bytes_out = 0
         for stream in self._streams.values():
             stream.send_again()
+            stream.opening = replace(stream.opening, again=True)
             self._open(stream)
         for question, _ in self._requests.values():
             self._dialogue.post(question)

@@ -129,7 +129,8 @@ class NeedFunction:
 class OpenJob:
     """A job begins: one function, many calls, one set of requirements. The id is the client's.
 
-    Opening the same job again (after a reconnection) changes nothing.
+    Opening the same job again changes nothing. `again` says that it was opened before, at a
+    gateway that may have been lost: this one then looks up what it was charged.
     """
 
     kind: ClassVar[str] = "open"
@@ -146,6 +147,7 @@ class OpenJob:
     currency: Text
     python: Text  # "3.11": the minor version that pickled
     prints: bool  # whether what the tasks print travels back
+    again: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -345,6 +345,10 @@ class Broker:
             job.orphan_since_s = now_s
         self._finish(job, now_s)
 
+    def remembers(self, job: str) -> bool:
+        """Whether it knows this job, or what it was charged, without asking the store."""
+        return job in self.jobs or job in self._remembered
+
     def _remember(self, history: events.JobRecovered) -> None:
         self._remembered[history.job] = history
         while len(self._remembered) > REMEMBERED_MAX:

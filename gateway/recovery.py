@@ -8,19 +8,12 @@ from gateway.events import Event, JobRecovered, JobSpec, TasksArrived
 from gateway.ledger.store import JobRow, Store
 from gateway.terms import STORED_BYTES_MAX, stored_terms
 
-# Attached jobs looked at for what they were charged; their clients may come back.
-ATTACHED_MAX = 10_000
-
 
 def recovered(store: Store) -> Iterator[Event]:
     """The events that put a fresh broker where the last one was.
 
-    Detached jobs come back whole, less what has ended. Of attached jobs only the charges do: if
-    its client comes back, it sends again what it misses, and none of that is charged twice.
+    Detached jobs come back whole, less what has ended.
     """
-    for row in reversed(store.jobs(ATTACHED_MAX)):
-        if not row.detached and row.state in ("open", "lost"):
-            yield _history(store, row, None, ())
     for row in store.unfinished():
         ended = RangeSet((first, first + count) for first, count in store.outcome_ranges(row.job))
         yield _history(store, row, spec_of(row), tuple(ended))
@@ -28,6 +21,17 @@ def recovered(store: Store) -> Iterator[Event]:
             arguments = unpack(body, STORED_BYTES_MAX)
             for low, high in ended.missing(first, first + count):
                 yield TasksArrived(0, row.job, low, arguments[low - first : high - first])
+
+
+def charged_before(store: Store, job: str, user: str) -> JobRecovered | None:
+    """What an attached job was charged, when its client comes back with it after a restart.
+
+    The client sends again what it misses, and none of that is charged twice.
+    """
+    row = store.job(job)
+    if row is None or row.detached or row.user != user:
+        return None
+    return _history(store, row, None, ())
 
 
 def spec_of(row: JobRow) -> JobSpec:

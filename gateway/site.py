@@ -42,7 +42,7 @@ from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_ev
 from gateway.ledger.store import SqlStore
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said
 from gateway.outbox import Outbox
-from gateway.recovery import recovered
+from gateway.recovery import charged_before, recovered
 from policies.placement import Offer
 
 TICK_S: Final = 0.05
@@ -347,6 +347,10 @@ class Site:
                 self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
                 return None
             self.outbox.need_function(guest, message.function)
+        if message.again and not self.broker.remembers(message.job):
+            history = charged_before(self.store, message.job, guest.user)
+            if history is not None:
+                happened.append(history)
         return event
 
     def _fetch_function(self, worker: Guest, digest: bytes) -> None:
