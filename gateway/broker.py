@@ -376,6 +376,7 @@ class Broker:
                 body = pack(run.arguments)
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
         self._mark_ready(job)
+        self._check_cost(job)
         if job.spec.detached:
             self._tell(event.client, Kept(job.id, stop, False))
         if client is not None:
@@ -624,6 +625,7 @@ class Broker:
             else:
                 job.enqueue(run.cut(low, high), ahead=True)
         self._mark_ready(job)
+        self._check_cost(job)
 
     # --- who comes and goes --------------------------------------------------------------------
 
@@ -672,7 +674,7 @@ class Broker:
             job = self.jobs[name]
             if job.spec.detached:
                 job.client = 0
-                job.orphan_since_s = now_s
+                job.orphan_since_s = now_s if job.total is None else None
             else:
                 self._abandon(job, now_s)
 

@@ -78,7 +78,8 @@ class Worker:
         self.in_flight += tasks
         self.load_s = max(0.0, self.load_s + tasks * assignment.task_s)
         for name, amount in assignment.job.counted.items():
-            self.free[name] -= amount * tasks
+            # Rounded, or tenths would add up to something less than one.
+            self.free[name] = round(self.free[name] - amount * tasks, 9)
 
 
 @dataclass(slots=True)

@@ -139,8 +139,12 @@ def usage_records(
     worker, count = assignment.worker, len(report.values)
     first, stop = report.first, report.first + count
     # A worker can't have spent more slot time than has passed since it was given the work.
-    limit_ns = round((now_s - assignment.given_s + 1.0) * 1e9) * worker.slots
-    wall_ns, cpu_ns = min(report.wall_ns, limit_ns), min(report.cpu_ns, limit_ns * 64)
+    passed_s = now_s - assignment.given_s
+    if passed_s >= 0:
+        limit_ns = round((passed_s + 1.0) * 1e9) * worker.slots
+        wall_ns, cpu_ns = min(report.wall_ns, limit_ns), min(report.cpu_ns, limit_ns * 64)
+    else:
+        wall_ns, cpu_ns = report.wall_ns, report.cpu_ns  # the clock was set back: no telling
     pieces = [(part, "ok") for part in job.charged.missing(first, stop)]
     pieces += [(part, "repeat") for part in job.charged.within(first, stop)]
     if len(report.failures) == count:

@@ -35,6 +35,7 @@ from federation.messages import (
 )
 from federation.ranges import Range, RangeSet
 from gateway.worker.cells import SETTLE_S
+from gateway.worker.channel import is_part
 from gateway.worker.conversation import Conversation, Lapsed
 from gateway.worker.functions import Functions
 from gateway.worker.limits import die_with_parent, memory_used_bytes
@@ -158,7 +159,7 @@ class Agent:
                 case ["ready"]:
                     slot.is_ready = True
                     self._bad_starts = 0
-                case ["part", int(), list(), list(), list(), int(), int(), int(), bool()]:
+                case ["part", int(), *rest] if is_part(rest):
                     if not self._take_part(slot, process, message):
                         break
                 case _:

@@ -19,6 +19,7 @@ A slot's tasks are numbered from 0 for as long as it lives. Both ends are ours, 
 reach the slot's end: the agent checks what it reads, and gives up on a slot that talks nonsense.
 """
 
+import itertools
 import socket
 import struct
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from typing import Any, Final
 
 import msgpack
 
-from federation.wire import pack
+from federation.wire import CHECKS, pack
 
 HEADER: Final = struct.Struct("!I")
 MESSAGE_BYTES_MAX: Final = 1 << 31
@@ -68,6 +69,26 @@ class Decoder:
                 message = _decode(body)
             del self._buffer[:end]
             yield message
+
+
+def is_part(fields: list[Any]) -> bool:
+    """Whether these are the fields of a `part` after its number, and could go into a report.
+
+    A task can reach the slot's end of the channel, and a gateway throws out a worker that talks
+    nonsense: what is wrong must end the slot, not the worker.
+    """
+    if len(fields) != 7 or type(fields[6]) is not bool:
+        return False
+    values, failures, prints, *used = fields[:6]
+    kinds = zip(("Payloads", "Failures", "Prints"), (values, failures, prints), strict=True)
+    if not all(CHECKS[kind](value) for kind, value in kinds):
+        return False
+    if not all(CHECKS["Count"](figure) for figure in used):
+        return False
+    offsets = [each[0] for each in failures]
+    return all(0 <= each[0] < len(values) for each in (*failures, *prints)) and all(
+        low < high for low, high in itertools.pairwise(offsets)
+    )
 
 
 class BlockingChannel:

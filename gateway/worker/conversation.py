@@ -187,13 +187,29 @@ class Conversation:
             await self._wait_for_change()
         self._dialogue.connected(time.monotonic())
         self.flush()
+        failures: list[Exception] = []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._receive, link, nursery.cancel_scope)
+            nursery.start_soon(self._receive, link, nursery.cancel_scope, failures)
             while not (link.is_lost or self._dialogue.is_silent(time.monotonic())):
                 await self._wait_for_change()
             nursery.cancel_scope.cancel()
+        for failure in failures:
+            raise failure
 
-    async def _receive(self, link: NngLink, scope: trio.CancelScope) -> None:
+    async def _receive(
+        self, link: NngLink, scope: trio.CancelScope, failures: list[Exception]
+    ) -> None:
+        """Take frames until the pipe is given up; why, if it is the gateway's doing.
+
+        What went wrong is handed over, for a nursery would wrap it up in a group.
+        """
+        try:
+            await self._take_frames(link)
+        except (SessionRefused, ProtocolError) as error:
+            failures.append(error)
+        scope.cancel()
+
+    async def _take_frames(self, link: NngLink) -> None:
         while True:
             # An acknowledgement waits a moment for a report to ride on, and goes alone then.
             with trio.move_on_after(ACKNOWLEDGE_S if self._dialogue.owes else math.inf):
@@ -210,7 +226,6 @@ class Conversation:
                 self._hear(messages)
                 if any(isinstance(message, Bye) for message in messages):
                     self._dialogue = self._new_dialogue()
-                    scope.cancel()
                     return
             self.flush()
 

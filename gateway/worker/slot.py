@@ -31,6 +31,8 @@ TEXT_BYTES_MAX: Final = 64 << 10
 EXCEPTION_BYTES_MAX: Final = 128 << 10
 # The channel's descriptor: far from those that a task which closes and opens files gets.
 CHANNEL_DESCRIPTOR: Final = 900
+# Kept where a task that patches the module `time`, or a library for frozen time, does not reach.
+_CLOCKS: Final = (time.monotonic_ns, time.process_time_ns)
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -53,8 +55,7 @@ class _Part:
         self.failures: list[list[Any]] = []
         self.prints: list[list[Any]] = []
         self.bytes = 0
-        self.wall_ns = time.monotonic_ns()
-        self.cpu_ns = time.process_time_ns()
+        self.wall_ns, self.cpu_ns = _CLOCKS[0](), _CLOCKS[1]()
 
     def fail(self, kind: str, text: str, payload: bytes) -> None:
         """The next task failed."""
@@ -64,8 +65,7 @@ class _Part:
 
     def message(self, *, is_over: bool) -> list[Any]:
         """What the agent is told: see gateway.worker.channel."""
-        wall_ns = time.monotonic_ns() - self.wall_ns
-        cpu_ns = time.process_time_ns() - self.cpu_ns
+        wall_ns, cpu_ns = _CLOCKS[0]() - self.wall_ns, _CLOCKS[1]() - self.cpu_ns
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         used = (wall_ns, cpu_ns, peak)
         return ["part", self.first, self.values, self.failures, self.prints, *used, is_over]
@@ -117,7 +117,7 @@ class Slot:
 
     def _come_to(self, number: int) -> bool:
         """Say that a task is about to start; whether it may. See gateway.worker.cells."""
-        self._cells[SINCE_NS] = time.monotonic_ns()
+        self._cells[SINCE_NS] = _CLOCKS[0]()
         self._cells[STARTED] = number
         return number < self._cells[LIMIT]
 
@@ -140,7 +140,7 @@ class Slot:
     def _run(self, part: _Part, function: Any, arguments: list[bytes], job: str) -> _Part:
         """Run a chunk's tasks in order; return the part that is not reported yet."""
         # The innermost loop of the whole system: what it needs is bound to local names.
-        cells, loads, dumps, clock = self._cells, pickle.loads, pickle.dumps, time.monotonic_ns
+        cells, loads, dumps, clock = self._cells, pickle.loads, pickle.dumps, _CLOCKS[0]
         prints = self._prints if self._prints.is_keeping else None
         values, due_ns, number = part.values, part.wall_ns + PART_NS, part.first
         for payload in arguments:
