@@ -13,14 +13,15 @@ import getpass
 import os
 import secrets
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from federation.address import resolve as resolve_address
-from federation.engine import Engine, exception_of
+from federation.engine import LEAVE_S, Engine, exception_of
 from federation.errors import GridError, JobRefused
 from federation.houses import check_owners
 from federation.jobs import JobHandle
@@ -34,6 +35,11 @@ from federation.transport import TlsSettings
 T = TypeVar("T")
 TagValue = bool | int | float
 
+# What the gateway takes at most; it checks again.
+TIMEOUT_MAX_S: Final = 1e9
+RETRIES_MAX: Final = 1000
+PRIORITY_MAX: Final = 1e9
+TAG_MAX: Final = 1e12
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 
@@ -53,20 +59,24 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, value in self.tags.items():
-            if not isinstance(name, str) or not name:
+            if not isinstance(name, str) or not name or not _is_plain(name):
                 raise TypeError(f"tags: {name!r} is no name")
-            if value is not True and (isinstance(value, bool) or not _is_number(value)):
-                raise TypeError(f"tags: {name} is {value!r}; it must be True or a number")
-        if self.timeout_s is not None and not (_is_number(self.timeout_s) and self.timeout_s > 0):
+            if value is not True and not _is_number(value, 0, TAG_MAX):
+                raise TypeError(f"tags: {name} is {value!r}; it must be True or a number from zero")
+        if self.timeout_s is not None and not (
+            _is_number(self.timeout_s, 0, TIMEOUT_MAX_S) and self.timeout_s > 0
+        ):
             raise ValueError(f"timeout_s is {self.timeout_s!r}; it must be above zero, in seconds")
-        if type(self.retries) is not int or self.retries < 0:
-            raise ValueError(f"retries is {self.retries!r}; it must be a whole number from zero")
-        if not _is_number(self.priority):
-            raise TypeError(f"priority is {self.priority!r}; it must be a number")
+        if type(self.retries) is not int or not 0 <= self.retries <= RETRIES_MAX:
+            raise ValueError(f"retries is {self.retries!r}; it must be 0 to {RETRIES_MAX}")
+        if not _is_number(self.priority, -PRIORITY_MAX, PRIORITY_MAX):
+            raise TypeError(f"priority is {self.priority!r}; it must be a number up to 1e9")
         for what in ("project", "name"):
             text = getattr(self, what)
-            if text is not None and (not isinstance(text, str) or not text or len(text) > 200):
+            if text is not None and not (isinstance(text, str) and 0 < len(text) <= 200):
                 raise ValueError(f"{what} is {text!r:.80}; it must be text of 1 to 200 characters")
+            if text is not None and not _is_plain(text):
+                raise ValueError(f"{what} is {text!a:.80}; it must be printable")
         if self.max_cost is not None:
             parse_money(self.max_cost)
 
@@ -86,10 +96,9 @@ class TaskFuture(concurrent.futures.Future[T]):
     """
 
     def __init__(self, engine: Engine, stream: Stream) -> None:
-        # In place of Future.__init__, which gives every future a lock of its own, at half the
-        # cost of a submit. One for all futures of an engine is as good: whoever waits for one of
-        # them drives the engine, and nobody is called under it. A test compares the attributes.
-        self._condition = engine.condition
+        # In place of Future.__init__, which makes a lock for every future, at half the cost of a
+        # submit: ours is made when somebody asks for it. A test compares the attributes.
+        self._own: threading.Condition | None = None
         self._state = "PENDING"
         self._result = None
         self._exception = None
@@ -100,6 +109,32 @@ class TaskFuture(concurrent.futures.Future[T]):
         self.task = -1
 
     @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        """What waiters and callbacks of the standard library are registered under."""
+        own = self._own
+        if own is None:
+            with self._engine.futures_lock:
+                own = self._own = self._own or threading.Condition()
+        return own
+
+    def finish(self, result: Any, error: BaseException | None) -> None:
+        """Set the outcome: at once while nobody has asked for the lock, else as any future."""
+        with self._engine.futures_lock:
+            if self._own is None:
+                if self._state == "PENDING":
+                    self._result, self._exception = result, error
+                    self._state = "FINISHED"
+                return
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(result)
+
+    def done(self) -> bool:
+        """Whether it has a result, failed, or was cancelled."""
+        return self._state not in ("PENDING", "RUNNING")
+
+    @property
     def job(self) -> str:
         """The id of the task's job."""
         return self._stream.id
@@ -107,18 +142,22 @@ class TaskFuture(concurrent.futures.Future[T]):
     def cancel(self, *, stop: bool = False) -> bool:
         """Take the task back if it has not started; with `stop`, also end it if it runs.
 
-        Asks the gateway and waits for its answer. True when the task will give no result.
+        Asks the gateway and waits for its answer, two seconds at most. True when the task will
+        give no result.
         """
         if self.cancelled():
             return True
         if self.done():
             return False
-        self._engine.cancel(self._stream, [(self.task, self.task + 1)], stop=stop)
+        span = (self.task, self.task + 1)
+        self._engine.cancel(self._stream, [span], stop=stop, timeout_s=LEAVE_S)
         return self.cancelled()
 
     def result(self, timeout: float | None = None) -> T:
         """The task's result; waits for it. Raises what the task raised."""
         self._wait(timeout)
+        if self._state == "FINISHED" and self._exception is None:
+            return cast("T", self._result)
         return super().result(timeout=0 if timeout is not None else None)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -424,8 +463,12 @@ def _login() -> str:
         return f"uid-{os.getuid()}"
 
 
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float)
+def _is_number(value: Any, least: float, most: float) -> bool:
+    return type(value) in (int, float) and least <= value <= most
+
+
+def _is_plain(text: str) -> bool:
+    return text.isprintable()  # which lone surrogates are not
 
 
 @atexit.register

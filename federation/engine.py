@@ -21,6 +21,7 @@ import select
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
@@ -37,8 +38,9 @@ from federation.errors import (
     SerializationError,
     SessionRefused,
 )
-from federation.handshake import ACKNOWLEDGE_S, Dialogue, Opened
+from federation.handshake import ACKNOWLEDGE_S, PASSING_REFUSALS, Dialogue, Opened
 from federation.messages import (
+    MESSAGES,
     Answer,
     Ask,
     Bye,
@@ -95,7 +97,7 @@ class Engine:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._turn = threading.Condition(self._lock)
-        self.condition = threading.Condition()  # of all its futures: see federation.client
+        self.futures_lock = threading.RLock()  # see federation.client.TaskFuture
         self._leader: int | None = None
         self._drivers = 0
         self._driven_s = 0.0
@@ -115,7 +117,9 @@ class Engine:
         self._requests: dict[int, tuple[Any, list[Answer]]] = {}
         self._request = 0
         self._kept: dict[str, Kept] = {}
-        self._resolved: list[tuple[Any, Outcome]] = []
+        self._resolved: deque[tuple[Any, Outcome]] = deque()
+        self._abandoned: deque[Stream] = deque()
+        self._refusal: SessionRefused | None = None  # the last one that may pass
         self._printed: list[str] = []
         name = f"{os.path.basename(sys.argv[0]) or 'python'}-{self._pid}"[:200]
         self._dialogue = Dialogue(
@@ -142,6 +146,8 @@ class Engine:
         reached = not missing and self.drive(lambda: self._dialogue.is_open, timeout_s)
         if self.error is not None:
             raise self.error
+        if not reached and self._refusal is not None:
+            raise self._refusal
         if not reached:
             raise GatewayUnreachable(
                 f"no gateway answers at {self.address} ({origin}). Start one with `gridfed up`, "
@@ -208,16 +214,26 @@ class Engine:
 
     def _settle(self) -> None:
         """Resolve futures and show prints, outside the lock."""
-        resolved, self._resolved = self._resolved, []
-        printed, self._printed = self._printed, []
-        if not resolved and not printed:
+        if not self._resolved and not self._printed:
             return
+        printed, self._printed = self._printed, []
         self._lock.release()
         try:
             for text in printed:
-                sys.stdout.write(text)
-            for future, outcome in resolved:
-                resolve(future, outcome)
+                _show(text)
+            resolved = self._resolved
+            while resolved:
+                try:
+                    first = resolved.popleft()
+                except IndexError:
+                    return  # another thread was quicker
+                try:
+                    resolve(*first)
+                except BaseException:
+                    # A callback, or Ctrl-C: whoever comes next goes on, with this one first.
+                    if not first[0].done():
+                        resolved.appendleft(first)
+                    raise
         finally:
             self._lock.acquire()
 
@@ -229,7 +245,10 @@ class Engine:
                     return
                 parked = self._drivers > 0 or time.monotonic() - self._driven_s < PARK_S
                 if not parked and self._leader is None:
-                    self._lead(POLL_MAX_S)
+                    try:
+                        self._lead(POLL_MAX_S)
+                    except BaseException:  # noqa: BLE001 - a callback's exit is not this thread's
+                        _log.warning("what a result set off has failed", exc_info=True)
                     continue
             time.sleep(PARK_S)
 
@@ -266,7 +285,18 @@ class Engine:
 
     def _drain(self) -> bool:
         """Take what has arrived and send what may go; whether anything arrived."""
-        now_s = time.monotonic()
+        try:
+            return self._exchange(time.monotonic())
+        except BaseException:
+            # Ctrl-C half way: what was done of it nobody knows. Say hello as a new client, and
+            # send again what has no outcome; what ran already is not charged again.
+            self._dialogue.start_over()
+            self._hang_up(time.monotonic())
+            raise
+
+    def _exchange(self, now_s: float) -> bool:
+        while self._abandoned:
+            self._drop(self._abandoned.popleft())
         if self._link is None:
             if now_s >= self._redial_s:
                 self._dial(now_s)
@@ -294,8 +324,11 @@ class Engine:
         return arrived
 
     def _refused(self, refusal: SessionRefused, now_s: float) -> None:
-        """The gateway wants nothing to do with us: nothing unfinished will ever finish."""
+        """The gateway does not let us in; unless that may pass, nothing will ever finish."""
         self._hang_up(now_s)
+        self._refusal = refusal
+        if refusal.code in PASSING_REFUSALS:
+            return
         self.error = refusal
         for stream in list(self._streams.values()):
             self._take(stream, stream.end_all(Ended("refused", str(refusal))))
@@ -383,7 +416,6 @@ class Engine:
     def _take(self, stream: Stream, placed: Placed) -> None:
         self._calls_out -= placed.calls
         self._bytes_out -= placed.size
-        self._resolved += placed.resolved
         self._forget_if_over(stream)
 
     def _forget_if_over(self, stream: Stream) -> None:
@@ -426,9 +458,10 @@ class Engine:
                 f"function {function.name} is {len(function.body):,} bytes when pickled; the "
                 f"gateway takes {self.welcome.message_bytes_max:,}: does it carry data along?"
             )
+        MESSAGES.encode(opening)  # what can't travel must fail here, and leave nothing behind
         with self._lock:
             self._functions[function.digest] = function.body
-            stream = Stream(opening)
+            stream = Stream(opening, self._resolved)
             self._streams[stream.id] = stream
             self._open(stream)
         return stream
@@ -472,12 +505,14 @@ class Engine:
                 f"{limit:,}: pass a path to the data, or split it"
             )
 
-    def cancel(self, stream: Stream, ranges: list[Range], *, stop: bool) -> list[Range]:
-        """Take back calls; return those that were. Waits for the gateway's answer."""
+    def cancel(
+        self, stream: Stream, ranges: list[Range], *, stop: bool, timeout_s: float | None = None
+    ) -> list[Range]:
+        """Take back calls; return those that were. Waits for the gateway's answer, if so long."""
         with self._lock:
             taken = self._cancel_unsent(stream, ranges)
         question = Cancel(0, stream.id, [list(pair) for pair in ranges], stop)
-        answer = self._request_answer(question)
+        answer = self._request_answer(question, timeout_s)
         if answer is not None and not answer.code:
             taken += [(low, high) for low, high in answer.value["taken"]]
         with self._lock:
@@ -507,16 +542,15 @@ class Engine:
 
     def abandon(self, stream: Stream) -> None:
         """Stop a job whose results nobody will read, without waiting. Safe in a finaliser."""
-        if not self._lock.acquire(blocking=False):
-            return  # its client's goodbye stops it, at the latest
-        try:
-            self._streams.pop(stream.id, None)
-            self._sending.pop(stream.id, None)
-            self._take(stream, stream.end_all(Ended("cancelled", "nobody reads it")))
-            self._dialogue.post(Cancel(0, stream.id, [], True))
-            self._dialogue.post(CloseJob(stream.id, stream.total))
-        finally:
-            self._lock.release()
+        self._abandoned.append(stream)
+        self._wake()  # whoever leads next does it: a finaliser may run in the middle of anything
+
+    def _drop(self, stream: Stream) -> None:
+        self._streams.pop(stream.id, None)
+        self._sending.pop(stream.id, None)
+        self._take(stream, stream.end_all(Ended("cancelled", "nobody reads it")))
+        self._dialogue.post(Cancel(0, stream.id, [], True))
+        self._dialogue.post(CloseJob(stream.id, stream.total))
 
     def ask(self, verb: str, details: dict[str, Any], timeout_s: float | None = None) -> Any:
         """Ask the gateway; return the answer's value. Raises what its code says."""
@@ -613,6 +647,9 @@ class Engine:
             self._dialogue.post(Bye("done"))
         self.drive(self._is_said, LEAVE_S)
         with self._turn:
+            for stream in self.streams:
+                self._take(stream, stream.end_all(Ended("cancelled", "the client was closed")))
+            self._settle()
             self.closed = True
             self._turn.notify_all()
         self._wake()
@@ -642,21 +679,29 @@ def _numbered(question: Any, number: int) -> Any:
     return Cancel(number, question.job, question.ranges, question.stop)
 
 
-def resolve(future: "Future[Any]", outcome: Outcome) -> None:
+def _show(text: str) -> None:
+    """Print what a task has printed, if this process can."""
+    try:
+        sys.stdout.write(text)
+    except (OSError, ValueError) as error:
+        _log.warning("what a task has printed can't be shown: %s", error)
+
+
+def resolve(future: Any, outcome: Outcome) -> None:
     """Give a future its outcome; one that was cancelled meanwhile stays so."""
     try:
         if type(outcome) is bytes:
             try:
                 value = open_result(outcome)
             except SerializationError as error:
-                future.set_exception(error)
+                future.finish(None, error)
             else:
-                future.set_result(value)
+                future.finish(value, None)
         elif isinstance(outcome, Ended) and outcome.kind == "cancelled":
             if future.cancelled() or Future.cancel(future):
                 future.set_running_or_notify_cancel()
         elif isinstance(outcome, Ended):
-            future.set_exception(exception_of(outcome))
+            future.finish(None, exception_of(outcome))
     except InvalidStateError:
         return  # it was resolved already: exactly once is kept
 

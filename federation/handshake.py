@@ -33,6 +33,10 @@ SILENT_BEATS: Final = 4
 ACKNOWLEDGE_S: Final = 0.001
 
 
+# Refusals that may be over a moment later: try again.
+PASSING_REFUSALS: Final = frozenset({"busy", "late"})
+
+
 def prove(secret: str, side: str, hello_nonce: bytes, challenge_nonce: bytes) -> bytes:
     """HMAC-SHA-256 over who proves and both nonces; empty when there is no secret."""
     if not secret:
@@ -155,6 +159,12 @@ class Dialogue:
         self.is_open = False
         self._bare = []
         self._stuck = None
+
+    def start_over(self) -> None:
+        """Forget the session: the next pipe begins a new one, of which nothing is known."""
+        self.lost()
+        self.session = None
+        self._session_id = ""
 
     def post(self, message: Any) -> None:
         """Queue a message. Before the first Opened there is nobody to queue it for."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from federation.engine import Engine, exception_of
-from federation.errors import GridError
+from federation.errors import GatewayUnreachable, GridError
 from federation.money import format_money
 from federation.payload import open_result
 from federation.streams import Ended
@@ -48,9 +48,9 @@ class JobHandle:
         self._engine = engine
         self.id = job_id
 
-    def details(self) -> dict[str, Any]:
+    def details(self, timeout: float | None = None) -> dict[str, Any]:
         """Everything the gateway says of the job. Raises JobNotFound."""
-        found: dict[str, Any] = self._engine.ask("job", {"job": self.id})
+        found: dict[str, Any] = self._engine.ask("job", {"job": self.id}, timeout)
         return found
 
     @property
@@ -79,12 +79,19 @@ class JobHandle:
         """Wait until it has ended; its state. Raises TimeoutError."""
         until_s = None if timeout is None else time.monotonic() + timeout
         pause_s = 0.01
+        state: str | None = None
         while True:
-            state = self.state
-            if state not in RUNNING:
+            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            try:
+                state = str(self.details(left_s)["state"])
+            except GatewayUnreachable:
+                if left_s is None:
+                    raise
+            if state is not None and state not in RUNNING:
                 return state
             if until_s is not None and time.monotonic() >= until_s:
-                raise TimeoutError(f"job {self.id} is still {state}")
+                known = state or "out of reach: its gateway does not answer"
+                raise TimeoutError(f"job {self.id} is still {known}")
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LOOK_MAX_S)
 
@@ -95,6 +102,7 @@ class JobHandle:
         """
         at = 0
         while True:
+            before = at
             found = self._engine.ask("results", {"job": self.id, "after": at, "wait_s": ASK_WAIT_S})
             for first, values, failures, prints in found["outcomes"]:
                 if first > at:
@@ -106,9 +114,14 @@ class JobHandle:
                     at += 1
                     yield _value(outcome, return_exceptions)
                 at = max(at, first + len(values))
-            total = found["total"]
-            if found["ended"] and (not found["outcomes"] or (total is not None and at >= total)):
+            if at > before or not found["ended"]:
+                continue
+            if found["total"] is None or at >= found["total"]:
                 return
+            # It ended without an outcome for this one: given up together with its job.
+            gone = Ended("cancelled", f"task {at} was dropped when its job ended")
+            at += 1
+            yield _value(gone, return_exceptions)
 
     def cancel(self, *, stop: bool = False) -> int:
         """Cancel what has not started; with `stop`, what runs too. How many tasks that was."""

@@ -148,8 +148,8 @@ class MapResults(Generic[T]):
         if self._bar is not None:
             self._bar.close()
         if not self._engine.closed and self._stream.unfinished:
-            self._engine.cancel(self._stream, [(0, self._stream.total)], stop=True)
-        if not self._engine.closed:
+            self._engine.abandon(self._stream)
+        elif not self._engine.closed:
             self._engine.close_stream(self._stream)
 
     def __del__(self) -> None:

@@ -344,7 +344,9 @@ def open_result(body: bytes) -> Any:
     """
     try:
         return pickle.loads(body)  # noqa: S301 - results of our own functions, from our own site
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an exit in somebody's __setstate__ is not ours
         raise SerializationError(
             f"the result can't be unpickled here: {type(error).__name__}: {error}. Is what it is "
             "made of installed in this environment, in the same version?"

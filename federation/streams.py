@@ -96,9 +96,11 @@ class Stream:
 
     Args:
         opening: the message that opens it.
+        resolved: where futures go that have an outcome, to be resolved outside any lock.
     """
 
-    def __init__(self, opening: OpenJob) -> None:
+    def __init__(self, opening: OpenJob, resolved: "deque[tuple[Any, Outcome]]") -> None:
+        self._resolved = resolved
         self.opening = opening
         self.id = opening.job
         self.total = 0  # calls made so far
@@ -194,20 +196,21 @@ class Stream:
 
     def _place_in(self, chunk: Chunk, start: int, part: list[Any], placed: "Placed") -> None:
         end = start + len(part)
-        if chunk.outcomes[start:end].count(PENDING) == len(part):
-            fresh: Sequence[int] = range(len(part))
+        is_fresh = chunk.outcomes[start:end].count(PENDING) == len(part)
+        fresh: Sequence[int] = range(len(part))
+        if not is_fresh:
+            fresh = [at for at in fresh if chunk.outcomes[start + at] is PENDING]
+        if chunk.futures is not None:
+            # First of all: should a Ctrl-C come in between, they are resolved all the same.
+            self._resolved.extend((chunk.futures[start + at], part[at]) for at in fresh)
+        if is_fresh:
             chunk.outcomes[start:end] = part
         else:
-            fresh = [at for at in range(len(part)) if chunk.outcomes[start + at] is PENDING]
             for at in fresh:
                 chunk.outcomes[start + at] = part[at]
         chunk.missing -= len(fresh)
         if chunk.sent:
             placed.calls += len(fresh)
-        if chunk.futures is not None:
-            for at in fresh:
-                placed.resolved.append((chunk.futures[start + at], part[at]))
-                chunk.futures[start + at] = None
 
     def end(self, ranges: Iterable[Range], ended: Ended) -> "Placed":
         """End these calls without a value."""
@@ -240,19 +243,15 @@ class Stream:
 
 
 class Placed:
-    """What a batch of outcomes did: calls and argument bytes that are no longer under way, and
-    the futures to resolve, which is done outside any lock.
-    """
+    """What a batch of outcomes did: calls and argument bytes that are no longer under way."""
 
-    __slots__ = ("calls", "resolved", "size")
+    __slots__ = ("calls", "size")
 
     def __init__(self) -> None:
         self.calls = 0
         self.size = 0
-        self.resolved: list[tuple[Any, Outcome]] = []
 
     def add(self, other: "Placed") -> None:
         """Count another batch in."""
         self.calls += other.calls
         self.size += other.size
-        self.resolved += other.resolved

@@ -294,6 +294,7 @@ class Broker:
         previous = self.clients.get(job.client)
         if previous is not None:
             previous.jobs.discard(job.id)
+        job.may_repeat = not job.spec.detached and job.client != event.client
         job.client = event.client
         job.leaving = ""
         job.orphan_since_s = None
@@ -339,7 +340,8 @@ class Broker:
         job.ended = RangeSet(event.ended)
         job.known = RangeSet(event.ended)
         job.failed = event.failed
-        job.done = len(job.ended) - event.failed
+        job.cancelled = event.cancelled
+        job.done = len(job.ended) - event.failed - event.cancelled
         job.total = event.total
         if event.total is None:
             job.orphan_since_s = now_s
@@ -362,7 +364,7 @@ class Broker:
             self._tell(event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, reason))
             return
         first, stop = event.first, event.first + len(event.arguments)
-        if not job.spec.detached:
+        if job.may_repeat:
             self._reopen(job, first, stop)
         client = self.clients.get(event.client)
         for low, high in job.known.missing(first, stop):

@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
+from sqlalchemy.exc import SQLAlchemyError
 
 from federation.messages import Answer, Ask
 from federation.reasons import Reason
 from federation.wire import unpack
 from gateway import events, views
+from gateway.ledger.errors import StoreError
 from gateway.ledger.reports import Report, cost_report, usage_report
 from gateway.lobby import Guest
 from gateway.terms import STORED_BYTES_MAX
@@ -58,6 +60,11 @@ class Desk:
             reply = Answer(ask.request, "", "", await verb(guest, ask.details))
         except BadQuestion as error:
             reply = Answer(ask.request, error.code, str(error), None)
+        except (StoreError, SQLAlchemyError) as error:
+            # A page of the database that can't be read is no reason to stop all work.
+            reason = f"the store can't be read: {type(error).__name__}: {error}"[:300]
+            self._site.tell_operator(f"store: {reason}")
+            reply = Answer(ask.request, Reason.STORE_TROUBLE, reason, None)
         if guest.handle in self._site.lobby.guests:
             self._site.lobby.post(guest, reply)
             self._site.lobby.flush(trio.current_time())
@@ -113,9 +120,10 @@ class Desk:
             kept = await trio.to_thread.run_sync(store.outcomes, name, after, limit)
             ended = not live and row.state != "open"
             left_s = until_s - trio.current_time()
-            if kept or ended or left_s <= 0 or guest.handle not in self._site.lobby.guests:
+            is_next = bool(kept) and kept[0][0] <= after  # later ones are of no use yet
+            if is_next or ended or left_s <= 0 or guest.handle not in self._site.lobby.guests:
                 return {
-                    "outcomes": _bounded(kept),
+                    "outcomes": _bounded(kept) if is_next else [],
                     "ended": ended,
                     "state": row.state,
                     "total": row.total,

@@ -99,6 +99,7 @@ class JobRecovered:
     total: int | None
     ended: tuple[Range, ...]
     failed: int
+    cancelled: int
     charged: tuple[Range, ...]
     cost_nanos: int
     wall_ns: int

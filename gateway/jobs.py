@@ -122,6 +122,7 @@ class Job:
     cpu_ns: int = 0
     leaving: str = ""  # the state it will end in, once nothing is in flight
     reason: str = ""
+    may_repeat: bool = False  # its client came back without some of its results
     orphan_since_s: float | None = None  # a detached job whose client left before closing it
 
     def enqueue(self, run: Run, *, ahead: bool = False) -> None:
@@ -188,6 +189,7 @@ class Job:
             total=None,
             ended=(),
             failed=0,
+            cancelled=0,
             charged=tuple(charged),
             cost_nanos=self.cost_nanos,
             wall_ns=self.wall_ns,

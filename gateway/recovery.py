@@ -1,12 +1,16 @@
 """What a gateway takes up again after a restart: from the store to the broker's events."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
 
-from federation.ranges import RangeSet
+from federation.ranges import Range, RangeSet
 from federation.wire import unpack
 from gateway.events import Event, JobRecovered, JobSpec, TasksArrived
 from gateway.ledger.store import JobRow, Store
 from gateway.terms import STORED_BYTES_MAX, stored_terms
+
+PAGE: Final = 64  # outcomes read at a time
 
 
 def recovered(store: Store) -> Iterator[Event]:
@@ -16,22 +20,11 @@ def recovered(store: Store) -> Iterator[Event]:
     """
     for row in store.unfinished():
         ended = RangeSet((first, first + count) for first, count in store.outcome_ranges(row.job))
-        yield _history(store, row, spec_of(row), tuple(ended))
+        yield _detached_history(store, row, tuple(ended))
         for first, count, body in store.bundles(row.job):
             arguments = unpack(body, STORED_BYTES_MAX)
             for low, high in ended.missing(first, first + count):
                 yield TasksArrived(0, row.job, low, arguments[low - first : high - first])
-
-
-def charged_before(store: Store, job: str, user: str) -> JobRecovered | None:
-    """What an attached job was charged, when its client comes back with it after a restart.
-
-    The client sends again what it misses, and none of that is charged twice.
-    """
-    row = store.job(job)
-    if row is None or row.detached or row.user != user:
-        return None
-    return _history(store, row, None, ())
 
 
 def spec_of(row: JobRow) -> JobSpec:
@@ -42,20 +35,47 @@ def spec_of(row: JobRow) -> JobSpec:
     )
 
 
-def _history(
-    store: Store, row: JobRow, spec: JobSpec | None, ended: tuple[tuple[int, int], ...]
-) -> JobRecovered:
-    charged = RangeSet((first, first + count) for first, count in store.charged_ranges(row.job))
-    for first, stop in ended:
-        charged.remove(first, stop)
+def history_of(store: Store, row: JobRow) -> JobRecovered:
+    """What an attached job was charged."""
+    charged = tuple((first, first + count) for first, count in store.charged_ranges(row.job))
     return JobRecovered(
         job=row.job,
-        spec=spec,
+        spec=None,
         total=row.total,
-        ended=ended,
+        ended=(),
         failed=0,
-        charged=tuple(charged),
+        cancelled=0,
+        charged=tuple(RangeSet(charged)),
         cost_nanos=sum(row.costs_nanos.values()),
         wall_ns=row.wall_ns,
         cpu_ns=row.cpu_ns,
     )
+
+
+def _detached_history(store: Store, row: JobRow, ended: tuple[Range, ...]) -> JobRecovered:
+    history = history_of(store, row)
+    charged = RangeSet(history.charged)
+    for first, stop in ended:
+        charged.remove(first, stop)
+    failed, cancelled = _count_failures(store, row.job)
+    return replace(
+        history,
+        spec=spec_of(row),
+        ended=ended,
+        failed=failed,
+        cancelled=cancelled,
+        charged=tuple(charged),
+    )
+
+
+def _count_failures(store: Store, job: str) -> tuple[int, int]:
+    """How many of a job's kept outcomes are failures, and how many cancelled."""
+    failed = cancelled = at = 0
+    while page := store.outcomes(job, at, PAGE):
+        for first, count, body in page:
+            _, failures, _ = unpack(body, STORED_BYTES_MAX)
+            gone = sum(failure[1] == "cancelled" for failure in failures)
+            cancelled += gone
+            failed += len(failures) - gone
+            at = first + count
+    return failed, cancelled

@@ -21,6 +21,7 @@ import trio
 from federation.errors import GridError, ProtocolError
 from federation.messages import (
     Ask,
+    Kept,
     NeedFunction,
     OpenJob,
     Pulse,
@@ -42,7 +43,7 @@ from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_ev
 from gateway.ledger.store import SqlStore
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said
 from gateway.outbox import Outbox
-from gateway.recovery import charged_before, recovered
+from gateway.recovery import history_of, recovered
 from policies.placement import Offer
 
 TICK_S: Final = 0.05
@@ -347,11 +348,24 @@ class Site:
                 self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
                 return None
             self.outbox.need_function(guest, message.function)
-        if message.again and not self.broker.remembers(message.job):
-            history = charged_before(self.store, message.job, guest.user)
-            if history is not None:
-                happened.append(history)
-        return event
+        if self.broker.remembers(message.job):
+            return event
+        row = self.store.job(message.job)
+        if row is None:
+            return event
+        if row.user != guest.user:
+            reason = f"job {message.job} is somebody else's"
+        elif row.detached and row.state != "open":
+            self.lobby.post(guest, Kept(message.job, row.total or 0, True))
+            return None
+        elif row.state in ("done", "cancelled") and not message.again:
+            reason = f"there was a job {message.job} before: each needs an id of its own"
+        else:
+            # The client sends again what it misses, and none of that is charged twice.
+            happened.append(history_of(self.store, row))
+            return event
+        self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
+        return None
 
     def _fetch_function(self, worker: Guest, digest: bytes) -> None:
         """A worker lacks a function: send it, or have its client send it."""
@@ -367,6 +381,10 @@ class Site:
     def expect(self, event: Event) -> None:
         """Take an event that did not come in by the port (an operator's order)."""
         self._act([event])
+
+    def tell_operator(self, line: str) -> None:
+        """Say something where the operator looks."""
+        self._say(line)
 
     def uptime_s(self, guest: Guest) -> float:
         """How long a guest has been here."""

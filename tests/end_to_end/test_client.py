@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import dataclasses
 import operator
 import pickle
 import sys
@@ -15,6 +16,7 @@ from tests_support import wait_until
 
 import federation
 from federation import Client
+from federation.engine import Engine
 from federation.errors import (
     GatewayUnreachable,
     JobRefused,
@@ -22,6 +24,7 @@ from federation.errors import (
     SerializationError,
     TaskTimeout,
 )
+from federation.payload import seal_function
 
 
 def square(x):
@@ -423,3 +426,96 @@ def test_who_waits_for_a_detached_result_is_woken_when_it_is_there(client, tmp_p
         go.touch()
         (outcome,) = answer.result(timeout=20)["outcomes"]
     assert pickle.loads(outcome[1][0]) == "done"
+
+
+def test_a_callback_that_exits_loses_nobody_elses_result(client):
+    futures = [client.submit(square, at) for at in range(20)]
+    futures[3].add_done_callback(lambda _: sys.exit(3))
+    done, waiting = concurrent.futures.wait(futures, timeout=30)
+    assert not waiting
+    assert sorted(future.result() for future in done) == [at * at for at in range(20)]
+    later = [client.submit(square, at) for at in range(5)]
+    assert not concurrent.futures.wait(later, timeout=30).not_done
+
+
+class ExitsWhenOpened:
+    """What a result must not do to the client."""
+
+    def __reduce__(self):
+        return sys.exit, (5,)
+
+
+def test_a_result_that_exits_when_it_is_opened_fails_alone(client):
+    bad, good = client.submit(ExitsWhenOpened), client.submit(square, 3)
+    assert not concurrent.futures.wait([bad, good], timeout=30).not_done
+    assert isinstance(bad.exception(), SerializationError)
+    assert good.result() == 9
+
+
+def test_an_interrupt_half_way_loses_no_result(shared_site, monkeypatch):
+    with shared_site.client() as client:
+        hear, left = Engine._hear_results, [3]
+
+        def interrupted(engine, message):
+            hear(engine, message) if left[0] % 2 else None
+            if left[0]:
+                left[0] -= 1
+                raise KeyboardInterrupt
+            if not left[0] % 2:
+                hear(engine, message)
+
+        monkeypatch.setattr(Engine, "_hear_results", interrupted)
+        futures = [client.submit(square, at) for at in range(2000)]
+        for at, future in enumerate(futures):
+            while True:
+                try:
+                    assert future.result(timeout=30) == at * at
+                    break
+                except KeyboardInterrupt:
+                    continue
+        assert left == [0]
+
+
+def test_what_is_pending_when_a_client_is_closed_is_cancelled(shared_site):
+    client = shared_site.client()
+    future = client.submit(time.sleep, 60)
+    client.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)  # as after a Ctrl-C
+    with pytest.raises(concurrent.futures.CancelledError):
+        future.result(timeout=30)
+
+
+def test_results_that_are_out_of_turn_are_waited_for(client, tmp_path):
+    go = tmp_path / "go"
+
+    def first_is_held(at):
+        while at == 0 and not go.exists():
+            time.sleep(0.002)
+        return at
+
+    job = client.submit_job(first_is_held, range(3))
+    wait_until(lambda: job.progress().done == 2, "the end of the other two")
+    found = client.ask("results", job=job.id, after=0, wait_s=0.5)
+    assert all(first == 0 for first, *_ in found["outcomes"]) or not found["outcomes"]
+    go.touch()
+    assert list(job.results()) == [0, 1, 2]
+
+
+def test_a_job_id_is_used_once_and_by_its_owner(shared_site):
+    with shared_site.client() as ann, shared_site.client(user="mallory") as mallory:
+        mine = ann.submit_job(square, range(3))
+        assert list(mine.results()) == [0, 1, 4]
+        mine.wait(30)
+        sealed = seal_function(square)
+        opening = dataclasses.replace(
+            mallory._opening(sealed, detached=True), job=mine.id, name="mine now"
+        )
+        stream = mallory._engine.open_stream(opening, sealed)
+        mallory._engine.drive(lambda: stream.rejected, 30)
+        assert "somebody else's" in stream.rejection.text
+        used = ann.map(square, range(2))
+        assert list(used) == [0, 1]
+        ann.job(used.job).wait(30)
+        again = dataclasses.replace(ann._opening(sealed, detached=False), job=used.job)
+        stream = ann._engine.open_stream(again, sealed)
+        ann._engine.drive(lambda: stream.rejected, 30)
+        assert "an id of its own" in stream.rejection.text

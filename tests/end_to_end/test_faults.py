@@ -343,3 +343,48 @@ def test_a_second_gateway_on_the_same_state_is_refused(make_site):
     )
     assert other.returncode == 1
     assert f"process id {site.gateway.pid} has" in other.stderr
+
+
+def stops_the_clock():
+    time.monotonic_ns = lambda: 0
+    return "stopped"
+
+
+def test_a_task_that_stops_the_clock_harms_nobody(make_site):
+    site = make_site(1)
+    with site.client() as client:
+        assert client.submit(stops_the_clock).result(timeout=30) == "stopped"
+        assert [client.submit(pow, at, 2).result(timeout=30) for at in range(5)] == [0, 1, 4, 9, 16]
+    assert "left" not in site.gateway.text()
+
+
+def test_without_a_gateway_nobody_waits_longer_than_asked(make_site):
+    site = make_site(1)
+    with site.client() as client:
+        job = client.submit_job(time.sleep, [600])
+        running_one = client.submit(time.sleep, 600)
+        results = client.map(time.sleep, [600], timeout=0.3)
+        site.kill()
+        with pytest.raises(TimeoutError):
+            next(results)
+        with pytest.raises(TimeoutError):
+            job.wait(timeout=0.3)
+        assert not running_one.cancel()
+        client._engine.close()
+
+
+def test_failures_are_still_failures_after_a_restart(make_site):
+    site = make_site(1)
+    with site.client() as client:
+        job = client.submit_job(divide_or_wait, [1, 0, 1, 0, 60])
+        wait_until(lambda: job.progress().done + job.progress().failed == 4, "the first four")
+        site.kill()
+        site.start()
+        wait_until(lambda: job.progress().done == 2, "the recovery")
+        assert job.progress().failed == 2
+        job.cancel(stop=True)
+
+
+def divide_or_wait(by):
+    time.sleep(by if by > 1 else 0.06)  # so long that each result leaves by itself
+    return 1 / by

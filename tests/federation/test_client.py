@@ -1,21 +1,65 @@
 """What of the client can be seen without a gateway."""
 
+import contextlib
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 
-from federation.client import TaskFuture
+import pytest
+
+from federation.client import Options, TaskFuture
 
 
 class EngineWithNothing:
     """As much of an engine as a new future needs."""
 
-    condition = threading.Condition()
+    futures_lock = threading.Lock()
 
 
 def test_a_task_future_begins_as_every_other_future_does():
     # It does without Future.__init__; a Python that adds an attribute must fail here.
-    ours, theirs = vars(TaskFuture(EngineWithNothing(), None)), vars(Future())
+    future = TaskFuture(EngineWithNothing(), None)
+    ours, theirs = vars(future), vars(Future())
+    assert type(future._condition) is type(theirs.pop("_condition"))
     assert set(theirs) <= set(ours)
-    kept = set(theirs) - {"_condition"}
-    assert {name: ours[name] for name in kept} == {name: theirs[name] for name in kept}
-    assert type(ours["_condition"]) is type(theirs["_condition"])
+    assert {name: ours[name] for name in theirs} == theirs
+
+
+def test_each_future_has_a_lock_of_its_own():
+    # concurrent.futures.wait takes the locks of many futures, also of other executors', in one
+    # order for all: two futures that share one would break that order.
+    engine = EngineWithNothing()
+    one, other = TaskFuture(engine, None), TaskFuture(engine, None)
+    assert one._condition is not other._condition
+    assert one._condition is one._condition
+
+
+@pytest.mark.parametrize("is_waited_for", [False, True])
+def test_a_future_is_finished_once(is_waited_for):
+    future = TaskFuture(EngineWithNothing(), None)
+    called = []
+    if is_waited_for:
+        future.add_done_callback(called.append)
+    future.finish(1, None)
+    with contextlib.suppress(InvalidStateError):
+        future.finish(2, None)
+    assert (future.done(), future._result, called) == (True, 1, [future] * is_waited_for)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"timeout_s": 1e20},
+        {"timeout_s": float("nan")},
+        {"retries": 2**63},
+        {"priority": 10**30},
+        {"priority": float("inf")},
+        {"project": "\ud800"},
+        {"name": "a\nb"},
+        {"tags": {"gpu": -1}},
+        {"tags": {"gpu": 2**70}},
+        {"tags": {"\ud800": True}},
+    ],
+)
+def test_options_that_could_not_travel_are_refused(wrong):
+    with pytest.raises((TypeError, ValueError)):
+        Options(**wrong)

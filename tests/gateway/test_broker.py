@@ -350,7 +350,7 @@ def test_what_was_charged_before_its_client_was_lost_is_not_charged_again() -> N
 
 def test_a_charge_recovered_from_the_store_is_not_made_again() -> None:
     world = World()
-    history = events.JobRecovered("j", None, None, (), 0, ((0, 2),), 5, 6, 7)
+    history = events.JobRecovered("j", None, None, (), 0, 0, ((0, 2),), 5, 6, 7)
     world.do(events.JobRecovered(*(getattr(history, n) for n in history.__slots__)))
     first = orders(world.submit(4))
     usage: list[records.UsageRecord] = []
@@ -479,3 +479,55 @@ def test_work_is_moved_as_time_passes_though_nothing_happens() -> None:
     world.now_s += 1.0
     late = orders(world.broker.settle(world.now_s), messages.Recall)
     assert (early, len(late)) == ([], 1)
+
+
+def test_a_cost_limit_of_nothing_drops_a_job_at_once() -> None:
+    world = World()
+    effects = world.submit(5, max_cost_nanos=0, currency="USD")
+    (dropped,) = told(effects, messages.Dropped)
+    assert (dropped.ranges, dropped.failure) == ([[0, 5]], "budget")
+
+
+def test_a_spent_cost_limit_drops_what_is_submitted_later() -> None:
+    world = World()
+    (order,) = orders(world.submit(1, max_cost_nanos=500_000, currency="USD"))
+    world.report(order)
+    (dropped,) = told(world.do(events.TasksArrived(CLIENT, "j", 1, [b"late"])), messages.Dropped)
+    assert (dropped.ranges, dropped.failure) == ([[1, 2]], "budget")
+
+
+def test_a_clock_that_is_set_back_charges_what_was_reported() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.now_s -= 500.0
+    (usage,) = written(world.report(order), records.UsageRecord)
+    assert usage.wall_ns == 1_000_000
+
+
+def test_tenths_of_a_counted_tag_add_up_to_one() -> None:
+    world = World(slots=40, tags={"gpu": 1.0})
+    for job, share in (("a", 0.1), ("b", 0.2), ("c", 0.3)):
+        waiting = orders(world.submit(10, job, tags={"gpu": share}))
+        while waiting:
+            waiting += orders(world.report(waiting.pop(0)))
+    assert len(orders(world.submit(1, "whole", tags={"gpu": 1}))) == 1
+
+
+def test_a_detached_job_that_is_whole_is_no_orphan() -> None:
+    world = World(slots=0)
+    world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
+    world.do(events.TasksArrived(CLIENT, "j", 0, [b"x"]))
+    world.do(events.JobClosed(CLIENT, "j", 1))
+    world.do(events.ClientJoined(9, "ann"))
+    world.do(events.JobOpened(9, "j", spec(detached=True)))
+    world.do(events.ClientGone(9))
+    world.now_s += 3600.0
+    world.do(events.Ticked())
+    assert world.broker.jobs["j"].leaving == ""
+
+
+def test_a_client_that_did_not_leave_gets_no_task_run_again() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.report(order)
+    assert orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"again"]))) == []
