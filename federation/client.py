@@ -11,10 +11,8 @@ import atexit
 import concurrent.futures
 import getpass
 import os
-import secrets
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +22,7 @@ from federation.address import resolve as resolve_address
 from federation.engine import LEAVE_S, Engine, exception_of
 from federation.errors import GridError, JobRefused
 from federation.houses import check_owners
+from federation.ids import new_id
 from federation.jobs import JobHandle
 from federation.mapping import MapResults
 from federation.messages import OpenJob
@@ -40,7 +39,6 @@ TIMEOUT_MAX_S: Final = 1e9
 RETRIES_MAX: Final = 1000
 PRIORITY_MAX: Final = 1e9
 TAG_MAX: Final = 1e12
-_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 
 
@@ -286,7 +284,7 @@ class Client(concurrent.futures.Executor):
         options = self._options
         nanos, currency = parse_money(options.max_cost) if options.max_cost else (None, "")
         return OpenJob(
-            job=_new_id(),
+            job=new_id(),
             name=options.name or function.name,
             function=function.digest,
             detached=detached,
@@ -447,13 +445,6 @@ def _revive(where: tuple[Any, ...], options: Options) -> Client:
     client._where, client._options = where, options
     client._shared, client._streams, client._recent = {}, {}, None
     return client
-
-
-def _new_id() -> str:
-    """A job id: 10 characters of time, so that ids sort by it, and 16 of chance."""
-    moment = time.time_ns() // 1_000_000
-    clock = "".join(_ALPHABET[moment >> shift & 31] for shift in range(45, -1, -5))
-    return clock + "".join(secrets.choice(_ALPHABET) for _ in range(16))
 
 
 def _login() -> str:

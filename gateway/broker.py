@@ -42,6 +42,7 @@ LOSSES_MAX: Final = 3
 # Jobs whose charges are remembered in case their client comes back.
 REMEMBERED_MAX: Final = 10_000
 OFFERS_MAX: Final = 10_000
+ENDED_MAX: Final = 100_000  # ids of jobs that have ended, so that none is used again
 # How long a detached job may stay half submitted without its client.
 ORPHAN_S: Final = 60.0
 RECALLS_MAX: Final = 8  # in one settling
@@ -109,6 +110,7 @@ class Broker:
         self._numbers = 0
         self._withdrawals: list[Withdrawal] = []
         self._remembered: OrderedDict[str, events.JobRecovered] = OrderedDict()
+        self._ended: OrderedDict[str, None] = OrderedDict()
         self._effects: list[Effect] = []
 
     # --- the way in ----------------------------------------------------------------------------
@@ -351,6 +353,10 @@ class Broker:
         """Whether it knows this job, or what it was charged, without asking the store."""
         return job in self.jobs or job in self._remembered
 
+    def has_ended(self, job: str) -> bool:
+        """Whether a job of this id has ended lately."""
+        return job in self._ended
+
     def _remember(self, history: events.JobRecovered) -> None:
         self._remembered[history.job] = history
         while len(self._remembered) > REMEMBERED_MAX:
@@ -425,6 +431,9 @@ class Broker:
         if not job.is_over or job.id not in self.jobs:
             return
         del self.jobs[job.id]
+        self._ended[job.id] = None
+        if len(self._ended) > ENDED_MAX:
+            self._ended.popitem(last=False)
         self._ready.pop(job.id, None)
         if job.leaving == "abandoned":
             self._remember(job.history())

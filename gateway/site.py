@@ -19,6 +19,7 @@ from typing import Any, Final
 import trio
 
 from federation.errors import GridError, ProtocolError
+from federation.ids import id_time_ms
 from federation.messages import (
     Ask,
     Kept,
@@ -80,6 +81,7 @@ class Site:
         self.pulses: dict[int, Any] = {}
         self._unread: set[int] = set()
         self.failed = False
+        self._started_s = time.time()
         self.addresses: list[str] = []
 
     async def run(self, *, task_status: trio.TaskStatus[list[str]]) -> None:
@@ -348,7 +350,7 @@ class Site:
                 self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
                 return None
             self.outbox.need_function(guest, message.function)
-        if self.broker.remembers(message.job):
+        if self.broker.remembers(message.job) or self._is_fresh(message):
             return event
         row = self.store.job(message.job)
         if row is None:
@@ -366,6 +368,16 @@ class Site:
             return event
         self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
         return None
+
+    def _is_fresh(self, message: OpenJob) -> bool:
+        """Whether there can't have been a job of this id: the store need not be asked.
+
+        Ids begin with their time. One that was made since we started, by somebody who has not
+        opened it before, could only be of a job that ended in this very run.
+        """
+        made_ms = id_time_ms(message.job)
+        is_new = made_ms is not None and made_ms / 1000 > self._started_s
+        return is_new and not message.again and not self.broker.has_ended(message.job)
 
     def _fetch_function(self, worker: Guest, digest: bytes) -> None:
         """A worker lacks a function: send it, or have its client send it."""

@@ -14,6 +14,7 @@ import trio
 from federation.address import resolve
 from federation.errors import GridError
 from federation.transport import TlsSettings
+from gateway.child import collect_seldom
 from gateway.cli import show
 from gateway.cli.common import parse_size, parse_tags
 from gateway.config import ConfigError, PoolConfig, SiteConfig, check, load
@@ -80,6 +81,7 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
         raise click.ClickException(str(error)) from None
     # The store's writer shares the interpreter with the loop: a turn of 5 ms is an age to both.
     sys.setswitchinterval(0.0005)
+    collect_seldom()
     site = Site(config, _say)
     code = trio.run(_run_site, site, as_json)
     sys.exit(code)

@@ -34,6 +34,7 @@ from federation.messages import (
     Returned,
 )
 from federation.ranges import Range, RangeSet
+from gateway.child import collect_seldom
 from gateway.worker.cells import SETTLE_S
 from gateway.worker.channel import is_part
 from gateway.worker.conversation import Conversation, Lapsed
@@ -422,6 +423,7 @@ async def run_agent(settings: AgentSettings) -> int:
 
     if settings.die_with_parent:
         die_with_parent(os.getppid())
+    collect_seldom()
     agent = Agent(settings, say)
     try:
         await agent.run()

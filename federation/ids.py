@@ -1,0 +1,29 @@
+"""Ids of jobs: 10 characters of time, so that they sort by it, and 16 of chance."""
+
+import secrets
+import time
+from typing import Final
+
+ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+_TIME_CHARS: Final = 10
+_VALUES: Final = {char: value for value, char in enumerate(ALPHABET)}
+
+
+def new_id() -> str:
+    """A fresh id."""
+    moment = time.time_ns() // 1_000_000
+    clock = "".join(ALPHABET[moment >> shift & 31] for shift in range(45, -1, -5))
+    return clock + "".join(secrets.choice(ALPHABET) for _ in range(16))
+
+
+def id_time_ms(job: str) -> int | None:
+    """When an id was made, by its maker's clock, in milliseconds since 1970; None for others."""
+    if len(job) != _TIME_CHARS + 16:
+        return None
+    moment = 0
+    for char in job[:_TIME_CHARS]:
+        value = _VALUES.get(char)
+        if value is None:
+            return None
+        moment = moment << 5 | value
+    return moment
