@@ -22,6 +22,18 @@ class Reason(StrEnum):
     STORE_TROUBLE = "store-trouble"
     BAD_REQUEST = "bad-request"
     JOB_NOT_FOUND = "job-not-found"
+    SITE_NOT_TRUSTED = "site-not-trusted"
+    SITE_FORBIDDEN = "site-forbidden"
+    OUTSIDE_JURISDICTION = "outside-jurisdiction"
+    NOT_ENTITLED = "not-entitled"
+    ALREADY_VISITED = "already-visited"
+    NO_HOPS_LEFT = "no-hops-left"
+    ADVERT_STALE = "advert-stale"
+    SITE_RESTING = "site-resting"
+    NO_SLOTS = "no-slots"
+    WINDOW_CLOSED = "window-closed"
+    DEADLINE = "deadline"
+    DURATION_UNKNOWN = "duration-unknown"
 
 
 NEVER = frozenset(
@@ -30,5 +42,11 @@ NEVER = frozenset(
         Reason.TAG_TOO_SMALL,
         Reason.PYTHON_DIFFERS,
         Reason.CURRENCY_DIFFERS,
+        Reason.SITE_NOT_TRUSTED,
+        Reason.SITE_FORBIDDEN,
+        Reason.OUTSIDE_JURISDICTION,
+        Reason.NOT_ENTITLED,
+        Reason.ALREADY_VISITED,
+        Reason.NO_HOPS_LEFT,
     }
 )

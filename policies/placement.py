@@ -44,10 +44,20 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an offer does not do, with the figure that would."""
+    """Why an offer does not do, with the figure that would.
+
+    The sentence is made when somebody reads it: a decision may refuse thousands of pools that
+    nobody asks about. Without figures `words` is the sentence; with them it is its template.
+    """
 
     reason: Reason
-    text: str
+    words: str
+    figures: tuple[object, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The reason in words."""
+        return self.words.format(*self.figures) if self.figures else self.words
 
 
 def counted(tags: Tags) -> dict[str, int | float]:

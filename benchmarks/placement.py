@@ -1,0 +1,161 @@
+"""How long a broker thinks: placing a job of a million tasks among thousands of pools.
+
+The floor is one pass over as many dataclasses that computes price times seconds: no filter, no
+order, no reason, no split. `kept` places a job whose kind was seen before, `new` one that was not.
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from benchmarks.harness import Series, alternate, machine, save
+from federation.adverts import PoolAdvert, SiteAdvert
+from policies.asks import CHEAPEST, FASTEST, Ask, House
+from policies.brokering import place
+from policies.feasibility import Terms
+from policies.market import Market
+from policies.placement import Need
+
+Row = tuple[str, str, str, float]
+
+NOW_S = 1_000_000.0
+POOLS = 4
+TASKS = 1_000_000
+CALLS = 9  # the middle one of them counts
+
+
+class Tags(dict[str, bool | int | float]):
+    """Tags that are part of a job's terms."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """The least that a candidate can be."""
+
+    price_nanos: int
+    task_s: float
+
+
+def make_pool(name: str, chance: random.Random) -> PoolAdvert:
+    """A pool as real ones differ: size, price, load, tags, place."""
+    slots = chance.choice([50, 100, 400, 2000])
+    is_busy = chance.random() < 0.5
+    return PoolAdvert(
+        name,
+        slots,
+        chance.randrange(10**7, 10**8),
+        "USD",
+        slots_free=0 if is_busy else slots // 2,
+        tasks_queued=1000 * is_busy,
+        load_slot_s=1000.0 * chance.random() * is_busy,
+        work_rate=0.7 * slots,
+        tags={"linux": True, "gpu": chance.choice([1, 2, 4])},
+        pythons=("3.11", "3.12"),
+        region="region",
+        jurisdiction=chance.choice(["DE", "GB", "US", "FR"]),
+        carbon_g_per_kwh=chance.uniform(10, 700),
+        slot_watts=4.0,
+    )
+
+
+def make_adverts(sites: int, version: int = 1) -> list[SiteAdvert]:
+    """As many sites, of four pools each; always the same ones."""
+    chance = random.Random(1)
+    return [
+        SiteAdvert(
+            f"site{n}",
+            version,
+            NOW_S,
+            60.0,
+            tuple(make_pool(f"pool{p}", chance) for p in range(POOLS)),
+        )
+        for n in range(sites)
+    ]
+
+
+def make_terms(sites: int, project: str) -> Terms:
+    """A job's demands: three in four pools meet them."""
+    return Terms(
+        Need(Tags(linux=True, gpu=1), "3.11", "USD"),
+        project,
+        trusted=frozenset(f"site{n}" for n in range(sites)),
+        jurisdictions=frozenset({"DE", "GB", "FR"}),
+    )
+
+
+def timed(call: Callable[[int], object]) -> float:
+    """The middle of a few calls, in milliseconds."""
+    found = []
+    for n in range(CALLS):
+        started_s = time.perf_counter()
+        call(n)
+        found.append((time.perf_counter() - started_s) * 1e3)
+    return statistics.median(found)
+
+
+def placing(sites: int) -> list[Row]:
+    """Floor and placements among so many sites."""
+    market, house = Market("site0"), House()
+    for advert in make_adverts(sites):
+        market.learn(advert, NOW_S)
+    priced = [Priced(each.advert.price_nanos, 0.1) for each in market.candidates]
+    kept = [make_terms(sites, "kept")] * CALLS
+    new = [make_terms(sites, f"new {n}") for n in range(CALLS)]
+    limits = {"deadline_s": NOW_S + 100.0, "budget_nanos": 10**12}
+    free: dict[str, float] = {}
+
+    def decide(terms: list[Terms], limits: Mapping[str, float]) -> Callable[[int], object]:
+        objective = FASTEST if limits else CHEAPEST
+
+        def call(n: int) -> object:
+            ask = Ask(terms[n], objective, TASKS, 0.1, task_bytes=200, **limits)  # type: ignore[arg-type]
+            return place(ask, market, house, NOW_S + 3, random.Random(n))
+
+        return call
+
+    measure = f"{sites:,} sites x {POOLS} pools"
+    decision = place(Ask(new[0], FASTEST, TASKS, 0.1), market, house, NOW_S, random.Random(1))
+    calls = {
+        "floor": lambda n: sum(each.price_nanos * each.task_s for each in priced),
+        "kept": decide(kept, free),
+        "kept, with limits": decide(kept, limits),
+        "new, with limits": decide(new, limits),
+        "explain": lambda n: decision.to_plain(),
+    }
+    market.verdicts(kept[0])
+    return [(name, measure, "ms", timed(call)) for name, call in calls.items()]
+
+
+def learning() -> list[Row]:
+    """Adverts that a market takes in per second, of sites that it knows."""
+    market = Market("site0")
+    market.verdicts(make_terms(1000, "kept"))
+    for advert in make_adverts(1000):
+        market.learn(advert, NOW_S)
+    renewed = make_adverts(1000, version=2)
+    started_s = time.perf_counter()
+    for advert in renewed:
+        market.learn(advert, NOW_S + 1)
+    rate = len(renewed) / (time.perf_counter() - started_s)
+    return [("market", "adverts of 4 pools learnt", "adverts/s", rate)]
+
+
+def placement(repeats: int, quick: bool) -> None:
+    """Place a job of a million tasks among 10 to 3,000 sites."""
+    facts = machine()
+    sizes = (10, 100) if quick else (10, 100, 1000, 3000)
+
+    def run() -> list[Row]:
+        return [row for size in sizes for row in placing(size)] + learning()
+
+    found: list[Series] = alternate([run], repeats)
+    notes = [
+        "The goal is 20 ms among 1,000 sites of 4 pools. Each figure is the middle one of "
+        f"{CALLS} calls, with the garbage collector on."
+    ]
+    save("placement", facts, found, notes)

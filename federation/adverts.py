@@ -1,0 +1,329 @@
+"""What a site says of its pools: capacity, load, price, and how long that is worth believing.
+
+A `SiteAdvert` is what is signed and gossiped: one version, one age, all pools of one site. What
+arrives is a plain MessagePack map and never trusted: `SiteAdvert.from_plain` bounds and checks
+every field and raises ProtocolError with the place of what is wrong. Fields at their default are
+left out on the wire, fields that are not known here are ignored. Signing, gossip and the clock
+are somebody else's; what a site shows of itself is policies.disclosure's.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Self
+
+from federation.errors import ProtocolError
+from federation.money import NANOS_LIMIT, check_currency
+
+ADVERT_BYTES_MAX: Final = 64 << 10  # of a whole site, packed; for who unpacks it
+POOLS_MAX: Final = 64
+TAGS_MAX: Final = 64
+PYTHONS_MAX: Final = 16
+WINDOWS_MAX: Final = 32
+MEMBERS_MAX: Final = 256  # of a set of projects or sites
+NAME_CHARS_MAX: Final = 60
+TAG_CHARS_MAX: Final = 200
+SLOTS_MAX: Final = 10**8
+NUMBER_MAX: Final = 1e12
+COUNT_MAX: Final = 2**63 - 1
+VALID_MIN_S: Final = 0.1
+VALID_MAX_S: Final = 86_400.0
+RTT_MAX_S: Final = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A span of time in which a pool takes work: [from_s, until_s), UTC."""
+
+    from_s: float
+    until_s: float
+    slots: int
+    price_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChange:
+    """The next price of a slot-hour, and from when (UTC)."""
+
+    price_nanos: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolAdvert:
+    """One pool as its site shows it.
+
+    Rates are in slot-seconds per second: a pool that keeps ten slots busy has a `work_rate` of
+    10. Where a figure is None, the site does not know it or does not tell.
+    """
+
+    pool: str
+    slots_total: int  # that there are now for whoever reads this
+    price_nanos: int  # of a slot-hour, now
+    currency: str
+    slots_free: int = 0
+    tasks_queued: int = 0
+    # Slot-seconds of work accepted and not done: what waits, and what remains of what runs.
+    load_slot_s: float = 0.0
+    work_rate: float | None = None  # measured: work done per second
+    arrival_rate: float | None = None  # measured: work that comes in per second
+    next_price: PriceChange | None = None
+    # Names to True, or to the largest amount that one worker has: never a sum over workers,
+    # which would promise shapes that fit nowhere.
+    tags: Mapping[str, bool | int | float] = dataclasses.field(default_factory=dict)
+    free_tags: Mapping[str, int | float] = dataclasses.field(default_factory=dict)  # of them, now
+    pythons: tuple[str, ...] = ()  # minor versions, "3.11"
+    region: str = ""
+    jurisdiction: str = ""
+    carbon_g_per_kwh: float | None = None  # CO2 equivalent of the electricity, location-based
+    slot_watts: float | None = None  # of a busy slot, with its share of cooling
+    # When not empty, work runs only inside of these: in order, apart, the current one included.
+    windows: tuple[Window, ...] = ()
+    projects: frozenset[str] | None = None  # who may use it; None: everybody
+    sites: frozenset[str] | None = None
+    rtt_s: float | None = None  # hints, for who has not measured the way here
+    link_bytes_s: float | None = None
+
+    def to_plain(self) -> dict[str, Any]:
+        """As a map of plain values, without the fields that have their default."""
+        plain: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value in (field.default, {}):
+                continue
+            plain[field.name] = _plain(value)
+        return plain
+
+    @classmethod
+    def from_plain(cls, body: object) -> Self:
+        """Read a map; ProtocolError says which field is missing or wrong, and why."""
+        try:
+            return cls(**_read_pool(body))
+        except ValueError as error:
+            raise ProtocolError(f"pool advert: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class SiteAdvert:
+    """All that a site says of itself at a time. The highest version wins.
+
+    Versions only grow, over restarts too: the time of issue in milliseconds does.
+    """
+
+    site: str
+    version: int
+    issued_s: float  # UTC, by the site's clock
+    valid_s: float  # how long after that it may be believed
+    pools: tuple[PoolAdvert, ...]
+    audience: str = ""  # the only site that it is for, which does not pass it on; empty: all
+
+    def supersedes(self, other: "SiteAdvert") -> bool:
+        """Whether this one replaces another of the same site.
+
+        Of one version, what was written for the reader alone says more than what all may read.
+        """
+        return (self.version, self.audience != "") > (other.version, other.audience != "")
+
+    def to_plain(self) -> dict[str, Any]:
+        """As a map of plain values."""
+        plain: dict[str, Any] = {
+            "site": self.site,
+            "version": self.version,
+            "issued_s": self.issued_s,
+            "valid_s": self.valid_s,
+            "pools": [pool.to_plain() for pool in self.pools],
+        }
+        if self.audience:
+            plain["audience"] = self.audience
+        return plain
+
+    @classmethod
+    def from_plain(cls, body: object) -> Self:
+        """Read a map; ProtocolError says which field is missing or wrong, and why."""
+        try:
+            return cls(**_read(body, _SITE))
+        except ValueError as error:
+            raise ProtocolError(f"advert: {error}") from None
+
+
+# --- readers: each takes a decoded value and returns it as a field's, or raises ValueError --------
+
+
+def _name(value: object, *, chars_max: int = NAME_CHARS_MAX) -> str:
+    if type(value) is not str or not value or len(value) > chars_max or not value.isprintable():
+        raise ValueError(f"must be 1 to {chars_max} printable characters")
+    return value
+
+
+def _count(value: object, *, most: int = COUNT_MAX) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"must be a whole number from 0 to {most}")
+    return value
+
+
+def _number(value: object, *, least: float = 0.0, most: float = NUMBER_MAX) -> float:
+    # Written so that what is not a number fails it too.
+    if type(value) not in (int, float) or not least <= value <= most:  # type: ignore[operator]
+        raise ValueError(f"must be a finite number from {least:g} to {most:g}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _optional(read: Callable[[object], Any], value: object) -> Any:
+    return None if value is None else read(value)
+
+
+def _list(value: object, most: int) -> list[Any]:
+    if type(value) is not list or len(value) > most:
+        raise ValueError(f"must be a list of at most {most}")
+    return value
+
+
+def _row(value: object, *reads: Callable[[object], Any]) -> list[Any]:
+    if type(value) is not list or len(value) != len(reads):
+        raise ValueError(f"must be a list of {len(reads)}")
+    return [read(item) for read, item in zip(reads, value, strict=True)]
+
+
+def _currency(value: object) -> str:
+    currency = _name(value)
+    check_currency(currency)
+    return currency
+
+
+def _members(value: object) -> frozenset[str]:
+    return frozenset(_name(item) for item in _list(value, MEMBERS_MAX))
+
+
+def _pythons(value: object) -> tuple[str, ...]:
+    return tuple(_name(item, chars_max=16) for item in _list(value, PYTHONS_MAX))
+
+
+def _tag_name(value: object) -> str:
+    name = _name(value, chars_max=TAG_CHARS_MAX)
+    if "," in name:
+        raise ValueError("must have names without a comma")  # they are written in lists
+    return name
+
+
+def _tag_value(value: object) -> bool | int | float:
+    if value is True:
+        return True
+    if type(value) not in (int, float) or not 0 <= value <= NUMBER_MAX:  # type: ignore[operator]
+        raise ValueError(f"tag values must be true or a number from 0 to {NUMBER_MAX:g}")
+    return value  # type: ignore[return-value]
+
+
+def _tags(value: object) -> dict[str, bool | int | float]:
+    if type(value) is not dict or len(value) > TAGS_MAX:
+        raise ValueError(f"must be a map of at most {TAGS_MAX}")
+    return {_tag_name(key): _tag_value(each) for key, each in value.items()}
+
+
+def _amounts(value: object) -> dict[str, int | float]:
+    amounts = _tags(value)
+    if any(amount is True for amount in amounts.values()):
+        raise ValueError("must be numbers")
+    return amounts
+
+
+def _next_price(value: object) -> PriceChange:
+    return PriceChange(*_row(value, _price, _number))
+
+
+def _windows(value: object) -> tuple[Window, ...]:
+    rows = _list(value, WINDOWS_MAX)
+    found = tuple(Window(*_row(row, _number, _number, _slots, _price)) for row in rows)
+    edges = [edge for window in found for edge in (window.from_s, window.until_s)]
+    opens = all(window.from_s < window.until_s for window in found)
+    if not opens or edges != sorted(edges):
+        raise ValueError("must be spans in order that don't overlap")
+    return found
+
+
+def _pools(value: object) -> tuple[PoolAdvert, ...]:
+    found = tuple(PoolAdvert(**_read_pool(item)) for item in _list(value, POOLS_MAX))
+    if len({pool.pool for pool in found}) != len(found):
+        raise ValueError("must not name a pool twice")
+    return found
+
+
+def _name_or_empty(value: object) -> str:
+    return "" if value == "" else _name(value)
+
+
+_slots = partial(_count, most=SLOTS_MAX)
+_price = partial(_count, most=NANOS_LIMIT)
+
+_POOL: Final[dict[str, Callable[[object], Any]]] = {
+    "pool": _name,
+    "slots_total": _slots,
+    "price_nanos": _price,
+    "currency": _currency,
+    "slots_free": _slots,
+    "tasks_queued": _count,
+    "load_slot_s": _number,
+    "work_rate": partial(_optional, _number),
+    "arrival_rate": partial(_optional, _number),
+    "next_price": partial(_optional, _next_price),
+    "tags": _tags,
+    "free_tags": _amounts,
+    "pythons": _pythons,
+    "region": _name_or_empty,
+    "jurisdiction": _name_or_empty,
+    "carbon_g_per_kwh": partial(_optional, _number),
+    "slot_watts": partial(_optional, _number),
+    "windows": _windows,
+    "projects": partial(_optional, _members),
+    "sites": partial(_optional, _members),
+    "rtt_s": partial(_optional, partial(_number, most=RTT_MAX_S)),
+    "link_bytes_s": partial(_optional, partial(_number, least=1.0)),
+}
+_SITE: Final[dict[str, Callable[[object], Any]]] = {
+    "site": _name,
+    "version": _count,
+    "issued_s": _number,
+    "valid_s": partial(_number, least=VALID_MIN_S, most=VALID_MAX_S),
+    "pools": _pools,
+    "audience": _name_or_empty,
+}
+_NEEDED: Final = frozenset(
+    {"pool", "slots_total", "price_nanos", "currency"} | set(_SITE) - {"audience"}
+)
+
+
+def _read_pool(body: object) -> dict[str, Any]:
+    values = _read(body, _POOL)
+    if values.get("slots_free", 0) > values["slots_total"]:
+        raise ValueError("slots_free is more than slots_total")
+    return values
+
+
+def _read(body: object, readers: Mapping[str, Callable[[object], Any]]) -> dict[str, Any]:
+    if type(body) is not dict:
+        raise ValueError("must be a map")
+    values: dict[str, Any] = {}
+    for name, read in readers.items():
+        if name not in body:
+            if name in _NEEDED:
+                raise ValueError(f"{name} is missing")
+            continue
+        try:
+            values[name] = read(body[name])
+        except ValueError as error:
+            raise ValueError(f"{name} {error}") from None
+    return values
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case frozenset():
+            return sorted(value)
+        case tuple():
+            return [_plain(item) for item in value]
+        case Window() | PriceChange():
+            return [getattr(value, field.name) for field in dataclasses.fields(value)]
+        case Mapping():
+            return dict(value)
+        case _:
+            return value

@@ -1,0 +1,88 @@
+"""What is asked of the grid, and by what taste it is placed: an ask, its objective, the house."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from policies.feasibility import Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What counts, as weights of zero or more that are not all zero.
+
+    What has no weight still decides among equals.
+    """
+
+    money: float = 0.0
+    time: float = 0.0
+    carbon: float = 0.0
+
+    def __post_init__(self) -> None:
+        weights = (self.money, self.time, self.carbon)
+        if not all(0 <= weight <= 1e6 for weight in weights) or not any(weights):
+            raise ValueError(f"weights {weights} must be from 0 to 1e6, and not all zero")
+
+
+CHEAPEST: Final = Objective(money=1.0)
+FASTEST: Final = Objective(time=1.0)
+GREENEST: Final = Objective(carbon=1.0)
+OBJECTIVES: Final[Mapping[str, Objective]] = {
+    "cheapest": CHEAPEST,
+    "fastest": FASTEST,
+    "greenest": GREENEST,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where work waits now, and how long it would still wait there."""
+
+    key: tuple[str, str]  # site and pool
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Tasks of one job that are to be placed, and the limits that hold for all of them."""
+
+    terms: Terms
+    objective: Objective
+    tasks: int
+    task_s: float | None = None  # measured seconds of a task; None: nobody ever ran its function
+    task_s_at: Mapping[str, float] = field(default_factory=dict)  # and by site, where they differ
+    function_bytes: int = 0
+    task_bytes: int = 0  # of one task's arguments and result
+    deadline_s: float | None = None  # UTC
+    budget_nanos: int | None = None  # what is left, in the currency of the terms
+    here: Place | None = None  # where all of it waits already
+
+    def __post_init__(self) -> None:
+        if self.tasks < 1:
+            raise ValueError("an ask is for one task or more")
+        if self.task_s is None and self.task_s_at:
+            raise ValueError("what was measured at a site is measured")
+        if self.budget_nanos is not None and self.terms.need.currency is None:
+            raise ValueError("a budget has a currency")
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """How a site likes its work placed: its own choice, whatever its peers do."""
+
+    currency: str = "USD"  # prices are compared in it
+    # Its units for one of another currency, to compare by only: charges are never converted.
+    rates: Mapping[str, float] = field(default_factory=dict)
+    # Work stays at home as long as it starts there within so many seconds; then price decides.
+    # 0: price alone decides. inf: what may run at home never leaves.
+    prefer_own_s: float = 0.0
+    # What differs by no more than this share counts as equal: it is drawn among, spread over,
+    # and not worth moving waiting work for. 0 .. 1
+    band: float = 0.10
+    quotes_max: int = 3  # sites asked for a quote for the same work
+    sites_max: int = 8  # places that one job is split over at a time
+    task_s_unknown: float = 1.0  # a task of unknown length is compared as if it took this
+
+    def rate(self, currency: str) -> float | None:
+        """Units of our currency for one of another; None when we know no rate."""
+        return 1.0 if currency == self.currency else self.rates.get(currency)

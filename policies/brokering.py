@@ -1,0 +1,224 @@
+"""Where an ask goes: filter, score, choose, split; then the best of the quotes. Pure.
+
+    candidates ─ terms ─ limits ─ utility ─ draw among near-equals ─ split ─► plan ─► quotes ─► best
+                 never    not now
+
+A decision is made on adverts, which are out of date: ask those in `Decision.quotes_from`, take
+the best answer (`choose_quote`), and expect to lose the race now and then. Equal seeds and equal
+knowledge give equal decisions, in whatever order the adverts came.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from federation.reasons import Reason
+from policies.asks import Ask, House
+from policies.decisions import Decision, Why
+from policies.estimates import Estimate, estimate, tasks_by
+from policies.market import Candidate, Key, Market
+from policies.placement import Refusal
+from policies.ranking import Chance, Ranked, Ranking, draw
+from policies.splitting import Lane, Limits, Split, split
+from policies.tariffs import cost_nanos
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A pool's answer: what it would really do, and for how much."""
+
+    key: Key
+    tasks: int  # that it takes
+    price_nanos: int  # of a slot-hour, fixed
+    begin_s: float  # UTC, when the first task would start
+    finish_s: float  # UTC, when the last of them would be done
+
+
+def place(
+    ask: Ask,
+    market: Market,
+    house: House,
+    now_s: float,
+    chance: Chance,
+    resting: Mapping[str, float] | None = None,
+) -> Decision:
+    """Decide where an ask goes.
+
+    Args:
+        ask: the tasks and their limits.
+        market: what we know of all pools.
+        house: our taste.
+        now_s: UTC.
+        chance: for the draw among near-equals.
+        resting: sites that refused or did not answer lately, until when (UTC) they are spared.
+    """
+    candidates, estimates, refused = consider(ask, market, house, now_s, resting or {})
+    if not candidates:
+        return Decision(ask, house, now_s, Why.NOBODY, None, refused, 0, (), None)
+    ranking = Ranking(candidates, estimates, ask.objective, house, now_s)
+    near = ranking.near_equals(house.band)
+    stays = _stays(ask, ranking, house)
+    if stays is not None:
+        return Decision(ask, house, now_s, Why.STAYS, ranking, refused, len(near), (stays,), None)
+    own = ranking.own() if house.prefer_own_s else []
+    home = [one for one in own if _starts_at_home(one, house, now_s)]
+    drawn = draw(near, ask.objective, house.band, max(1, house.sites_max - 1), chance)
+    # With the best among them, no plan is worse by more than the band than what there is.
+    liked = _distinct(home, drawn, ranking[: house.sites_max + len(home)])
+    preferred, plan = _plan(ask, liked, ranking, house, now_s)
+    why = Why.HOME_FIRST if home else Why.DRAWN if len(near) > 1 else Why.BEST
+    return Decision(ask, house, now_s, why, ranking, refused, len(near), preferred, plan)
+
+
+def consider(
+    ask: Ask, market: Market, house: House, now_s: float, resting: Mapping[str, float]
+) -> tuple[list[Candidate], list[Estimate], list[tuple[Candidate, Refusal]]]:
+    """Pass every candidate through the filters, cheapest first; estimate those that are left."""
+    verdicts = market.verdicts(ask.terms)
+    accepted: list[Candidate] = []
+    estimates: list[Estimate] = []
+    refused: list[tuple[Candidate, Refusal]] = []
+    for candidate in market.candidates:
+        verdict: Estimate | Refusal | None = verdicts[candidate.number]
+        if verdict is None and resting and resting.get(candidate.key[0], 0.0) > now_s:
+            words = "refused or did not answer, and is spared for {:.0f} s more"
+            figures = (resting[candidate.key[0]] - now_s,)
+            verdict = Refusal(Reason.SITE_RESTING, words, figures)
+        if verdict is None:
+            verdict = estimate(ask, candidate, now_s, house)
+        if isinstance(verdict, Refusal):
+            refused.append((candidate, verdict))
+        else:
+            accepted.append(candidate)
+            estimates.append(verdict)
+    return accepted, estimates, refused
+
+
+def choose_quote(decision: Decision, quotes: Sequence[Quote], now_s: float) -> Quote | None:
+    """The best of the quotes for the same work, on the decision's own scale; None when none does.
+
+    A quote that breaks the deadline or the budget does not count; one that takes all goes before
+    one that takes a part.
+    """
+    if decision.plan is None or decision.ranking is None:
+        return None
+    ask, house, scale = decision.ask, decision.house, decision.ranking.scale
+    wanted = ask.tasks - decision.plan.short
+    known = {one.key: one for one in decision.preferred}
+    best: tuple[tuple[bool, float, Key], Quote] | None = None
+    for quote in quotes:
+        one = known.get(quote.key)
+        takes = min(quote.tasks, wanted)
+        if one is None or takes < 1:
+            continue
+        if _breaks_limits(ask, one, quote, takes):
+            continue
+        rate = house.rate(one.candidate.advert.currency) or 0.0
+        money = quote.price_nanos * one.estimate.slot_s / 3600 * rate
+        utility = scale.utility(money, quote.finish_s - now_s, one.carbon)
+        rated = ((takes < wanted, utility, quote.key), quote)
+        if best is None or rated[0] < best[0]:
+            best = rated
+    return best[1] if best is not None else None
+
+
+def _breaks_limits(ask: Ask, one: Ranked, quote: Quote, tasks: int) -> bool:
+    if ask.task_s is None:  # what it would cost, and when it would end, is a guess
+        return ask.deadline_s is not None and quote.begin_s > ask.deadline_s
+    wall_ns = tasks * round(one.estimate.task_s * 1e9)
+    costs = cost_nanos(quote.price_nanos, wall_ns)
+    is_late = ask.deadline_s is not None and quote.finish_s > ask.deadline_s
+    return is_late or (ask.budget_nanos is not None and costs > ask.budget_nanos)
+
+
+def lane_of(one: Ranked, ask: Ask, house: House, now_s: float) -> Lane:
+    """A candidate as the splitter sees it.
+
+    Its rate is what its slots do, or what its link carries when that is less. While nobody knows
+    how long a task takes, a place gets one round of them, to find out, and no limit counts.
+    """
+    candidate, found = one.candidate, one.estimate
+    is_known = ask.task_s is not None
+    rate = found.slots / found.task_s
+    if ask.task_bytes:
+        rate = min(rate, candidate.link.bytes_s / ask.task_bytes)
+    return Lane(
+        key=candidate.key,
+        rate=rate,
+        task_s=found.task_s,
+        start_s=found.begin_s - now_s,
+        closes_s=found.closes_s - now_s if is_known else inf,
+        tasks_max=ask.tasks if is_known else min(ask.tasks, found.slots),
+        price_nanos=found.price_nanos,
+        currency=candidate.advert.currency,
+        currency_rate=house.rate(candidate.advert.currency) or 0.0,
+        task_g=one.carbon / ask.tasks,
+    )
+
+
+def _plan(
+    ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House, now_s: float
+) -> tuple[list[Ranked], Split]:
+    """Split over those that are liked most; when they are too few, over the roomiest as well."""
+    most = house.sites_max
+    if ask.task_s is None and ask.budget_nanos is not None:
+        # What a task costs is not known: find out at one place, before it costs too much.
+        most = 1
+    preferred = list(liked[:most])
+    plan = _split(ask, preferred, house, now_s)
+    if plan.short and ask.task_s is not None and len(ranking) > most:
+        others = _distinct(liked[: most // 2], ranking.roomiest(most, ask))[:most]
+        other = _split(ask, others, house, now_s)
+        if other.short < plan.short:
+            preferred, plan = others, other
+    if plan.short and ask.task_s is None:
+        plan = replace(plan, reason=Reason.DURATION_UNKNOWN)
+    return preferred, plan
+
+
+def _split(ask: Ask, preferred: Sequence[Ranked], house: House, now_s: float) -> Split:
+    limits = Limits()
+    if ask.task_s is not None:
+        deadline_s = inf if ask.deadline_s is None else ask.deadline_s - now_s
+        limits = Limits(deadline_s, ask.budget_nanos)
+    lanes = []
+    tasks, left_nanos = ask.tasks, limits.budget_nanos
+    for one in preferred:
+        lane = lane_of(one, ask, house, now_s)
+        if _starts_at_home(one, house, now_s):
+            home = min(
+                tasks, _home_tasks(lane, house.prefer_own_s), lane.tasks_by(limits.deadline_s)
+            )
+            if left_nanos is not None:
+                home = min(home, lane.affords(left_nanos))
+                left_nanos -= lane.cost_nanos(home)
+            lane = replace(lane, tasks_min=home)
+            tasks -= home
+        lanes.append(lane)
+    return split(lanes, ask.tasks, ask.objective, limits, house.band)
+
+
+def _home_tasks(lane: Lane, prefer_own_s: float) -> int:
+    """Tasks that start at home within the time that it is preferred for."""
+    ahead_s = prefer_own_s - lane.start_s
+    if ahead_s == inf:
+        return lane.tasks_max
+    return tasks_by(ahead_s + lane.task_s, lane.slots, lane.task_s)
+
+
+def _distinct(*groups: Sequence[Ranked]) -> list[Ranked]:
+    return list({one.key: one for group in groups for one in group}.values())
+
+
+def _stays(ask: Ask, ranking: Ranking, house: House) -> Ranked | None:
+    """Where the work waits, unless another place is better by more than the band."""
+    here = ranking.of(ask.here.key) if ask.here is not None else None
+    if here is None or ranking[0].utility < here.utility * (1 - house.band):
+        return None
+    return here
+
+
+def _starts_at_home(one: Ranked, house: House, now_s: float) -> bool:
+    if not house.prefer_own_s or not one.candidate.is_own:
+        return False
+    return one.estimate.begin_s - now_s <= house.prefer_own_s

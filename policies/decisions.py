@@ -1,0 +1,187 @@
+"""What was decided about an ask, and why: all candidates with verdict, reason and figures.
+
+A decision over thousands of pools is kept and shown bounded (`to_plain`): the best candidates one
+by one, the refused grouped by reason with a few examples. Keep that, not the decision.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from federation.money import format_money
+from federation.reasons import NEVER, Reason
+from policies.asks import Ask, House
+from policies.estimates import fits
+from policies.market import Candidate, Key
+from policies.placement import Refusal
+from policies.ranking import Ranked, Ranking
+from policies.splitting import Lane, Split
+
+SHOWN: Final = 20  # accepted candidates
+EXAMPLES: Final = 3  # refused ones of a reason
+
+
+class Why(StrEnum):
+    """What settled it."""
+
+    NOBODY = "nobody"
+    STAYS = "stays"
+    HOME_FIRST = "home-first"
+    DRAWN = "drawn"
+    BEST = "best"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where an ask is to go, as far as adverts tell: ask there, before it goes."""
+
+    ask: Ask
+    house: House
+    made_s: float
+    why: Why
+    ranking: Ranking | None  # of the accepted; None when all were refused
+    refused: Sequence[tuple[Candidate, Refusal]]
+    near: int  # of the accepted, how many are as good as the best
+    preferred: Sequence[Ranked]  # the lanes of the plan, in the order in which they are liked
+    plan: Split | None  # None: nowhere to go, or it stays
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether nobody that we know of can ever run it."""
+        return not self.ranking and all(r.reason in NEVER for _, r in self.refused)
+
+    @property
+    def quotes_from(self) -> list[Key]:
+        """Whom to ask for a quote: all that share the plan, or rivals for the whole of it.
+
+        Our own pools are not asked.
+        """
+        if self.plan is None:
+            return []
+        shares = [lane.key for lane, _ in self.plan.shares]
+        own = {one.key for one in self.preferred if one.candidate.is_own}
+        if len(shares) != 1:
+            return [key for key in shares if key not in own]
+        if shares[0] in own:
+            return []
+        rivals = [one.key for one in self.preferred if one.key not in own]
+        return [*shares, *(key for key in rivals if key != shares[0])][: self.house.quotes_max]
+
+    def verdict(self, key: Key) -> Ranked | Refusal | None:
+        """What became of one candidate; None when it was not known."""
+        found = self.ranking.of(key) if self.ranking else None
+        return found or next((why for candidate, why in self.refused if candidate.key == key), None)
+
+    def to_plain(self, shown: int = SHOWN) -> dict[str, Any]:
+        """As plain data for people and scripts, bounded however many candidates there are."""
+        plan = self.plan
+        return {
+            "made_s": self.made_s,
+            "why": self.why.value,
+            "text": self._text(),
+            "objective": asdict(self.ask.objective),
+            "tasks": self.ask.tasks,
+            "task_s": self.ask.task_s,
+            "finish_s": self.made_s + plan.finish_s if plan and plan.shares else None,
+            "cost": _costs(plan.shares) if plan else {},
+            "carbon_g": plan.carbon_g if plan else None,
+            "short": plan.short if plan else 0,
+            "short_reason": plan.reason.value if plan and plan.reason else "",
+            "shares": [self._share(lane, n) for lane, n in plan.shares] if plan else [],
+            "quotes_from": [list(key) for key in self.quotes_from],
+            "candidates": _rows(self, shown),
+            "candidates_left_off": max(0, len(self.ranking or ()) - shown),
+            "refused": _grouped(self.refused),
+        }
+
+    def _text(self) -> str:
+        band = f"{self.house.band:.0%}"
+        match self.why:
+            case Why.NOBODY:
+                can = "can ever" if self.is_hopeless else "can now"
+                return f"none of {len(self.refused)} known pools {can} run it"
+            case Why.STAYS:
+                where = "/".join(self.preferred[0].key)
+                return f"waits at {where}; nothing else is better by more than {band}"
+            case Why.HOME_FIRST:
+                return f"at home what starts there within {self.house.prefer_own_s:g} s"
+            case Why.DRAWN:
+                return f"drawn among {self.near} pools within {band} of the best"
+            case Why.BEST:
+                return f"the best by more than {band}"
+
+    def _share(self, lane: Lane, tasks: int) -> dict[str, Any]:
+        one = next(one for one in self.preferred if one.key == lane.key)
+        currency = one.candidate.advert.currency
+        return {
+            "site": lane.key[0],
+            "pool": lane.key[1],
+            "tasks": tasks,
+            "begin_s": self.made_s + lane.start_s,
+            "finish_s": self.made_s + lane.finish_s(tasks),
+            "cost_nanos": lane.cost_nanos(tasks),
+            "cost": format_money(lane.cost_nanos(tasks), currency),
+        }
+
+
+def _rows(decision: Decision, shown: int) -> list[dict[str, Any]]:
+    """The best of the accepted, with all that they were judged by."""
+    if decision.ranking is None:
+        return []
+    rows = []
+    for one in decision.ranking[:shown]:
+        site, pool = one.key
+        currency = one.candidate.advert.currency
+        found = one.estimate
+        rows.append(
+            {
+                "site": site,
+                "pool": pool,
+                "utility": one.utility,
+                "parts": decision.ranking.scale.parts(one),
+                "price": format_money(found.price_nanos, currency),
+                "price_nanos": found.price_nanos,
+                "currency": currency,
+                "wait_s": found.wait_s,
+                "begin_s": found.begin_s,
+                "finish_s": found.finish_s,
+                "cost_nanos": found.cost_nanos,
+                "cost": format_money(found.cost_nanos, currency),
+                "carbon_g": found.carbon_g,
+                "fits": fits(decision.ask, found),
+                "slots": found.slots,
+                "age_s": max(0.0, decision.made_s - one.candidate.as_of_s),
+            }
+        )
+    return rows
+
+
+def _costs(shares: Sequence[tuple[Lane, int]]) -> dict[str, int]:
+    """Nano-units by currency: what is charged in two currencies has no sum."""
+    costs: dict[str, int] = {}
+    for lane, tasks in shares:
+        costs[lane.currency] = costs.get(lane.currency, 0) + lane.cost_nanos(tasks)
+    return costs
+
+
+def _grouped(refused: Sequence[tuple[Candidate, Refusal]]) -> list[dict[str, Any]]:
+    """The refused by reason, the most frequent first, with a few examples in words."""
+    groups: dict[Reason, list[tuple[Candidate, Refusal]]] = {}
+    for candidate, refusal in refused:
+        groups.setdefault(refusal.reason, []).append((candidate, refusal))
+    rows = []
+    for reason, group in sorted(groups.items(), key=lambda each: (-len(each[1]), each[0])):
+        examples = sorted(group, key=lambda each: each[0].key)[:EXAMPLES]
+        rows.append(
+            {
+                "reason": reason.value,
+                "never": reason in NEVER,
+                "count": len(group),
+                "examples": [
+                    {"site": c.key[0], "pool": c.key[1], "text": refusal.text}
+                    for c, refusal in examples
+                ],
+            }
+        )
+    return rows

@@ -1,0 +1,192 @@
+"""What it would be like to run an ask at a candidate: when, for how much, at what carbon. Pure.
+
+Here time and load come in: each estimate is made anew for a decision. A candidate that can't do
+even one task within the limits is refused; one that can do some says how many. A decision makes
+thousands of estimates, hence the plain tuple, and costs that are computed when they are looked at.
+"""
+
+from typing import Final, NamedTuple
+
+from federation.adverts import PriceChange
+from federation.money import format_money
+from federation.reasons import Reason
+from policies.asks import Ask, House
+from policies.market import Candidate, Span
+from policies.placement import Refusal
+from policies.tariffs import HOUR_NS, cost_nanos
+
+# Below this the length of a task does not matter, and dividing by it does harm.
+TASK_MIN_S: Final = 1e-6
+# So that a task which just fits is not lost to rounding.
+ROUNDING: Final = 1e-9
+
+
+class Estimate(NamedTuple):
+    """An ask at a candidate, as if all of it went there."""
+
+    wait_s: float  # until a slot is free
+    begin_s: float  # UTC, when the first task could start
+    finish_s: float  # UTC
+    task_s: float
+    slot_s: float  # slot-seconds of all its tasks
+    slots: int
+    closes_s: float  # UTC, when it must be done
+    price_nanos: int  # of a slot-hour, the mean over its run
+    carbon_g: float | None
+
+    @property
+    def cost_nanos(self) -> int:
+        """What all of it costs, in the pool's currency."""
+        return cost_nanos(self.price_nanos, round(self.slot_s * 1e9))
+
+
+def estimate(ask: Ask, candidate: Candidate, now_s: float, house: House) -> Estimate | Refusal:
+    """Estimate an ask at a candidate; the refusal names the limit that not one task can keep.
+
+    Of several windows the one that serves the objective best counts.
+    """
+    if now_s > candidate.expires_s:
+        words = "was last heard of {:.0f} s ago, and its word was good for {:.0f} s"
+        ages = (now_s - candidate.as_of_s, candidate.expires_s - candidate.as_of_s)
+        return Refusal(Reason.ADVERT_STALE, words, ages)
+    advert = candidate.advert
+    if advert.currency != house.currency and house.rate(advert.currency) is None:
+        words = "charges in {}, and no rate to {} is set here"
+        return Refusal(Reason.CURRENCY_DIFFERS, words, (advert.currency, house.currency))
+    if advert.free_tags:
+        refusal = _check_free_tags(ask, candidate)
+        if refusal is not None:
+            return refusal
+    if not advert.windows:
+        return _in_span(ask, candidate, candidate.spans[0], now_s, house)
+    found = [
+        _in_span(ask, candidate, span, now_s, house)
+        for span in candidate.spans
+        if span.until_s > now_s
+    ]
+    fitting = [each for each in found if isinstance(each, Estimate)]
+    if fitting:
+        return _best(fitting, ask, now_s)
+    return found[0] if found else Refusal(Reason.WINDOW_CLOSED, "shows no window from now on")
+
+
+def tasks_by(seconds: float, slots: float, task_s: float) -> int:
+    """Tasks that slots complete in a time, in whole rounds: ⌊slots·⌊seconds / task_s⌋⌋."""
+    return max(0, int(slots * ((seconds / task_s + ROUNDING) // 1) + ROUNDING))
+
+
+def tasks_for(budget_nanos: int, price_nanos: int, task_ns: int, most: int) -> int:
+    """Tasks that a budget pays for, at most so many."""
+    one = price_nanos * task_ns
+    return most if one == 0 else min(most, budget_nanos * HOUR_NS // one)
+
+
+def fits(ask: Ask, found: Estimate) -> int:
+    """How many of an ask's tasks a candidate can do within window, deadline and budget.
+
+    All of them, as far as anybody knows, while the length of a task is a guess.
+    """
+    if ask.task_s is None:
+        return ask.tasks
+    limit_s = found.closes_s if ask.deadline_s is None else min(found.closes_s, ask.deadline_s)
+    tasks = ask.tasks
+    if found.finish_s > limit_s:
+        tasks = min(tasks, tasks_by(limit_s - found.begin_s, found.slots, found.task_s))
+    if ask.budget_nanos is not None:
+        task_ns = round(found.task_s * 1e9)
+        tasks = tasks_for(ask.budget_nanos, found.price_nanos, task_ns, tasks)
+    return tasks
+
+
+def _in_span(
+    ask: Ask, candidate: Candidate, span: Span, now_s: float, house: House
+) -> Estimate | Refusal:
+    slots, tasks, link = span.slots, ask.tasks, candidate.link
+    if not slots:
+        return Refusal(Reason.NO_SLOTS, "has no slot now")
+    task_s = ask.task_s_at.get(candidate.key[0], ask.task_s)
+    if task_s is None:
+        task_s = house.task_s_unknown
+    elif task_s < TASK_MIN_S:
+        task_s = TASK_MIN_S
+    wait_s = 0.0
+    if ask.here is not None and ask.here.key == candidate.key:
+        wait_s = ask.here.wait_s
+    elif tasks > candidate.slots_free or span.from_s > now_s:
+        # What is in front of us is served by all slots; when none is free, by those that work.
+        wait_s = candidate.backlog_slot_s(now_s) / (candidate.serving or slots)
+    begin_s = now_s if now_s > span.from_s else span.from_s
+    begin_s += wait_s + link.rtt_s + ask.function_bytes / link.bytes_s
+    run_s = -(-tasks // slots) * task_s
+    # The last task starts when its arguments are there.
+    carry_s = tasks * ask.task_bytes / link.bytes_s + task_s
+    finish_s = begin_s + (run_s if run_s > carry_s else carry_s)
+    price_nanos = span.price_nanos
+    change = candidate.price_change
+    if change is not None and change.at_s < finish_s:
+        price_nanos = _mean_price(price_nanos, change, begin_s, finish_s)
+    slot_s = tasks * task_s
+    grams = candidate.carbon_g_per_slot_s
+    found = Estimate(
+        wait_s,
+        begin_s,
+        finish_s,
+        task_s,
+        slot_s,
+        slots,
+        span.until_s,
+        price_nanos,
+        None if grams is None else grams * slot_s,
+    )
+    return _check_limits(ask, candidate, found, now_s) or found
+
+
+def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, now_s: float) -> Refusal | None:
+    """Whether one task keeps the limits. Only what is known refuses, not a guess of its length."""
+    task_s = 0.0 if ask.task_s is None else found.task_s
+    ends_s = found.begin_s + task_s
+    if ends_s > found.closes_s:
+        words = "closes in {:.0f} s, before a task that starts in {:.0f} s could end"
+        figures = (found.closes_s - now_s, found.begin_s - now_s)
+        return Refusal(Reason.WINDOW_CLOSED, words, figures)
+    if ask.deadline_s is not None and ends_s > ask.deadline_s:
+        words = "would end its first task in {:.1f} s, the deadline is in {:.1f} s"
+        return Refusal(Reason.DEADLINE, words, (ends_s - now_s, ask.deadline_s - now_s))
+    budget_nanos = ask.budget_nanos
+    if budget_nanos is not None:
+        task_ns = round(task_s * 1e9)
+        if found.price_nanos * task_ns > budget_nanos * HOUR_NS:
+            amounts = (cost_nanos(found.price_nanos, task_ns), budget_nanos)
+            texts = tuple(format_money(each, candidate.advert.currency) for each in amounts)
+            return Refusal(Reason.COST_LIMIT, "would cost {} a task, {} is left", texts)
+    return None
+
+
+def _check_free_tags(ask: Ask, candidate: Candidate) -> Refusal | None:
+    """Counted tags that no single worker has free now."""
+    free_tags = candidate.advert.free_tags
+    for name, wanted in ask.terms.need.tags.items():
+        if not isinstance(wanted, bool) and free_tags.get(name, wanted) < wanted:
+            words = "has {}={:g} free on one worker now, {:g} needed"
+            return Refusal(Reason.TAG_IN_USE, words, (name, free_tags[name], wanted))
+    return None
+
+
+def _mean_price(now_nanos: int, change: PriceChange, begin_s: float, finish_s: float) -> int:
+    """The price of a slot-hour over a run that sees it change."""
+    if change.at_s <= begin_s:
+        return change.price_nanos
+    after = round(1_000_000 * (finish_s - change.at_s) / (finish_s - begin_s))  # in millionths
+    return (now_nanos * (1_000_000 - after) + change.price_nanos * after) // 1_000_000
+
+
+def _best(fitting: list[Estimate], ask: Ask, now_s: float) -> Estimate:
+    """Of a pool's windows the one that serves the objective best; the first among equals."""
+    first = fitting[0]
+
+    def value(one: Estimate) -> float:
+        money = one.price_nanos / (first.price_nanos or 1)
+        time = (one.finish_s - now_s) / max(first.finish_s - now_s, TASK_MIN_S)
+        return ask.objective.money * money + ask.objective.time * time
+
+    return min(fitting, key=value)

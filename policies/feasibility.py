@@ -1,0 +1,134 @@
+"""Who may never run a job, whatever the load and the hour: filters, cheapest first. Pure.
+
+These look only at what changes seldom, so that jobs alike in it are judged together and once for
+each pool (policies.market). What depends on time and load is policies.estimates' to say.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from federation.reasons import Reason
+from policies.placement import Need, Offer, Refusal, check_tags
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a job demands of where it runs; equal terms have equal verdicts.
+
+    Our own pools are trusted, and never forbidden by where the job has come from.
+    """
+
+    need: Need  # its tags must be hashable
+    project: str
+    trusted: frozenset[str]  # peers that may run this
+    allowed_sites: frozenset[str] | None = None  # None: all of them
+    forbidden_sites: frozenset[str] = field(default_factory=frozenset)
+    jurisdictions: frozenset[str] | None = None  # where its data may go; None: anywhere
+    path: tuple[str, ...] = ()  # the sites that it has come through
+    hops_left: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a pool is, as opposed to how busy it is."""
+
+    site: str
+    is_own: bool
+    offer: Offer
+    pythons: tuple[str, ...]
+    jurisdiction: str
+    currency: str
+    projects: frozenset[str] | None
+    may_use: bool  # whether its site lets ours send it work
+
+
+def check_trust(terms: Terms, profile: Profile) -> Refusal | None:
+    """Work goes only to sites that were trusted with it, one by one."""
+    if profile.is_own or profile.site in terms.trusted:
+        return None
+    return Refusal(Reason.SITE_NOT_TRUSTED, "is not trusted to run this")
+
+
+def check_hops(terms: Terms, profile: Profile) -> Refusal | None:
+    """A job that was forwarded as often as it may stays here."""
+    if profile.is_own or terms.hops_left > 0:
+        return None
+    return Refusal(Reason.NO_HOPS_LEFT, "is a hop away, and the job may not be forwarded again")
+
+
+def check_path(terms: Terms, profile: Profile) -> Refusal | None:
+    """A job never comes back to a site that passed it on: no loops."""
+    if profile.is_own or profile.site not in terms.path:
+        return None
+    return Refusal(
+        Reason.ALREADY_VISITED, "has passed the job on already: {}", (" > ".join(terms.path),)
+    )
+
+
+def check_sites(terms: Terms, profile: Profile) -> Refusal | None:
+    """The user's own choice of sites."""
+    if profile.site in terms.forbidden_sites:
+        return Refusal(Reason.SITE_FORBIDDEN, "is forbidden by the job")
+    if terms.allowed_sites is not None and profile.site not in terms.allowed_sites:
+        return Refusal(Reason.SITE_FORBIDDEN, "is not among the sites that the job allows")
+    return None
+
+
+def check_jurisdiction(terms: Terms, profile: Profile) -> Refusal | None:
+    """Data may only go where its owner said; a pool that does not say where it is, is nowhere."""
+    if terms.jurisdictions is None or profile.jurisdiction in terms.jurisdictions:
+        return None
+    return Refusal(
+        Reason.OUTSIDE_JURISDICTION,
+        "is in jurisdiction {}, the job may run in {}",
+        (profile.jurisdiction or "unknown", ", ".join(sorted(terms.jurisdictions)) or "none"),
+    )
+
+
+def check_entitlement(terms: Terms, profile: Profile) -> Refusal | None:
+    """The pool's owner says which sites and which projects may use it."""
+    if not profile.may_use:
+        return Refusal(Reason.NOT_ENTITLED, "takes no work from this site")
+    if profile.projects is None or terms.project in profile.projects:
+        return None
+    return Refusal(Reason.NOT_ENTITLED, "takes no work of project {}", (terms.project,))
+
+
+def check_pythons(terms: Terms, profile: Profile) -> Refusal | None:
+    """Pickled code runs on the same minor version only; another one may crash."""
+    if terms.need.python in profile.pythons:
+        return None
+    has = ", ".join(profile.pythons) or "unknown"
+    words = "runs Python {}, the job was made with {}"
+    return Refusal(Reason.PYTHON_DIFFERS, words, (has, terms.need.python))
+
+
+def check_limit_currency(terms: Terms, profile: Profile) -> Refusal | None:
+    """A cost limit can only be kept in the currency that the pool charges in."""
+    if terms.need.currency in (None, profile.currency):
+        return None
+    words = "charges in {}, the cost limit is in {}"
+    return Refusal(Reason.CURRENCY_DIFFERS, words, (profile.currency, terms.need.currency))
+
+
+FILTERS: Final[tuple[Callable[[Terms, Profile], Refusal | None], ...]] = (
+    check_trust,
+    check_hops,
+    check_path,
+    check_sites,
+    check_jurisdiction,
+    check_entitlement,
+    check_pythons,
+    check_limit_currency,
+    lambda terms, profile: check_tags(terms.need, profile.offer),
+)
+
+
+def judge_terms(terms: Terms, profile: Profile) -> Refusal | None:
+    """The first reason why this pool may never run jobs on these terms; None when it may."""
+    for check in FILTERS:
+        refusal = check(terms, profile)
+        if refusal is not None:
+            return refusal
+    return None

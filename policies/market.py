@@ -1,0 +1,287 @@
+"""Every pool that this site knows of, its own and its peers', as candidates to choose from. Pure.
+
+What an advert says is made ready once, when it arrives, so that a decision over thousands of
+pools only computes with it. An advert is always out of date, so what we sent to its pool since
+then is counted here and corrects it (`Candidate.backlog_slot_s`).
+"""
+
+from bisect import insort
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from federation.adverts import PoolAdvert, PriceChange, SiteAdvert
+from federation.errors import ProtocolError
+from policies.feasibility import Profile, Terms, judge_terms
+from policies.placement import Offer, Refusal
+
+Key = tuple[str, str]  # site and pool
+
+# Clocks of members agree this well or they can't deal: leases and windows depend on them.
+SKEW_MAX_S: Final = 2.0
+SITES_MAX: Final = 10_000
+# Less than this share of its slots no busy pool is taken to keep at work, whatever it measured.
+SERVING_MIN: Final = 0.01
+# Sendings that are told apart for one pool; when there are more, the two oldest become one.
+SENT_MAX: Final = 64
+# Kinds of jobs whose verdicts are remembered; each holds one entry a pool.
+TERMS_REMEMBERED: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The way to a site: round trip, and bytes per second."""
+
+    rtt_s: float = 0.05
+    bytes_s: float = 12.5e6
+
+
+HERE: Final = Link(0.0, float("inf"))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time with its own slots and price; `until_s` closes it."""
+
+    from_s: float
+    until_s: float
+    slots: int
+    price_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Work that went to a pool at a time: tasks, and their slot-seconds."""
+
+    at_s: float
+    tasks: int
+    slot_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pool that work may go to, with what is known of it since `as_of_s`."""
+
+    key: Key
+    number: int  # of its profile: as long as that stays the same, so do all verdicts on it
+    is_own: bool
+    as_of_s: float
+    expires_s: float
+    advert: PoolAdvert
+    profile: Profile
+    spans: tuple[Span, ...]
+    price_change: PriceChange | None  # of a pool without windows: those have their own prices
+    link: Link
+    carbon_g_per_slot_s: float | None
+    serving: float | None  # slots that really work when none is free; None: all of them
+    drift: float  # λ̂ - μ̂, slot-seconds per second
+    load_slot_s: float  # L + sent
+    slots_free: int  # less those that our work took
+    sent: tuple[Sent, ...] = ()
+
+    def backlog_slot_s(self, now_s: float) -> float:
+        """Slot-seconds of work that stand before ours now, from what was advertised.
+
+        L̂ = max(0, L + sent + (λ̂ - μ̂)·τ): the load L at `as_of_s`, what we sent since then, and
+        what came and went in the τ seconds since (Dahlin's load interpretation).
+        """
+        return max(0.0, self.load_slot_s + self.drift * (now_s - self.as_of_s))
+
+
+class Market:
+    """The candidates of a site: its own pools, and those of the adverts that it has.
+
+    Args:
+        site: who we are.
+        link: of a peer that we have not measured and that gives no hint.
+    """
+
+    def __init__(self, site: str, link: Link | None = None) -> None:
+        self.site = site
+        self._link = link or Link()
+        self._links: dict[str, Link] = {}
+        self._adverts: dict[str, SiteAdvert] = {}
+        self._sites: dict[str, dict[str, Candidate]] = {}
+        self._names: list[str] = []  # of the sites, in order
+        self._all: list[Candidate] | None = None
+        self._numbers = 0
+        self._verdicts: OrderedDict[Terms, dict[int, Refusal | None]] = OrderedDict()
+
+    def learn(self, advert: SiteAdvert, now_s: float) -> bool:
+        """Take an advert, a peer's or our own; False when what we have is as new.
+
+        Our own is never out of date: give it again whenever it changed.
+
+        Raises:
+            ProtocolError: it comes from the future, or from one site too many.
+        """
+        if advert.issued_s > now_s + SKEW_MAX_S:
+            ahead_s = advert.issued_s - now_s
+            raise ProtocolError(f"advert of {advert.site}: {ahead_s:.1f} s ahead of our clock")
+        known = self._adverts.get(advert.site)
+        if known is None and len(self._adverts) >= SITES_MAX:
+            raise ProtocolError(f"advert of {advert.site}: there are {SITES_MAX:,} sites already")
+        is_old = known is not None and not advert.supersedes(known)
+        if is_old and advert.site != self.site:
+            return False
+        before = self._sites.get(advert.site, {})
+        found = {
+            pool.pool: self._candidate(advert, pool, before.get(pool.pool), now_s)
+            for pool in sorted(advert.pools, key=lambda pool: pool.pool)
+        }
+        if known is None:
+            insort(self._names, advert.site)
+        self._adverts[advert.site] = advert
+        self._sites[advert.site] = found
+        self._forget_verdicts(before, found)
+        self._all = None
+        return True
+
+    def forget(self, site: str) -> None:
+        """A site is gone, or its advert expired long ago."""
+        if self._adverts.pop(site, None) is not None:
+            self._forget_verdicts(self._sites.pop(site), {})
+            self._names.remove(site)
+            self._links.pop(site, None)
+            self._all = None
+
+    def measured(self, site: str, link: Link) -> None:
+        """The way to a site was measured; that counts for more than any hint."""
+        self._links[site] = link
+        for pool, candidate in self._sites.get(site, {}).items():
+            self._sites[site][pool] = replace(candidate, link=link)
+        self._all = None
+
+    def sent(self, key: Key, tasks: int, slot_s: float, now_s: float) -> None:
+        """Work was placed at a pool; negative figures take back what it returned unrun."""
+        site, pool = key
+        candidate = self._sites.get(site, {}).get(pool)
+        if candidate is not None:
+            sent = (*candidate.sent, Sent(now_s, tasks, slot_s))
+            if len(sent) > SENT_MAX:
+                first, second, *rest = sent
+                both = first.tasks + second.tasks, first.slot_s + second.slot_s
+                sent = (Sent(second.at_s, *both), *rest)
+            self._sites[site][pool] = _with_sent(candidate, sent)
+            self._all = None
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """All of them, expired ones included, by site and pool in alphabetical order."""
+        if self._all is None:
+            self._all = [each for site in self._names for each in self._sites[site].values()]
+        return self._all
+
+    def verdicts(self, terms: Terms) -> dict[int, Refusal | None]:
+        """By a candidate's number, who may never run jobs on these terms, and why.
+
+        Jobs that ask for the same are judged once (HTCondor's autoclusters).
+        """
+        known = self._verdicts.setdefault(terms, {})
+        self._verdicts.move_to_end(terms)
+        if len(self._verdicts) > TERMS_REMEMBERED:
+            self._verdicts.popitem(last=False)
+        for candidate in self.candidates:
+            if candidate.number not in known:
+                known[candidate.number] = judge_terms(terms, candidate.profile)
+        return known
+
+    def _candidate(
+        self, advert: SiteAdvert, pool: PoolAdvert, before: Candidate | None, now_s: float
+    ) -> Candidate:
+        is_own = advert.site == self.site
+        as_of_s = min(advert.issued_s, now_s)
+        profile = _profile(advert.site, is_own, pool, self.site)
+        if before is not None and before.profile == profile:
+            number = before.number
+        else:
+            self._numbers = number = self._numbers + 1
+        hint = Link(pool.rtt_s or self._link.rtt_s, pool.link_bytes_s or self._link.bytes_s)
+        candidate = Candidate(
+            key=(advert.site, pool.pool),
+            number=number,
+            is_own=is_own,
+            as_of_s=as_of_s,
+            expires_s=float("inf") if is_own else as_of_s + advert.valid_s,
+            advert=pool,
+            profile=profile,
+            spans=_spans(pool),
+            price_change=None if pool.windows else pool.next_price,
+            link=HERE if is_own else self._links.get(advert.site, hint),
+            carbon_g_per_slot_s=_carbon(pool),
+            serving=_serving(pool),
+            drift=_drift(pool),
+            load_slot_s=pool.load_slot_s,
+            slots_free=pool.slots_free,
+        )
+        if before is None:
+            return candidate
+        # What left us a way's length before it was issued had not arrived by then.
+        since_s = as_of_s - candidate.link.rtt_s
+        return _with_sent(candidate, tuple(sent for sent in before.sent if sent.at_s > since_s))
+
+    def _forget_verdicts(
+        self, before: Mapping[str, Candidate], after: Mapping[str, Candidate]
+    ) -> None:
+        kept = {each.number for each in after.values()}
+        for candidate in before.values():
+            if candidate.number not in kept:
+                for known in self._verdicts.values():
+                    known.pop(candidate.number, None)
+
+
+def _with_sent(candidate: Candidate, sent: tuple[Sent, ...]) -> Candidate:
+    advert = candidate.advert
+    slot_s = max(0.0, sum(each.slot_s for each in sent))
+    free = min(advert.slots_free, advert.slots_free - sum(each.tasks for each in sent))
+    return replace(
+        candidate,
+        sent=sent,
+        load_slot_s=advert.load_slot_s + slot_s,
+        slots_free=max(0, free),
+    )
+
+
+def _serving(pool: PoolAdvert) -> float | None:
+    """Slots that really work when none is free: what was measured, within reason."""
+    if pool.slots_free or not pool.work_rate or not pool.slots_total:
+        return None
+    return max(pool.work_rate, SERVING_MIN * pool.slots_total)
+
+
+def _drift(pool: PoolAdvert) -> float:
+    """λ̂ - μ̂: μ̂ is the measured work rate when no slot is free, else all slots.
+
+    An unknown λ̂ equals the measured rate: what goes out came in. Without rates the load is taken
+    to stay as it was.
+    """
+    rate = pool.work_rate
+    if rate is None:
+        return 0.0
+    arrivals = rate if pool.arrival_rate is None else pool.arrival_rate
+    return arrivals - (rate if rate and not pool.slots_free else pool.slots_total)
+
+
+def _profile(site: str, is_own: bool, pool: PoolAdvert, reader: str) -> Profile:
+    offer = Offer(f"{site}/{pool.pool}", pool.pool, pool.tags, " ".join(pool.pythons), "")
+    may_use = is_own or pool.sites is None or reader in pool.sites
+    return Profile(
+        site, is_own, offer, pool.pythons, pool.jurisdiction, pool.currency, pool.projects, may_use
+    )
+
+
+def _spans(pool: PoolAdvert) -> tuple[Span, ...]:
+    if not pool.windows:
+        return (Span(0.0, float("inf"), pool.slots_total, pool.price_nanos),)
+    return tuple(
+        Span(window.from_s, window.until_s, window.slots, window.price_nanos)
+        for window in pool.windows
+    )
+
+
+def _carbon(pool: PoolAdvert) -> float | None:
+    """Grams of CO2e per slot-second: O = E·I of the SCI, with E what a busy slot draws."""
+    if pool.carbon_g_per_kwh is None or pool.slot_watts is None:
+        return None
+    return pool.slot_watts * pool.carbon_g_per_kwh / 3.6e6
