@@ -1,0 +1,326 @@
+"""A site's keys on disk: for their owner alone, and never half written.
+
+    identity/
+    ├── current.pem   signing key, TLS key and leaf that the site uses
+    ├── next.pem      those that it will use, while they rotate
+    ├── boot          how often the site has started
+    ├── leaf.pem      what nng is told to show; made from the above
+    └── pins.pem, pins/   what nng is told to believe; made from the trust book
+
+A generation of keys is one file, so that taking the next for the current is one rename: there is
+no moment at which a crash leaves half of each.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from federation.errors import GridError
+from federation.identity import SiteKey
+from federation.statements import SiteCard, next_serial
+from federation.transport import TlsSettings
+from gateway.certificates import OwnLeaf, make_leaf, to_pem
+
+# How long a card that names the next keys must have been out before they are used: longer than
+# any member that matters is away. A site that was away for longer finds the way by the cards in
+# between, if another member brings them.
+SPREAD_S: Final = 3600.0
+# How long the old keys stay on the card after that: what was signed with them is still under way
+# (EnvelopeLimits.age_max_s), and pipes made with the old leaf end.
+OVERLAP_S: Final = 1200.0
+
+_FILE_BYTES_MAX: Final = 64 << 10
+_PEM = re.compile(rb"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----\n?", re.DOTALL)
+
+
+class KeyFileError(GridError):
+    """A key file that can't be used; the text says which, why, and what to do."""
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file for its owner alone: the old one or the new one is there, whatever happens."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_name(f".{path.name}.new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "wb") as file:
+        os.fchmod(descriptor, 0o600)
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+    temporary.rename(path)
+    _sync_folder(path.parent)
+
+
+def read_private(path: Path, bytes_max: int = _FILE_BYTES_MAX) -> bytes:
+    """Read a file that nobody but its owner may read.
+
+    Raises:
+        KeyFileError: it is not there, can be read or changed by others, or is too large.
+    """
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise KeyFileError(f"{path} is not a file")
+            if found.st_uid not in (os.geteuid(), 0):
+                raise KeyFileError(f"{path} belongs to another user: chown it to the gateway's")
+            if found.st_mode & 0o077:
+                raise KeyFileError(
+                    f"{path} can be read by others (mode {stat.S_IMODE(found.st_mode):04o}): "
+                    f"chmod 600 {path}, and rotate what is in it if others may have seen it"
+                )
+            content = file.read(bytes_max + 1)
+    except OSError as error:
+        raise KeyFileError(f"{path}: {error.strerror}") from None
+    if len(content) > bytes_max:
+        raise KeyFileError(f"{path} is over {bytes_max:,} bytes")
+    return content
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # A named pipe in the place of the file would keep us waiting for ever.
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Keep every other process from changing this folder while ours may: gateway or command line.
+
+    Raises:
+        KeyFileError: another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise KeyFileError(f"{folder} is in use by another process: the gateway runs") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def next_boot(folder: Path, now_s: float, seen: int = 0) -> int:
+    """Count this start of the site: higher than any before, on disk before it is returned.
+
+    It is never lower than the epoch second, so that a disk that was set back does not repeat an
+    old boot; nor than one above `seen`, the highest that the other sites say they saw of us.
+    """
+    path = folder / "boot"
+    last = 0
+    if path.exists():
+        text = read_private(path).strip()
+        if not text.isdigit() or len(text) > 18:
+            raise KeyFileError(f"{path} does not hold a number")
+        last = int(text)
+    boot = max(last + 1, int(now_s), seen + 1)
+    write_private(path, b"%d\n" % boot)
+    return boot
+
+
+# --- keys ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The keys that a site uses together: one to sign, a leaf for TLS."""
+
+    seed: bytes = field(repr=False)
+    leaf: OwnLeaf
+    key: SiteKey = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", SiteKey(self.seed))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """A site's keys: those it has, and those that will follow while it rotates them."""
+
+    current: Generation
+    next: Generation | None = None
+
+    @property
+    def generations(self) -> tuple[Generation, ...]:
+        """In the order in which a card names them."""
+        return (self.current,) if self.next is None else (self.current, self.next)
+
+    def active(self, rotation: "Rotation") -> Generation:
+        """What to sign with and to show in TLS now."""
+        return self.next if rotation is not Rotation.SPREADING and self.next else self.current
+
+    def card(
+        self, federation: str, site: str, addresses: Sequence[str], contact: str, now_s: float
+    ) -> SiteCard:
+        """A card that names these keys: to be signed for a new site, or given to TrustBook.renew.
+
+        It is always signed by the current key, also while the next one signs everything else.
+        """
+        return SiteCard(
+            federation=federation,
+            site=site,
+            keys=tuple(each.key.public for each in self.generations),
+            past=(),
+            leaves=tuple(each.leaf.certificate for each in self.generations),
+            addresses=tuple(addresses),
+            contact=contact,
+            serial=next_serial(0, now_s),
+            issued_s=now_s,
+        )
+
+
+class Rotation(StrEnum):
+    """How far a site's rotation is."""
+
+    NONE = "none"
+    SPREADING = "spreading"  # the card names the next keys; the current ones are used
+    SWITCHED = "switched"  # the next keys are used; both are named, and believed
+    DUE = "due"  # take the next for the current, and issue a card without the old
+
+
+def rotation(
+    card: SiteCard, now_s: float, spread_s: float = SPREAD_S, overlap_s: float = OVERLAP_S
+) -> Rotation:
+    """How far our rotation is, by our newest card: nothing else needs to be remembered."""
+    if len(card.keys) == 1:
+        return Rotation.NONE
+    age_s = now_s - card.issued_s
+    if age_s < spread_s:
+        return Rotation.SPREADING
+    return Rotation.SWITCHED if age_s < spread_s + overlap_s else Rotation.DUE
+
+
+def make_generation(site: str, hosts: Sequence[str], now_s: float) -> Generation:
+    """Fresh keys, from the system's randomness."""
+    return Generation(secrets.token_bytes(32), make_leaf(site, hosts, now_s))
+
+
+def create_keys(folder: Path, generation: Generation) -> None:
+    """Store a new site's keys (`gridfed init`); KeyFileError when it has some already."""
+    if (folder / "current.pem").exists():
+        raise KeyFileError(f"{folder} holds the keys of a site already")
+    write_private(folder / "current.pem", _to_pem(generation))
+
+
+def load_keys(folder: Path) -> KeyRing:
+    """Read a site's keys; KeyFileError when there are none, or they can't be used."""
+    following = folder / "next.pem"
+    return KeyRing(
+        _from_pem(folder / "current.pem"), _from_pem(following) if following.exists() else None
+    )
+
+
+def add_next(folder: Path, generation: Generation) -> None:
+    """Begin to rotate: store the next keys. Issue a card that names them, then."""
+    if (folder / "next.pem").exists():
+        raise KeyFileError(f"{folder} holds next keys already: the rotation is under way")
+    write_private(folder / "next.pem", _to_pem(generation))
+
+
+def promote_next(folder: Path) -> None:
+    """End a rotation: the next keys become the current ones, the old are gone."""
+    try:
+        (folder / "next.pem").rename(folder / "current.pem")
+    except OSError as error:
+        raise KeyFileError(f"{folder / 'next.pem'}: {error.strerror}") from None
+    _sync_folder(folder)
+
+
+def write_leaf(folder: Path, generation: Generation) -> Path:
+    """Write certificate and key where nng can read them."""
+    path = folder / "leaf.pem"
+    write_private(path, generation.leaf.pem)
+    return path
+
+
+def write_pins(folder: Path, pins: Mapping[str, Sequence[bytes]]) -> Path:
+    """Write the leaves that we believe: one file for a listener, and one a site to dial it with.
+
+    Returns the listener's. A dialler that believed all of them would take any pinned site that
+    puts another's name into its own leaf for that other.
+    """
+    place = folder / "pins"
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for old in place.glob("*.pem"):
+        if old.stem not in pins:
+            old.unlink()
+    for site, leaves in pins.items():
+        _write_changed(place / f"{site}.pem", to_pem(leaves).encode())
+    path = folder / "pins.pem"
+    _write_changed(path, to_pem(leaf for leaves in pins.values() for leaf in leaves).encode())
+    return path
+
+
+def _write_changed(path: Path, content: bytes) -> None:
+    if not path.exists() or path.read_bytes() != content:
+        write_private(path, content)
+
+
+def dialler_tls(folder: Path, site: str) -> TlsSettings:
+    """How to dial a site: show our leaf, believe its pinned ones only, ask for its name."""
+    return TlsSettings(str(folder / "leaf.pem"), str(folder / "pins" / f"{site}.pem"), site)
+
+
+def _to_pem(generation: Generation) -> bytes:
+    private = ed25519.Ed25519PrivateKey.from_private_bytes(generation.seed)
+    signing = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return signing + generation.leaf.key + to_pem([generation.leaf.certificate]).encode()
+
+
+def _from_pem(path: Path) -> Generation:
+    content = read_private(path)
+    blocks = [(match[1], match[0]) for match in _PEM.finditer(content)]
+    if [label for label, _ in blocks] != [b"PRIVATE KEY", b"PRIVATE KEY", b"CERTIFICATE"]:
+        raise KeyFileError(f"{path} must hold a signing key, a TLS key and its certificate, PEM")
+    try:
+        signing = load_pem_private_key(blocks[0][1], None)
+        tls = load_pem_private_key(blocks[1][1], None)
+        leaf = x509.load_pem_x509_certificate(blocks[2][1])
+    except (ValueError, TypeError) as error:
+        raise KeyFileError(f"{path} can't be read: {type(error).__name__}") from None
+    if not isinstance(signing, ed25519.Ed25519PrivateKey):
+        raise KeyFileError(f"{path}: its first key must be Ed25519")
+    if not isinstance(tls, ec.EllipticCurvePrivateKey) or _spki(tls.public_key()) != _spki(
+        leaf.public_key()
+    ):
+        raise KeyFileError(f"{path}: the TLS key and the certificate don't belong together")
+    return Generation(
+        signing.private_bytes_raw(), OwnLeaf(leaf.public_bytes(Encoding.DER), blocks[1][1])
+    )
+
+
+def _spki(key: object) -> bytes:
+    encoded: bytes = key.public_bytes(  # type: ignore[attr-defined]
+        Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    )
+    return encoded

@@ -1,0 +1,81 @@
+"""How one site stands with us: what the trust book holds of it, and what follows from that."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from federation.identity import fingerprint
+from federation.statements import Farewell, Revocations, S, Signed, SiteCard
+from gateway.permissions import Rule
+
+# Cards of one site in which its key changed, kept for members that were away meanwhile.
+LINEAGE_MAX: Final = 8
+EVIDENCE_MAX: Final = 8
+
+
+class Level(StrEnum):
+    """How far a site has come with us."""
+
+    KNOWN = "known"
+    PENDING = "pending"
+    APPROVED = "approved"
+    LEFT = "left"
+    EXPELLED = "expelled"
+
+
+@dataclass(slots=True)
+class Member:
+    """What the book holds of one site; `TrustBook.level` says what follows from it.
+
+    `decided` is our operator's word (known, pending or approved), given when the site's card had
+    the serial `decided_serial`: a farewell that came later voids it. `pickles` and `users` are
+    whether pickled results that ran there are taken here, and users who come with its tokens.
+    """
+
+    card: Signed[SiteCard]
+    decided: Level = Level.KNOWN
+    decided_serial: int = 0
+    rules: frozenset[Rule] = frozenset()
+    pickles: bool = False
+    users: bool = False
+    lineage: list[Signed[SiteCard]] = field(default_factory=list)
+    farewell: Signed[Farewell] | None = None
+    revocations: Signed[Revocations] | None = None
+    evidence: list[bytes] = field(default_factory=list)
+
+    @property
+    def standing(self) -> Level:
+        """Its level, expulsions aside."""
+        gone = self.farewell.content.serial if self.farewell else -1
+        if self.card.content.serial <= gone:
+            return Level.LEFT
+        return self.decided if self.decided_serial > gone else Level.KNOWN
+
+    @property
+    def last_serial(self) -> int:
+        """The highest that it has used for a card or a farewell."""
+        gone = self.farewell.content.serial if self.farewell else 0
+        return max(self.card.content.serial, gone)
+
+    @property
+    def fingerprint(self) -> str:
+        """What operators compare."""
+        return fingerprint(self.card.content.site, self.card.content.keys[0])
+
+    def decide(self, level: Level) -> None:
+        """Note our operator's word on the site as its card now is."""
+        self.decided = level
+        self.decided_serial = self.card.content.serial
+
+    def follow(self, card: Signed[SiteCard]) -> None:
+        """Take a newer card, which was checked to follow ours."""
+        if card.content.keys[0] != self.card.content.keys[0]:
+            self.lineage = [*self.lineage, self.card][-LINEAGE_MAX:]
+        self.card = card
+
+    def accuse(self, *statements: Signed[S]) -> None:
+        """It has contradicted itself: keep the proof, and have our operator look at it again."""
+        new = [each.raw for each in statements if each.raw not in self.evidence]
+        self.evidence = (self.evidence + new)[:EVIDENCE_MAX]
+        if self.decided is Level.APPROVED:
+            self.decided = Level.PENDING

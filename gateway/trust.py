@@ -1,0 +1,398 @@
+"""The trust book: which sites this one knows, how far it trusts each, and why.
+
+Nobody is trusted because somebody else is. What other sites pass on makes a site *known*, no
+more; an invitation makes it *pending*; our operator (or a rule of his) makes it *approved*, and
+what an approved site may do is for rules to say (gateway.permissions), both ways, none by default.
+
+Statements arrive in any order and more than once, so what the book says depends on which of them
+it has, never on when they came: levels are worked out, not stored.
+
+    pending ──approve──► approved        expelled: by our own word, or, as `Follow` says, by that
+       ▲                    │            of others; our own word wins, both ways
+    known ◄──── left ◄──────┘ (farewell) a card newer than the farewell begins anew, as known
+
+Pure: the clock is passed in. gateway.trust_file keeps it on disk.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from federation.errors import GridError
+from federation.identity import Refusal, SiteKey, Untrusted, same_fingerprint
+from federation.statements import (
+    PAST_MAX,
+    REVOKED_MAX,
+    Expulsion,
+    Farewell,
+    Order,
+    Revocations,
+    S,
+    Signed,
+    SiteCard,
+    follows,
+    next_serial,
+    order,
+    read,
+    read_card,
+    sign,
+)
+from gateway.certificates import check_leaf
+from gateway.expulsions import Expulsions, Follow
+from gateway.permissions import ANY, Answer, Request, Rule, Why, decide
+from gateway.standing import Level, Member
+
+MEMBERS_MAX: Final = 4096
+
+
+class BookError(GridError):
+    """What the operator asked for can't be done; the text says why."""
+
+
+class TrustBook:
+    """Everything that one site holds of the others. Implements federation.identity.Trust.
+
+    Args:
+        card: our own newest card; it says which site and federation this is.
+        follow: whose expulsions count here.
+    """
+
+    def __init__(self, card: Signed[SiteCard], follow: Follow = Follow.TWO) -> None:
+        own = Member(card)
+        own.decide(Level.APPROVED)
+        self.own = own
+        self.federation: Final = card.content.federation
+        self.site: Final = card.content.site
+        self.members: dict[str, Member] = {}
+        self.expulsions = Expulsions(self.federation, self.site, follow, self._is_approved)
+        self.rules: frozenset[Rule] = frozenset()  # for every approved site
+        self.revoked: dict[str, float] = {}  # tokens of our own, and when each expires
+
+    # --- what it says --------------------------------------------------------------------------
+
+    def level(self, site: str) -> Level | None:
+        """How far we trust a site; None when we have never heard of it."""
+        if site == self.site:
+            return Level.APPROVED
+        if self.expulsions.is_expelled(site):
+            return Level.EXPELLED
+        member = self.members.get(site)
+        return member.standing if member else None
+
+    def keys_of(self, site: str) -> tuple[bytes, ...]:
+        """The keys that a site signs with; see federation.identity.Trust."""
+        if self.level(site) in (None, Level.EXPELLED, Level.LEFT):
+            return ()
+        return self._member(site).card.content.keys
+
+    def lasting_keys_of(self, site: str) -> tuple[bytes, ...]:
+        """Those, and the retired ones that still count; see federation.identity.Trust."""
+        return self._keys_ever(site) if self.keys_of(site) else ()
+
+    def welcomes(self, site: str) -> bool:
+        """Whether users may come here with a token of that site."""
+        return self.level(site) is Level.APPROVED and self._member(site).users
+
+    def revoked_by(self, site: str) -> Collection[str]:
+        """The ids of the tokens that a site has revoked."""
+        if site == self.site:
+            return self.revoked.keys()
+        member = self.members.get(site)
+        return member.revocations.content.tokens if member and member.revocations else ()
+
+    def pins(self) -> dict[str, tuple[bytes, ...]]:
+        """The leaves that may connect to us or be dialled: ours, and those of approved sites."""
+        found = {self.site: self.own.card.content.leaves}
+        for site, member in self.members.items():
+            if self.level(site) is Level.APPROVED:
+                found[site] = member.card.content.leaves
+        return found
+
+    def decide(self, request: Request) -> Answer:
+        """Whether a site may send us work, or we may send it ours."""
+        level = self.level(request.site)
+        if level is not Level.APPROVED:
+            return Answer(Why.EXPELLED if level is Level.EXPELLED else Why.NOT_APPROVED)
+        if request.other != request.site:
+            level = self.level(request.other)
+            if level in (None, Level.LEFT):
+                return Answer(Why.ORIGIN_UNKNOWN)
+            if level is Level.EXPELLED:
+                return Answer(Why.EXPELLED)
+            # What is forbidden to a site is not brought in by another.
+            its_own = decide(self._rules_of(request.other), replace(request, site=request.other))
+            if its_own.why is Why.FORBIDDEN:
+                return its_own
+        return decide(self._rules_of(request.site), request)
+
+    def accepts_pickles(self, path: Iterable[str]) -> bool:
+        """Whether our users take pickled results that ran, or came, through all of these sites."""
+        return all(
+            site == self.site or (self.level(site) is Level.APPROVED and self._member(site).pickles)
+            for site in path
+        )
+
+    def cards_since(self, site: str, serial: int) -> list[bytes]:
+        """The cards that lead a member from a site's card of this serial to the newest."""
+        member = self._member(site)
+        cards = [*member.lineage, member.card]
+        return [card.raw for card in cards if card.content.serial > serial]
+
+    def statements(self) -> Iterator[tuple[str, bytes]]:
+        """What there is to pass on beside cards: each with its kind, as `note` takes it."""
+        for word in self.expulsions:
+            yield "expulsion", word.raw
+        for member in (self.own, *self.members.values()):
+            if member.farewell:
+                yield "farewell", member.farewell.raw
+            if member.revocations:
+                yield "revocations", member.revocations.raw
+
+    # --- what other sites have signed ----------------------------------------------------------
+
+    def note(self, kind: str, raw: bytes, now_s: float) -> Order:
+        """Take a statement from whoever passed it on; anything but NEWER changed nothing.
+
+        Raises:
+            ProtocolError: it is no statement of a kind that we know.
+            Untrusted: it is not to be believed. EQUIVOCATION has been noted as evidence.
+        """
+        match kind:
+            case "card":
+                return self._note_card(raw, now_s)
+            case "expulsion":
+                return self._note_expulsion(raw, now_s)
+            case "farewell":
+                return self._note_farewell(raw, now_s)
+            case "revocations":
+                return self._note_revocations(raw, now_s)
+            case _:
+                raise Untrusted(Refusal.ALTERED, f"no statement is a {kind[:40]!r}")
+
+    def _note_card(self, raw: bytes, now_s: float) -> Order:
+        card = self._checked(read_card(raw))
+        site = card.content.site
+        member = self.own if site == self.site else self.members.get(site)
+        if member is None:
+            order(None, card, now_s)
+            if len(self.members) >= MEMBERS_MAX:
+                raise Untrusted(Refusal.FULL, f"the book holds {MEMBERS_MAX} sites")
+            self.members[site] = Member(card)
+            return Order.NEWER
+        found = self._order(member, member.card, card, now_s)
+        if found is Order.NEWER and member is self.own:
+            raise Untrusted(
+                Refusal.EQUIVOCATION,
+                "a card of ours that we did not issue: our disk was set back, or our keys copied",
+            )
+        if found is Order.NEWER:
+            member.follow(card)
+        return found
+
+    def _note_farewell(self, raw: bytes, now_s: float) -> Order:
+        member, farewell = self._read(Farewell, raw)
+        found = self._order(member, member.farewell, farewell, now_s)
+        if found is Order.NEWER:
+            member.farewell = farewell
+        return found
+
+    def _note_revocations(self, raw: bytes, now_s: float) -> Order:
+        member, revocations = self._read(Revocations, raw)
+        found = self._order(member, member.revocations, revocations, now_s)
+        if found is Order.NEWER:
+            member.revocations = revocations
+        return found
+
+    def _note_expulsion(self, raw: bytes, now_s: float) -> Order:
+        member, word = self._read(Expulsion, raw)
+        by, of = word.content.by, word.content.site
+        if not self.expulsions.is_heard(by):
+            raise Untrusted(Refusal.UNKNOWN_SITE, f"{by!r}, not approved here, expels {of!r}")
+        found = self._order(member, self.expulsions.word(by, of), word, now_s)
+        if found is Order.NEWER:
+            self.expulsions.put(word)
+        return found
+
+    def _checked(self, card: Signed[SiteCard]) -> Signed[SiteCard]:
+        if card.content.federation != self.federation:
+            raise Untrusted(
+                Refusal.WRONG_FEDERATION, f"a card for federation {card.content.federation!r}"
+            )
+        for leaf in card.content.leaves:
+            check_leaf(leaf, card.content.site)
+        return card
+
+    def _read(self, kind: type[S], raw: bytes) -> tuple[Member, Signed[S]]:
+        """Read a statement by a member, or by us. A retired key can't say farewell."""
+        by, found = read(kind, raw, self._card_keys if kind is Farewell else self._keys_ever)
+        if found.content.federation != self.federation:
+            raise Untrusted(Refusal.WRONG_FEDERATION, f"for {found.content.federation!r}")
+        return self._member(by), found
+
+    def _card_keys(self, site: str) -> tuple[bytes, ...]:
+        """The keys on a site's card, whatever its level: what it says is still its word."""
+        known = site == self.site or site in self.members
+        return self._member(site).card.content.keys if known else ()
+
+    def _keys_ever(self, site: str) -> tuple[bytes, ...]:
+        keys = self._card_keys(site)
+        return (*keys, *self._member(site).card.content.past) if keys else ()
+
+    def _order(self, member: Member, old: Signed[S] | None, new: Signed[S], now_s: float) -> Order:
+        try:
+            return order(old, new, now_s)
+        except Untrusted as error:
+            if error.refusal is Refusal.EQUIVOCATION and old is not None:
+                member.accuse(old, new)
+            raise
+
+    # --- what our operator says ----------------------------------------------------------------
+
+    def admit(self, card: Signed[SiteCard], now_s: float, *, approve: bool) -> Level:
+        """Take a site that came by an invitation: pending, or approved if the invitation says so.
+
+        It takes the place of a site of its name that we know by hearsay alone, or that has left.
+
+        Raises:
+            Untrusted: its card is not fit; or its name belongs to another here; or it is expelled.
+        """
+        site = self._checked(card).content.site
+        if site == self.site:
+            raise Untrusted(Refusal.WRONG_SITE, f"it has our own name, {site!r}")
+        if self.expulsions.is_expelled(site):
+            raise Untrusted(Refusal.EXPELLED, f"site {site!r} is expelled here")
+        member = self.members.get(site)
+        hearsay = member is not None and member.standing in (Level.KNOWN, Level.LEFT)
+        if member is None or (hearsay and not follows(member.card, card)):
+            order(None, card, now_s)
+            if member is None:
+                self._make_room()
+            member = self.members[site] = Member(card)
+        elif self._order(member, member.card, card, now_s) is Order.NEWER:
+            member.follow(card)
+        if member.standing is Level.LEFT:
+            raise Untrusted(Refusal.STALE, f"site {site!r} has left since it issued this card")
+        if member.standing is not Level.APPROVED:
+            member.decide(Level.APPROVED if approve else Level.PENDING)
+        return member.standing
+
+    def approve(self, site: str, shown: str) -> None:
+        """Approve a site whose fingerprint our operator has compared; BookError when it differs."""
+        member = self._member(site)
+        if not same_fingerprint(member.fingerprint, shown):
+            raise BookError(
+                f"the fingerprint of {site!r} is {member.fingerprint}: not the one that was given"
+            )
+        if self.expulsions.is_expelled(site):
+            raise BookError(f"site {site!r} is expelled: take that back first")
+        if member.standing is Level.LEFT:
+            raise BookError(f"site {site!r} has left, and has not come back")
+        member.decide(Level.APPROVED)
+
+    def trust(self, site: str, rules: Iterable[Rule]) -> None:
+        """Replace a site's rules, or with ANY those for every approved site."""
+        if site == ANY:
+            self.rules = frozenset(rules)
+        else:
+            self._member(site).rules = frozenset(rules)
+
+    def trust_results(self, site: str, *, pickles: bool) -> None:
+        """Whether users here accept pickled results that ran at a site or came through it."""
+        self._member(site).pickles = pickles
+
+    def welcome(self, site: str, *, users: bool) -> None:
+        """Whether users may come here with a token of that site."""
+        self._member(site).users = users
+
+    def expel(self, site: str, reason: str, key: SiteKey, now_s: float) -> Signed[Expulsion]:
+        """Expel a site, whatever others say; returns what to tell them. Its rules are void."""
+        if site == self.site:
+            raise BookError("a site leaves; it does not expel itself")
+        member = self.members.get(site)
+        if member is not None:
+            member.decide(Level.KNOWN)
+            member.rules, member.pickles, member.users = frozenset(), False, False
+        return self.expulsions.say(site, reason, key, now_s, stands=True)
+
+    def keep(self, site: str, reason: str, key: SiteKey, now_s: float) -> Signed[Expulsion]:
+        """Take an expulsion back, or overrule those of others; returns what to tell them.
+
+        A site that we had expelled ourselves is known again, no more: approve it anew.
+        """
+        return self.expulsions.say(site, reason, key, now_s, stands=False)
+
+    def forget(self, site: str) -> None:
+        """Drop a site with all that is held of it; it may come again as a stranger."""
+        self._member(site)
+        del self.members[site]
+
+    def revoke(
+        self, token: str, expires_s: float, key: SiteKey, now_s: float
+    ) -> Signed[Revocations]:
+        """Revoke a token of ours; returns what to tell others. Those that expired are left out."""
+        self.revoked = {
+            each: until_s
+            for each, until_s in (*self.revoked.items(), (token, expires_s))
+            if until_s > now_s
+        }
+        if len(self.revoked) > REVOKED_MAX:
+            raise BookError(f"{REVOKED_MAX} tokens are revoked: rotate the keys, as compromised")
+        last = self.own.revocations.content.serial if self.own.revocations else 0
+        content = Revocations(
+            self.federation,
+            self.site,
+            tuple(sorted(self.revoked)),
+            next_serial(last, now_s),
+            now_s,
+        )
+        self.own.revocations = sign(content, key)
+        return self.own.revocations
+
+    def renew(self, card: SiteCard, key: SiteKey, *, compromised: bool = False) -> bool:
+        """Issue our card anew if what it says has changed; whether it did.
+
+        Keys that it no longer names go among the past ones, unless they are `compromised`. Its
+        `past` and `serial` need not be filled in. To be called at every start, and when addresses
+        or keys have changed: it also finishes what a crash left half done.
+        """
+        was = self.own.card.content
+        retired = tuple(each for each in was.keys if each not in card.keys)
+        past = () if compromised else (*retired, *was.past)[:PAST_MAX]
+        new = replace(card, past=past, serial=next_serial(self.own.last_serial, card.issued_s))
+        if new == replace(was, serial=new.serial, issued_s=new.issued_s):
+            return False
+        signed = self._checked(sign(new, key))
+        order(self.own.card, signed, card.issued_s)
+        self.own.follow(signed)
+        return True
+
+    def leave(self, key: SiteKey, now_s: float) -> Signed[Farewell]:
+        """Say that we leave; returns what to tell every site. To come back takes an invitation."""
+        serial = next_serial(self.own.last_serial, now_s)
+        self.own.farewell = sign(Farewell(self.federation, self.site, serial, now_s), key)
+        return self.own.farewell
+
+    # --- below ---------------------------------------------------------------------------------
+
+    def _is_approved(self, site: str) -> bool:
+        member = self.members.get(site)
+        return member is not None and member.standing is Level.APPROVED
+
+    def _rules_of(self, site: str) -> frozenset[Rule]:
+        member = self.members.get(site)
+        return self.rules | (member.rules if member else frozenset())
+
+    def _member(self, site: str) -> Member:
+        if site == self.site:
+            return self.own
+        if site not in self.members:
+            raise BookError(f"no site {site!r} is known here")
+        return self.members[site]
+
+    def _make_room(self) -> None:
+        if len(self.members) < MEMBERS_MAX:
+            return
+        hearsay = [site for site, each in self.members.items() if each.standing is Level.KNOWN]
+        if not hearsay:
+            raise Untrusted(Refusal.FULL, f"the book holds {MEMBERS_MAX} sites")
+        del self.members[hearsay[0]]

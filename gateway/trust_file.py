@@ -1,0 +1,157 @@
+"""The trust book on disk: one JSON file, which operators can read and back up.
+
+A file and not the ledger's tables: it is needed before there is a database (`gridfed init`,
+`join`), changes when a person decides something or a card is renewed, and is a megabyte or two
+for a thousand sites. JSON because the standard library both writes and reads it. Signed statements
+stand in it as they were signed, base64; fingerprints, addresses and contacts are there for the
+reader, and are taken from the card when it is read.
+
+It holds the secrets of open invitations: it is for its owner alone, like the keys beside it.
+"""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from federation.errors import GridError, ProtocolError
+from federation.statements import Expulsion, Farewell, Revocations, Signed, parse, read_card
+from gateway import permissions
+from gateway.expulsions import Follow
+from gateway.invitations import Invitations, Issued
+from gateway.keys import read_private, write_private
+from gateway.permissions import Rule
+from gateway.standing import Level, Member
+from gateway.trust import TrustBook
+
+VERSION: Final = 1
+BYTES_MAX: Final = 256 << 20
+
+
+class TrustFileError(GridError):
+    """A trust file that can't be used; the text says which and what is wrong with it."""
+
+
+def save(path: Path, book: TrustBook, invitations: Invitations) -> None:
+    """Replace the file by what the book says now; it is on disk when this returns."""
+    text = json.dumps(to_plain(book, invitations), indent=1, ensure_ascii=False)
+    write_private(path, text.encode() + b"\n")
+
+
+def load(path: Path, follow: Follow = Follow.TWO) -> tuple[TrustBook, Invitations]:
+    """Read a trust file.
+
+    Raises:
+        KeyFileError: it is not there, or others can read it.
+        TrustFileError: it is damaged, or of a newer version.
+    """
+    try:
+        return from_plain(json.loads(read_private(path, BYTES_MAX)), follow)
+    except (ValueError, KeyError, TypeError, AttributeError, ProtocolError) as error:
+        raise TrustFileError(f"{path}: {type(error).__name__}: {error}") from None
+
+
+def to_plain(book: TrustBook, invitations: Invitations) -> dict[str, Any]:
+    """Book and invitations as JSON holds them."""
+    return {
+        "version": VERSION,
+        "site": book.site,
+        "federation": book.federation,
+        "own": _member(book.own),
+        "rules": _rules(book.rules),
+        "revoked": book.revoked,
+        "sites": {site: _member(each) for site, each in sorted(book.members.items())},
+        "expulsions": [_text(each.raw) for each in book.expulsions],
+        "invitations": {
+            each: {
+                "secret": _text(issued.secret),
+                "expires_s": issued.expires_s,
+                "approve": issued.approve,
+                "used_by": issued.used_by,
+                "used_key": _text(issued.used_key),
+            }
+            for each, issued in invitations
+        },
+    }
+
+
+def from_plain(plain: Any, follow: Follow) -> tuple[TrustBook, Invitations]:
+    """The opposite; ValueError, KeyError, TypeError, AttributeError or ProtocolError."""
+    if plain["version"] != VERSION:
+        raise ValueError(f"version {plain['version']!r} is not {VERSION}: a newer gridfed wrote it")
+    own = _read_member(plain["own"])
+    book = TrustBook(own.card, follow)
+    book.own = own
+    book.rules = _read_rules(plain["rules"])
+    book.revoked = {str(each): float(until_s) for each, until_s in plain["revoked"].items()}
+    for site, each in plain["sites"].items():
+        member = _read_member(each)
+        if member.card.content.site != site:
+            raise ValueError(f"the card of {site!r} is of {member.card.content.site!r}")
+        book.members[site] = member
+    for each in plain["expulsions"]:
+        book.expulsions.put(parse(Expulsion, _bytes(each)))
+    invitations = Invitations()
+    for name, each in plain["invitations"].items():
+        invitations.issued[name] = Issued(
+            secret=_bytes(each["secret"]),
+            expires_s=float(each["expires_s"]),
+            approve=bool(each["approve"]),
+            used_by=str(each["used_by"]),
+            used_key=_bytes(each["used_key"]),
+        )
+    return book, invitations
+
+
+def _member(member: Member) -> dict[str, Any]:
+    return {
+        "level": member.decided.value,
+        "level_serial": member.decided_serial,
+        "fingerprint": member.fingerprint,
+        "addresses": list(member.card.content.addresses),
+        "contact": member.card.content.contact,
+        "rules": _rules(member.rules),
+        "pickles": member.pickles,
+        "users": member.users,
+        "card": _text(member.card.raw),
+        "lineage": [_text(each.raw) for each in member.lineage],
+        "farewell": _signed(member.farewell),
+        "revocations": _signed(member.revocations),
+        "evidence": [_text(each) for each in member.evidence],
+    }
+
+
+def _read_member(plain: Any) -> Member:
+    farewell, revocations = plain["farewell"], plain["revocations"]
+    return Member(
+        card=read_card(_bytes(plain["card"])),
+        decided=Level(plain["level"]),
+        decided_serial=int(plain["level_serial"]),
+        rules=_read_rules(plain["rules"]),
+        pickles=bool(plain["pickles"]),
+        users=bool(plain["users"]),
+        lineage=[read_card(_bytes(each)) for each in plain["lineage"]],
+        farewell=parse(Farewell, _bytes(farewell)) if farewell else None,
+        revocations=parse(Revocations, _bytes(revocations)) if revocations else None,
+        evidence=[_bytes(each) for each in plain["evidence"]],
+    )
+
+
+def _rules(rules: frozenset[Rule]) -> list[dict[str, Any]]:
+    return sorted((permissions.to_plain(each) for each in rules), key=repr)
+
+
+def _read_rules(plain: Any) -> frozenset[Rule]:
+    return frozenset(permissions.from_plain(each) for each in plain)
+
+
+def _signed(statement: Signed[Any] | None) -> str:
+    return _text(statement.raw) if statement else ""
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
