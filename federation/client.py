@@ -30,6 +30,7 @@ from federation.money import parse_money
 from federation.payload import SealedFunction, seal_call, seal_function
 from federation.streams import Ended, Stream
 from federation.transport import TlsSettings
+from federation.wishes import wishes_plain
 
 T = TypeVar("T")
 TagValue = bool | int | float
@@ -54,8 +55,25 @@ class Options:
     max_cost: str | None = None
     name: str | None = None
     prints: bool = False
+    objective: str | Mapping[str, float] | None = None
+    deadline_s: float | None = None
+    sites: Sequence[str] | None = None
+    not_sites: Sequence[str] | None = None
+    jurisdictions: Sequence[str] | None = None
+
+    @property
+    def wishes(self) -> dict[str, Any]:
+        """Where it should run, as it travels."""
+        return wishes_plain(
+            self.objective,
+            self.deadline_s,
+            sites=self.sites,
+            not_sites=self.not_sites,
+            jurisdictions=self.jurisdictions,
+        )
 
     def __post_init__(self) -> None:
+        _ = self.wishes
         for name, value in self.tags.items():
             if not isinstance(name, str) or not name or not _is_plain(name):
                 raise TypeError(f"tags: {name!r} is no name")
@@ -82,7 +100,7 @@ class Options:
         """What tells one set of options from another."""
         tags = tuple(sorted(self.tags.items()))
         rest = (self.timeout_s, self.retries, self.priority, self.project, self.max_cost)
-        return (tags, *rest, self.name, self.prints)
+        return (tags, *rest, self.name, self.prints, repr(self.wishes))
 
 
 class TaskFuture(concurrent.futures.Future[T]):
@@ -241,6 +259,12 @@ class Client(concurrent.futures.Executor):
             max_cost: "5 USD"; when the job has cost so much, nothing more of it starts.
             name: what the job is called.
             prints: whether what tasks print comes back here.
+            objective: "cheapest", "fastest", "greenest", or weights as in
+                {"money": 1, "time": 2, "carbon": 0}; the gateway's own taste otherwise.
+            deadline_s: UTC, seconds since 1970; goes only where it would be done by then.
+            sites: the only sites that it may run at.
+            not_sites: sites that it must not run at.
+            jurisdictions: where its data may go.
 
         The view shares the connection: shutting down either shuts down both.
         """
@@ -298,6 +322,7 @@ class Client(concurrent.futures.Executor):
             python=f"{sys.version_info.major}.{sys.version_info.minor}",
             prints=options.prints,
             again=False,
+            wishes=options.wishes,
         )
 
     def map(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from federation import deals
 from federation.wire import (
     Anything,
     Catalogue,
@@ -148,6 +149,9 @@ class OpenJob:
     python: Text  # "3.11": the minor version that pickled
     prints: bool  # whether what the tasks print travels back
     again: bool
+    # {"objective": "cheapest", "deadline_s": …, "sites": […], "not_sites": […],
+    # "jurisdictions": […]}: where it should run; all of them may be left out
+    wishes: Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +350,7 @@ MESSAGES = Catalogue(
         *(RejectJob, Results, Dropped, Kept, Answer),
         *(Assign, Recall, Drain),
         *(Report, Returned, Pulse),
+        *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
     ]
 )
 

@@ -92,6 +92,10 @@ def _is_pairs(value: object) -> bool:
     )
 
 
+def _is_row(value: object) -> bool:
+    return type(value) is list and all(map(_is_count, value))
+
+
 def _is_plain_map(value: object) -> bool:
     return type(value) is dict and all(type(key) is str for key in value)
 
@@ -124,6 +128,8 @@ Pairs = list[list[int]]
 Failures = list[list[Any]]
 Prints = list[list[Any]]
 Plain = dict[str, Any]
+Names = list[str]
+Rows = list[list[int]]
 Anything = Any
 
 CHECKS: dict[str, Callable[[object], bool]] = {
@@ -140,6 +146,8 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "Failures": _is_failures,
     "Prints": _is_prints,
     "Plain": _is_plain_map,
+    "Names": lambda value: type(value) is list and all(type(item) is str for item in value),
+    "Rows": lambda value: type(value) is list and all(map(_is_row, value)),
     "Anything": lambda value: True,
 }
 

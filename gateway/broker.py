@@ -11,8 +11,9 @@ It holds the jobs, who works for us, and who has which tasks, and keeps these pr
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final, assert_never
 
 from federation.messages import (
@@ -28,7 +29,7 @@ from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from federation.wire import pack
 from gateway import dispatch, events
-from gateway.effects import Effect, Expel, Order, Tell, Write
+from gateway.effects import Charge, Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
 from gateway.jobs import Assignment, Job, Run, Worker
 from gateway.ledger import records
@@ -46,6 +47,8 @@ ENDED_MAX: Final = 100_000  # ids of jobs that have ended, so that none is used 
 # How long a detached job may stay half submitted without its client.
 ORPHAN_S: Final = 60.0
 RECALLS_MAX: Final = 8  # in one settling
+EPOCH_BITS: Final = 40  # of an assignment's number; the boot stands above
+NO_CHARGE: Final = Charge(0, 0, 0, 0)
 ALL_TASKS: Final = 1 << 62  # a task number past every job's end
 
 
@@ -87,6 +90,7 @@ class Broker:
         tariffs: what each pool charges, by its name.
         offers: pools that are known before any of their workers joins.
         limits: what one client may have unfinished.
+        boot: which life of the site this is; assignments of different lives never share a number.
     """
 
     def __init__(
@@ -94,6 +98,7 @@ class Broker:
         tariffs: Mapping[str, Tariff],
         offers: Mapping[str, Offer] | None = None,
         limits: Limits | None = None,
+        boot: int = 0,
     ) -> None:
         self.tariffs = tariffs
         self.limits = limits or Limits()
@@ -103,10 +108,12 @@ class Broker:
         self.jobs: dict[str, Job] = {}
         self.durations = dispatch.Durations()
         self.draining = False
+        # Whether another site may be able to run what none of our own pools can.
+        self.elsewhere: Callable[[JobSpec], bool] = lambda _: False
         self.trouble = ""  # why the store takes nothing now; empty when all is well
         self.tasks_done = 0
         self._ready: dict[str, Job] = {}  # jobs with tasks in their queue
-        self._assignments = 0
+        self._assignments = boot << EPOCH_BITS
         self._numbers = 0
         self._withdrawals: list[Withdrawal] = []
         self._remembered: OrderedDict[str, events.JobRecovered] = OrderedDict()
@@ -124,6 +131,9 @@ class Broker:
                 self._tasks_arrived(event)
             case events.HandedBack():
                 self._handed_back(event, now_s)
+            case events.PlacesChosen():
+                if event.job in self.jobs:
+                    self.jobs[event.job].places = dict(event.places)
             case events.JobOpened():
                 self._job_opened(event, now_s)
             case events.JobClosed():
@@ -155,7 +165,11 @@ class Broker:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
         if not self._ready and not any(dispatch.has_spare(each) for each in self.workers.values()):
             return []
-        slots_total = sum(worker.slots for worker in self.workers.values() if not worker.draining)
+        slots_total = sum(
+            worker.slots
+            for worker in self.workers.values()
+            if not worker.draining and not worker.job
+        )
         starving: list[Worker] = []
         for worker in sorted(self.workers.values(), key=lambda worker: worker.load_s):
             while self._feed(worker, slots_total, now_s):
@@ -165,6 +179,11 @@ class Broker:
         for worker in starving[:RECALLS_MAX]:
             self._recall_for(worker, now_s)
         return self._take_effects()
+
+    @property
+    def waiting_jobs(self) -> list[Job]:
+        """Jobs with tasks that nobody has."""
+        return list(self._ready.values())
 
     @property
     def is_uneven(self) -> bool:
@@ -187,8 +206,8 @@ class Broker:
 
     def _feed(self, worker: Worker, slots_total: int, now_s: float) -> bool:
         """Give this worker one more bundle, if any job has one for it."""
-        best: tuple[tuple[float, float, int], Job, int] | None = None
-        for job in self._ready.values():
+        best: tuple[tuple[bool, float, float, int], Job, int] | None = None
+        for job in self._ready_for(worker):
             client = self.clients.get(job.client)
             if client is not None and not client.ready:
                 continue
@@ -206,12 +225,21 @@ class Broker:
             return False
         _, job, tasks = best
         task_s = self.durations.of(job.spec.function)
+        slots_total += worker.slots if worker.job else 0
         part = dispatch.share(job, worker, slots_total, task_s)
         tasks = min(tasks, part, dispatch.BUNDLE_TASKS_MAX)
         self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), now_s)
         return True
 
+    def _ready_for(self, worker: Worker) -> Iterable[Job]:
+        if not worker.job:
+            return self._ready.values()
+        job = self._ready.get(worker.job)
+        return () if job is None else (job,)
+
     def _assign(self, job: Job, worker: Worker, run: Run, now_s: float) -> None:
+        if job.places is not None:
+            job.places[worker.offer.pool] -= len(run.arguments)
         self._assignments += 1
         task_s = self.durations.of(job.spec.function) or 0.0
         left = RangeSet([(run.first, run.stop)])
@@ -309,7 +337,7 @@ class Broker:
         if self.draining:
             return Reason.DRAINING, "the gateway is draining and takes no new jobs"
         refusals = judge_all(spec.need, self.offers.values())
-        if not refusals:
+        if not refusals or self.elsewhere(spec):
             return None  # somebody can run it, or nobody has joined yet
         lines = [f"{name} {refusal.text}" for name, refusal in sorted(refusals.items())]
         more = f"; and {len(lines) - 8} more" if len(lines) > 8 else ""
@@ -533,17 +561,22 @@ class Broker:
             self._resolve_closed(assignment.id)
         worker.tasks_done += stop - first
         self.durations.learn(job.spec.function, stop - first, event.wall_ns)
-        for record in usage_records(job, assignment, event, now_s):
+        used = usage_records(job, assignment, event, now_s)
+        for record in used:
             job.cost_nanos += record.cost_nanos
             job.wall_ns += record.wall_ns
             job.cpu_ns += record.cpu_ns
             job.currency, job.price_nanos = record.currency, record.price_nanos
             self._write(record)
-        self._deliver(job, assignment, event)
+        cost_nanos = sum(record.cost_nanos for record in used)
+        charge = Charge(event.wall_ns, event.cpu_ns, event.peak_memory_bytes, cost_nanos)
+        self._deliver(job, assignment, event, charge)
         self._check_cost(job)
         self._finish(job, now_s)
 
-    def _deliver(self, job: Job, assignment: Assignment, event: events.Reported) -> None:
+    def _deliver(
+        self, job: Job, assignment: Assignment, event: events.Reported, charge: Charge
+    ) -> None:
         verdict = judge_report(job, event)
         for retry in reversed(verdict.again):
             run = assignment.run.cut(retry.task, retry.task + 1)
@@ -562,8 +595,9 @@ class Broker:
             if job.spec.detached:
                 body = pack([results.values, results.failures, results.prints])
                 self._write(records.OutcomeKept(job.id, results.first, count, body))
-            else:
-                self._tell(job.client, results)
+            elif job.client in self.clients:
+                self._effects.append(Tell(job.client, results, charge))
+                charge = NO_CHARGE  # it is asked for once
 
     def _check_cost(self, job: Job) -> None:
         limit = job.spec.max_cost_nanos
@@ -641,11 +675,18 @@ class Broker:
     # --- who comes and goes --------------------------------------------------------------------
 
     def _worker_joined(self, event: events.WorkerJoined, now_s: float) -> None:
-        tariff = self.tariffs[event.pool]
+        tariff = event.tariff or self.tariffs[event.pool]
         offer = Offer(f"worker {event.name}", event.pool, event.tags, event.python, tariff.currency)
+        free = dict(counted(event.tags))
+        if event.job:
+            free = dict.fromkeys(free, inf)  # the seller counts them
         self.workers[event.worker] = Worker(
-            event.worker, event.name, offer, event.slots, tariff, now_s, dict(counted(event.tags))
+            event.worker, event.name, offer, event.slots, tariff, now_s, free
         )
+        if event.job:
+            self.workers[event.worker].job = event.job
+            self.workers[event.worker].round_trip_s = event.round_trip_s
+            return
         # Remembered after it has left: a job that only it could run waits for its return.
         self.offers.pop(offer.name, None)
         self.offers[offer.name] = offer

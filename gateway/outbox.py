@@ -9,10 +9,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Any, Protocol, assert_never
 
 from federation.messages import Assign, NeedFunction, PutFunction, RejectJob
-from gateway.effects import Effect, Expel, Order, Tell, Write
+from gateway.effects import Effect, Expel, Order, Say, SendFunction, Side, Tell, Write
 from gateway.functions import Functions
 from gateway.ledger.records import FunctionKept, JobOpened, Record
 from gateway.ledger.store import Store
@@ -23,8 +23,15 @@ from gateway.lobby import Guest, Lobby
 class _Batch:
     """Records under way to the store, and what may be told once they are there."""
 
-    tells: list[Tell] = field(default_factory=list)
+    tells: list[Tell | Say] = field(default_factory=list)
     stored: bool = False
+
+
+class Carrier(Protocol):
+    """What takes messages to other sites."""
+
+    def carry(self, site: str, side: Side, message: Any) -> None:
+        """Queue a message for a site, which is our buyer or our seller in this."""
 
 
 class Outbox:
@@ -41,6 +48,7 @@ class Outbox:
         store: Store,
         functions: Functions,
         on_stored: Callable[[Callable[[], None]], None],
+        carrier: Carrier | None = None,
     ) -> None:
         self._lobby = lobby
         self._store = store
@@ -48,11 +56,13 @@ class Outbox:
         self._on_stored = on_stored
         self._thread = threading.get_ident()
         self._batches: deque[_Batch] = deque()
+        self._carrier = carrier
+        self._sites: dict[str, int] = {}
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:
         """Carry out effects; return the guests to be expelled, which is the site's to do."""
         records: list[Record] = []
-        tells: list[Tell] = []
+        tells: list[Tell | Say] = []
         expels: list[Expel] = []
         durable = False
         for effect in effects:
@@ -68,6 +78,12 @@ class Outbox:
                     self._order(effect)
                 case Expel():
                     expels.append(effect)
+                case Say(urgent=True):
+                    self._say(effect)
+                case Say():
+                    tells.append(effect)
+                case SendFunction():
+                    self._send_function(effect)
                 case _:
                     assert_never(effect)
         if records:
@@ -100,11 +116,36 @@ class Outbox:
         while self._batches and self._batches[0].stored:
             self._tell(self._batches.popleft().tells)
 
-    def _tell(self, tells: Iterable[Tell]) -> None:
+    def _tell(self, tells: Iterable[Tell | Say]) -> None:
         for tell in tells:
+            if isinstance(tell, Say):
+                self._say(tell)
+                continue
             guest = self._lobby.guests.get(tell.client)
             if guest is not None:
                 self._lobby.post(guest, tell.message)
+
+    def _say(self, say: Say) -> None:
+        if self._carrier is not None:
+            self._carrier.carry(say.site, say.side, say.message)
+
+    def _send_function(self, send: SendFunction) -> None:
+        """Let a seller have a function that a contract needs."""
+        handle = self._handle_of(send.site)
+        get = self._functions.want if send.again else self._functions.to_send
+        body = get(handle, send.digest)
+        if body is not None and self._carrier is not None:
+            self._carrier.carry(send.site, Side.SELLER, PutFunction(send.digest, body))
+
+    def _handle_of(self, site: str) -> int:
+        """What stands for a site among those that functions are sent to."""
+        if site not in self._sites:
+            self._sites[site] = -1 - len(self._sites)
+        return self._sites[site]
+
+    def forget_site(self, site: str) -> None:
+        """A site's session is new: it may have none of what it was sent."""
+        self._functions.forget_worker(self._handle_of(site))
 
     def _order(self, order: Order) -> None:
         guest = self._lobby.guests.get(order.worker)
@@ -119,7 +160,11 @@ class Outbox:
 
     def hand_function(self, digest: bytes, workers: Iterable[int]) -> None:
         """Give a function that has just arrived to the workers that waited for it."""
+        sites = {handle: site for site, handle in self._sites.items()}
         for worker in workers:
+            if worker in sites:
+                self._send_function(SendFunction(sites[worker], digest, again=True))
+                continue
             guest = self._lobby.guests.get(worker)
             body = self._functions.want(worker, digest)
             if guest is not None and body is not None:

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from federation.messages import OpenJob
 from federation.streams import PENDING, Ended, Stream
 
-OPENING = OpenJob("j", "n", b"d" * 32, False, "p", 0.0, {}, None, 0, None, "", "3.11", False, False)
+OPENING = OpenJob(
+    "j", "n", b"d" * 32, False, "p", 0.0, {}, None, 0, None, "", "3.11", False, False, {}
+)
 
 STEPS = st.lists(
     st.tuples(

@@ -1,0 +1,224 @@
+"""Two and more sites that deal with each other, as pure objects."""
+
+import pytest
+from town import RULES, Town
+
+from federation import deals
+from federation.errors import ProtocolError
+from gateway import events
+from gateway.effects import Side
+from gateway.ledger import records
+from policies.asks import Wishes
+
+CHEAP, DEAR = 10**7, 10**9
+
+
+@pytest.fixture
+def town():
+    """A dear small site, and a cheap large one, that know each other."""
+    town = Town()
+    town.build("london", DEAR, 1)
+    town.build("paris", CHEAP, 4)
+    town.show()
+    return town
+
+
+def finished(town, tasks, site="london"):
+    return lambda: len(town.sites[site].answers()) == tasks
+
+
+def check_books(town, buyer="london", seller="paris"):
+    bought, sold = town.sites[buyer].postings("buy"), town.sites[seller].postings("sell")
+    assert bought == sold
+    assert {row[2] for row in bought.values()} <= {"post"}
+    return bought
+
+
+def test_a_job_goes_where_it_is_cheap_and_comes_back_whole(town):
+    town.sites["london"].submit(5000)
+    town.run(finished(town, 5000))
+    assert town.sites["london"].answers() == {at: b"r%d" % at for at in range(5000)}
+
+
+def test_both_sides_book_the_same_and_the_user_pays_what_was_quoted(town):
+    town.sites["london"].submit(5000)
+    town.run(finished(town, 5000))
+    town.pass_time(2.0)
+    postings = check_books(town)
+    used = [r for r in town.sites["london"].books if isinstance(r, records.UsageRecord)]
+    remote = [r for r in used if r.pool == "paris/local"]
+    assert sum(r.cost_nanos for r in remote) == sum(row[1] for row in postings.values()) > 0
+    assert {r.price_nanos for r in remote} == {CHEAP}
+    assert sum(r.tasks for r in used) == 5000
+
+
+def test_a_contract_is_stored_before_it_is_committed(town):
+    london = town.sites["london"]
+    london.submit(100)
+    town.run(finished(town, 100))
+    [opened] = [r for r in london.books if isinstance(r, records.ContractOpened)]
+    commits = [m for sender, _, m in town.said if isinstance(m, deals.Commit)]
+    assert [opened.contract] == [m.contract for m in commits]
+    assert (opened.side, opened.site, opened.price_nanos) == ("buy", "paris", CHEAP)
+
+
+def test_the_function_crosses_once_for_a_job_and_site(town):
+    town.sites["london"].submit(5000)
+    town.run(finished(town, 5000))
+    assert town.functions.count(("london", "paris", b"f" * 32)) == 1
+
+
+def test_contracts_end_on_both_sides_when_the_job_has_ended(town):
+    town.sites["london"].submit(100)
+    town.run(finished(town, 100))
+    town.pass_time(3.0)
+    assert not town.sites["london"].exchange.purchases.purchases
+    assert not town.sites["paris"].exchange.sales.sales
+    assert not town.sites["paris"].broker.jobs
+    assert not town.sites["paris"].broker.clients
+
+
+def test_a_dead_seller_loses_nothing_and_its_tasks_wait_for_the_lease(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.deliver()
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    before = len(london.answers())
+    assert any(each.in_flight for each in london.broker.workers.values() if each.job)
+    town.cut.add(frozenset(("london", "paris")))
+    paris.at_work.clear()
+    died_s = town.now_s
+    out = next(iter(london.exchange.purchases.purchases.values())).contract
+    town.run(lambda: out not in london.exchange.purchases.purchases or not london.broker.workers)
+    town.run(finished(town, 20_000))
+    assert len(london.answers()) == 20_000 > before
+    assert town.now_s - died_s >= RULES.lease_s
+
+
+def test_a_seller_without_word_from_its_buyer_stops_before_the_buyer_places_again(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    town.cut.add(frozenset(("london", "paris")))
+    stopped_s = None
+    while any(each.is_live for each in london.exchange.purchases.purchases.values()):
+        town.pass_time(0.05)
+        live = [each for each in paris.exchange.sales.sales.values() if each.is_live]
+        if not live and stopped_s is None:
+            stopped_s = town.now_s
+    assert stopped_s is not None
+    # The agents of a dead gateway work on for the grace: even they have stopped by then.
+    assert stopped_s + RULES.grace_s <= town.now_s
+
+
+def test_a_partition_that_heals_pays_nothing_twice(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    paris.work(500)  # delivered into the cut
+    town.cut.add(frozenset(("london", "paris")))
+    paris.work(500)
+    town.run(finished(town, 20_000))
+    town.cut.clear()
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    town.pass_time(3.0)
+    sold, bought = paris.postings("sell"), london.postings("buy")
+    assert {row[2] for row in sold.values()} == {"post", "void"}
+    posted = {key: row for key, row in sold.items() if row[2] == "post"}
+    assert posted == bought
+
+
+def test_a_delivery_under_an_old_epoch_does_not_count(town):
+    london = town.sites["london"]
+    london.submit(2000)
+    town.run(lambda: len(london.answers()) > 100)
+    first = next(m for _, _, m in town.said if isinstance(m, deals.Deliver))
+    again = len(london.answers())
+    london.exchange.hear("paris", Side.SELLER, first, town.now_s, 1.0)
+    london.do()
+    assert len(london.answers()) == again
+
+
+def test_a_delivery_that_is_dearer_than_agreed_is_refused(town):
+    london = town.sites["london"]
+    london.submit(20_000)
+    town.run(lambda: any(isinstance(m, deals.Forward) for *_, m in town.said))
+    forward = next(m for *_, m in town.said if isinstance(m, deals.Forward))
+    dear = deals.Deliver(
+        forward.contract, forward.epoch, forward.first, [b"r"], [], [], 1000, 0, 0, 10**6
+    )
+    with pytest.raises(ProtocolError, match="costs more"):
+        london.exchange.hear("paris", Side.SELLER, dear, town.now_s, 1.0)
+
+
+def test_a_cancelled_job_is_taken_back_from_the_seller(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    london.do(events.CancelAsked(1, 7, "j", (), True))
+    town.pass_time(3.0)
+    assert not paris.broker.jobs
+    assert not london.broker.jobs
+    assert not london.exchange.purchases.purchases
+
+
+def test_a_seller_that_refuses_is_left_alone_for_a_while(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    paris.permits.refused = "not you"
+    london.submit(50)
+    town.run(finished(town, 50))
+    assert {r.pool for r in london.books if isinstance(r, records.UsageRecord)} == {"local"}
+    declined = [m for *_, m in town.said if isinstance(m, deals.Decline)]
+    assert 1 <= len(declined) <= 2
+
+
+def test_a_job_that_may_not_leave_stays(town):
+    london = town.sites["london"]
+    london.submit(50, wishes=Wishes(allowed_sites=frozenset({"london"})))
+    town.run(finished(town, 50))
+    assert not [m for *_, m in town.said if isinstance(m, deals.Forward)]
+
+
+def test_slots_that_are_held_are_let_go_when_nobody_commits(town):
+    paris = town.sites["paris"]
+    ask = next_question(town)
+    town.cut.add(frozenset(("london", "paris")))
+    paris.exchange.hear("london", Side.BUYER, ask, town.now_s, 1.0)
+    paris.exchange.hear("london", Side.BUYER, deals.Hold(ask.contract), town.now_s, 1.0)
+    assert paris.exchange.sales.held_slots("local") > 0
+    town.pass_time(RULES.hold_s + 0.1)
+    assert paris.exchange.sales.held_slots("local") == 0
+
+
+def next_question(town):
+    london = town.sites["london"]
+    london.submit(50)
+    return next(m for *_, m in town.said if isinstance(m, deals.AskQuote))
+
+
+def test_a_commit_at_other_terms_than_quoted_is_refused(town):
+    paris = town.sites["paris"]
+    ask = next_question(town)
+    paris.exchange.hear("london", Side.BUYER, ask, town.now_s, 1.0)
+    paris.exchange.hear("london", Side.BUYER, deals.Hold(ask.contract), town.now_s, 1.0)
+    commit = deals.Commit(ask.contract, "local", CHEAP - 1, "USD", RULES.lease_s)
+    with pytest.raises(ProtocolError, match="other terms"):
+        paris.exchange.hear("london", Side.BUYER, commit, town.now_s, 1.0)
+
+
+def test_a_restarted_seller_gives_the_tasks_back(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    paris.at_work.clear()
+    paris.start(boot=2)
+    paris.join(4)
+    town.show()
+    town.run(finished(town, 20_000))
+    assert town.sites["london"].answers() == {at: b"r%d" % at for at in range(20_000)}
