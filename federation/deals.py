@@ -11,6 +11,8 @@
       ◄─────────────────────────── Deliver, GivenBack
       ◄───────────────────────────────── Renew, Bill
       Granted, Settle ──────────────────────────────►
+      Resume, Abandon ──────────────────────────────►
+      ◄───────────────────────────────────── Holding
       CloseContract ────────────────────────────────►
       ◄────────────────────────────────────── Closed
 
@@ -148,6 +150,22 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """After a restart of the buyer: what do you still have of this? Answered by Holding."""
+
+    kind: ClassVar[str] = "resume"
+    contract: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Stop what runs under it: nobody wants it any more. What was delivered is still settled."""
+
+    kind: ClassVar[str] = "abandon"
+    contract: Text
+
+
+@dataclass(frozen=True, slots=True)
 class CloseContract:
     """No more tasks will come under it."""
 
@@ -277,14 +295,28 @@ class Closed:
     contract: Text
 
 
-FROM_BUYER: Final = (AskQuote, Hold, Commit, Forward, Reclaim, Granted, Settle, CloseContract)
+FROM_BUYER: Final = (
+    *(AskQuote, Hold, Commit, Forward, Reclaim),
+    *(Granted, Settle, Resume, Abandon, CloseContract),
+)
 FROM_SELLER: Final = (
     *(Quote, Decline, Held, Committed, Deliver, GivenBack),
     *(Renew, Bill, Holding, Closed),
 )
 SEALED: Final = (Quote, Commit, Bill, Settle)
 
-FromBuyer = AskQuote | Hold | Commit | Forward | Reclaim | Granted | Settle | CloseContract
+FromBuyer = (
+    AskQuote
+    | Hold
+    | Commit
+    | Forward
+    | Reclaim
+    | Granted
+    | Settle
+    | Resume
+    | Abandon
+    | CloseContract
+)
 FromSeller = (
     Quote | Decline | Held | Committed | Deliver | GivenBack | Renew | Bill | Holding | Closed
 )

@@ -116,6 +116,7 @@ class Broker:
         self._assignments = boot << EPOCH_BITS
         self._numbers = 0
         self._withdrawals: list[Withdrawal] = []
+        self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
         self._remembered: OrderedDict[str, events.JobRecovered] = OrderedDict()
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._effects: list[Effect] = []
@@ -134,6 +135,10 @@ class Broker:
             case events.PlacesChosen():
                 if event.job in self.jobs:
                     self.jobs[event.job].places = dict(event.places)
+            case events.JobHeld():
+                self._job_held(event)
+            case events.Resumed():
+                self._resumed(event, now_s)
             case events.JobOpened():
                 self._job_opened(event, now_s)
             case events.JobClosed():
@@ -281,10 +286,40 @@ class Broker:
             job.held_bytes = max(0, job.held_bytes - assignment.run.size)
 
     def _mark_ready(self, job: Job) -> None:
-        if job.waiting and not job.leaving:
+        if job.waiting and not job.leaving and job.id not in self._held:
             self._ready[job.id] = job
         else:
             self._ready.pop(job.id, None)
+
+    def _job_held(self, event: events.JobHeld) -> None:
+        held = self._held.setdefault(event.job, set())
+        (held.add if event.on else held.discard)(event.contract)
+        if not held:
+            del self._held[event.job]
+        if event.job in self.jobs:
+            self._mark_ready(self.jobs[event.job])
+
+    def _resumed(self, event: events.Resumed, now_s: float) -> None:
+        """Tasks that are queued here turn out to be with a worker: count them as its own."""
+        worker = self.workers.get(event.worker)
+        job = self.jobs.get(worker.job) if worker else None
+        if worker is None or job is None:
+            return
+        runs = [run for pair in event.ranges for run in job.extract(*pair)]
+        if not runs:
+            return
+        runs.sort(key=lambda run: run.first)
+        # One run over all of them; what lies between has ended, and is never looked at.
+        whole = Run(runs[0].first, [], sum(run.size for run in runs))
+        for run in runs:
+            whole.arguments += [b""] * (run.first - whole.stop) + run.arguments
+        task_s = self.durations.of(job.spec.function) or 0.0
+        left = RangeSet((run.first, run.stop) for run in runs)
+        assignment = Assignment(event.assignment, job, worker, whole, task_s, now_s, left)
+        worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
+        self._hold(assignment, len(left))
+        job.held_bytes += whole.size
+        self._mark_ready(job)
 
     def _recall_for(self, worker: Worker, now_s: float) -> None:
         found = dispatch.tail_to_recall(self.workers.values(), worker, now_s)

@@ -9,7 +9,7 @@ exchange turns what is for them into `Say`.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from federation.deals import Deal
+from federation.deals import Bill, Deal
 from federation.messages import ToClient, ToWorker
 from gateway.ledger.records import Record
 
@@ -83,4 +83,12 @@ class SendFunction:
     again: bool = False
 
 
-Effect = Write | Tell | Order | Expel | Say | SendFunction
+@dataclass(frozen=True, slots=True)
+class AnswerBill:
+    """A bill for a contract that is long over: what was posted is in the books."""
+
+    site: str
+    bill: Bill
+
+
+Effect = Write | Tell | Order | Expel | Say | SendFunction | AnswerBill

@@ -178,6 +178,24 @@ class PlacesChosen:
 
 
 @dataclass(frozen=True, slots=True)
+class JobHeld:
+    """Nothing of a job may be placed (`on`) as long as tasks may be out under this contract."""
+
+    job: str
+    contract: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A worker has these tasks, since before a restart, under this assignment's number."""
+
+    worker: int
+    assignment: int
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class HandedBack:
     """A worker's answer to a recall: these tasks never started."""
 
@@ -211,6 +229,8 @@ Event = (
     | JobClosed
     | CancelAsked
     | PlacesChosen
+    | JobHeld
+    | Resumed
     | Reported
     | HandedBack
     | DrainAsked

@@ -23,6 +23,7 @@ from gateway.dealing import DealRules, Outcome, Permits
 from gateway.effects import Effect, Expel, Order, Side, Tell
 from gateway.events import JobSpec
 from gateway.jobs import Job
+from gateway.ledger.records import ContractRow, PostingRow
 from gateway.purchases import Purchases
 from gateway.sales import Sales
 from gateway.showing import PoolFacts, show_site
@@ -142,6 +143,17 @@ class Exchange:
             self._planned = {
                 job: each for job, each in self._planned.items() if job in self._broker.jobs
             }
+
+    def recover(
+        self, contracts: Iterable[tuple[ContractRow, list[PostingRow]]], now_s: float
+    ) -> None:
+        """Take up the contracts of a former life. The broker has its detached jobs by now."""
+        for row, postings in contracts:
+            if row.side == "sell":
+                self.sales.recover(row, postings)
+            else:
+                job = self._broker.jobs.get(row.job)
+                self.purchases.recover(row, postings, now_s, job.spec if job else None)
 
     # --- what is shown -------------------------------------------------------------------------
 

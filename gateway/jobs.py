@@ -177,6 +177,16 @@ class Job:
         self.queue = kept
         return taken
 
+    def extract(self, first: int, stop: int) -> list[Run]:
+        """Take the queued tasks of [first, stop) out of the queue, with their arguments."""
+        taken = [
+            run.cut(max(first, run.first), min(stop, run.stop))
+            for run in self.queue
+            if max(first, run.first) < min(stop, run.stop)
+        ]
+        self.withdraw(first, stop)
+        return taken
+
     def assigned(self, first: int, stop: int) -> Iterator[tuple[Assignment, list[Range]]]:
         """The assignments that hold unreported tasks of [first, stop), and which."""
         for assignment in list(self.assignments.values()):

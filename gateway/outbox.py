@@ -11,19 +11,32 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, assert_never
 
+from federation.deals import Settle
 from federation.messages import Assign, NeedFunction, PutFunction, RejectJob
-from gateway.effects import Effect, Expel, Order, Say, SendFunction, Side, Tell, Write
+from gateway.effects import (
+    AnswerBill,
+    Effect,
+    Expel,
+    Order,
+    Say,
+    SendFunction,
+    Side,
+    Tell,
+    Write,
+)
 from gateway.functions import Functions
-from gateway.ledger.records import FunctionKept, JobOpened, Record
+from gateway.ledger.records import FunctionKept, JobOpened, PostingSettled, Record
 from gateway.ledger.store import Store
 from gateway.lobby import Guest, Lobby
+
+_Waiting = Tell | Say | AnswerBill
 
 
 @dataclass(slots=True)
 class _Batch:
     """Records under way to the store, and what may be told once they are there."""
 
-    tells: list[Tell | Say] = field(default_factory=list)
+    tells: list[_Waiting] = field(default_factory=list)
     stored: bool = False
 
 
@@ -62,7 +75,7 @@ class Outbox:
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:
         """Carry out effects; return the guests to be expelled, which is the site's to do."""
         records: list[Record] = []
-        tells: list[Tell | Say] = []
+        tells: list[_Waiting] = []
         expels: list[Expel] = []
         durable = False
         for effect in effects:
@@ -70,18 +83,16 @@ class Outbox:
                 case Write():
                     records += self._with_function(effect.record)
                     durable = durable or effect.durable
+                case Say(urgent=True):
+                    self._say(effect)
                 case Tell(message=RejectJob()):
                     self._tell([effect])  # nothing was booked for it, and the store may be full
-                case Tell():
+                case Tell() | Say() | AnswerBill():
                     tells.append(effect)
                 case Order():
                     self._order(effect)
                 case Expel():
                     expels.append(effect)
-                case Say(urgent=True):
-                    self._say(effect)
-                case Say():
-                    tells.append(effect)
                 case SendFunction():
                     self._send_function(effect)
                 case _:
@@ -116,10 +127,13 @@ class Outbox:
         while self._batches and self._batches[0].stored:
             self._tell(self._batches.popleft().tells)
 
-    def _tell(self, tells: Iterable[Tell | Say]) -> None:
+    def _tell(self, tells: Iterable[_Waiting]) -> None:
         for tell in tells:
             if isinstance(tell, Say):
                 self._say(tell)
+                continue
+            if isinstance(tell, AnswerBill):
+                self._answer_bill(tell)
                 continue
             guest = self._lobby.guests.get(tell.client)
             if guest is not None:
@@ -128,6 +142,26 @@ class Outbox:
     def _say(self, say: Say) -> None:
         if self._carrier is not None:
             self._carrier.carry(say.site, say.side, say.message)
+
+    def _answer_bill(self, answer: AnswerBill) -> None:
+        """Settle a bill by the books: what was posted here is paid, and nothing else."""
+        contract = answer.bill.contract
+        posted = {
+            (row.epoch, row.first, row.tasks, row.cost_nanos)
+            for row in self._store.postings("buy", contract)
+        }
+        verdicts = [
+            [row[0], row[1], int(tuple(row) in posted)]
+            for row in answer.bill.deliveries
+            if len(row) == 4
+        ]
+        settled = [
+            PostingSettled(contract, "buy", epoch, first, "post")
+            for epoch, first, is_posted in verdicts
+            if is_posted
+        ]
+        say = Say(answer.site, Side.SELLER, Settle(contract, verdicts))
+        self.perform([*(Write(each, durable=True) for each in settled), say])
 
     def _send_function(self, send: SendFunction) -> None:
         """Let a seller have a function that a contract needs."""

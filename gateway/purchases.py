@@ -22,10 +22,12 @@ from federation.ranges import Range, RangeSet
 from gateway import events
 from gateway.broker import Broker
 from gateway.dealing import DealRules, Outcome
-from gateway.effects import SendFunction, Side
+from gateway.effects import AnswerBill, SendFunction, Side
+from gateway.events import JobSpec
 from gateway.intake import SLOTS_MAX, check_ranges, wishes_plain
 from gateway.jobs import Job
 from gateway.ledger import records
+from gateway.ledger.records import ContractRow, PostingRow
 from policies.brokering import Quote, choose_quote
 from policies.decisions import Decision
 from policies.market import Key
@@ -51,6 +53,8 @@ class Purchase:
     until_s: float = 0.0  # of the lease, as we must count it
     round_trip_s: float = 0.0
     busy_s: float = 0.0  # when something was last out
+    is_recovered: bool = False  # of a former life, and its seller has not said what it has
+    is_orphan: bool = False  # of a former life, and nobody wants what is out
     tab: Tab = field(default_factory=lambda: Tab(NANOS_LIMIT))
 
     @property
@@ -207,9 +211,11 @@ class Purchases:
 
     def _unknown(self, seller: str, message: Any) -> None:
         """A contract that we do not have any more: nothing of it counts."""
-        if isinstance(message, deals.Bill):
-            void = [[row[0], row[1], 0] for row in message.deliveries if len(row) == 4]
-            self._outcome.say(seller, Side.SELLER, deals.Settle(message.contract, void))
+        match message:
+            case deals.Bill():
+                self._outcome.effects.append(AnswerBill(seller, message))
+            case deals.Holding():
+                self._outcome.say(seller, Side.SELLER, deals.Abandon(message.contract))
 
     def _quoted(self, purchase: Purchase, quote: deals.Quote, now_s: float, utc_s: float) -> None:
         if purchase.phase is not None:
@@ -291,6 +297,7 @@ class Purchases:
                 purchase.site,
                 purchase.job,
                 purchase.pool,
+                quote.slots,
                 quote.price_nanos,
                 quote.currency,
                 lease_s,
@@ -314,20 +321,25 @@ class Purchases:
         job = self._broker.jobs.get(purchase.job)
         if job is None:
             return  # it ended meanwhile; the next tick closes the contract
+        self._join(purchase, job.id, job.spec)
+
+    def _join(self, purchase: Purchase, job: str, spec: JobSpec) -> None:
+        """Let the broker have it as a worker."""
         self._handles -= 1
         purchase.handle = self._handles
         self._by_handle[purchase.handle] = purchase
         quote = purchase.quote
-        self._outcome.effects.append(SendFunction(purchase.site, job.spec.function))
+        assert quote is not None
+        self._outcome.effects.append(SendFunction(purchase.site, spec.function))
         self._outcome.happened(
             events.WorkerJoined(
                 purchase.handle,
                 purchase.place,
                 purchase.place,
                 quote.slots,
-                job.spec.tags,
-                job.spec.python,
-                job.id,
+                spec.tags,
+                spec.python,
+                job,
                 Tariff(quote.price_nanos, quote.currency, purchase.contract),
                 purchase.round_trip_s,
             )
@@ -418,6 +430,9 @@ class Purchases:
             if len(row) != 3:
                 raise ProtocolError("what is held is [epoch, first, stop]")
             held.setdefault(row[0], []).append((row[1], row[2]))
+        if purchase.is_recovered:
+            self._take_up(purchase, held)
+            return
         for epoch, assignment in list(worker.assignments.items()):
             missing = RangeSet(assignment.left)
             for first, stop in held.get(epoch, ()):
@@ -425,11 +440,52 @@ class Purchases:
             if missing:
                 self._outcome.happened(events.HandedBack(purchase.handle, epoch, tuple(missing)))
 
+    def _take_up(self, purchase: Purchase, held: dict[int, list[Range]]) -> None:
+        """A contract of our former life: what its seller has of it is out again."""
+        purchase.is_recovered = False
+        for epoch, ranges in held.items():
+            self._outcome.happened(
+                events.Resumed(purchase.handle, epoch, check_ranges(sorted(map(list, ranges))))
+            )
+        self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
+
+    def recover(
+        self, row: ContractRow, postings: list[PostingRow], now_s: float, job: JobSpec | None
+    ) -> None:
+        """Take up a contract of a former life, in which tasks of a job may still be out.
+
+        The job waits until its seller has said which, or the lease has ended. `job` is None for
+        attached tasks, which their client sends again: then all of it is stopped.
+        """
+        quote = deals.Quote(
+            row.contract, row.pool, 0, row.slots, row.price_nanos, row.currency, 0.0, 0.0, 0.0
+        )
+        purchase = Purchase(row.contract, row.job, row.site, row.pool, 0, now_s, Phase.OPEN, quote)
+        purchase.until_s = grantor_until_s(now_s, row.lease_s)
+        purchase.busy_s = now_s
+        for each in postings:
+            delivery = Delivery(each.epoch, each.first, each.first + each.tasks, each.cost_nanos)
+            purchase.tab.deliver(delivery)
+            if each.state != "pending":
+                purchase.tab.settle(each.epoch, each.first, Verdict(each.state))
+        self.purchases[row.contract] = purchase
+        self._outcome.happened(events.JobHeld(row.job, row.contract, on=True))
+        if job is None:
+            purchase.phase = Phase.CLOSING
+            purchase.is_orphan = True
+            self._say(purchase, deals.Abandon(row.contract))
+            return
+        purchase.is_recovered = True
+        self._join(purchase, row.job, job)
+        self._say(purchase, deals.Resume(row.contract))
+
     def _grant(self, seller: str, message: deals.Renew, now_s: float) -> None:
         granted = []
         for contract in message.contracts:
             purchase = self.purchases.get(contract)
             if purchase is None or purchase.site != seller:
+                continue
+            if purchase.is_orphan:
                 continue
             # One that is committed, but not known to be open, is renewed as well.
             if purchase.is_live or (purchase.phase is Phase.HELD and purchase.until_s):
@@ -510,7 +566,7 @@ class Purchases:
                 self._drop(purchase)
 
     def _is_done(self, purchase: Purchase, now_s: float) -> bool:
-        if self._out(purchase):
+        if self._out(purchase) or purchase.is_recovered:
             purchase.busy_s = now_s
             return False
         is_over = purchase.job not in self._broker.jobs
@@ -524,8 +580,13 @@ class Purchases:
         purchase.phase = move(purchase.phase or Phase.OPEN, Move.LAPSE)
         self._by_handle.pop(purchase.handle, None)
         self._outcome.happened(events.WorkerGone(purchase.handle, reason))
+        if purchase.is_recovered or purchase.is_orphan:
+            purchase.is_recovered = purchase.is_orphan = False
+            self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
 
     def _drop(self, purchase: Purchase) -> None:
+        if purchase.is_recovered or purchase.is_orphan:
+            self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
         self.purchases.pop(purchase.contract, None)
         self._by_handle.pop(purchase.handle, None)
 

@@ -27,6 +27,7 @@ from gateway.effects import Charge, Side
 from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import BadJob, check_spec
 from gateway.ledger import records
+from gateway.ledger.records import ContractRow, PostingRow
 from policies.placement import judge
 from policies.tariffs import Tariff
 
@@ -52,7 +53,7 @@ class Sale:
 
     contract: str
     buyer: str
-    spec: JobSpec
+    spec: JobSpec | None  # None: of a former life, of which nothing runs
     pool: str
     price: Tariff
     slots: int
@@ -146,8 +147,8 @@ class Sales:
                 self._granted(buyer, message, now_s)
             case deals.Settle():
                 self._settle(buyer, message)
-            case deals.CloseContract():
-                self._close(buyer, message)
+            case deals.Resume() | deals.Abandon() | deals.CloseContract():
+                self._go_on(buyer, message)
             case _:
                 raise ProtocolError(f"a buyer may not say {message.kind!r}")
 
@@ -296,6 +297,7 @@ class Sales:
         sale.handle, sale.job = self._handles, f"{buyer}:{sale.contract}"
         self._by_handle[sale.handle] = sale
         spec = sale.spec
+        assert spec is not None
         self._outcome.happened(events.ClientJoined(sale.handle, spec.user))
         self._outcome.happened(events.JobOpened(sale.handle, sale.job, spec))
         self._outcome.write(
@@ -305,6 +307,7 @@ class Sales:
                 buyer,
                 sale.job,
                 sale.pool,
+                sale.slots,
                 sale.price.price_nanos,
                 sale.price.currency,
                 message.lease_s,
@@ -381,10 +384,21 @@ class Sales:
                     records.PostingSettled(sale.contract, "sell", epoch, first, verdict)
                 )
 
-    def _close(self, buyer: str, message: deals.CloseContract) -> None:
+    def _go_on(
+        self, buyer: str, message: deals.Resume | deals.Abandon | deals.CloseContract
+    ) -> None:
         sale = self._find(buyer, message.contract)
-        if sale is None or sale.phase is Phase.CLOSING:
-            return
+        match message:
+            case _ if sale is None:
+                return
+            case deals.Resume():
+                self._tell_again(sale)
+            case deals.Abandon() if sale.is_live:
+                self._lapse(sale)
+            case deals.CloseContract():
+                self._close(sale)
+
+    def _close(self, sale: Sale) -> None:
         if sale.phase in (Phase.QUOTED, Phase.HELD):
             self._drop(sale)
             return
@@ -570,23 +584,36 @@ class Sales:
     def buyer_came(self, buyer: str) -> None:
         """A buyer has a new session: what was said before is not known to have arrived."""
         for sale in self.sales.values():
-            if sale.buyer != buyer or sale.phase in (Phase.QUOTED, Phase.HELD):
-                continue
-            rows = [
-                [epoch, low, high]
-                for epoch, forward in sale.out.forwards.items()
-                for low, high in forward.left
-            ]
-            rows += [
-                [epoch, first, first + len(each.values)]
-                for (epoch, first), each in sale.kept.items()
-            ]
-            if sale.is_live:
-                self._say(sale, deals.Holding(sale.contract, rows))
-                for message in sale.kept.values():
-                    self._say(sale, message)
-            sale.unbilled = list(sale.tab.pending.values())
-            sale.asked_s = 0.0
+            if sale.buyer == buyer and sale.phase not in (Phase.QUOTED, Phase.HELD):
+                self._tell_again(sale)
+
+    def _tell_again(self, sale: Sale) -> None:
+        rows = [
+            [epoch, low, high]
+            for epoch, forward in sale.out.forwards.items()
+            for low, high in forward.left
+        ]
+        rows += [
+            [epoch, first, first + len(each.values)] for (epoch, first), each in sale.kept.items()
+        ]
+        if sale.is_live:
+            self._say(sale, deals.Holding(sale.contract, rows))
+            for message in sale.kept.values():
+                self._say(sale, message)
+        sale.unbilled = list(sale.tab.pending.values())
+        sale.asked_s = 0.0
+
+    def recover(self, row: ContractRow, postings: list[PostingRow]) -> None:
+        """Take up a contract of a former life: nothing of it runs, what was delivered is owed."""
+        price = Tariff(row.price_nanos, row.currency, row.contract)
+        sale = Sale(row.contract, row.site, None, row.pool, price, row.slots, Phase.LAPSED, 0.0)
+        for each in postings:
+            if each.state == "pending":
+                sale.tab.deliver(
+                    Delivery(each.epoch, each.first, each.first + each.tasks, each.cost_nanos)
+                )
+        sale.unbilled = list(sale.tab.pending.values())
+        self.sales[row.site, row.contract] = sale
 
 
 def _cut(rows: list[list[Any]], first: int, stop: int) -> list[list[Any]]:

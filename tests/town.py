@@ -4,14 +4,16 @@ Time stands still until `pass_time`; a site's workers report when they are told 
 """
 
 from collections import defaultdict, deque
+from dataclasses import asdict
 from typing import Any
 
+from federation import deals
 from federation.messages import Assign, Recall, Results
 from federation.wire import pack, unpack
 from gateway import events
 from gateway.broker import Broker, Limits
 from gateway.dealing import DealRules
-from gateway.effects import Effect, Expel, Order, Say, SendFunction, Side, Tell, Write
+from gateway.effects import AnswerBill, Effect, Expel, Order, Say, SendFunction, Side, Tell, Write
 from gateway.events import JobSpec
 from gateway.exchange import Exchange
 from gateway.ledger import records
@@ -137,6 +139,8 @@ class TownSite:
                     self.books.append(effect.record)
                 case Say():
                     self.town.carry(self.name, effect)
+                case AnswerBill():
+                    self._answer(effect)
                 case SendFunction():
                     self.town.functions.append((self.name, effect.site, effect.digest))
                 case Tell():
@@ -151,6 +155,48 @@ class TownSite:
                     pass
                 case Expel():
                     raise AssertionError(f"{self.name} expels {effect.guest}: {effect.reason}")
+
+    def _answer(self, answer: AnswerBill) -> None:
+        """As the outbox does, from the books."""
+        bill, posted = answer.bill, self.postings("buy")
+        verdicts = []
+        for epoch, first, tasks, cost in bill.deliveries:
+            row = posted.get((bill.contract, epoch, first))
+            verdicts.append([epoch, first, int(row is not None and row[:2] == [tasks, cost])])
+            if verdicts[-1][2] and row[2] == "pending":
+                self.books.append(
+                    records.PostingSettled(bill.contract, "buy", epoch, first, "post")
+                )
+        settle = Say(answer.site, Side.SELLER, deals.Settle(bill.contract, verdicts))
+        self.town.carry(self.name, settle)
+
+    def recover(self, boot: int, *happened: events.Event) -> None:
+        """Start again with nothing but the books."""
+        self.at_work.clear()
+        self.start(boot)
+        for event in happened:
+            self.do(event)
+        ended = {
+            (each.side, each.contract)
+            for each in self.books
+            if isinstance(each, records.ContractEnded)
+        }
+        found = []
+        for each in self.books:
+            if isinstance(each, records.ContractOpened):
+                if (each.side, each.contract) in ended:
+                    continue
+                row = records.ContractRow(**asdict(each))
+                postings = [
+                    records.PostingRow(epoch, first, tasks, cost, state)
+                    for (contract, epoch, first), (tasks, cost, state) in self.postings(
+                        each.side
+                    ).items()
+                    if contract == each.contract
+                ]
+                found.append((row, postings))
+        self.exchange.recover(found, self.town.now_s)
+        self.do()
 
     def _recall(self, worker: int, recall: Recall) -> None:
         """Nothing of ours ever starts before it is reported: all can be given back."""

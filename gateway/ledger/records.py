@@ -183,13 +183,14 @@ class ContractOpened:
     site: str  # the other one
     job: str
     pool: str  # the seller's
+    slots: int
     price_nanos: int
     currency: str
     lease_s: float
     opened_at_s: float
 
     def __post_init__(self) -> None:
-        _check(self.price_nanos)
+        _check(self.slots, self.price_nanos)
         _check_times(self.opened_at_s)
 
 
@@ -236,6 +237,36 @@ class ContractEnded:
 
     def __post_init__(self) -> None:
         _check_times(self.ended_at_s)
+
+
+# --- what is read back ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ContractRow:
+    """A contract as it was opened; `side` is "buy" or "sell"."""
+
+    contract: str
+    side: str
+    site: str
+    job: str
+    pool: str
+    slots: int
+    price_nanos: int
+    currency: str
+    lease_s: float
+    opened_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PostingRow:
+    """What was delivered under a contract; `state` is "pending", "post" or "void"."""
+
+    epoch: int
+    first: int
+    tasks: int
+    cost_nanos: int
+    state: str
 
 
 Record = (

@@ -121,6 +121,7 @@ contracts = Table(
     Column("site", Text, nullable=False),
     Column("job", Text, nullable=False),
     Column("pool", Text, nullable=False),
+    Column("slots", BigInteger, nullable=False),
     Column("price_nanos", BigInteger, nullable=False),
     Column("currency", Text, nullable=False),
     Column("lease_s", Double, nullable=False),

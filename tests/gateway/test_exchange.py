@@ -1,10 +1,11 @@
 """Two and more sites that deal with each other, as pure objects."""
 
 import pytest
-from town import RULES, Town
+from town import RULES, Town, spec
 
 from federation import deals
 from federation.errors import ProtocolError
+from federation.ranges import RangeSet
 from gateway import events
 from gateway.effects import Side
 from gateway.ledger import records
@@ -222,3 +223,112 @@ def test_a_restarted_seller_gives_the_tasks_back(town):
     town.show()
     town.run(finished(town, 20_000))
     assert town.sites["london"].answers() == {at: b"r%d" % at for at in range(20_000)}
+
+
+def ended(site):
+    return [r for r in site.books if isinstance(r, records.JobEnded)]
+
+
+def kept_tasks(site):
+    """Tasks of the detached job whose outcomes are in the books; none twice."""
+    found = set()
+    for record in site.books:
+        if isinstance(record, records.OutcomeKept):
+            tasks = set(range(record.first, record.first + record.count))
+            assert not tasks & found
+            found |= tasks
+    return found
+
+
+def restart_with_detached_job(town, tasks):
+    london = town.sites["london"]
+    done = RangeSet()
+    for at in kept_tasks(london):
+        done.add(at, at + 1)
+    recovered = events.JobRecovered("j", spec(detached=True), tasks, tuple(done), 0, 0, (), 0, 0, 0)
+    missing = done.missing(0, tasks)
+    arrived = [
+        events.TasksArrived(0, "j", low, [b"%d" % at for at in range(low, high)])
+        for low, high in missing
+    ]
+    london.workers = 0
+    london.recover(2, recovered, *arrived)
+    london.join(1)
+
+
+def test_a_buyer_that_restarts_takes_up_what_its_seller_still_runs(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000, detached=True)
+    town.run(lambda: len(kept_tasks(london)) > 1000)
+    town.deliver()
+    out = {each.contract for each in london.exchange.purchases.purchases.values()}
+    at_paris = sum(len(each.arguments) for work in paris.at_work.values() for each in work)
+    assert at_paris
+    town.mail.clear()  # what was under way died with the gateway
+    restart_with_detached_job(town, 20_000)
+    assert not [each for work in london.at_work.values() for each in work], (
+        "nothing is placed while tasks may be out"
+    )
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    town.deliver()
+    assert {each.contract for each in london.exchange.purchases.purchases.values()} == out
+    town.show()
+    town.run(lambda: len(kept_tasks(london)) == 20_000)
+    town.pass_time(4.0)
+    used = [r for r in london.books if isinstance(r, records.UsageRecord) and r.state == "ok"]
+    assert sum(r.tasks for r in used) == 20_000
+    check_books(town)
+
+
+def test_a_buyer_that_restarts_waits_for_the_lease_of_a_seller_that_is_gone(town):
+    london = town.sites["london"]
+    london.submit(20_000, detached=True)
+    town.run(lambda: len(kept_tasks(london)) > 1000)
+    town.deliver()
+    town.cut.add(frozenset(("london", "paris")))
+    town.mail.clear()
+    began_s = town.now_s
+    restart_with_detached_job(town, 20_000)
+    while not any(london.at_work.values()):
+        assert town.now_s < began_s + 60
+        town.pass_time(0.05)
+    assert town.now_s - began_s >= RULES.lease_s
+    town.run(lambda: len(kept_tasks(london)) == 20_000)
+
+
+def test_attached_tasks_of_a_buyer_that_restarts_are_stopped_where_they_ran(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    town.mail.clear()
+    london.workers = 0
+    london.results.clear()
+    london.recover(2)
+    london.join(1)
+    town.show()
+    town.deliver()
+    town.pass_time(2.0)
+    assert not paris.broker.jobs
+    london.submit(3000, client=1)
+    town.run(finished(town, 3000))
+
+
+def test_a_seller_that_restarts_is_paid_for_what_it_delivered(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    paris.work(300)
+    town.deliver()  # delivered, and not billed yet
+    assert "pending" in {row[2] for row in paris.postings("sell").values()}
+    paris.workers = 0
+    paris.recover(2)
+    paris.join(4)
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    town.show()
+    town.run(finished(town, 20_000))
+    town.pass_time(4.0)
+    check_books(town)

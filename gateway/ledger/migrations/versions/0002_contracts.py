@@ -16,6 +16,7 @@ def upgrade() -> None:
         sa.Column("site", sa.Text, nullable=False),
         sa.Column("job", sa.Text, nullable=False),
         sa.Column("pool", sa.Text, nullable=False),
+        sa.Column("slots", sa.BigInteger, nullable=False),
         sa.Column("price_nanos", sa.BigInteger, nullable=False),
         sa.Column("currency", sa.Text, nullable=False),
         sa.Column("lease_s", sa.Double, nullable=False),
