@@ -72,6 +72,7 @@ class Exchange:
         self._version = 0
         self._planned: dict[str, tuple[float, bool]] = {}  # when; with its duration known
         broker.elsewhere = self._may_run_elsewhere
+        self.sales.decide = self.decide
 
     def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
         """Let the broker decide about what happened, and all that follows from it here.

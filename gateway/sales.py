@@ -10,7 +10,7 @@ broker tells that client becomes deliveries, counted on a tab until the buyer ha
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -28,12 +28,14 @@ from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import BadJob, check_spec
 from gateway.ledger import records
 from gateway.ledger.records import ContractRow, PostingRow
+from policies.decisions import Decision
 from policies.placement import judge
 from policies.tariffs import Tariff
 
 BILL_ROWS_MAX: Final = 10_000
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 LEASE_MAX_S: Final = 86_400.0
+RELAY: Final = "relay"  # what the pool is called that is another site's
 
 
 @dataclass(slots=True)
@@ -120,6 +122,8 @@ class Sales:
         self._rules = rules
         self._permits = permits
         self._outcome = outcome
+        # Where we would place it ourselves; the exchange knows.
+        self.decide: Callable[[JobSpec, int, float], Decision | None] = lambda *_: None
         self.sales: dict[tuple[str, str], Sale] = {}
         self._by_handle: dict[int, Sale] = {}
         self._handles = 0
@@ -134,7 +138,7 @@ class Sales:
         """Take a message of a buyer; ProtocolError when it breaks the rules."""
         match message:
             case deals.AskQuote():
-                self._ask_quote(buyer, message, now_s)
+                self._ask_quote(buyer, message, now_s, utc_s)
             case deals.Hold():
                 self._hold(buyer, message, now_s)
             case deals.Commit():
@@ -158,7 +162,7 @@ class Sales:
     def _decline(self, buyer: str, contract: str, code: str, reason: str) -> None:
         self._outcome.say(buyer, Side.BUYER, deals.Decline(contract, code, reason))
 
-    def _ask_quote(self, buyer: str, ask: deals.AskQuote, now_s: float) -> None:
+    def _ask_quote(self, buyer: str, ask: deals.AskQuote, now_s: float, utc_s: float) -> None:
         if not 0 < len(ask.contract) <= CONTRACT_CHARS_MAX or not ask.contract.isprintable():
             raise ProtocolError("a contract needs a name")
         key = (buyer, ask.contract)
@@ -175,8 +179,9 @@ class Sales:
         refusal = self._refusal(buyer, ask, spec)
         if refusal is None:
             best = min(self._offers(ask, spec), key=lambda each: each[0], default=None)
-            if best is not None:
-                self._quote(buyer, ask, spec, best[1], now_s)
+            quote = best[1] if best is not None else self._relayed(ask, spec, now_s, utc_s)
+            if quote is not None:
+                self._quote(buyer, ask, spec, quote, now_s)
                 return
             refusal = Reason.NO_SLOTS, f"{self._site} has nothing that can run it now"
         self._decline(buyer, ask.contract, *refusal)
@@ -231,6 +236,35 @@ class Sales:
             )
             yield (finish_s, tariff.price_nanos), quote
 
+    def _relayed(
+        self, ask: deals.AskQuote, spec: JobSpec, now_s: float, utc_s: float
+    ) -> deals.Quote | None:
+        """What it would cost somewhere else, that the buyer may not know of."""
+        if ask.pool or not ask.hops_left:
+            return None
+        spec = replace(spec, path=tuple(ask.path), hops_left=ask.hops_left)
+        decision = self.decide(spec, ask.tasks, utc_s)
+        if decision is None or decision.plan is None or not decision.plan.shares:
+            return None
+        lanes = [lane for lane, _ in decision.plan.shares]
+        dearest = max(lanes, key=lambda lane: lane.price_nanos)
+        refusal = self._permits.may_send(
+            ask.path[-1], ask.path[0], RELAY, spec.project, 1, dearest.price_nanos
+        )
+        if refusal or ask.currency not in ("", dearest.currency):
+            return None
+        return deals.Quote(
+            contract=ask.contract,
+            pool=RELAY,
+            tasks=ask.tasks,
+            slots=max(1, min(round(sum(lane.slots for lane in lanes)), ask.tasks)),
+            price_nanos=dearest.price_nanos,
+            currency=dearest.currency,
+            begin_in_s=min(lane.start_s for lane in lanes),
+            finish_in_s=decision.plan.finish_s,
+            valid_s=self._rules.valid_s,
+        )
+
     def held_slots(self, pool: str) -> int:
         """Slots of a pool that are set aside for contracts that are not committed yet."""
         held = (each for each in self.sales.values() if each.phase is Phase.HELD)
@@ -255,7 +289,9 @@ class Sales:
         ]
         if len(quoted) >= QUOTES_MAX:
             raise ProtocolError(f"over {QUOTES_MAX:,} quotes that nobody takes up")
-        tariff = self._broker.tariffs[quote.pool]
+        tariff = self._broker.tariffs.get(quote.pool) or Tariff(
+            quote.price_nanos, quote.currency, RELAY
+        )
         spec = replace(spec, price=tariff, path=tuple(ask.path), hops_left=ask.hops_left)
         until_s = now_s + self._rules.valid_s
         self.sales[buyer, ask.contract] = sale = Sale(

@@ -4,6 +4,7 @@ Time stands still until `pass_time`; a site's workers report when they are told 
 """
 
 from collections import defaultdict, deque
+from collections.abc import Container
 from dataclasses import asdict
 from typing import Any
 
@@ -51,9 +52,10 @@ class Everybody:
         self._town = town
         self._site = site
         self.refused = ""
+        self.strangers: set[str] = set()
 
     def runners(self, project: str) -> set[str]:
-        return set(self._town.sites) - {self._site}
+        return set(self._town.sites) - {self._site} - self.strangers
 
     def may_send(self, *_: Any) -> str:
         return self.refused
@@ -92,9 +94,10 @@ class TownSite:
         effects = self.exchange.act(happened, self.town.now_s, UTC_S + self.town.now_s)
         self._perform(effects)
 
-    def join(self, slots: int) -> int:
+    def join(self, slots: int, **tags: Any) -> int:
         self.workers += 1
-        self.do(events.WorkerJoined(self.workers, f"w{self.workers}", "local", slots, {}, "3.11"))
+        name = f"w{self.workers}"
+        self.do(events.WorkerJoined(self.workers, name, "local", slots, tags, "3.11"))
         return self.workers
 
     def submit(self, tasks: int, job: str = "j", client: int = 1, **changes: Any) -> None:
@@ -255,10 +258,10 @@ class Town:
         self.cut: set[frozenset[str]] = set()
         self.said: list[tuple[str, str, Any]] = []
 
-    def build(self, name: str, price: int, slots: int) -> TownSite:
+    def build(self, name: str, price: int, slots: int, **tags: Any) -> TownSite:
         site = self.sites[name] = TownSite(self, name, price)
         if slots:
-            site.join(slots)
+            site.join(slots, **tags)
         return site
 
     def carry(self, sender: str, say: Say) -> None:
@@ -267,13 +270,14 @@ class Town:
         self.said.append((sender, say.site, say.message))
         self.mail.append((sender, say.site, say.side, pack(0), say.message))
 
-    def show(self) -> None:
-        """Everybody learns everybody's advert."""
+    def show(self, hidden: Container[tuple[str, str]] = ()) -> None:
+        """Everybody learns everybody's advert, but for those hidden from one: (whose, from)."""
         utc_s = UTC_S + self.now_s
         for site in self.sites.values():
             plain = unpack(pack(site.exchange.show(utc_s).to_plain()), 1 << 20)
             for other in self.sites.values():
-                other.exchange.learn(plain, utc_s)
+                if (site.name, other.name) not in hidden:
+                    other.exchange.learn(plain, utc_s)
 
     def deliver(self) -> None:
         """Carry messages until nobody has anything to say."""

@@ -1,5 +1,7 @@
 """Two and more sites that deal with each other, as pure objects."""
 
+from dataclasses import replace
+
 import pytest
 from town import RULES, Town, spec
 
@@ -332,3 +334,41 @@ def test_a_seller_that_restarts_is_paid_for_what_it_delivered(town):
     town.run(finished(town, 20_000))
     town.pass_time(4.0)
     check_books(town)
+
+
+def test_a_job_is_forwarded_on_by_a_site_that_knows_more():
+    town = Town()
+    london = town.build("london", DEAR, 1)
+    town.build("paris", CHEAP, 1)
+    tokyo = town.build("tokyo", 2 * CHEAP, 4, gpu=True)
+    london.permits.strangers.add("tokyo")
+    town.show(hidden={("tokyo", "london")})
+    london.submit(3000, tags={"gpu": True})
+    town.run(finished(town, 3000))
+    town.pass_time(4.0)
+    check_books(town, "london", "paris")
+    check_books(town, "paris", "tokyo")
+    assert {r.user for r in tokyo.books if isinstance(r, records.UsageRecord)} == {
+        "ann@london@paris"
+    }
+    assert {r.price_nanos for r in london.books if isinstance(r, records.UsageRecord)} == {
+        2 * CHEAP
+    }
+
+
+def test_a_job_never_comes_back_to_a_site_that_passed_it_on(town):
+    paris = town.sites["paris"]
+    ask = next_question(town)
+    town.cut.add(frozenset(("london", "paris")))
+    looped = replace(ask, contract="x", path=["paris", "london"])
+    paris.exchange.hear("london", Side.BUYER, looped, town.now_s, 1.0)
+    paris.do()
+    assert not paris.exchange.sales.sales
+
+
+def test_a_buyer_may_not_pretend_that_a_job_is_somebody_elses(town):
+    ask = next_question(town)
+    with pytest.raises(ProtocolError, match="path"):
+        town.sites["paris"].exchange.hear(
+            "london", Side.BUYER, replace(ask, path=["tokyo"]), town.now_s, 1.0
+        )
