@@ -64,7 +64,7 @@ class Client:
     handle: int
     user: str
     ready: bool = True
-    jobs: set[str] = field(default_factory=set)
+    jobs: dict[str, None] = field(default_factory=dict)  # in the order in which they came
     tasks: int = 0  # unfinished
 
 
@@ -295,12 +295,12 @@ class Broker:
             return
         previous = self.clients.get(job.client)
         if previous is not None:
-            previous.jobs.discard(job.id)
+            previous.jobs.pop(job.id, None)
         job.may_repeat = not job.spec.detached and job.client != event.client
         job.client = event.client
         job.leaving = ""
         job.orphan_since_s = None
-        self.clients[event.client].jobs.add(job.id)
+        self.clients[event.client].jobs[job.id] = None
 
     def _refusal(self, spec: JobSpec) -> tuple[str, str] | None:
         """Why no work of this kind is taken at all, as code and sentence."""
@@ -322,7 +322,7 @@ class Broker:
         job = Job(name, spec, client, self._numbers, now_s, spec.need, counted(spec.tags))
         self.jobs[name] = job
         if client in self.clients:
-            self.clients[client].jobs.add(name)
+            self.clients[client].jobs[name] = None
         return job
 
     def _recall_history(self, job: Job, history: events.JobRecovered) -> None:
@@ -423,7 +423,7 @@ class Broker:
     def _disown(self, job: Job) -> None:
         client = self.clients.get(job.client)
         if client is not None:
-            client.jobs.discard(job.id)
+            client.jobs.pop(job.id, None)
         job.client = 0
 
     def _finish(self, job: Job, now_s: float) -> None:
