@@ -411,7 +411,13 @@ class Broker:
 
     def _job_closed(self, event: events.JobClosed, now_s: float) -> None:
         job = self.jobs.get(event.job)
-        if job is None or job.client != event.client:
+        if job is None:
+            # It was cancelled meanwhile, and who submits it waits to hear that it is kept.
+            self._tell(
+                event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, "the job has ended")
+            )
+            return
+        if job.client != event.client:
             return
         job.total = event.total
         if job.spec.detached:

@@ -6,7 +6,6 @@ An answer is plain data. A question that can't be answered gets a code and a sen
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import trio
 from sqlalchemy.exc import SQLAlchemyError
 
 from federation.messages import Answer, Ask
@@ -67,7 +66,7 @@ class Desk:
             reply = Answer(ask.request, Reason.STORE_TROUBLE, reason, None)
         if guest.handle in self._site.lobby.guests:
             self._site.lobby.post(guest, reply)
-            self._site.lobby.flush(trio.current_time())
+            self._site.lobby.flush(self._site.surroundings.now_s())
 
     async def _status(self, _guest: Guest, _details: dict[str, Any]) -> Any:
         site = self._site
@@ -106,7 +105,7 @@ class Desk:
         wait_s = details.get("wait_s", 0)
         if type(wait_s) not in (int, float) or not 0 <= wait_s <= WAIT_MAX_S:
             raise BadQuestion(f"wait_s must be 0 to {WAIT_MAX_S:g}")
-        until_s = trio.current_time() + wait_s
+        until_s = self._site.surroundings.now_s() + wait_s
         store = self._site.store
         while True:
             live = name in self._site.broker.jobs
@@ -119,7 +118,7 @@ class Desk:
                 raise BadQuestion(f"the results of job {name!r} are gone", Reason.JOB_NOT_FOUND)
             kept = await self._read(store.outcomes, name, after, limit)
             ended = not live and row.state != "open"
-            left_s = until_s - trio.current_time()
+            left_s = until_s - self._site.surroundings.now_s()
             is_next = bool(kept) and kept[0][0] <= after  # later ones are of no use yet
             if is_next or ended or left_s <= 0 or guest.handle not in self._site.lobby.guests:
                 return {
