@@ -380,6 +380,9 @@ class Engine:
                     pairs = [(low, high) for low, high in ranges]
                     self._take(stream, stream.end(pairs, Ended(failure, reason)))
             case RejectJob(job, code, reason):
+                kept = self._kept.get(job)
+                if kept is not None and kept.closed:
+                    return  # it has ended by now: what we had sent again came too late, rightly
                 stream = self._streams.pop(job, None)
                 self._sending.pop(job, None)
                 if stream is not None:

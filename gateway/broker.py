@@ -67,7 +67,7 @@ class Client:
     handle: int
     user: str
     ready: bool = True
-    jobs: set[str] = field(default_factory=set)
+    jobs: dict[str, None] = field(default_factory=dict)  # in the order in which they came
     tasks: int = 0  # unfinished
 
 
@@ -358,12 +358,12 @@ class Broker:
             return
         previous = self.clients.get(job.client)
         if previous is not None:
-            previous.jobs.discard(job.id)
+            previous.jobs.pop(job.id, None)
         job.may_repeat = not job.spec.detached and job.client != event.client
         job.client = event.client
         job.leaving = ""
         job.orphan_since_s = None
-        self.clients[event.client].jobs.add(job.id)
+        self.clients[event.client].jobs[job.id] = None
 
     def _refusal(self, spec: JobSpec) -> tuple[str, str] | None:
         """Why no work of this kind is taken at all, as code and sentence."""
@@ -385,7 +385,7 @@ class Broker:
         job = Job(name, spec, client, self._numbers, now_s, spec.need, counted(spec.tags))
         self.jobs[name] = job
         if client in self.clients:
-            self.clients[client].jobs.add(name)
+            self.clients[client].jobs[name] = None
         return job
 
     def _recall_history(self, job: Job, history: events.JobRecovered) -> None:
@@ -474,7 +474,13 @@ class Broker:
 
     def _job_closed(self, event: events.JobClosed, now_s: float) -> None:
         job = self.jobs.get(event.job)
-        if job is None or job.client != event.client:
+        if job is None:
+            # It was cancelled meanwhile, and who submits it waits to hear that it is kept.
+            self._tell(
+                event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, "the job has ended")
+            )
+            return
+        if job.client != event.client:
             return
         job.total = event.total
         if job.spec.detached:
@@ -486,7 +492,7 @@ class Broker:
     def _disown(self, job: Job) -> None:
         client = self.clients.get(job.client)
         if client is not None:
-            client.jobs.discard(job.id)
+            client.jobs.pop(job.id, None)
         job.client = 0
 
     def _finish(self, job: Job, now_s: float) -> None:

@@ -6,7 +6,7 @@ unacknowledged frame a pipe. It decides nothing about jobs.
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -98,8 +98,14 @@ class _Stranger:
 class Lobby:
     """The sessions behind one port. `now_s` is any monotonic clock."""
 
-    def __init__(self, port: Port, rules: HouseRules) -> None:
+    def __init__(
+        self,
+        port: Port,
+        rules: HouseRules,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
         self._port = port
+        self._random_bytes = random_bytes
         self.rules = rules
         self.guests: dict[int, Guest] = {}
         self._by_pipe: dict[int, Guest] = {}
@@ -136,7 +142,7 @@ class Lobby:
         if stranger is None:
             if len(self._strangers) >= self.rules.strangers_max:
                 raise SessionRefused("too many connections that are not in yet", "busy")
-            nonce = secrets.token_bytes(NONCE_BYTES)
+            nonce = self._random_bytes(NONCE_BYTES)
             stranger = _Stranger(Greeting(self.rules.site, self.rules.secret, nonce), now_s)
             self._strangers[pipe] = stranger
         answer = stranger.greeting.receive(frame)
@@ -196,7 +202,7 @@ class Lobby:
             name=hello.name,
             user=hello.user,
             about=hello.about,
-            session_id=secrets.token_hex(16),
+            session_id=self._random_bytes(16).hex(),
             session=session,
             pipe=None,
             heard_s=now_s,
