@@ -29,35 +29,38 @@ from federation.wire import (
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Client or worker → gateway, first on every pipe: who I am, and which session I resume."""
+    """Dialler → gateway, first on every pipe: who I am, and which session I resume."""
 
     kind: ClassVar[str] = "hello"
     versions: list[int]
-    role: Text  # "client" or "worker"
+    role: Text  # "client", "worker" or "gateway"
     name: Text
     user: Text
     nonce: bytes
     resume: Text  # the session to go on with; empty for a new one
     received: Count  # the last frame of it that arrived here
-    about: Plain  # a worker's slots, tags, pool and Python version
+    about: Plain  # a worker's slots, tags, pool and Python version; a gateway's federation and boot
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Gateway → dialler: the version chosen, and a nonce to prove knowledge of the secret over."""
+    """Gateway → dialler: the version chosen, who I am, and a nonce for the proofs."""
 
     kind: ClassVar[str] = "challenge"
     version: Count
     site: Text
+    boot: Count  # which of the site's lives this is; 0 when it is in no federation
     nonce: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Dialler → gateway: HMAC-SHA-256(secret, "dialler" + both nonces); empty without a secret."""
+    """Dialler → gateway: HMAC-SHA-256(secret, "dialler" + both nonces), empty without a secret;
+    of a gateway its signature over the meeting (federation.identity).
+    """
 
     kind: ClassVar[str] = "proof"
-    mac: bytes
+    proof: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Welcome:
     session: Text
     resumed: bool
     received: Count
-    mac: bytes  # HMAC-SHA-256(secret, "gateway" + both nonces): the gateway knows it too
+    proof: bytes  # likewise, of the listening side
     window: Count  # frames that the dialler may have unacknowledged
     heartbeat_s: Number
     grace_s: Number  # how long a session outlives its pipe

@@ -42,7 +42,7 @@ from gateway.functions import Functions
 from gateway.grids.local import LocalGrid
 from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_event, worker_joined
 from gateway.ledger.store import SqlStore
-from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said
+from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 from gateway.outbox import Outbox
 from gateway.recovery import history_of, recovered
 from policies.placement import Offer
@@ -226,7 +226,10 @@ class Site:
         while True:
             await self._pipes_changed.wait()
             self._pipes_changed = trio.Event()
-            self.lobby.pipes_gone(self._port.gone(), trio.current_time())
+            now_s = trio.current_time()
+            happened: list[Event] = []
+            self._take(self.lobby.pipes_came(self._port.came(), now_s), happened)
+            self.lobby.pipes_gone(self._port.gone(), now_s)
 
     async def _tick(self) -> None:
         ticks = 0
@@ -283,6 +286,8 @@ class Site:
                     self._meet(guest, happened)
                 case Left(guest, reason):
                     self._part(guest, reason, happened)
+                case TurnedAway():
+                    continue  # it was told why, and anybody can make lines of these
 
     def _meet(self, guest: Guest, happened: list[Event]) -> None:
         if guest.role == "client":
