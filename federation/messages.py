@@ -1,4 +1,4 @@
-"""Every message between a client or a worker and a gateway: who sends it, when, what follows.
+"""Every message to and from a gateway: who sends it, when, what follows.
 
 The wire form of each is described in docs/protocol.md, whose tables a test compares with this
 module. Frames (federation.session) carry messages; the handshake goes bare, before any frame.
@@ -341,6 +341,24 @@ class Pulse:
     slots: Anything
 
 
+# --- gateway ↔ gateway ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """What sites have signed for good (federation.statements), each as its bytes.
+
+    Sent whole when a session opens, and what is new of it from then on, as soon as it is known.
+    The cards of one site stand in the order in which each leads to the next.
+    """
+
+    kind: ClassVar[str] = "statements"
+    cards: Payloads
+    expulsions: Payloads
+    farewells: Payloads
+    revocations: Payloads
+
+
 HANDSHAKE = Catalogue([Hello, Challenge, Proof, Welcome, Refused])
 MESSAGES = Catalogue(
     [
@@ -349,6 +367,7 @@ MESSAGES = Catalogue(
         *(RejectJob, Results, Dropped, Kept, Answer),
         *(Assign, Recall, Drain),
         *(Report, Returned, Pulse),
+        *(Statements,),
     ]
 )
 

@@ -18,6 +18,9 @@ message_bytes = 67108864                # the largest argument or result
 sessions = 4096
 unread_bytes = 67108864                 # results left unread before a client's work waits
 
+[federation]                            # see gateway.federation_config
+listen = "tls+tcp://0.0.0.0:7462"
+
 [[pool]]
 name = "local"
 kind = "local"                          # "local": processes here; "remote": workers dial in
@@ -37,6 +40,7 @@ from typing import Any, Final
 from federation.address import default_address
 from federation.money import parse_money
 from federation.nng import check_address
+from gateway.federation_config import FederationConfig, KnobError, read_federation
 from gateway.intake import check_tags
 from gateway.lobby import HouseRules
 from policies.placement import TagValue
@@ -87,6 +91,7 @@ class SiteConfig:
     unread_bytes: int = 64 << 20
     rules: HouseRules = field(default_factory=HouseRules)
     pools: tuple[PoolConfig, ...] = ()
+    federation: FederationConfig | None = None
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -100,6 +105,12 @@ class SiteConfig:
             return Path(self.state).expanduser()
         base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
         return Path(base).expanduser() / "gridfed" / self.name
+
+    @property
+    def trust_path(self) -> Path:
+        """The folder of keys and trust book, when there is a [federation]."""
+        named = self.federation.folder if self.federation else ""
+        return Path(named).expanduser() if named else self.state_path / "federation"
 
     @property
     def database_url(self) -> str:
@@ -185,10 +196,10 @@ def _is_open(address: str) -> bool:
 
 
 def _read(document: dict[str, Any]) -> SiteConfig:
-    _expect(document, {"site", "limits", "pool"}, "the top level")
+    _expect(document, {"site", "limits", "federation", "pool"}, "the top level")
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
-    allowed = set(kinds) - {"rules", "pools", "unread_bytes"}
+    allowed = set(kinds) - {"rules", "pools", "unread_bytes", "federation"}
     _expect(site, allowed, "[site]")
     values: dict[str, Any] = {}
     for key, value in site.items():
@@ -203,6 +214,11 @@ def _read(document: dict[str, Any]) -> SiteConfig:
     rules, unread_bytes = _limits(_table(document, "limits"))
     if unread_bytes is not None:
         values["unread_bytes"] = unread_bytes
+    if "federation" in document:
+        try:
+            values["federation"] = read_federation(_table(document, "federation"))
+        except KnobError as error:
+            raise ConfigError(f"[federation] {error}") from None
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")

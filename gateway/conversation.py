@@ -142,9 +142,13 @@ class Conversation:
 
     def lapse(self, reason: str) -> None:
         """Give the session up, and begin a new one."""
-        self._dialogue = self._new_dialogue()
+        self.start_over()
         self._scope.cancel()
         self._correspondent.hear([Lapsed(reason)])
+
+    def start_over(self) -> None:
+        """Forget the session: the next pipe begins a new one."""
+        self._dialogue = self._new_dialogue()
 
     # --- pipes ---------------------------------------------------------------------------------
 
@@ -213,7 +217,7 @@ class Conversation:
                 messages = self._dialogue.receive(frame, now_s)
                 self._correspondent.hear(messages)
                 if any(isinstance(message, Bye) for message in messages):
-                    self._dialogue = self._new_dialogue()
+                    self.start_over()
                     return
             self.flush()
 

@@ -11,6 +11,7 @@ Everything that decides is elsewhere; everything here runs in one thread, and st
 between any two awaits. The store's writer thread comes back in through `_stored`.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -28,6 +29,7 @@ from federation.messages import (
     Pulse,
     PutFunction,
     RejectJob,
+    Unknown,
 )
 from federation.nng import NngPort
 from federation.reasons import Reason
@@ -42,8 +44,10 @@ from gateway.functions import Functions
 from gateway.grids.local import LocalGrid
 from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_event, worker_joined
 from gateway.ledger.store import SqlStore
+from gateway.links import LinkNews
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 from gateway.outbox import Outbox
+from gateway.peers import Peers
 from gateway.recovery import history_of, recovered
 from policies.placement import Offer
 
@@ -83,6 +87,12 @@ class Site:
         self.failed = False
         self._started_s = time.time()
         self.addresses: list[str] = []
+        self._handles = itertools.count(1)
+        self.peers: Peers | None = None
+        if Peers.exists(config):
+            self.peers = Peers(config, self._handles, self._hear_peers, self._link_news, say)
+        elif config.federation is not None:
+            say(f"site {config.name} is single: no keys in {config.trust_path} (gridfed init)")
 
     async def run(self, *, task_status: trio.TaskStatus[list[str]]) -> None:
         """Open the store and the port, take up what the last gateway left, and serve.
@@ -104,13 +114,15 @@ class Site:
             self.store.close()
             raise
         self._port = port
-        self.lobby = Lobby(port, self.config.rules)
+        self.lobby = Lobby(port, self.config.rules, handles=self._handles)
         self.outbox = Outbox(self.lobby, self.store, self.functions, self._from_thread)
         self.desk = Desk(self)
         try:
             self._recover()
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                if self.peers is not None:
+                    await nursery.start(self.peers.run)
                 nursery.start_soon(self._receive)
                 nursery.start_soon(self._watch_pipes)
                 nursery.start_soon(self._tick)
@@ -149,7 +161,7 @@ class Site:
 
         def run_and_flush() -> None:
             call()
-            self.lobby.flush(trio.current_time())
+            self._flush()
             self._note_progress()
 
         try:
@@ -272,8 +284,33 @@ class Site:
                 if guest is not None:
                     self._take(self.lobby.expel(guest, expel.reason, trio.current_time()), gone)
             self._act(gone)
-        self.lobby.flush(trio.current_time())
+        self._flush()
         self._note_progress()  # a small commit is done by now, without the store's thread
+
+    def _flush(self) -> None:
+        now_s = trio.current_time()
+        self.lobby.flush(now_s)
+        if self.peers is not None:
+            self.peers.flush(now_s)
+
+    # --- other gateways ------------------------------------------------------------------------
+
+    def _hear_peers(self, news: list[News]) -> None:
+        """News of the sessions that other sites dialled."""
+        happened: list[Event] = []
+        for item in news:
+            if isinstance(item, Said):
+                self._peer_said(item.guest, item.message, happened)
+        self._act(happened)
+
+    def _peer_said(self, guest: Guest, message: Any, happened: list[Event]) -> None:
+        """Another site's gateway, which `guest.name` has proved to be, said something."""
+        assert self.peers is not None
+        if not isinstance(message, Unknown):
+            self.peers.answer(guest, Unknown(message.kind))
+
+    def _link_news(self, news: LinkNews) -> None:
+        """News of the sessions that we dialled."""
 
     # --- from news to events -------------------------------------------------------------------
 
