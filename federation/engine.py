@@ -38,7 +38,7 @@ from federation.errors import (
     SerializationError,
     SessionRefused,
 )
-from federation.handshake import ACKNOWLEDGE_S, PASSING_REFUSALS, Dialogue, Opened
+from federation.handshake import ACKNOWLEDGE_S, PASSING_REFUSALS, Dialogue, Opened, SharedSecret
 from federation.messages import (
     MESSAGES,
     Answer,
@@ -124,7 +124,7 @@ class Engine:
         name = f"{os.path.basename(sys.argv[0]) or 'python'}-{self._pid}"[:200]
         self._dialogue = Dialogue(
             hello=Hello([], "client", name, user, b"", "", 0, {}),
-            secret=secret,
+            credentials=SharedSecret(secret),
             random_bytes=secrets.token_bytes,
         )
         self._wake_read, self._wake_write = os.pipe()

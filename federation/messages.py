@@ -1,4 +1,4 @@
-"""Every message between a client or a worker and a gateway: who sends it, when, what follows.
+"""Every message to and from a gateway: who sends it, when, what follows.
 
 The wire form of each is described in docs/protocol.md, whose tables a test compares with this
 module. Frames (federation.session) carry messages; the handshake goes bare, before any frame.
@@ -30,35 +30,38 @@ from federation.wire import (
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Client or worker → gateway, first on every pipe: who I am, and which session I resume."""
+    """Dialler → gateway, first on every pipe: who I am, and which session I resume."""
 
     kind: ClassVar[str] = "hello"
     versions: list[int]
-    role: Text  # "client" or "worker"
+    role: Text  # "client", "worker" or "gateway"
     name: Text
     user: Text
     nonce: bytes
     resume: Text  # the session to go on with; empty for a new one
     received: Count  # the last frame of it that arrived here
-    about: Plain  # a worker's slots, tags, pool and Python version
+    about: Plain  # a worker's slots, tags, pool and Python version; a gateway's federation and boot
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Gateway → dialler: the version chosen, and a nonce to prove knowledge of the secret over."""
+    """Gateway → dialler: the version chosen, who I am, and a nonce for the proofs."""
 
     kind: ClassVar[str] = "challenge"
     version: Count
     site: Text
+    boot: Count  # which of the site's lives this is; 0 when it is in no federation
     nonce: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Dialler → gateway: HMAC-SHA-256(secret, "dialler" + both nonces); empty without a secret."""
+    """Dialler → gateway: HMAC-SHA-256(secret, "dialler" + both nonces), empty without a secret;
+    of a gateway its signature over the meeting (federation.identity).
+    """
 
     kind: ClassVar[str] = "proof"
-    mac: bytes
+    proof: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class Welcome:
     session: Text
     resumed: bool
     received: Count
-    mac: bytes  # HMAC-SHA-256(secret, "gateway" + both nonces): the gateway knows it too
+    proof: bytes  # likewise, of the listening side
     window: Count  # frames that the dialler may have unacknowledged
     heartbeat_s: Number
     grace_s: Number  # how long a session outlives its pipe
@@ -342,6 +345,24 @@ class Pulse:
     slots: Anything
 
 
+# --- gateway ↔ gateway ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """What sites have signed for good (federation.statements), each as its bytes.
+
+    Sent whole when a session opens, and what is new of it from then on, as soon as it is known.
+    The cards of one site stand in the order in which each leads to the next.
+    """
+
+    kind: ClassVar[str] = "statements"
+    cards: Payloads
+    expulsions: Payloads
+    farewells: Payloads
+    revocations: Payloads
+
+
 HANDSHAKE = Catalogue([Hello, Challenge, Proof, Welcome, Refused])
 MESSAGES = Catalogue(
     [
@@ -351,6 +372,7 @@ MESSAGES = Catalogue(
         *(Assign, Recall, Drain),
         *(Report, Returned, Pulse),
         *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
+        *(Statements,),
     ]
 )
 

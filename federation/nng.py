@@ -176,7 +176,7 @@ class NngPort:
 
     Args:
         addresses: where to listen; port 0 takes a free one.
-        on_change: called, from a thread of nng's, when a pipe is gone.
+        on_change: called, from a thread of nng's, when a pipe has come or is gone.
         tls: needed for tls+tcp.
     """
 
@@ -188,6 +188,7 @@ class NngPort:
     ) -> None:
         _claim_process()
         self._pipes: dict[int, Any] = {}
+        self._came: deque[Any] = deque()
         self._gone: deque[int] = deque()
         self._closing = threading.Event()
         self._on_change = on_change
@@ -201,17 +202,39 @@ class NngPort:
         )
         self.addresses: list[str] = []
         try:
+            self._socket.add_post_pipe_connect_cb(self._arrived)
             self._socket.add_post_pipe_remove_cb(self._went)
-            for address in addresses:
-                check_address(address)
-                if address.startswith("tls+tcp://"):
-                    self._socket.tls_config = _listener_tls(tls or TlsSettings())
-                self.addresses.append(self._listen(address))
+            self._open(addresses, tls)
             self._fileno = int(self._socket.recv_fd)
             self._poll = _poll_of(self._fileno)
         except (pynng.exceptions.NNGException, GridError):
             self._socket.close()
             raise
+
+    def _open(self, addresses: Sequence[str], tls: TlsSettings | None) -> None:
+        for address in addresses:
+            check_address(address)
+            if address.startswith("tls+tcp://"):
+                self._socket.tls_config = _listener_tls(tls or TlsSettings())
+            self.addresses.append(self._listen(address))
+
+    def reopen(self, tls: TlsSettings) -> None:
+        """Listen at the same addresses with other certificates; every pipe is closed.
+
+        nng reads certificates when a listener is made, and closes the pipes of one that ends.
+        Sessions go on over new pipes.
+
+        Raises:
+            AddressError: somebody has taken an address meanwhile, or a file can't be read.
+        """
+        addresses, self.addresses = self.addresses, []
+        for listener in self._socket.listeners:
+            listener.close()
+        try:
+            self._open(addresses, tls)
+        except (pynng.exceptions.NNGException, GridError) as error:
+            self.addresses = addresses
+            raise AddressError(f"can't listen again: {error}") from error
 
     def _listen(self, address: str) -> str:
         try:
@@ -223,6 +246,10 @@ class NngPort:
             return address
         bound = int.from_bytes(int(listener.local_address.port).to_bytes(2, "little"), "big")
         return f"{head}:{bound}"
+
+    def _arrived(self, pipe: Any) -> None:
+        self._came.append(pipe)
+        self._on_change()
 
     def _went(self, pipe: Any) -> None:
         self._gone.append(pipe.id)
@@ -254,6 +281,23 @@ class NngPort:
         except pynng.exceptions.NNGException:
             return False
         return True
+
+    def came(self) -> list[int]:
+        """The pipes that were made since the last call."""
+        pipes = []
+        while self._came:
+            pipe = self._came.popleft()
+            self._pipes[pipe.id] = pipe
+            pipes.append(pipe.id)
+        return pipes
+
+    def is_local(self, pipe: int) -> bool:
+        """Whether a pipe came by an ipc address."""
+        known = self._pipes.get(pipe)
+        try:
+            return known is not None and isinstance(known.local_address, pynng.sockaddr.IPCAddr)
+        except pynng.exceptions.NNGException:
+            return False  # it is gone already
 
     def gone(self) -> list[int]:
         """The pipes that were closed since the last call."""

@@ -63,8 +63,14 @@ class Port(Protocol):
         False when the pipe is gone, or can't take it now.
         """
 
+    def came(self) -> list[int]:
+        """The pipes that were made since the last call; frames of one may be taken before."""
+
     def gone(self) -> list[int]:
         """The pipes that were closed since the last call."""
+
+    def is_local(self, pipe: int) -> bool:
+        """Whether a pipe comes by a socket of this host that only its owner can reach."""
 
     def drop(self, pipe: int) -> None:
         """Close a pipe. It will be reported by `gone`."""

@@ -18,6 +18,16 @@ message_bytes = 67108864                # the largest argument or result
 sessions = 4096
 unread_bytes = 67108864                 # results left unread before a client's work waits
 
+[federation]                            # see gateway.federation_config
+listen = "tls+tcp://0.0.0.0:7462"
+
+[contracts]                             # see gateway.dealing.DealRules
+lease_s = 30.0
+
+[placement]                             # see policies.asks.House
+objective = "cheapest"
+prefer_own_s = 0.0
+
 [[pool]]
 name = "local"
 kind = "local"                          # "local": processes here; "remote": workers dial in
@@ -37,8 +47,13 @@ from typing import Any, Final
 from federation.address import default_address
 from federation.money import parse_money
 from federation.nng import check_address
+from gateway.dealing import DealRules
+from gateway.federation_config import FederationConfig, KnobError, read_federation
 from gateway.intake import check_tags
 from gateway.lobby import HouseRules
+from gateway.market_config import DealKnobError, read_contracts, read_placement
+from gateway.showing import PoolFacts
+from policies.asks import House
 from policies.placement import TagValue
 from policies.tariffs import Tariff
 
@@ -60,6 +75,17 @@ class PoolConfig:
     memory_bytes: int = 0
     price: str = DEFAULT_PRICE
     tags: dict[str, TagValue] = field(default_factory=dict)
+    region: str = ""
+    jurisdiction: str = ""
+    carbon_g_per_kwh: float | None = None
+    slot_watts: float | None = None
+
+    @property
+    def facts(self) -> PoolFacts:
+        """What our advert says of it, beside what its workers tell."""
+        return PoolFacts(
+            self.tags, self.region, self.jurisdiction, self.carbon_g_per_kwh, self.slot_watts
+        )
 
     @property
     def tariff(self) -> Tariff:
@@ -87,6 +113,9 @@ class SiteConfig:
     unread_bytes: int = 64 << 20
     rules: HouseRules = field(default_factory=HouseRules)
     pools: tuple[PoolConfig, ...] = ()
+    federation: FederationConfig | None = None
+    deals: DealRules = field(default_factory=DealRules)
+    house: House = field(default_factory=House)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -100,6 +129,12 @@ class SiteConfig:
             return Path(self.state).expanduser()
         base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
         return Path(base).expanduser() / "gridfed" / self.name
+
+    @property
+    def trust_path(self) -> Path:
+        """The folder of keys and trust book, when there is a [federation]."""
+        named = self.federation.folder if self.federation else ""
+        return Path(named).expanduser() if named else self.state_path / "federation"
 
     @property
     def database_url(self) -> str:
@@ -185,10 +220,14 @@ def _is_open(address: str) -> bool:
 
 
 def _read(document: dict[str, Any]) -> SiteConfig:
-    _expect(document, {"site", "limits", "pool"}, "the top level")
+    _expect(
+        document,
+        {"site", "limits", "federation", "contracts", "placement", "pool"},
+        "the top level",
+    )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
-    allowed = set(kinds) - {"rules", "pools", "unread_bytes"}
+    allowed = set(kinds) - {"rules", "pools", "unread_bytes", "federation", "deals", "house"}
     _expect(site, allowed, "[site]")
     values: dict[str, Any] = {}
     for key, value in site.items():
@@ -203,6 +242,19 @@ def _read(document: dict[str, Any]) -> SiteConfig:
     rules, unread_bytes = _limits(_table(document, "limits"))
     if unread_bytes is not None:
         values["unread_bytes"] = unread_bytes
+    if "federation" in document:
+        try:
+            values["federation"] = read_federation(_table(document, "federation"))
+        except KnobError as error:
+            raise ConfigError(f"[federation] {error}") from None
+    try:
+        values["deals"] = read_contracts(_table(document, "contracts"), rules.grace_s)
+    except DealKnobError as error:
+        raise ConfigError(f"[contracts] {error}") from None
+    try:
+        values["house"] = read_placement(_table(document, "placement"))
+    except DealKnobError as error:
+        raise ConfigError(f"[placement] {error}") from None
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
@@ -238,6 +290,14 @@ def _pool(table: Any) -> PoolConfig:
         value = getattr(pool, key)
         if type(value) is not int or value < 0:
             raise ConfigError(f"{where}: {key} must be a whole number of zero or more")
+    for key in ("region", "jurisdiction"):
+        text = getattr(pool, key)
+        if not isinstance(text, str) or len(text) > 60 or not (text == "" or text.isprintable()):
+            raise ConfigError(f"{where}: {key} must be text of up to 60 characters")
+    for key in ("carbon_g_per_kwh", "slot_watts"):
+        number = getattr(pool, key)
+        if number is not None and (type(number) not in (int, float) or not 0 <= number <= 1e6):
+            raise ConfigError(f"{where}: {key} must be a number from 0 to 1e6")
     if not isinstance(pool.tags, dict):
         raise ConfigError(f"{where}: tags must be a table")
     try:

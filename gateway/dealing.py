@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from federation.deals import Deal
+from federation.messages import NeedFunction
 from gateway.effects import Effect, Say, Side, Write
 from gateway.events import Event
 from gateway.ledger.records import Record
+from policies.tariffs import Tariff
 
 CONTRACT_CHARS_MAX: Final = 100
 
@@ -47,10 +49,10 @@ class Permits(Protocol):
     """Whom this site deals with; the trust book answers."""
 
     def runners(self, project: str) -> Set[str]:
-        """The sites that may run work of this project."""
+        """The sites that may run work of this project; single pools of them as "site/pool"."""
 
     def may_send(
-        self, site: str, origin: str, pool: str, project: str, slots: int, price_nanos: int
+        self, site: str, origin: str, pool: str, project: str, slots: int, price: Tariff
     ) -> str:
         """Why a site may not have so many slots of a pool for this project; empty when it may."""
 
@@ -70,6 +72,8 @@ class Outcome:
         """A record is to be stored."""
         self.effects.append(Write(record, durable))
 
-    def say(self, site: str, side: Side, message: Deal, *, urgent: bool = False) -> None:
+    def say(
+        self, site: str, side: Side, message: Deal | NeedFunction, *, urgent: bool = False
+    ) -> None:
         """A message goes to another site."""
         self.effects.append(Say(site, side, message, urgent))

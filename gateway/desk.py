@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from federation.errors import GridError
 from federation.messages import Answer, Ask
 from federation.reasons import Reason
 from federation.wire import unpack
-from gateway import events, views
+from gateway import events, orders, views
 from gateway.ledger.errors import StoreError
 from gateway.ledger.reports import Report, cost_report, usage_report
 from gateway.lobby import Guest
@@ -51,12 +52,8 @@ class Desk:
 
     async def answer(self, guest: Guest, ask: Ask) -> None:
         """Answer one question; whatever is wrong with it goes into the answer."""
-        verb = self._verbs.get(ask.verb)
         try:
-            if verb is None:
-                known = ", ".join(self._verbs)
-                raise BadQuestion(f"there is no {ask.verb[:60]!r} to ask for; there are {known}")
-            reply = Answer(ask.request, "", "", await verb(guest, ask.details))
+            reply = Answer(ask.request, "", "", await self._find(guest, ask))
         except BadQuestion as error:
             reply = Answer(ask.request, error.code, str(error), None)
         except (StoreError, SQLAlchemyError) as error:
@@ -67,6 +64,29 @@ class Desk:
         if guest.handle in self._site.lobby.guests:
             self._site.lobby.post(guest, reply)
             self._site.lobby.flush(self._site.surroundings.now_s())
+
+    async def _find(self, guest: Guest, ask: Ask) -> Any:
+        verb = self._verbs.get(ask.verb)
+        if verb is not None:
+            return await verb(guest, ask.details)
+        if ask.verb in orders.VERBS:
+            return await self._order(guest, ask)
+        known = ", ".join(self._verbs)
+        raise BadQuestion(f"there is no {ask.verb[:60]!r} to ask for; there are {known}")
+
+    async def _order(self, guest: Guest, ask: Ask) -> Any:
+        """Something about keys and trust: for who can reach our own socket."""
+        peers = self._site.peers
+        if not guest.is_local:
+            raise BadQuestion(f"{ask.verb} is for the gateway's own host, by its ipc:// address")
+        if peers is None:
+            raise BadQuestion("this site is in no federation: `gridfed init` makes it one")
+        try:
+            found = await orders.perform(peers.registry, ask.verb, ask.details)
+        except GridError as error:
+            raise BadQuestion(str(error)) from None
+        peers.trust_changed()
+        return found
 
     async def _status(self, _guest: Guest, _details: dict[str, Any]) -> Any:
         site = self._site

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from federation.deals import Bill, Deal
-from federation.messages import ToClient, ToWorker
+from federation.messages import NeedFunction, ToClient, ToWorker
 from gateway.ledger.records import Record
 
 
@@ -70,7 +70,7 @@ class Say:
 
     site: str
     side: Side
-    message: Deal
+    message: Deal | NeedFunction
     urgent: bool = False
 
 

@@ -136,14 +136,16 @@ class Exchange:
             kept += self._take_effects()
         return kept
 
-    def tick(self, now_s: float, utc_s: float) -> None:
-        """Time has passed: leases, quotes, bills."""
+    def tick(self, now_s: float, utc_s: float) -> bool:
+        """Time has passed: leases, quotes, bills. Whether `act` is needed for it."""
         self.sales.tick(now_s, utc_s)
         self.purchases.tick(now_s, utc_s)
         if len(self._planned) > 2 * len(self._broker.jobs) + 100:
             self._planned = {
                 job: each for job, each in self._planned.items() if job in self._broker.jobs
             }
+        waits = any(self._is_due(job, now_s) for job in self._broker.waiting_jobs)
+        return waits or bool(self._outcome.events or self._outcome.effects)
 
     def recover(
         self, contracts: Iterable[tuple[ContractRow, list[PostingRow]]], now_s: float
@@ -155,6 +157,23 @@ class Exchange:
             else:
                 job = self._broker.jobs.get(row.job)
                 self.purchases.recover(row, postings, now_s, job.spec if job else None)
+
+    def buyer_came(self, site: str) -> None:
+        """A buyer has a new session with us."""
+        self.sales.buyer_came(site)
+
+    def unreachable(self, site: str, utc_s: float) -> None:
+        """A seller can't be reached now."""
+        self.purchases.unreachable(site, utc_s)
+
+    def need_function(self, handle: int, digest: bytes) -> None:
+        """A worker lacks a function of a job that another site sent."""
+        self.sales.need_function(handle, digest)
+
+    @property
+    def functions(self) -> set[bytes]:
+        """The functions of contracts that are being made."""
+        return self.sales.functions
 
     # --- what is shown -------------------------------------------------------------------------
 
@@ -183,16 +202,23 @@ class Exchange:
     def _plan_all(self, now_s: float, utc_s: float) -> None:
         """Choose where the tasks of jobs that wait may go, and ask for quotes."""
         for job in self._broker.waiting_jobs:
-            known = self._broker.durations.of(job.spec.function) is not None
-            planned = self._planned.get(job.id)
-            is_due = (
-                planned is None
-                or (known and not planned[1])
-                or now_s - planned[0] >= self.rules.plan_s
-            )
-            if is_due and self._has_choice(job):
-                self._planned[job.id] = now_s, known
+            if self._is_due(job, now_s):
+                self._planned[job.id] = now_s, self._is_known(job)
                 self._plan(job, now_s, utc_s)
+
+    def _is_due(self, job: Job, now_s: float) -> bool:
+        """Whether a job's places are to be chosen, for the first time or anew."""
+        if not self._has_choice(job):
+            return False
+        planned = self._planned.get(job.id)
+        return (
+            planned is None
+            or now_s - planned[0] >= self.rules.plan_s
+            or (self._is_known(job) and not planned[1])
+        )
+
+    def _is_known(self, job: Job) -> bool:
+        return self._broker.durations.of(job.spec.function) is not None
 
     def _has_choice(self, job: Job) -> bool:
         """Whether there is anything to decide: other sites, or wishes that ours may not fulfil."""

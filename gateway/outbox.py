@@ -46,6 +46,9 @@ class Carrier(Protocol):
     def carry(self, site: str, side: Side, message: Any) -> None:
         """Queue a message for a site, which is our buyer or our seller in this."""
 
+    def flush(self) -> None:
+        """Send what was queued."""
+
 
 class Outbox:
     """Performs effects.
@@ -61,7 +64,6 @@ class Outbox:
         store: Store,
         functions: Functions,
         on_stored: Callable[[Callable[[], None]], None],
-        carrier: Carrier | None = None,
     ) -> None:
         self._lobby = lobby
         self._store = store
@@ -69,7 +71,7 @@ class Outbox:
         self._on_stored = on_stored
         self._thread = threading.get_ident()
         self._batches: deque[_Batch] = deque()
-        self._carrier = carrier
+        self.carrier: Carrier | None = None  # a single site has nobody to say anything to
         self._sites: dict[str, int] = {}
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:
@@ -140,8 +142,8 @@ class Outbox:
                 self._lobby.post(guest, tell.message)
 
     def _say(self, say: Say) -> None:
-        if self._carrier is not None:
-            self._carrier.carry(say.site, say.side, say.message)
+        if self.carrier is not None:
+            self.carrier.carry(say.site, say.side, say.message)
 
     def _answer_bill(self, answer: AnswerBill) -> None:
         """Settle a bill by the books: what was posted here is paid, and nothing else."""
@@ -168,8 +170,8 @@ class Outbox:
         handle = self._handle_of(send.site)
         get = self._functions.want if send.again else self._functions.to_send
         body = get(handle, send.digest)
-        if body is not None and self._carrier is not None:
-            self._carrier.carry(send.site, Side.SELLER, PutFunction(send.digest, body))
+        if body is not None and self.carrier is not None:
+            self.carrier.carry(send.site, Side.SELLER, PutFunction(send.digest, body))
 
     def _handle_of(self, site: str) -> int:
         """What stands for a site among those that functions are sent to."""

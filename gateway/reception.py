@@ -4,7 +4,9 @@ Whoever has the loops (gateway.site, or a simulation) calls `take_frames`, `pipe
 nothing here waits, and time and chance come from outside.
 """
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from federation.errors import ProtocolError
@@ -23,13 +25,16 @@ from federation.transport import Port
 from gateway import events
 from gateway.broker import Broker, Limits
 from gateway.config import SiteConfig, python_minor
+from gateway.dealing import Permits
 from gateway.effects import Effect
 from gateway.events import Event
+from gateway.exchange import Exchange
 from gateway.functions import Functions
 from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_event, worker_joined
 from gateway.ledger.store import Store
-from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said
+from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 from gateway.outbox import Outbox
+from gateway.permits import Nobody
 from gateway.recovery import history_of, recovered
 from gateway.surroundings import Surroundings
 from policies.placement import Offer
@@ -37,11 +42,25 @@ from policies.placement import Offer
 SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
 
 
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What a site is among others.
+
+    `boot` is which life of the site this is, 0 in no federation; `permits` whom it deals with;
+    `handles` where guests' numbers come from, which all lobbies of a site share.
+    """
+
+    boot: int = 0
+    permits: Permits = field(default_factory=Nobody)
+    handles: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+
 class Reception:
     """Joins lobby, broker, outbox and functions behind one port.
 
     Args:
         surroundings: the clock and the chance.
+        seat: what the site is among others.
         on_stored: see Outbox.
         ask: takes a guest's question; the answer is posted when it is there.
         say: takes lines for the operator.
@@ -54,6 +73,7 @@ class Reception:
         store: Store,
         *,
         surroundings: Surroundings,
+        seat: Seat,
         on_stored: Callable[[Callable[[], None]], None],
         ask: Callable[[Guest, Ask], None],
         say: Callable[[str], None],
@@ -64,9 +84,18 @@ class Reception:
         self._ask = ask
         self._say = say
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
-        self.broker = _broker(config)
+        self.broker = _broker(config, seat.boot)
+        self.exchange = Exchange(
+            config.name,
+            seat.boot,
+            self.broker,
+            config.deals,
+            config.house,
+            seat.permits,
+            {pool.name: pool.facts for pool in config.pools},
+        )
         self.functions = Functions()
-        self.lobby = Lobby(port, config.rules, surroundings.random_bytes)
+        self.lobby = Lobby(port, config.rules, surroundings.random_bytes, handles=seat.handles)
         self.outbox = Outbox(self.lobby, store, self.functions, on_stored)
         self.pulses: dict[int, Any] = {}
         self._unread: set[int] = set()
@@ -85,6 +114,12 @@ class Reception:
                 if body is not None:
                     self.functions.put(event.spec.function, body, 0)
         self.outbox.perform(effects)
+        contracts = [
+            (row, self.store.postings(row.side, row.contract))
+            for row in self.store.open_contracts()
+        ]
+        self.exchange.recover(contracts, self._clock.now_s())
+        self.act([])
 
     def take_frames(self, frames: Iterable[tuple[int, bytes]]) -> None:
         """Take what has arrived at the port."""
@@ -92,7 +127,13 @@ class Reception:
         happened: list[Event] = []
         for pipe, frame in frames:
             self._take(self.lobby.receive(pipe, frame, now_s), happened)
-        self._act(happened)
+        self.act(happened)
+
+    def pipes_came(self, pipes: list[int]) -> None:
+        """These pipes were made."""
+        happened: list[Event] = []
+        self._take(self.lobby.pipes_came(pipes, self._clock.now_s()), happened)
+        self.act(happened)
 
     def pipes_gone(self, pipes: list[int]) -> None:
         """These pipes were closed."""
@@ -110,19 +151,22 @@ class Reception:
         if self._ticks % SLOW_TICKS == 0:
             happened.append(events.Ticked())
             used = {job.spec.function for job in self.broker.jobs.values()}
-            self.functions.sweep(used, set(self.lobby.guests))
-        if not happened and not self.broker.is_uneven:
+            self.functions.sweep(used | self.exchange.functions, set(self.lobby.guests))
+        is_due = self.exchange.tick(self._clock.now_s(), self._clock.utc_s())
+        if not happened and not is_due and not self.broker.is_uneven:
             return False
-        self._act(happened)
+        self.act(happened)
         return True
 
     def expect(self, event: Event) -> None:
         """Take an event that did not come in by the port (an operator's order)."""
-        self._act([event])
+        self.act([event])
 
     def flush(self) -> None:
         """Send what was posted."""
         self.lobby.flush(self._clock.now_s())
+        if self.outbox.carrier is not None:
+            self.outbox.carrier.flush()
 
     def goodbye(self, reason: str) -> None:
         """Tell everybody that the gateway stops."""
@@ -138,13 +182,9 @@ class Reception:
                 (self._unread.add if unread else self._unread.discard)(guest.handle)
                 happened.append(events.ClientReading(guest.handle, not unread))
 
-    def _act(self, happened: Iterable[Event]) -> None:
-        """Let the broker decide about what happened, hand out work, and carry it all out."""
-        now_s = self._clock.utc_s()
-        effects: list[Effect] = []
-        for event in happened:
-            effects += self.broker.handle(event, now_s)
-        effects += self.broker.settle(now_s)
+    def act(self, happened: Iterable[Event]) -> None:
+        """Let broker and exchange decide about what happened, and carry it all out."""
+        effects = self.exchange.act(happened, self._clock.now_s(), self._clock.utc_s())
         expels = self.outbox.perform(effects)
         if expels:
             gone: list[Event] = []
@@ -152,7 +192,7 @@ class Reception:
                 guest = self.lobby.guests.get(expel.guest)
                 if guest is not None:
                     self._take(self.lobby.expel(guest, expel.reason, self._clock.now_s()), gone)
-            self._act(gone)
+            self.act(gone)
         self.flush()
 
     # --- from news to events -------------------------------------------------------------------
@@ -166,6 +206,8 @@ class Reception:
                     self._meet(guest, happened)
                 case Left(guest, reason):
                     self._part(guest, reason, happened)
+                case TurnedAway():
+                    continue  # it was told why, and anybody can make lines of these
 
     def _meet(self, guest: Guest, happened: list[Event]) -> None:
         if guest.role == "client":
@@ -209,8 +251,7 @@ class Reception:
             case "worker", _:
                 return worker_event(message, guest.handle)
             case _, PutFunction():
-                waiting = self.functions.put(message.digest, message.body, guest.handle)
-                self.outbox.hand_function(message.digest, waiting)
+                self.put_function(message, guest.handle)
                 return None
             case _, OpenJob():
                 return self._open(guest, message, happened)
@@ -219,6 +260,11 @@ class Reception:
                 return None
             case _:
                 return client_event(message, guest.handle)
+
+    def put_function(self, message: PutFunction, sender: int) -> None:
+        """Keep a function that somebody has sent, and hand it to who waits for it."""
+        waiting = self.functions.put(message.digest, message.body, sender)
+        self.outbox.hand_function(message.digest, waiting)
 
     def _open(self, guest: Guest, message: OpenJob, happened: list[Event]) -> Event | None:
         try:
@@ -270,11 +316,15 @@ class Reception:
             return
         for job in self.broker.jobs.values():
             client = self.lobby.guests.get(job.client)
-            if job.spec.function == digest and client is not None:
+            if job.spec.function != digest:
+                continue
+            if client is not None:
                 self.outbox.need_function(client, digest)
+            elif job.client < 0:
+                self.exchange.need_function(job.client, digest)
 
 
-def _broker(config: SiteConfig) -> Broker:
+def _broker(config: SiteConfig, boot: int) -> Broker:
     rules = config.rules
     return Broker(
         {pool.name: pool.tariff for pool in config.pools},
@@ -287,4 +337,5 @@ def _broker(config: SiteConfig) -> Broker:
         },
         # Slack for what is under way while a client counts its results.
         Limits(rules.tasks_max * 2, rules.bytes_max * 2),
+        boot,
     )

@@ -217,7 +217,7 @@ class Sales:
             total = sum(each.slots for each in able) - self.held_slots(pool)
             slots = min(total, max(1, ask.tasks))
             if slots < 1 or self._permits.may_send(
-                ask.path[-1], ask.path[0], pool, spec.project, slots, tariff.price_nanos
+                ask.path[-1], ask.path[0], pool, spec.project, slots, tariff
             ):
                 continue
             task_s = ask.task_s or self._broker.durations.of(spec.function) or 0.0
@@ -249,7 +249,12 @@ class Sales:
         lanes = [lane for lane, _ in decision.plan.shares]
         dearest = max(lanes, key=lambda lane: lane.price_nanos)
         refusal = self._permits.may_send(
-            ask.path[-1], ask.path[0], RELAY, spec.project, 1, dearest.price_nanos
+            ask.path[-1],
+            ask.path[0],
+            RELAY,
+            spec.project,
+            1,
+            Tariff(dearest.price_nanos, dearest.currency, RELAY),
         )
         if refusal or ask.currency not in ("", dearest.currency):
             return None
@@ -456,14 +461,23 @@ class Sales:
                 self._deliver_failures(sale, message, utc_s)
             case Answer():
                 self._give_back(sale, message)
-            case NeedFunction():
-                self._outcome.say(sale.buyer, Side.BUYER, message, urgent=True)  # type: ignore[arg-type]
             case RejectJob():
                 self._return_all(sale)
                 self._decline(sale.buyer, sale.contract, message.code, message.reason)
                 self._lapse(sale)
             case _:
                 raise AssertionError(f"{message.kind!r} is not for a contract")
+
+    def need_function(self, handle: int, digest: bytes) -> None:
+        """A worker lacks a function: its buyer has it."""
+        sale = self._by_handle.get(handle)
+        if sale is not None:
+            self._outcome.say(sale.buyer, Side.BUYER, NeedFunction(digest), urgent=True)
+
+    @property
+    def functions(self) -> set[bytes]:
+        """The functions of contracts, which may be here before their jobs."""
+        return {each.spec.function for each in self.sales.values() if each.spec is not None}
 
     def expelled(self, handle: int, reason: str) -> None:
         """The broker will not have a buyer's tasks any more: it sends more than it may."""

@@ -11,6 +11,7 @@ Everything that decides is elsewhere; everything here runs in one thread, and st
 between any two awaits. The store's writer thread comes back in through `_stored`.
 """
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -19,15 +20,19 @@ import trio
 
 from federation.errors import GridError
 from federation.messages import Ask
-from federation.transport import TlsSettings
+from federation.transport import Port, TlsSettings
 from gateway.broker import Broker
 from gateway.config import SiteConfig
+from gateway.dealings import Dealings
 from gateway.desk import Desk
 from gateway.events import Event
 from gateway.grids.local import LocalGrid
 from gateway.ledger.store import Store
-from gateway.lobby import Guest, Lobby
-from gateway.reception import Reception
+from gateway.links import LinkNews
+from gateway.lobby import Guest, Lobby, News
+from gateway.peers import Peers
+from gateway.permits import BookPermits
+from gateway.reception import Reception, Seat
 from gateway.surroundings import Surroundings
 
 TICK_S: Final = 0.05
@@ -49,6 +54,13 @@ class Site:
         self.surroundings = surroundings or Surroundings()
         self.failed = False
         self.addresses: list[str] = []
+        self._handles = itertools.count(1)
+        self._dealings: Dealings | None = None
+        self.peers: Peers | None = None
+        if Peers.exists(config):
+            self.peers = Peers(config, self._handles, self._hear_peers, self._hear_link, say)
+        elif config.federation is not None:
+            say(f"site {config.name} is single: no keys in {config.trust_path} (gridfed init)")
 
     @property
     def broker(self) -> Broker:
@@ -86,20 +98,14 @@ class Site:
             self.store.close()
             raise
         self._port = port
-        self.reception = Reception(
-            self.config,
-            port,
-            self.store,
-            surroundings=under,
-            on_stored=self._from_thread,
-            ask=self._ask,
-            say=self._say,
-        )
         self.desk = Desk(self)
         try:
-            self.reception.recover()
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                if self.peers is not None:
+                    await nursery.start(self.peers.run)
+                # No await from here on to the end of `_open`: nobody can have said anything yet.
+                self._open(port)
                 nursery.start_soon(self._receive)
                 nursery.start_soon(self._watch_pipes)
                 nursery.start_soon(self._tick)
@@ -112,11 +118,45 @@ class Site:
                 self.addresses = port.addresses
                 task_status.started(port.addresses)
         finally:
-            self.reception.goodbye("the gateway stops")
+            if hasattr(self, "reception"):
+                self.reception.goodbye("the gateway stops")
             try:
                 self.store.close()
             finally:
                 port.close()
+
+    def _open(self, port: Port) -> None:
+        """Put together what decides, and take up what the last gateway left."""
+        under, peers = self.surroundings, self.peers
+        seat = Seat(handles=self._handles)
+        if peers is not None:
+            permits = BookPermits(peers.registry, under.now_s)
+            seat = Seat(peers.registry.boot, permits, self._handles)
+        self.reception = Reception(
+            self.config,
+            port,
+            self.store,
+            surroundings=under,
+            seat=seat,
+            on_stored=self._from_thread,
+            ask=self._ask,
+            say=self._say,
+        )
+        if peers is not None:
+            self._dealings = Dealings(peers, self.reception, under)
+        self.reception.recover()
+
+    def _hear_peers(self, news: list[News]) -> None:
+        """News of the sessions by which other sites have dialled us."""
+        assert self._dealings is not None
+        self._dealings.hear_peers(news)
+        self._note_progress()
+
+    def _hear_link(self, news: LinkNews) -> None:
+        """News of the sessions by which we dial other sites."""
+        assert self._dealings is not None
+        self._dealings.hear_link(news)
+        self._note_progress()
 
     def _listen_addresses(self) -> tuple[str, ...]:
         for address in self.config.addresses:
@@ -203,6 +243,7 @@ class Site:
         while True:
             await self._pipes_changed.wait()
             self._pipes_changed = trio.Event()
+            self.reception.pipes_came(self._port.came())
             self.reception.pipes_gone(self._port.gone())
 
     async def _tick(self) -> None:

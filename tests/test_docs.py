@@ -11,6 +11,7 @@ from federation import messages
 from federation.messages import HANDSHAKE, MESSAGES
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, PoolConfig, SiteConfig
+from gateway.federation_config import FederationConfig
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,8 +41,9 @@ def test_the_protocol_has_no_message_that_is_not_there():
 
 def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
-    known -= {"rules", "pools", "unread_bytes"}
+    known -= {"rules", "pools", "unread_bytes", "federation"}
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
+    known |= {field.name for field in dataclasses.fields(FederationConfig)}
     assert set(table_rows("configuration.md")) == known
 
 

@@ -12,7 +12,7 @@ from tests_support import SiteProcess, wait_until
 
 from federation import messages
 from federation.errors import JobRefused
-from federation.handshake import Dialogue, Opened
+from federation.handshake import Dialogue, Opened, SharedSecret
 from federation.messages import Hello
 from federation.nng import NngLink
 from federation.payload import seal_call, seal_function
@@ -74,7 +74,7 @@ def test_a_client_that_does_not_read_holds_up_only_itself(make_site):
     wait_until(lambda: link.is_up, "the pipe")
     dialogue = Dialogue(
         hello=Hello([], "client", "deaf", "deaf", b"", "", 0, {}),
-        secret="",
+        credentials=SharedSecret(""),
         random_bytes=os.urandom,
     )
     dialogue.connected(0.0)
