@@ -2,8 +2,9 @@
 
 The lease: tasks are this worker's only while the gateway can count on it. When nothing has been
 heard for the session's `grace_s` the gateway places them elsewhere, so by then the agent must
-have stopped them by itself. It counts from the last frame that arrived, which is never later
-than where the gateway counts from. A session whose lease is over is never resumed.
+have stopped them by itself. It counts from when it sent the last frame that the gateway has
+acknowledged, which is never later than where the gateway counts from: that something *arrives*
+does not mean that we are heard. A session whose lease is over is never resumed.
 """
 
 import math
@@ -139,9 +140,9 @@ class Conversation:
     def _check_lease(self, now_s: float) -> bool:
         """Whether the session's lease holds; otherwise the session is over."""
         welcome = self._dialogue.welcome
-        if welcome is None or now_s - self._heard_s <= welcome.grace_s:
+        if welcome is None or now_s - self._dialogue.granted_s <= welcome.grace_s:
             return True
-        self._lapse(f"nothing was heard from the gateway for {welcome.grace_s:g} s")
+        self._lapse(f"the gateway has acknowledged nothing for {welcome.grace_s:g} s")
         return False
 
     def _lapse(self, reason: str) -> None:
