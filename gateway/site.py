@@ -87,10 +87,9 @@ class Site:
         self._wake = trio.Event()
         self._progress = trio.Event()
         self._pipes_changed = trio.Event()
-        self.config.state_path.mkdir(parents=True, exist_ok=True, mode=0o700)
         under = self.surroundings
         self.store: Store = under.open_store(
-            self.config.database_url, on_trouble=self._on_trouble, on_fatal=self._on_fatal
+            self.config, on_trouble=self._on_trouble, on_fatal=self._on_fatal
         )
         try:
             port = under.open_port(self._listen_addresses(), self._on_pipe_change, self._tls())
@@ -178,13 +177,17 @@ class Site:
 
         def run_and_flush() -> None:
             call()
-            self.reception.flush()
-            self._note_progress()
+            self.nudge()
 
         try:
             self._token.run_sync_soon(run_and_flush)
         except trio.RunFinishedError:
             return  # the site has stopped; nobody is left to be told
+
+    def nudge(self) -> None:
+        """Something was posted or stored: send it, and wake who waits for it."""
+        self.reception.flush()
+        self._note_progress()
 
     def _on_pipe_change(self) -> None:
         try:
