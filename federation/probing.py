@@ -22,6 +22,7 @@ class Knobs:
     helpers: int = 3  # so many are asked
     health_max: int = 8  # a member that doubts itself waits up to (this + 1) times as long
     relays_max: int = 64  # probes for others that may be under way here
+    late_s: float = 3.0  # who is woken so late was away itself, and accuses nobody because of it
     # Suspicion.
     suspicion: float = 3.0  # probes' worth of time to object, for each power of ten of members
     suspicion_max: float = 6.0  # so many times longer while nobody confirms
@@ -39,10 +40,10 @@ class Knobs:
     answer_bytes: int = 1 << 20  # of bulletins for one Want
     refresh_min_s: float = 30.0
     refresh_max_s: float = 300.0
-    refresh_bytes_s: float = 6000.0  # what bulletins that say nothing new may cost a member
+    refresh_bytes_s: float = 4000.0  # what bulletins that say nothing new may cost a member
     # Repairs.
     exchange_s: float = 30.0  # all that is known is compared with a member so often
-    reconnect_s: float = 30.0  # so often one that is thought dead is tried
+    reconnect_s: float = 10.0  # so often one that is thought dead is tried
     join_s: float = 5.0  # so often the seeds are tried until one has answered
     remember_s: float = 86_400.0  # so long it is known who has died or left
     members_max: int = 4096

@@ -23,8 +23,17 @@ class Rings:
     """The members that may be neighbours, on `count` rings."""
 
     def __init__(self, count: int, sites: Iterable[str]) -> None:
+        self.changes = 0
+        self._rings: list[list[tuple[bytes, str]]] = [[] for _ in range(count)]
+        self.reset(sites)
+
+    def reset(self, sites: Iterable[str]) -> None:
+        """Place these and no others."""
         known = list(sites)
-        self._rings = [sorted(_place(ring, site) for site in known) for ring in range(count)]
+        self.changes += 1
+        self._rings = [
+            sorted(_place(number, site) for site in known) for number in range(len(self._rings))
+        ]
 
     def __len__(self) -> int:
         return len(self._rings[0])
@@ -36,12 +45,14 @@ class Rings:
     def add(self, site: str) -> None:
         """Place a member; one that is there stays."""
         if site not in self:
+            self.changes += 1
             for number, ring in enumerate(self._rings):
                 insort(ring, _place(number, site))
 
     def remove(self, site: str) -> None:
         """Take a member away, if it is there."""
         if site in self:
+            self.changes += 1
             for number, ring in enumerate(self._rings):
                 del ring[bisect_left(ring, _place(number, site))]
 

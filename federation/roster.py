@@ -51,7 +51,7 @@ class Roster:
     """
 
     def __init__(self, me: str, knobs: Knobs) -> None:
-        self._me = me
+        self.me = me
         self._knobs = knobs
         self.admitted: dict[str, bool] = {}
         self.members: dict[str, Member] = {}
@@ -62,24 +62,24 @@ class Roster:
     def admit(self, sites: Iterable[str], *, direct: bool) -> None:
         """These may be members."""
         for site in sites:
-            if site == self._me or (len(self.admitted) >= self._knobs.members_max):
+            if site == self.me or (len(self.admitted) >= self._knobs.members_max):
                 continue
             self.admitted[site] = direct
             if site in self.members:
                 self._place(site)
 
-    def expel(self, site: str) -> Member | None:
-        """This may not be a member any more; what it was."""
+    def expel(self, site: str) -> bool:
+        """This may not be a member any more; whether it was one."""
         self.admitted.pop(site, None)
         return self.forget(site)
 
-    def forget(self, site: str) -> Member | None:
-        """Drop a member with all that is held of it."""
+    def forget(self, site: str) -> bool:
+        """Drop a member with all that is held of it; whether it was one."""
         member = self.members.pop(site, None)
         self.suspicions.pop(site, None)
         self.rings.remove(site)
         self.present -= member is not None and member.state in PRESENT
-        return member
+        return member is not None
 
     def load(self, claims: Iterable[Claim], now: float) -> None:
         """Begin with what was known before; for many at once, and only while nobody is known."""
@@ -91,7 +91,7 @@ class Roster:
         direct = [
             site for site, m in self.members.items() if self.admitted[site] and m.state in PRESENT
         ]
-        self.rings = Rings(self._knobs.rings, [self._me, *direct])
+        self.rings.reset([self.me, *direct])
 
     def apply(self, claim: Claim, now: float) -> State | None:
         """Take a claim that is news; the state before, None of one that was not known."""
@@ -132,7 +132,7 @@ class Roster:
 
     def can_ask(self, site: str) -> bool:
         """Whether it is there and may be connected with."""
-        return site in self.rings and site != self._me
+        return site in self.rings and site != self.me
 
     def dead(self) -> list[str]:
         """Those that are thought dead and could be tried."""

@@ -96,9 +96,12 @@ class Rumours(Generic[K, V]):
             unsure[key] = rumour
         return taken, size
 
-    def waiting(self) -> list[str]:
-        """The neighbours for whom there is something."""
-        return [peer for peer, queue in self._waiting.items() if queue]
+    def has_for(self, peer: str) -> bool:
+        """Whether something waits for a neighbour."""
+        return bool(self._waiting.get(peer))
+
+    def __bool__(self) -> bool:
+        return any(self._waiting.values())
 
     def arrived(self, peer: str) -> None:
         """A neighbour has answered something sent after all that it was told."""

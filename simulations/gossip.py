@@ -17,8 +17,7 @@ from random import Random
 from typing import Final
 
 from federation.gossip import Bulletin, Claim, Message, Notice, State, Topic, to_plain
-from federation.membership import (
-    BOOT_SHIFT,
+from federation.happenings import (
     Admitted,
     Announce,
     Changed,
@@ -29,7 +28,6 @@ from federation.membership import (
     Keep,
     Learned,
     Leave,
-    Membership,
     Overtaken,
     Send,
     Started,
@@ -37,6 +35,7 @@ from federation.membership import (
     Unreachable,
     WakeAt,
 )
+from federation.membership import BOOT_SHIFT, Membership
 from federation.probing import Knobs, refresh_every_s
 from federation.wire import pack
 
@@ -284,9 +283,7 @@ class World:
         def again(number: int) -> None:
             if number not in self.down:
                 self.announce(number)
-            self.at(
-                self.now + every_s * (0.9 + 0.2 * self.rng.random()), lambda: again(number)
-            )
+            self.at(self.now + every_s * (0.9 + 0.2 * self.rng.random()), lambda: again(number))
 
         for number in range(len(self.sites)):
             self.at(self.now + every_s * self.rng.random(), lambda n=number: again(n))  # type: ignore[misc]
