@@ -32,7 +32,7 @@ class Knobs:
     # News.
     news_bytes: int = 4096  # that may ride on one message
     gossip_s: float = 0.2  # the least between two rounds to all neighbours
-    retransmit: float = 3.0  # times that a rumour is sent, for each power of ten of members
+    retransmit: float = 6.0  # times that a rumour is sent, for each power of ten of members
     # Bulletins.
     fetch_s: float = 1.0  # then another that has it is asked
     fetches_max: int = 1024  # under way

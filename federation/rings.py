@@ -62,7 +62,9 @@ class Rings:
         return at < len(ring) and ring[at] == place
 
     def neighbours(self, site: str) -> set[str]:
-        """The two on each ring that stand beside a member, fewer when they coincide."""
+        """The two on each ring that stand beside a member; of a few members, all the others."""
+        if len(self) <= 2 * len(self._rings) + 1:
+            return {other for _, other in self._rings[0] if other != site}
         found = set()
         for number, ring in enumerate(self._rings):
             at = bisect_left(ring, _place(number, site))

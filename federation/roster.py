@@ -62,7 +62,8 @@ class Roster:
     def admit(self, sites: Iterable[str], *, direct: bool) -> None:
         """These may be members."""
         for site in sites:
-            if site == self.me or (len(self.admitted) >= self._knobs.members_max):
+            is_full = site not in self.admitted and len(self.admitted) >= self._knobs.members_max
+            if site == self.me or is_full:
                 continue
             self.admitted[site] = direct
             if site in self.members:

@@ -4,6 +4,7 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -140,7 +141,10 @@ def _measure_detection(world: World, samples: int) -> list[Figure]:
 
 
 def tell_lossy(settings: Settings, watch: Callable[[str], None]) -> list[Figure]:
-    """For hours messages are lost with their connections, and some pairs can't connect at all."""
+    """For hours messages are lost with their connections, and some pairs can't connect at all.
+
+    Who interrupts it (Ctrl-C) has the figures until then.
+    """
     network = Network(loss=settings.loss, cut=settings.cut)
     world = World(settings.members, settings.seed, settings.knobs, network)
     counts: Counter[State | None] = Counter()
@@ -151,16 +155,17 @@ def tell_lossy(settings: Settings, watch: Callable[[str], None]) -> list[Figure]
     world.on_changed = look
     began_s = time.monotonic()
     until_s = settings.hours * 3600
-    while world.now < until_s:
-        world.run(min(world.now + STEP_S, until_s))
-        watch(
-            f"{world.now / 3600:.1f} h, {time.monotonic() - began_s:.0f} s: "
-            f"{world.events:,} events, dead {counts[State.DEAD]}"
-        )
+    with suppress(KeyboardInterrupt):
+        while world.now < until_s:
+            world.run(min(world.now + STEP_S, until_s))
+            watch(
+                f"{world.now / 3600:.1f} h, {time.monotonic() - began_s:.0f} s: "
+                f"{world.events:,} events, dead {counts[State.DEAD]}"
+            )
     objections = sum(core.incarnation - (1 << 20) for core in world.cores)
     name = f"{settings.loss:.0%} of messages lost, {settings.cut:.0%} of pairs cut"
     return [
-        Figure(f"{name}: hours", "h", (settings.hours,)),
+        Figure(f"{name}: hours", "h", (world.now / 3600,)),
         Figure(f"{name}: objections to suspicion", "", (float(objections),)),
         Figure(f"{name}: live members declared dead", "", (float(counts[State.DEAD]),)),
         _memory(),
