@@ -200,8 +200,8 @@ class World:
         if not self.network.cut:
             return True
         epoch = int(self.now / self.network.cut_s)
-        draw = Random((min(a, b) << 40) + (max(a, b) << 20) + epoch + self._seed).random()
-        return draw >= self.network.cut
+        mixed = (min(a, b) * 7_919 + max(a, b) * 104_729 + epoch * 1_299_709) * 2_654_435_761
+        return ((mixed + self._seed * 40_503) >> 9 & 0xFFFF) >= self.network.cut * 0x10000
 
     def _transmit(self, source: int, target: int, message: Message) -> None:
         network = self.network
@@ -292,6 +292,15 @@ class World:
     def crash(self, number: int) -> None:
         """A host is gone, and says nothing."""
         self.down.add(number)
+
+    def pause(self, number: int) -> None:
+        """A process is stopped: it misses what it is sent, and keeps what it has."""
+        self.down.add(number)
+
+    def resume(self, number: int) -> None:
+        """It goes on, and does not know that time has passed."""
+        self.down.discard(number)
+        self.feed(number, TICK)
 
     def restart(self, number: int, seeds: tuple[str, ...]) -> None:
         """It is back, knows nobody, and joins through some seeds."""

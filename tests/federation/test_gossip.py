@@ -1,7 +1,7 @@
 """Messages of the federation's gossip: what is written is read back, and nothing else is let in."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation import gossip
@@ -47,21 +47,25 @@ messages = st.one_of(
 )
 
 
+@settings(max_examples=30)
 @given(messages)
 def test_what_is_written_is_read_back(message) -> None:
     assert from_plain(unpack(pack(to_plain(message)), 1 << 20)) == message
 
 
+@settings(max_examples=30)
 @given(claims | notices | bulletins)
 def test_nothing_is_longer_on_the_wire_than_it_says(item) -> None:
     assert len(pack(item.to_plain())) <= item.size_bytes
 
 
+@settings(max_examples=30)
 @given(messages)
 def test_what_a_newer_site_adds_at_the_end_is_ignored(message) -> None:
     assert from_plain([*to_plain(message), "new"]) == message
 
 
+@settings(max_examples=30)
 @given(st.recursive(st.none() | st.integers() | st.text() | st.binary(), st.lists))
 def test_nonsense_is_refused_as_such(value) -> None:
     with pytest.raises(ProtocolError):

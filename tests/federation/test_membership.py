@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from membership_support import (
     INCARNATION,
@@ -332,6 +332,7 @@ some_claims = st.lists(
 )
 
 
+@settings(max_examples=40)
 @given(some_claims, st.randoms())
 def test_claims_merge_alike_in_any_order_and_however_often(claims, random) -> None:
     outcomes = set()
