@@ -168,7 +168,7 @@ def check_the_dead(world):
     world.run(20.0)
     assert world.believed(5, State.DEAD) == 11
     world.feed(1, Heard(world.sites[2], late))
-    world.run(25.0)
+    world.run(22.0)
     assert world.believed(5, State.DEAD) == 11
 
 
