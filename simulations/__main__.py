@@ -1,10 +1,11 @@
-"""`python -m simulations list | run SCENARIO | swarm`: see README.md."""
+"""`python -m simulations list | run SCENARIO | swarm | gossip`: see README.md."""
 
 import sys
 import time
 from argparse import ArgumentParser, Namespace
 from itertools import count
 
+from simulations import gossip_figures
 from simulations.bugs import BUGS, planted
 from simulations.draw import draw_plan
 from simulations.scenarios import SCENARIOS
@@ -108,7 +109,13 @@ def main() -> int:
     many.add_argument("--first", type=int, default=0, help="the first seed")
     many.add_argument("--processes", type=int, default=2)
     many.add_argument("--go-on", action="store_true", help="do not stop at the first")
-    given = parser.parse_args()
+    commands.add_parser("gossip", help="membership and adverts: speed, cost, certainty")
+    given, more = parser.parse_known_args()
+    if given.command == "gossip":
+        gossip_figures.main(more)
+        return 0
+    if more:
+        parser.error(f"what is {' '.join(more)}?")
     if given.command == "list":
         return list_scenarios()
     return run_one(given) if given.command == "run" else run_swarm(given)
