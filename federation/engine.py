@@ -23,18 +23,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
 from typing import Any, Final
 
 from federation.errors import (
-    FAILURES,
     GatewayUnreachable,
     GridError,
     JobNotFound,
-    JobRefused,
     ProtocolError,
-    RemoteTraceback,
     SerializationError,
     SessionRefused,
 )
@@ -56,7 +52,8 @@ from federation.messages import (
     Results,
 )
 from federation.nng import ForkedProcessError, NngLink
-from federation.payload import SealedFunction, open_result
+from federation.outcomes import resolve
+from federation.payload import SealedFunction
 from federation.ranges import Range
 from federation.reasons import Reason
 from federation.streams import Chunk, Ended, Outcome, Placed, Stream
@@ -685,38 +682,3 @@ def _show(text: str) -> None:
         sys.stdout.write(text)
     except (OSError, ValueError) as error:
         _log.warning("what a task has printed can't be shown: %s", error)
-
-
-def resolve(future: Any, outcome: Outcome) -> None:
-    """Give a future its outcome; one that was cancelled meanwhile stays so."""
-    try:
-        if type(outcome) is bytes:
-            try:
-                value = open_result(outcome)
-            except SerializationError as error:
-                future.finish(None, error)
-            else:
-                future.finish(value, None)
-        elif isinstance(outcome, Ended) and outcome.kind == "cancelled":
-            if future.cancelled() or Future.cancel(future):
-                future.set_running_or_notify_cancel()
-        elif isinstance(outcome, Ended):
-            future.finish(None, exception_of(outcome))
-    except InvalidStateError:
-        return  # it was resolved already: exactly once is kept
-
-
-def exception_of(ended: Ended) -> BaseException:
-    """The exception that a failed call raises in the client."""
-    if ended.kind.startswith("refused"):
-        _, _, code = ended.kind.partition(":")
-        return JobRefused(ended.text, code or "refused") if code else SessionRefused(ended.text)
-    if ended.payload:
-        try:
-            error = open_result(ended.payload)
-        except SerializationError:
-            error = None
-        if isinstance(error, BaseException):
-            error.__cause__ = RemoteTraceback(ended.text)
-            return error
-    return FAILURES.get(ended.kind, FAILURES["error"])(ended.text)
