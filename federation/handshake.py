@@ -255,6 +255,11 @@ class Dialogue:
         due = owed or now_s - self._sent_s >= self.welcome.heartbeat_s
         return self.session.next_frame(acknowledge=due)
 
+    @property
+    def heard_s(self) -> float:
+        """When anything came last."""
+        return self._heard_s
+
     def is_silent(self, now_s: float) -> bool:
         """Whether nothing has come for so long that the pipe must be given up."""
         beat_s = self.welcome.heartbeat_s if self.welcome else 2.5

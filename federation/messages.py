@@ -22,6 +22,7 @@ from federation.wire import (
     Plain,
     Prints,
     Text,
+    Texts,
 )
 
 # --- the handshake: bare, one after the other, before any frame --------------------------------
@@ -75,6 +76,7 @@ class Welcome:
     tasks_max: Count  # tasks that a client may have unfinished
     bytes_max: Count  # and the bytes of their arguments
     message_bytes_max: Count
+    others: Texts  # addresses of gateways that a client could go to, should this one be lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +164,16 @@ class Tasks:
 
 @dataclass(frozen=True, slots=True)
 class CloseJob:
-    """No more tasks will come: the job has `total`. It ends when they have."""
+    """No more tasks will come: the job has `total`. It ends when they have.
+
+    `elsewhere` are those that ended at another gateway, or before this one was lost: they are
+    not sent here. It is in order, and empty in a job that was never opened again.
+    """
 
     kind: ClassVar[str] = "close"
     job: Text
     total: Count
+    elsewhere: Pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +250,14 @@ class Kept:
     job: Text
     tasks: Count
     closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gateways:
+    """The gateways that this client could go to are others now than the Welcome named."""
+
+    kind: ClassVar[str] = "gateways"
+    others: Texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +358,7 @@ MESSAGES = Catalogue(
     [
         *(Bye, Unknown, PutFunction, NeedFunction),
         *(OpenJob, Tasks, CloseJob, Cancel, Ask),
-        *(RejectJob, Results, Dropped, Kept, Answer),
+        *(RejectJob, Results, Dropped, Kept, Gateways, Answer),
         *(Assign, Recall, Drain),
         *(Report, Returned, Pulse),
     ]
@@ -351,6 +366,6 @@ MESSAGES = Catalogue(
 
 FromClient = PutFunction | OpenJob | Tasks | CloseJob | Cancel | Ask | Bye | Unknown
 FromWorker = NeedFunction | Report | Returned | Pulse | Bye | Unknown
-ToClient = NeedFunction | RejectJob | Results | Dropped | Kept | Answer | Bye | Unknown
+ToClient = NeedFunction | RejectJob | Results | Dropped | Kept | Gateways | Answer | Bye | Unknown
 ToWorker = PutFunction | Assign | Recall | Drain | Bye | Unknown
 Message = FromClient | FromWorker | ToClient | ToWorker

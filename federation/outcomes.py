@@ -5,6 +5,7 @@ from typing import Any
 
 from federation.errors import (
     FAILURES,
+    GatewayUnreachable,
     JobRefused,
     RemoteTraceback,
     SerializationError,
@@ -38,6 +39,8 @@ def exception_of(ended: Ended) -> BaseException:
     if ended.kind.startswith("refused"):
         _, _, code = ended.kind.partition(":")
         return JobRefused(ended.text, code or "refused") if code else SessionRefused(ended.text)
+    if ended.kind == "unreachable":
+        return GatewayUnreachable(ended.text)
     if ended.payload:
         try:
             error = open_result(ended.payload)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import trio
 
+from federation.address import OTHERS_MAX
 from federation.errors import GridError, ProtocolError
 from federation.ids import id_time_ms
 from federation.messages import (
@@ -105,6 +106,7 @@ class Site:
             raise
         self._port = port
         self.lobby = Lobby(port, self.config.rules)
+        self.lobby.set_others(list(self.config.others))
         self.outbox = Outbox(self.lobby, self.store, self.functions, self._from_thread)
         self.desk = Desk(self)
         try:
@@ -393,6 +395,15 @@ class Site:
     def expect(self, event: Event) -> None:
         """Take an event that did not come in by the port (an operator's order)."""
         self._act([event])
+
+    def set_others(self, found: Iterable[str]) -> None:
+        """Tell our clients where else they could go: the configured first, then these, best first.
+
+        As many as one may tell of; the rest is left out.
+        """
+        both = dict.fromkeys((*self.config.others, *found))
+        self.lobby.set_others(list(both)[:OTHERS_MAX])
+        self.lobby.flush(trio.current_time())
 
     def tell_operator(self, line: str) -> None:
         """Say something where the operator looks."""

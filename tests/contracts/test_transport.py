@@ -7,8 +7,9 @@ import time
 import pytest
 from tests_support import make_certificate, wait_until
 
+from federation.address import AddressError
 from federation.memory import MemoryPort
-from federation.nng import AddressError, NngLink, NngPort
+from federation.nng import NngLink, NngPort
 from federation.session import RECEIVE_BYTES_MAX
 from federation.transport import TlsSettings
 
