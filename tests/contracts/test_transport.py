@@ -146,6 +146,33 @@ def test_other_transports_are_refused(address):
         NngLink(address, nothing)
 
 
+@pytest.mark.parametrize("scheme", ["tcp", "tls+tcp", "ipc"])
+def test_a_link_that_dials_once_knows_that_nobody_listens(scheme, tmp_path):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{unused.getsockname()[1]}"
+        place = f"{tmp_path}/none.sock" if scheme == "ipc" else place
+        link = NngLink(f"{scheme}://{place}", nothing, once=True)
+        try:
+            wait_until(lambda: link.is_lost)
+            assert link.is_absent
+            assert not link.is_up
+        finally:
+            link.close()
+
+
+def test_a_link_that_dials_once_is_a_link_like_any_other(tmp_path):
+    port = NngPort([f"ipc://{tmp_path}/port.sock"], nothing)
+    link = NngLink(port.addresses[0], nothing, once=True)
+    try:
+        wait_until(lambda: link.is_up)
+        assert link.send(b"hello")
+        assert [frame for _, frame in receive(port, 1)] == [b"hello"]
+    finally:
+        link.close()
+        port.close()
+
+
 def test_an_address_in_use_is_told():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
