@@ -461,11 +461,11 @@ class Client(concurrent.futures.Executor):
         MapResults.feed_all(engine, stream, iterable, singles=not star)
         engine.close_stream(stream)
         engine.wait_kept(stream)
+        self._remember_home(stream)
         if stream.rejected:
             raise exception_of(stream.rejection or Ended("refused", "the job was refused"))
         if engine.error is not None:
             raise engine.error
-        self._remember_home(stream)
         return JobHandle(self._reach, stream.id, stream.home)
 
     def _remember_home(self, stream: Stream) -> None:

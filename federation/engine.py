@@ -416,10 +416,10 @@ class Engine:
         self._sent_functions.clear()
         self._calls_out = self._bytes_out = 0
         for stream in list(self._streams.values()):
+            stream.send_again()
             if stream.opening.detached and stream.home not in ("", self.address):
                 self._leave_behind(stream)
                 continue
-            stream.send_again()
             stream.opening = replace(stream.opening, again=True)
             self._open(stream)
         for question, answers, at in self._requests.values():
@@ -452,8 +452,8 @@ class Engine:
         stream.rejection = Ended(
             "unreachable",
             f"the gateway at {stream.home} went away while job {stream.id} was handed over to "
-            "it. If it had all of it, the job goes on there: ask client.job(id) when that "
-            "gateway is back, before submitting it again",
+            "it, and may have all of it: ask client.job(id) when that gateway is back, before "
+            "submitting it again",
         )
         self._take(stream, stream.end_all(stream.rejection))
 

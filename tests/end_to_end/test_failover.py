@@ -2,13 +2,16 @@
 
 import logging
 import signal
+import sqlite3
 import time
+from itertools import pairwise
 
 import pytest
 from tests_support import SiteProcess
 
 from federation import Client
 from federation.errors import GatewayUnreachable
+from federation.ranges import RangeSet
 
 TASKS = 20_000
 QUICK = "[limits]\nheartbeat_s = 0.2\ngrace_s = 2.0\n"
@@ -24,6 +27,20 @@ def square_slowly(x):
     if x % 8 == 0:
         time.sleep(0.0005)
     return x * x
+
+
+def charged_ranges(site, job):
+    """Which tasks of a job have a charge at a site; fails when one has two there."""
+    connection = sqlite3.connect(f"file:{site.state}/gridfed.db?mode=ro", uri=True)
+    try:
+        rows = connection.execute(
+            "SELECT first, tasks FROM usage WHERE job = ? AND state = 'ok' ORDER BY first", (job,)
+        ).fetchall()
+    finally:
+        connection.close()
+    ranges = [(first, first + tasks) for first, tasks in rows]
+    assert all(one[1] <= other[0] for one, other in pairwise(ranges))
+    return ranges
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +83,11 @@ def test_kill_9_in_a_map_and_every_result_comes_once_from_the_gateway_learnt(pai
         job = client.job(results.job)
         assert job.wait(20) == "done"  # also at a gateway that never saw its first tasks
         assert job.progress().done < TASKS
+        # What both charged is everything; what overlaps was charged twice, and ran twice.
+        charged = [charged_ranges(site, results.job) for site in pair]
+        assert list(RangeSet(charged[0] + charged[1])) == [(0, TASKS)]
+        twice = sum(stop - start for start, stop in charged[0] + charged[1]) - TASKS
+        print(f"charged twice: {twice} of {TASKS} tasks")
     said = [record.message for record in caplog.records]
     assert f"went from the gateway at {first.address} to the one at {second.address}" in said
 
@@ -153,8 +175,9 @@ def test_a_job_that_was_being_handed_over_is_not_handed_over_twice(pair):
         yield from range(5000)
 
     with Client(first.address) as client:
-        with pytest.raises(GatewayUnreachable, match="handed over"):
+        with pytest.raises(GatewayUnreachable, match="handed over") as caught:
             client.submit_job(square, items(), name="half")
+        assert first.address in str(caught.value)
         assert client.address == second.address
         assert not [job for job in client.jobs() if job["name"] == "half"]
         assert client.submit(square, 3).result(timeout=30) == 9
