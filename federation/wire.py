@@ -75,6 +75,10 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and type(value) is not bool and abs(value) < 1e18
 
 
+def _is_texts(value: object) -> bool:
+    return type(value) is list and all(type(item) is str for item in value)
+
+
 def _is_payloads(value: object) -> bool:
     if type(value) is not list:
         return False
@@ -123,6 +127,7 @@ def _is_prints(value: object) -> bool:
 Count = int
 Number = float
 Text = str
+Texts = list[str]
 Payloads = list[bytes]
 Pairs = list[list[int]]
 Failures = list[list[Any]]
@@ -141,6 +146,7 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "bytes": lambda value: type(value) is bytes,
     "bool": lambda value: type(value) is bool,
     "Payloads": _is_payloads,
+    "Texts": _is_texts,
     "list[int]": lambda value: type(value) is list and all(map(_is_count, value)),
     "Pairs": _is_pairs,
     "Failures": _is_failures,

@@ -483,6 +483,10 @@ class Broker:
         if job.client != event.client:
             return
         job.total = event.total
+        for first, stop in event.elsewhere:
+            for low, high in job.known.missing(first, stop):
+                job.known.add(low, high)
+                job.ended.add(low, high)
         if job.spec.detached:
             self._write(records.JobClosed(job.id, event.total), durable=True)
             self._tell(event.client, Kept(job.id, event.total, True))

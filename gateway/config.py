@@ -8,6 +8,7 @@ database = ""                           # an SQLAlchemy URL; empty: SQLite in `s
 secret_file = ""                        # who knows it may come in; needed beyond this host
 tls_certificate_file = ""               # for tls+tcp://, certificate and key, PEM
 tls_ca_file = ""                        # ask diallers for a certificate of this CA
+others = ["tls+tcp://paris:7461"]       # where our clients can go when we are gone
 
 [limits]
 heartbeat_s = 2.0                       # a silent peer is given up after 4 heartbeats
@@ -44,9 +45,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from federation.address import default_address
+from federation.address import check_address, check_others, default_address, is_local
 from federation.money import parse_money
-from federation.nng import check_address
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig, KnobError, read_federation
 from gateway.intake import check_tags
@@ -57,7 +57,6 @@ from policies.asks import House
 from policies.placement import TagValue
 from policies.tariffs import Tariff
 
-LOCAL_HOSTS: Final = ("127.", "localhost", "[::1]")
 DEFAULT_PRICE: Final = "0.04 USD"
 
 
@@ -110,6 +109,7 @@ class SiteConfig:
     secret_file: str = ""
     tls_certificate_file: str = ""
     tls_ca_file: str = ""
+    others: tuple[str, ...] = ()
     unread_bytes: int = 64 << 20
     rules: HouseRules = field(default_factory=HouseRules)
     pools: tuple[PoolConfig, ...] = ()
@@ -197,13 +197,17 @@ def check(config: SiteConfig) -> SiteConfig:
             check_address(address)
         except ValueError as error:
             raise ConfigError(f"[site] listen: {error}") from None
-        if not config.secret and _is_open(address):
+        if not config.secret and not is_local(address):
             raise ConfigError(
                 f"[site] listen: {address} can be reached from other hosts, and whoever reaches "
                 "it can run code here: set secret_file (or $GRIDFED_SECRET) first"
             )
         if address.startswith("tls+tcp://") and not config.tls_certificate_file:
             raise ConfigError(f"[site] {address} needs tls_certificate_file")
+    try:
+        check_others(list(config.others))
+    except ValueError as error:
+        raise ConfigError(f"[site] others: {error}") from None
     rules = replace(config.rules, site=config.name, secret=config.secret)
     return replace(config, pools=pools, rules=rules)
 
@@ -211,12 +215,6 @@ def check(config: SiteConfig) -> SiteConfig:
 def python_minor() -> str:
     """The Python that this process runs, as jobs and workers name it."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
-def _is_open(address: str) -> bool:
-    if address.startswith("ipc://"):
-        return False
-    return not address.partition("://")[2].startswith(LOCAL_HOSTS)
 
 
 def _read(document: dict[str, Any]) -> SiteConfig:
@@ -231,9 +229,9 @@ def _read(document: dict[str, Any]) -> SiteConfig:
     _expect(site, allowed, "[site]")
     values: dict[str, Any] = {}
     for key, value in site.items():
-        if key == "listen":
+        if key in ("listen", "others"):
             if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                raise ConfigError("[site] listen must be a list of addresses")
+                raise ConfigError(f"[site] {key} must be a list of addresses")
             values[key] = tuple(value)
         elif not isinstance(value, str):
             raise ConfigError(f"[site] {key} must be text")

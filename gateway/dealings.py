@@ -1,14 +1,16 @@
-"""Carries what the exchange says to other gateways, sealed where it must be, and what they say.
+"""Carries what the exchange and the circle say to other gateways, and back what those say.
 
 The buyer dials: what we say to our sellers goes over our links, what we say to our buyers over the
-sessions by which they dialled us.
+sessions by which they dialled us; gossip goes over either. What is about money travels sealed.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from federation import deals
 from federation.errors import ProtocolError
-from federation.messages import MESSAGES, NeedFunction, PutFunction, Unknown
+from federation.messages import MESSAGES, GossipMessage, NeedFunction, PutFunction, Unknown
+from gateway.circle import Circle
 from gateway.effects import Side
 from gateway.links import LinkDown, LinkNews, LinkSaid, LinkUp
 from gateway.lobby import CameIn, Guest, Left, News, Said
@@ -28,14 +30,24 @@ class Dealings:
     Args:
         peers: the network side of them; open by now.
         reception: who decides, and performs.
+        say: tells people.
     """
 
-    def __init__(self, peers: Peers, reception: Reception, surroundings: Surroundings) -> None:
+    def __init__(
+        self,
+        peers: Peers,
+        reception: Reception,
+        surroundings: Surroundings,
+        say: Callable[[str], None],
+    ) -> None:
         self._peers = peers
         self._reception = reception
         self._clock = surroundings
         self._guests: dict[str, Guest] = {}  # our buyers, by site
         reception.outbox.carrier = self
+        self.circle = Circle(
+            peers, reception.exchange, surroundings, carry=self._carry_gossip, say=say
+        )
 
     # --- what goes out -------------------------------------------------------------------------
 
@@ -50,6 +62,19 @@ class Dealings:
         guest = self._guests.get(site)
         if guest is not None:  # otherwise what matters is said again when the buyer is back
             self._peers.answer(guest, message, urgent=is_urgent)
+
+    def _carry_gossip(self, site: str, message: GossipMessage) -> None:
+        """By whatever session there is; on a new one only if there is none."""
+        guest = self._guests.get(site)
+        if site not in self._peers.links.up and guest is not None:
+            self._peers.answer(guest, message)
+        elif self._peers.may_dial(site):
+            self._peers.links.post(site, message)
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self.circle.tick()
+        self.flush()
 
     def _seal(self, site: str, message: deals.Deal) -> deals.Sealed:
         body = MESSAGES.encode(message)
@@ -94,6 +119,8 @@ class Dealings:
                     self._peers.links.drop(site, f"protocol error: {error}")
             case LinkDown(site, _):
                 self._reception.exchange.unreachable(site, self._clock.utc_s())
+                if site not in self._guests:
+                    self.circle.unreachable(site)
         self._reception.act([])
 
     def _hear(self, site: str, side: Side, message: Any, sender: int) -> None:
@@ -105,6 +132,8 @@ class Dealings:
         match message:
             case Unknown():
                 return
+            case GossipMessage():
+                self.circle.hear(site, message.body)
             case PutFunction() if side is Side.BUYER:
                 self._reception.put_function(message, sender)
             case _ if isinstance(message, (*deals.FROM_BUYER, *deals.FROM_SELLER, NeedFunction)):

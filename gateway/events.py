@@ -135,11 +135,12 @@ class TasksArrived:
 
 @dataclass(frozen=True, slots=True)
 class JobClosed:
-    """No more tasks will come."""
+    """No more tasks will come; those of `elsewhere` have ended already, and never will."""
 
     client: int
     job: str
     total: int
+    elsewhere: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,9 +192,8 @@ class Exchange:
             without=without,
         )
 
-    def learn(self, plain: object, utc_s: float) -> bool:
-        """Take an advert as it came; False when it is no news. ProtocolError: it is not one."""
-        advert = SiteAdvert.from_plain(plain)
+    def learn(self, advert: SiteAdvert, utc_s: float) -> bool:
+        """Take another site's advert; False when it is no news. ProtocolError: see Market."""
         return advert.site != self.site and self.market.learn(advert, utc_s)
 
     # --- where jobs go -------------------------------------------------------------------------

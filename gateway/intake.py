@@ -175,7 +175,10 @@ def client_event(message: Any, client: int) -> Event | None:
         case messages.CloseJob():
             if message.total > TASKS_IN_JOB_MAX:
                 raise ProtocolError("a job that is too large")
-            return events.JobClosed(client, message.job, message.total)
+            elsewhere = check_ranges(message.elsewhere)
+            if elsewhere and elsewhere[-1][1] > message.total:
+                raise ProtocolError("tasks that ended beyond the end of their job")
+            return events.JobClosed(client, message.job, message.total, elsewhere)
         case messages.Cancel():
             ranges = check_ranges(message.ranges)
             return events.CancelAsked(client, message.request, message.job, ranges, message.stop)

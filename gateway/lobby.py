@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from federation.address import check_others
 from federation.errors import ProtocolError, SessionRefused
 from federation.handshake import (
     NAME_CHARS_MAX,
@@ -19,7 +20,7 @@ from federation.handshake import (
     Greeting,
     SharedSecret,
 )
-from federation.messages import HANDSHAKE, MESSAGES, Bye, Hello, Refused, Unknown, Welcome
+from federation.messages import HANDSHAKE, MESSAGES, Bye, Gateways, Hello, Refused, Unknown, Welcome
 from federation.session import DIALLER_WINDOW, Session
 from federation.transport import Port
 from federation.wire import UnknownMessage
@@ -147,6 +148,7 @@ class Lobby:
         self._credentials = credentials or SharedSecret(rules.secret)
         self._handles = handles or itertools.count(1)
         self._handshakes: Pace | None = None
+        self.others: list[str] = []  # gateways that our clients could go to
         self.guests: dict[int, Guest] = {}
         self._by_pipe: dict[int, Guest] = {}
         self._by_session: dict[str, Guest] = {}
@@ -243,6 +245,7 @@ class Lobby:
             tasks_max=rules.tasks_max,
             bytes_max=rules.bytes_max,
             message_bytes_max=rules.message_bytes_max,
+            others=self.others,
         )
         # The welcome has no acknowledgement of its own; the guest's next frame is one, and
         # until then the session's window keeps us to one more frame: two in all, as nng holds.
@@ -362,6 +365,21 @@ class Lobby:
         """Queue a message for a guest; `flush` sends it, an urgent one ahead of the others."""
         guest.session.post(MESSAGES.encode(message), urgent=urgent)
         self._dirty[guest.handle] = guest
+
+    def set_others(self, addresses: list[str]) -> None:
+        """Name the gateways that clients could go to should this one be lost; best first.
+
+        Whoever comes in learns them by its Welcome, the clients that are in by a message, when
+        they have changed; `flush` sends it. Raises AddressError, and changes nothing, when they
+        are too many or one is no address.
+        """
+        others = check_others(addresses)
+        if others == self.others:
+            return
+        self.others = others
+        for guest in self.guests.values():
+            if guest.role == "client":
+                self.post(guest, Gateways(others))
 
     def flush(self, now_s: float) -> None:
         """Send what may go now to everybody who was posted to or heard since the last flush."""

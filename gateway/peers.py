@@ -79,6 +79,7 @@ class Peers:
         self._say = say
         self._is_stale = False  # the ports show or believe what is not so any more
         self._said_farewell_s = -math.inf
+        self._wanted: tuple[str, ...] = ()
         self._pipes_changed = trio.Event()
         self.links = Links(
             self,
@@ -245,11 +246,13 @@ class Peers:
         for site in self.links.up:
             self.links.post(site, message)
 
+    def keep(self, sites: Iterable[str]) -> None:
+        """Stay connected to these, as long as they may be dialled."""
+        self._wanted = tuple(sites)
+        self.links.keep(self._neighbours())
+
     def _neighbours(self) -> list[str]:
-        """Those after us in the ring of names: everybody is somebody's neighbour."""
-        ring = [site for site in self.registry.approved if self.may_dial(site)]
-        later = [site for site in ring if site > self.registry.site]
-        return (later + ring)[: min(self._knobs.neighbours, len(ring))]
+        return [site for site in self._wanted if self.may_dial(site)]
 
     # --- the directory of the links ------------------------------------------------------------
 

@@ -12,12 +12,13 @@ between any two awaits. The store's writer thread comes back in through `_stored
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import trio
 
+from federation.address import OTHERS_MAX
 from federation.errors import GridError
 from federation.messages import Ask
 from federation.transport import Port, TlsSettings
@@ -141,8 +142,9 @@ class Site:
             ask=self._ask,
             say=self._say,
         )
+        self.lobby.set_others(list(self.config.others))
         if peers is not None:
-            self._dealings = Dealings(peers, self.reception, under)
+            self._dealings = Dealings(peers, self.reception, under, self._say)
         self.reception.recover()
 
     def _hear_peers(self, news: list[News]) -> None:
@@ -254,6 +256,8 @@ class Site:
             await trio.sleep(TICK_S)
             if self.reception.tick():
                 self._note_progress()
+            if self._dealings is not None:
+                self._dealings.tick()
 
     # --- what the desk needs -------------------------------------------------------------------
 
@@ -261,6 +265,15 @@ class Site:
         """Take an event that did not come in by the port (an operator's order)."""
         self.reception.expect(event)
         self._note_progress()
+
+    def set_others(self, found: Iterable[str]) -> None:
+        """Tell our clients where else they could go: the configured first, then these, best first.
+
+        As many as one may tell of; the rest is left out.
+        """
+        both = dict.fromkeys((*self.config.others, *found))
+        self.lobby.set_others(list(both)[:OTHERS_MAX])
+        self.lobby.flush(trio.current_time())
 
     def tell_operator(self, line: str) -> None:
         """Say something where the operator looks."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from federation import deals
 from federation.messages import Assign, Recall, Results
-from federation.wire import pack, unpack
+from federation.wire import pack
 from gateway import events
 from gateway.broker import Broker, Limits
 from gateway.dealing import DealRules
@@ -274,10 +274,10 @@ class Town:
         """Everybody learns everybody's advert, but for those hidden from one: (whose, from)."""
         utc_s = UTC_S + self.now_s
         for site in self.sites.values():
-            plain = unpack(pack(site.exchange.show(utc_s).to_plain()), 1 << 20)
+            advert = site.exchange.show(utc_s)
             for other in self.sites.values():
                 if (site.name, other.name) not in hidden:
-                    other.exchange.learn(plain, utc_s)
+                    other.exchange.learn(advert, utc_s)
 
     def deliver(self) -> None:
         """Carry messages until nobody has anything to say."""

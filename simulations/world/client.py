@@ -9,8 +9,9 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
-from federation.engine import BACKLOG_BYTES, LEAVE_S, REDIAL_MAX_S, REDIAL_MIN_S
+from federation.engine import BACKLOG_BYTES, LEAVE_S
 from federation.errors import SessionRefused
+from federation.gateways import PAUSE_MAX_S, PAUSE_MIN_S
 from federation.handshake import PASSING_REFUSALS, Opened
 from federation.ids import id_at
 from federation.messages import (
@@ -78,7 +79,7 @@ class Client(Caller):
             ground,
             plan.name,
             plan.site,
-            redial_s=(REDIAL_MIN_S, REDIAL_MAX_S),
+            redial_s=(PAUSE_MIN_S, PAUSE_MAX_S),
             skew_s=plan.skew_s,
             drift=plan.drift,
         )
@@ -252,7 +253,7 @@ class Client(Caller):
 
     def _maybe_close(self, stream: Stream) -> None:
         if stream.closed and not stream.waiting:
-            self.dialogue.post(CloseJob(stream.id, stream.total))
+            self.dialogue.post(CloseJob(stream.id, stream.total, stream.elsewhere()))
             self._forget_if_over(stream)
 
     def _open(self, stream: Stream) -> None:

@@ -526,6 +526,24 @@ def test_a_detached_job_that_is_whole_is_no_orphan() -> None:
     assert world.broker.jobs["j"].leaving == ""
 
 
+def test_a_job_does_not_wait_for_tasks_that_ended_elsewhere() -> None:
+    world = World()
+    world.do(events.JobOpened(CLIENT, "j", spec()))
+    (order,) = orders(world.do(events.TasksArrived(CLIENT, "j", 2, [b"x"])))
+    world.do(events.JobClosed(CLIENT, "j", 4, ((0, 2), (3, 4))))
+    (ended,) = written(world.report(order), records.JobEnded)
+    assert (ended.state, ended.done) == ("done", 1)
+
+
+def test_a_task_that_is_here_is_not_taken_for_one_that_ended_elsewhere() -> None:
+    world = World()
+    world.do(events.JobOpened(CLIENT, "j", spec()))
+    (order,) = orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"x"])))
+    world.do(events.JobClosed(CLIENT, "j", 2, ((0, 2),)))
+    assert "j" in world.broker.jobs
+    assert len(told(world.report(order), messages.Results)) == 1
+
+
 def test_a_client_that_did_not_leave_gets_no_task_run_again() -> None:
     world = World()
     (order,) = orders(world.submit(1))
