@@ -154,6 +154,7 @@ class Peers:
         registry.begin_life()
         rules = replace(
             self._config.rules,
+            site=registry.site,
             boot=registry.boot,
             secret="",
             guests_max=knobs.connections,
