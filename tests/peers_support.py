@@ -11,7 +11,7 @@ from federation.errors import SessionRefused
 from federation.handshake import Dialogue
 from federation.nng import NngLink
 from federation.statements import sign
-from gateway import introduction, orders, trust_file
+from gateway import introduction, trust_file
 from gateway.config import SiteConfig
 from gateway.federation_config import FederationConfig
 from gateway.introduction import SiteCredentials
@@ -82,9 +82,7 @@ class Member:
 
     async def order(self, verb, **details):
         """As the operator's command would."""
-        found = await orders.perform(self.registry, verb, details)
-        self.peers.trust_changed()
-        return found
+        return await self.peers.order(verb, details)
 
     async def join(self, other):
         """Come in with an invitation of another."""

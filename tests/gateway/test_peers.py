@@ -4,7 +4,8 @@ import pytest
 import trio
 from peers_support import Member, federation, meet, try_to_come_in, until
 
-from federation.messages import Answer, Ask
+from federation.handshake import Opened
+from federation.messages import Answer, Ask, Statements
 from gateway import introduction
 from gateway.certificates import to_pem
 from gateway.keys import Rotation
@@ -194,3 +195,28 @@ async def test_a_gateway_that_starts_anew_is_met_anew(tmp_path):
         assert paris.level(london) is Level.APPROVED
         await until(lambda: london.meets(paris), "a session each way")
         nursery.cancel_scope.cancel()
+
+
+async def test_statements_that_are_not_believed_change_nothing_and_are_logged(tmp_path):
+    async with federation(tmp_path, "london", "paris", "essex") as (london, paris, essex):
+        await meet(london, paris)
+        forged = essex.registry.book.own.card.raw
+        noise = Statements([forged, b"noise"], [b"\xc1"], [b""], [b"\x93"])
+        for _ in range(2):
+            paris.peers.links.post("london", noise)
+        paris.peers.links.post("london", Ask(1, "status", {}))
+        paris.peers.flush(trio.current_time())
+        await until(lambda: london.said_by(paris), "what came after it")
+        assert london.told("paris passed on what is not believed: wrong-federation")
+        assert set(london.registry.book.members) == {"paris"}
+        assert london.meets(paris)
+
+
+async def test_a_new_session_of_a_site_ends_its_old_one(tmp_path):
+    async with federation(tmp_path, "london", "paris") as (london, paris):
+        await meet(london, paris)
+        first = london.guest(paris)
+        assert isinstance(await try_to_come_in(london, paris), Opened)
+        await until(lambda: any(each.guest is first for each in london.of(Left)), "its end")
+        names = [each.name for each in london.peers.lobby.guests.values()]
+        assert names.count("paris") == 1
