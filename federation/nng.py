@@ -317,6 +317,19 @@ class NngPort:
         except pynng.exceptions.NNGException:
             return False  # it is gone already
 
+    def remotes(self) -> list[tuple[str, int]]:
+        """Address and port of the other end of each tcp pipe."""
+        found = []
+        for pipe in list(self._pipes.values()):
+            try:
+                remote = pipe.remote_address
+            except pynng.exceptions.NNGException:
+                continue  # it is gone already
+            if isinstance(remote, pynng.sockaddr.InAddr | pynng.sockaddr.In6Addr):
+                address, _, port = str(remote).rpartition(":")
+                found.append((address.strip("[]"), int(port)))
+        return found
+
     def gone(self) -> list[int]:
         """The pipes that were closed since the last call."""
         pipes = []

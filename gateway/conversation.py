@@ -27,7 +27,10 @@ from federation.transport import Link
 
 REDIAL_MIN_S: Final = 0.1
 REDIAL_MAX_S: Final = 5.0
-DIAL_S: Final = 10.0  # then the correspondent may name another address
+# A pipe that is not up by then is dialled anew, perhaps at another address; the longer the oftener.
+# A listener that is opened anew (NngPort.reopen) leaves those hanging that were half way in.
+DIAL_MIN_S: Final = 1.0
+DIAL_MAX_S: Final = 10.0
 CHECK_S: Final = 0.25
 SETTLE_MAX_S: Final = 2.0
 _SETTLE_CHECK_S: Final = 0.005
@@ -81,6 +84,7 @@ class Conversation:
         self._link: Link | None = None
         self._dialogue = self._new_dialogue()
         self._heard_s = 0.0
+        self._dial_s = DIAL_MIN_S
         self._changed = trio.Event()
         self._scope = trio.CancelScope()
 
@@ -173,12 +177,14 @@ class Conversation:
     async def _talk(self) -> None:
         """Hold one pipe for as long as it lasts."""
         self._link = link = self._correspondent.dial(self._on_change)
-        until_s = trio.current_time() + DIAL_S
+        until_s = trio.current_time() + self._dial_s
+        self._dial_s = min(2 * self._dial_s, DIAL_MAX_S)
         while not link.is_up:
             if link.is_lost or trio.current_time() > until_s:
                 return
             self._correspondent.unanswered(trio.current_time() - self._heard_s)
             await self._wait_for_change()
+        self._dial_s = DIAL_MIN_S
         self._dialogue.connected(trio.current_time())
         self.flush()
         failures: list[Exception] = []

@@ -82,11 +82,9 @@ class Desk:
         if peers is None:
             raise BadQuestion("this site is in no federation: `gridfed init` makes it one")
         try:
-            found = await orders.perform(peers.registry, ask.verb, ask.details)
+            return await peers.order(ask.verb, ask.details)
         except GridError as error:
             raise BadQuestion(str(error)) from None
-        peers.trust_changed()
-        return found
 
     async def _status(self, _guest: Guest, _details: dict[str, Any]) -> Any:
         site = self._site

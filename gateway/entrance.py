@@ -22,6 +22,7 @@ from gateway.keys import write_private
 from gateway.lobby import GREETING_MAX_S, LAST_WORD_S
 from gateway.pace import Pace
 from gateway.registry import Registry
+from gateway.trust import TrustBook
 
 JOIN_MAX_S: Final = 20.0
 TICK_S: Final = 0.25
@@ -30,6 +31,7 @@ TICK_S: Final = 0.25
 @dataclass(slots=True)
 class _Visit:
     reception: Reception
+    book: TrustBook
     until_s: float
     is_over: bool = False
 
@@ -105,11 +107,14 @@ class Entrance:
         self._pace.note(now_s)
         registry = self._registry
         reception = Reception(registry.book, registry.invitations, secrets.token_bytes(NONCE_BYTES))
-        visit = self._visits[pipe] = _Visit(reception, now_s + GREETING_MAX_S)
+        visit = self._visits[pipe] = _Visit(reception, registry.book, now_s + GREETING_MAX_S)
         return visit
 
     def _answer(self, pipe: int, visit: _Visit, frame: bytes, now_s: float) -> None:
         registry, reception = self._registry, visit.reception
+        if visit.book is not registry.book:
+            self.port.drop(pipe)  # we have moved to another federation meanwhile
+            return
         try:
             answer = reception.receive(frame, registry.clock())
         except ProtocolError as error:
@@ -142,7 +147,8 @@ async def join(registry: Registry, text: str, *, approve: bool) -> Joined:
     """
     now_s = registry.clock()
     invitation = read_invitation(text, now_s)
-    book = enter(registry.book, invitation, registry.ring.current.key, now_s)
+    was = registry.book
+    book = enter(was, invitation, registry.ring.current.key, now_s)
     applicant = Applicant(invitation, book.own.card, secrets.token_bytes(NONCE_BYTES))
     host, _, port = invitation.address.removeprefix("tls+tcp://").rpartition(":")
     try:
@@ -157,6 +163,8 @@ async def join(registry: Registry, text: str, *, approve: bool) -> Joined:
         joined = await _apply(applicant, invitation.address, tls)
     finally:
         pin.unlink()
+    if registry.book is not was:
+        raise GridError("this site has joined another federation meanwhile: come again")
     book.admit(joined.card, registry.clock(), approve=approve)
     registry.adopt(book)
     registry.save(("card", joined.card.raw))

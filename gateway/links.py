@@ -324,7 +324,7 @@ class _Line:
 
     def hear(self, messages: list[Any]) -> None:
         """Make news of messages."""
-        if self.is_over:
+        if self.is_over or not messages:
             return
         self.used_s = trio.current_time()
         for message in messages:

@@ -15,7 +15,7 @@ what comes back on our links.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,14 +26,15 @@ from federation.handshake import Credentials
 from federation.messages import Hello, Statements
 from federation.nng import NngLink, NngPort
 from federation.transport import Link, TlsSettings
-from gateway import introduction
+from gateway import introduction, orders
 from gateway.config import SiteConfig
+from gateway.doorkeeper import Doorkeeper
 from gateway.entrance import Entrance
 from gateway.federation_config import FederationConfig, shown
 from gateway.introduction import SiteCredentials
 from gateway.keys import dialler_tls, hold
 from gateway.links import LinkDown, LinkLimits, LinkNews, Links, LinkSaid, LinkUp
-from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
+from gateway.lobby import GREETING_MAX_S, CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 from gateway.pace import Pace
 from gateway.registry import Registry, Word
 from gateway.standing import Level
@@ -80,6 +81,7 @@ class Peers:
         self._is_stale = False  # the ports show or believe what is not so any more
         self._said_farewell_s = -math.inf
         self._wanted: tuple[str, ...] = ()
+        self._ordering = trio.Lock()
         self._pipes_changed = trio.Event()
         self.links = Links(
             self,
@@ -119,6 +121,7 @@ class Peers:
             try:
                 entrance = self._open_entrance() if knobs.join_listen else None
                 self._entrance = entrance
+                self._doorkeeper = self._make_doorkeeper()
                 self._begin_life()
                 await self._serve(task_status)
             finally:
@@ -155,6 +158,7 @@ class Peers:
         registry.begin_life()
         rules = replace(
             self._config.rules,
+            site=registry.site,
             boot=registry.boot,
             secret="",
             guests_max=knobs.connections,
@@ -164,6 +168,16 @@ class Peers:
         )
         self.lobby = Lobby(
             self._port, rules, credentials=SiteCredentials(registry), handles=self._handles
+        )
+
+    def _make_doorkeeper(self) -> Doorkeeper:
+        ports = [self._port, *([self._entrance.port] if self._entrance else [])]
+        addresses = [address for port in ports for address in port.addresses]
+        return Doorkeeper(
+            [int(address.rpartition(":")[2]) for address in addresses],
+            lambda: [remote for port in ports for remote in port.remotes()],
+            patience_s=GREETING_MAX_S,
+            most=self._knobs.strangers,
         )
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
@@ -189,6 +203,13 @@ class Peers:
     def addresses(self) -> list[str]:
         """Where other gateways come in."""
         return self._port.addresses
+
+    async def order(self, verb: str, details: Mapping[str, Any]) -> Any:
+        """Carry out an order of our operator's, one at a time; GridError when it can't be done."""
+        async with self._ordering:
+            found = await orders.perform(self.registry, verb, details)
+        self.trust_changed()
+        return found
 
     def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on the session by which a site has dialled us."""
@@ -369,10 +390,13 @@ class Peers:
             await trio.sleep(TICK_S)
             ticks += 1
             self._take(self.lobby.tick(trio.current_time()))
-            if ticks % SLOW_TICKS == 0 and self.registry.turn():
-                self._say("the new keys have taken the place of the old")
             if ticks % SLOW_TICKS == 0:
+                if self.registry.turn():
+                    self._say("the new keys have taken the place of the old")
                 self.trust_changed()
+                shut = self._doorkeeper.look(trio.current_time())
+                if shut:
+                    self._say_often(f"{shut} connections that did not prove who they are were shut")
             if self._is_stale:
                 self._reopen()
             self.flush(trio.current_time())

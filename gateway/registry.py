@@ -105,8 +105,8 @@ class Registry:
 
     @property
     def has_left(self) -> bool:
-        """Whether we have said farewell."""
-        return self.book.own.farewell is not None
+        """Whether we have said farewell, and have not come back since."""
+        return self.book.has_left
 
     @property
     def rotation(self) -> Rotation:

@@ -79,6 +79,11 @@ class TrustBook:
         member = self.members.get(site)
         return member.standing if member else None
 
+    @property
+    def has_left(self) -> bool:
+        """Whether we have said farewell, and have not come back since."""
+        return self.own.standing is Level.LEFT
+
     def keys_of(self, site: str) -> tuple[bytes, ...]:
         """The keys that a site signs with; see federation.identity.Trust."""
         if self.level(site) in (None, Level.EXPELLED, Level.LEFT):
