@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulations.world.disk import Disk, MemoryStore
 from sqlalchemy import Engine, event
 
 from gateway.ledger.records import Record, UsageRecord
 from gateway.ledger.store import SqlStore, Store
+from simulations.world.disk import Disk, MemoryStore
 
 DEADLINE_S = 20
 
