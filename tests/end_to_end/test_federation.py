@@ -1,0 +1,144 @@
+"""Two and three sites, real processes over tls+tcp: forwarding, and what it survives."""
+
+import os
+import signal
+import time
+
+import pytest
+from members_support import LEASE_S, Member, federate
+from tests_support import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+TASKS = 20_000
+
+
+def square(number):
+    return number * number
+
+
+def nap(seconds):
+    time.sleep(seconds)
+    return seconds
+
+
+def note(folder, number):
+    """Leaves a trace of having run."""
+    with open(os.path.join(folder, str(number)), "a") as file:
+        file.write("x")
+    return number
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A dear small site and a cheap larger one that nobody harms."""
+    folder = tmp_path_factory.mktemp("pair")
+    members = Member(folder, "london", 1, "4 USD"), Member(folder, "paris", 2, "0.04 USD")
+    federate(*members)
+    yield members
+    for member in members:
+        member.gateway.stop()
+
+
+@pytest.fixture
+def fragile(tmp_path):
+    """The same, to be broken."""
+    members = Member(tmp_path, "london", 1, "4 USD"), Member(tmp_path, "paris", 2, "0.04 USD")
+    federate(*members)
+    yield members
+    for member in members:
+        member.gateway.stop()
+
+
+def settled(one, other):
+    """Whether the books of both agree, with nothing pending."""
+    bought, sold = one.deals("buy"), other.deals("sell")
+    return (
+        "pending" not in bought and "pending" not in sold and bought.get("post") == sold.get("post")
+    )
+
+
+def test_a_map_is_forwarded_to_where_it_is_cheap_and_both_sides_book_the_same(pair):
+    london, paris = pair
+    with london.client() as client:
+        assert list(client.map(square, range(TASKS))) == [n * n for n in range(TASKS)]
+        where = {row[0]: row for row in client.ask("report", kind="usage", by=["pool"])["rows"]}
+    assert "paris/local" in where
+    wait_until(lambda: settled(london, paris), "the books to agree")
+    assert london.deals("buy")["post"] > TASKS // 2
+
+
+def test_an_error_and_a_print_come_back_from_afar(pair):
+    london, _ = pair
+    with london.client() as client:
+        view = client.options(sites=["paris"])
+        with pytest.raises(ZeroDivisionError):
+            view.submit(divmod, 1, 0).result(timeout=60)
+        assert view.submit(square, 12).result(timeout=60) == 144
+
+
+def test_a_job_that_may_only_run_here_stays_here(pair):
+    london, paris = pair
+    before = paris.ask("status")["tasks_done"]
+    with london.client() as client:
+        assert sum(client.options(sites=["london"]).map(square, range(100))) == 328350
+    assert paris.ask("status")["tasks_done"] == before
+
+
+def test_every_gateway_shows_the_whole_federation(pair):
+    for member in pair:
+        rows = {row["site"]: row for row in member.ask("sites")}
+        assert set(rows) == {"london", "paris"}
+        assert rows[member.name]["state"] == "here"
+        pools = {row["site"]: row for row in member.ask("pools")}
+        assert (pools["paris"]["slots_total"], pools["london"]["slots_total"]) == (2, 1)
+        assert pools["paris"]["price_nanos"] < pools["london"]["price_nanos"]
+
+
+def test_explain_says_where_a_job_would_go_and_why_not_elsewhere(pair):
+    london, _ = pair
+    found = london.ask("explain", tasks=1000, task_s=0.1)
+    assert [share["site"] for share in found["shares"]] == ["paris"]
+    found = london.ask("explain", tasks=1, tags={"gpu": 1})
+    assert {group["reason"] for group in found["refused"]} == {"tag-missing"}
+    assert sum(group["count"] for group in found["refused"]) == 2
+
+
+def test_a_seller_that_is_killed_costs_a_lease_and_no_task(fragile):
+    london, paris = fragile
+    with london.client() as client:
+        results = client.map(square, range(100_000))
+        first = [next(results) for _ in range(10_000)]
+        paris.gateway.kill()
+        rest = list(results)
+    assert first + rest == [n * n for n in range(100_000)]
+
+
+def test_a_seller_that_is_paused_and_goes_on_delivers_nothing_twice(fragile, tmp_path):
+    london, paris = fragile
+    with london.client() as client:
+        results = client.options(sites=["paris"]).map(nap, [0.05] * 200)
+        next(results)
+        os.kill(paris.gateway.pid, signal.SIGSTOP)
+        time.sleep(LEASE_S * 1.5 + 2)  # longer than the lease, which is what is tested
+        os.kill(paris.gateway.pid, signal.SIGCONT)
+        assert len(list(results)) == 199
+    wait_until(lambda: settled(london, paris), "the books to agree")
+
+
+def test_a_buyer_that_is_killed_takes_up_its_detached_job_and_pays_once(fragile, tmp_path):
+    london, paris = fragile
+    folder = tmp_path / "ran"
+    folder.mkdir()
+    with london.client() as client:
+        view = client.options(sites=["paris"], project="nightly")
+        job = view.submit_job(nap, [0.02] * 400, name="nightly")
+        wait_until(lambda: client.job(job.id).progress().done > 50, "some of it to be done")
+    london.gateway.kill()
+    london.start()
+    with london.client() as client:
+        handle = client.job(job.id)
+        assert len(list(handle.results())) == 400
+    wait_until(lambda: settled(london, paris), "the books to agree")
+    rows = london.ask("report", kind="usage", by=["job"])["rows"]
+    assert next(row for row in rows if row[0] == job.id)

@@ -1,0 +1,97 @@
+"""Federations of real gateway processes for tests, made by the command line as operators do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+from tests_support import Process, wait_until
+
+from federation import Client
+from gateway.cli.main import cli
+
+# Leases as short as they may be: the tests wait for some of them to end.
+TIMES = {"heartbeat_s": 0.3, "grace_s": 2.0}
+LEASE_S = 5.0
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    """A command in this very process: quicker than another."""
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+class Member:
+    """A site with local slots, its gateway a process of its own."""
+
+    def __init__(self, folder: Path, name: str, slots: int, price: str, extra: str = "") -> None:
+        self.name, self.folder = name, folder / name
+        self.where = ["--config-dir", str(self.folder)]
+        made = run(
+            *("init", "--site", name, "--federation", "testing-42", "--host", "127.0.0.1"),
+            *("--port", "0", *self.where, "--json"),
+        )
+        self.fingerprint = json.loads(made)["fingerprint"]
+        self.config = self.folder / "gateway.toml"
+        text = self.config.read_text()
+        times = "\n".join(f"{key} = {value}" for key, value in TIMES.items())
+        text = text.replace("[limits]\n", f"[limits]\n{times}\n")
+        text = text.replace("[contracts]\n", f"[contracts]\nlease_s = {LEASE_S}\n")
+        pool = f'name = "local"\nkind = "local"\nslots = {slots}\nprice = "{price}"\n'
+        self.config.write_text(f"{text}\n[[pool]]\n{pool}{extra}")
+        self.starts = 0
+        self.start()
+
+    def start(self) -> None:
+        self.starts += 1
+        name = f"gateway{self.starts}"
+        self.gateway = Process(
+            ["gateway", "--config", str(self.config), "--json"], self.folder, name
+        )
+        self.ready = self.gateway.wait_ready()
+
+    @property
+    def address(self) -> str:
+        found: list[str] = self.ready["addresses"]
+        return found[0]
+
+    def client(self, **kwargs: Any) -> Client:
+        return Client(self.address, **kwargs)
+
+    def ask(self, verb: str, **details: Any) -> Any:
+        with self.client() as client:
+            return client.ask(verb, **details)
+
+    def deals(self, side: str) -> dict[str, int]:
+        """What was bought or sold, by state: tasks."""
+        return {row["state"]: row["tasks"] for row in self.ask("deals") if row["side"] == side}
+
+
+def federate(*members: Member) -> None:
+    """Everybody knows and trusts everybody."""
+    first, *others = members
+    for other in others:
+        invitation = run("invite", *first.where).splitlines()[0]
+        run("join", invitation, *other.where)
+    for here in members:
+        for there in members:
+            if here is there:
+                continue
+            known = json.loads(run("known", *here.where, "--json"))["sites"]
+            wait_until(
+                lambda here=here, there=there: any(
+                    each["site"] == there.name
+                    for each in json.loads(run("known", *here.where, "--json"))["sites"]
+                ),
+                f"{here.name} hears of {there.name}: {known}",
+            )
+            run("approve", there.name, there.fingerprint, *here.where)
+            run("trust", there.name, "--may-send", "all", "--may-run", "all", *here.where)
+    for here in members:
+        wait_until(
+            lambda here=here: (
+                sum(row["slots_total"] > 0 for row in here.ask("pools")) == len(members)
+            ),
+            f"{here.name} sees every pool",
+        )
