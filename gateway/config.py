@@ -40,7 +40,7 @@ from typing import Any, Final
 from federation.address import default_address
 from federation.money import parse_money
 from federation.nng import check_address
-from gateway.federation_config import FederationConfig, KnobError, read_federation
+from gateway.federation_config import FederationConfig, KnobError, check_federation, read_federation
 from gateway.intake import check_tags
 from gateway.lobby import HouseRules
 from policies.placement import TagValue
@@ -180,6 +180,11 @@ def check(config: SiteConfig) -> SiteConfig:
             )
         if address.startswith("tls+tcp://") and not config.tls_certificate_file:
             raise ConfigError(f"[site] {address} needs tls_certificate_file")
+    if config.federation is not None:
+        try:
+            check_federation(config.federation)
+        except KnobError as error:
+            raise ConfigError(f"[federation] {error}") from None
     rules = replace(config.rules, site=config.name, secret=config.secret)
     return replace(config, pools=pools, rules=rules)
 
