@@ -7,6 +7,7 @@ have a shared secret, which never travels; gateways have keys (gateway.introduct
 """
 
 import hmac
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -184,6 +185,12 @@ class Dialogue:
         self._owed_s = 0.0  # when the frame arrived that is not acknowledged yet
         self._sent_s = 0.0
         self._session_id = ""
+        self._greeted_s = 0.0
+        self._made: deque[tuple[int, float]] = deque()  # frames not acknowledged, and since when
+        self._noted = 0  # the last of them
+        # The gateway has heard us since then: what is leased for so long counts from here. What
+        # *arrives* proves less, for it may have been under way while nothing of ours gets there.
+        self.granted_s = 0.0
         self.session: Session | None = None
         self.welcome: Welcome | None = None
         self.is_open = False
@@ -192,7 +199,7 @@ class Dialogue:
         """A new pipe is up: greet."""
         self._challenge = None
         self._stuck = None
-        self._heard_s = now_s
+        self._heard_s = self._greeted_s = now_s
         self._hello = replace(
             self._hello,
             versions=[VERSION],
@@ -236,7 +243,9 @@ class Dialogue:
         # A frame is an array, a bare message a map: a gateway that throws us out says so bare.
         is_bare = frame[:1] >= b"\x80" and frame[:1] < b"\x90"
         if self.is_open and self.session is not None and not is_bare:
-            return self._decode(self.session.accept(frame))
+            messages = self.session.accept(frame)
+            self._note_grants(self.session)
+            return self._decode(messages)
         message = HANDSHAKE.decode(frame, HANDSHAKE_BYTES_MAX)
         match message:
             case Challenge() if self._challenge is None:
@@ -263,10 +272,17 @@ class Dialogue:
                 numbers_acks=False,
                 message_bytes_max=welcome.message_bytes_max,
             )
+            self._made.clear()
+            self._noted = 0
+        self.granted_s = self._greeted_s
         self._session_id = welcome.session
         self.welcome = welcome
         self.is_open = True
         return Opened(resumed, challenge.site)
+
+    def _note_grants(self, session: Session) -> None:
+        while self._made and self._made[0][0] <= session.acknowledged:
+            self.granted_s = max(self.granted_s, self._made.popleft()[1])
 
     def _decode(self, messages: list[bytes]) -> list[Any]:
         assert self.welcome is not None
@@ -303,7 +319,16 @@ class Dialogue:
             return None
         owed = self.owes and now_s - self._owed_s >= ACKNOWLEDGE_S
         due = owed or now_s - self._sent_s >= self.welcome.heartbeat_s
-        return self.session.next_frame(acknowledge=due)
+        frame = self.session.next_frame(acknowledge=due)
+        if self.session.sent > self._noted:
+            self._noted = self.session.sent
+            self._made.append((self._noted, now_s))
+        return frame
+
+    @property
+    def heard_s(self) -> float:
+        """When anything came last."""
+        return self._heard_s
 
     def is_silent(self, now_s: float) -> bool:
         """Whether nothing has come for so long that the pipe must be given up."""

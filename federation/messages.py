@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from federation import deals
 from federation.wire import (
     Anything,
     Catalogue,
@@ -22,6 +23,7 @@ from federation.wire import (
     Plain,
     Prints,
     Text,
+    Texts,
 )
 
 # --- the handshake: bare, one after the other, before any frame --------------------------------
@@ -78,6 +80,7 @@ class Welcome:
     tasks_max: Count  # tasks that a client may have unfinished
     bytes_max: Count  # and the bytes of their arguments
     message_bytes_max: Count
+    others: Texts  # addresses of gateways that a client could go to, should this one be lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,9 @@ class OpenJob:
     python: Text  # "3.11": the minor version that pickled
     prints: bool  # whether what the tasks print travels back
     again: bool
+    # {"objective": "cheapest", "deadline_s": …, "sites": […], "not_sites": […],
+    # "jurisdictions": […]}: where it should run; all of them may be left out
+    wishes: Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +171,16 @@ class Tasks:
 
 @dataclass(frozen=True, slots=True)
 class CloseJob:
-    """No more tasks will come: the job has `total`. It ends when they have."""
+    """No more tasks will come: the job has `total`. It ends when they have.
+
+    `elsewhere` are those that ended at another gateway, or before this one was lost: they are
+    not sent here. It is in order, and empty in a job that was never opened again.
+    """
 
     kind: ClassVar[str] = "close"
     job: Text
     total: Count
+    elsewhere: Pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +257,14 @@ class Kept:
     job: Text
     tasks: Count
     closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gateways:
+    """The gateways that this client could go to are others now than the Welcome named."""
+
+    kind: ClassVar[str] = "gateways"
+    others: Texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +364,14 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True)
+class GossipMessage:
+    """Gateway → gateway: who is alive, and what sites say of themselves; see federation.gossip."""
+
+    kind: ClassVar[str] = "gossip"
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Statements:
     """What sites have signed for good (federation.statements), each as its bytes.
 
@@ -364,15 +391,16 @@ MESSAGES = Catalogue(
     [
         *(Bye, Unknown, PutFunction, NeedFunction),
         *(OpenJob, Tasks, CloseJob, Cancel, Ask),
-        *(RejectJob, Results, Dropped, Kept, Answer),
+        *(RejectJob, Results, Dropped, Kept, Gateways, Answer),
         *(Assign, Recall, Drain),
         *(Report, Returned, Pulse),
-        *(Statements,),
+        *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
+        *(Statements, GossipMessage),
     ]
 )
 
 FromClient = PutFunction | OpenJob | Tasks | CloseJob | Cancel | Ask | Bye | Unknown
 FromWorker = NeedFunction | Report | Returned | Pulse | Bye | Unknown
-ToClient = NeedFunction | RejectJob | Results | Dropped | Kept | Answer | Bye | Unknown
+ToClient = NeedFunction | RejectJob | Results | Dropped | Kept | Gateways | Answer | Bye | Unknown
 ToWorker = PutFunction | Assign | Recall | Drain | Bye | Unknown
 Message = FromClient | FromWorker | ToClient | ToWorker

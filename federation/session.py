@@ -74,6 +74,16 @@ class Session:
         return not (self._urgent or self._waiting or self._pieces or self._unacknowledged)
 
     @property
+    def sent(self) -> int:
+        """The number of the last frame that was made."""
+        return self._sent
+
+    @property
+    def acknowledged(self) -> int:
+        """The number of the last frame of ours that the other side has had."""
+        return self._sent - len(self._unacknowledged)
+
+    @property
     def has_room(self) -> bool:
         """Whether something posted now would go out at once."""
         return not self._resend and len(self._unacknowledged) < self._window

@@ -2,8 +2,9 @@
 
 A session is worth something only while its other side counts on it. When nothing has been heard
 for the session's `grace_s` the gateway has given it up, so by then this side must have done so
-by itself. It counts from the last frame that arrived, which is never later than where the
-gateway counts from. A session whose lease is over is never resumed.
+by itself. It counts from when it sent the last frame that the gateway has acknowledged, which is
+never later than where the gateway counts from: that something *arrives* does not mean that we are
+heard. A session whose lease is over is never resumed.
 
 What is said, and what to do when nobody answers, is for the `Correspondent`: a worker's
 (gateway.worker.conversation), or a gateway's that dials another (gateway.links).
@@ -140,9 +141,9 @@ class Conversation:
     def _check_lease(self, now_s: float) -> bool:
         """Whether the session's lease holds; otherwise the session is over."""
         welcome = self._dialogue.welcome
-        if welcome is None or now_s - self._heard_s <= welcome.grace_s:
+        if welcome is None or now_s - self._dialogue.granted_s <= welcome.grace_s:
             return True
-        self.lapse(f"nothing was heard from the gateway for {welcome.grace_s:g} s")
+        self.lapse(f"the gateway has acknowledged nothing for {welcome.grace_s:g} s")
         return False
 
     def lapse(self, reason: str) -> None:

@@ -3,11 +3,9 @@
 An answer is plain data. A question that can't be answered gets a code and a sentence.
 """
 
-import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import trio
 from sqlalchemy.exc import SQLAlchemyError
 
 from federation.errors import GridError
@@ -41,6 +39,7 @@ class Desk:
 
     def __init__(self, site: "Site") -> None:
         self._site = site
+        self._read = site.surroundings.read
         self._verbs: dict[str, Callable[[Guest, dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
             "jobs": self._jobs,
@@ -64,7 +63,7 @@ class Desk:
             reply = Answer(ask.request, Reason.STORE_TROUBLE, reason, None)
         if guest.handle in self._site.lobby.guests:
             self._site.lobby.post(guest, reply)
-            self._site.lobby.flush(trio.current_time())
+            self._site.lobby.flush(self._site.surroundings.now_s())
 
     async def _find(self, guest: Guest, ask: Ask) -> Any:
         verb = self._verbs.get(ask.verb)
@@ -94,7 +93,7 @@ class Desk:
 
     async def _jobs(self, _guest: Guest, details: dict[str, Any]) -> Any:
         limit = _number(details, "limit", 50, JOBS_MAX)
-        rows = await trio.to_thread.run_sync(self._site.store.jobs, limit)
+        rows = await self._read(self._site.store.jobs, limit)
         live = self._site.broker.jobs
         seen = {row.job for row in rows}
         unseen = [views.live_job(job) for name, job in live.items() if name not in seen]
@@ -112,7 +111,7 @@ class Desk:
             if job.waiting:
                 view["why_waiting"] = views.why_waiting(self._site.broker, job)
             return view
-        row = await trio.to_thread.run_sync(self._site.store.job, name)
+        row = await self._read(self._site.store.job, name)
         if row is None:
             raise BadQuestion(f"no job {name!r} here", Reason.JOB_NOT_FOUND)
         return views.stored_job(row)
@@ -124,20 +123,20 @@ class Desk:
         wait_s = details.get("wait_s", 0)
         if type(wait_s) not in (int, float) or not 0 <= wait_s <= WAIT_MAX_S:
             raise BadQuestion(f"wait_s must be 0 to {WAIT_MAX_S:g}")
-        until_s = trio.current_time() + wait_s
+        until_s = self._site.surroundings.now_s() + wait_s
         store = self._site.store
         while True:
             live = name in self._site.broker.jobs
-            row = await trio.to_thread.run_sync(store.job, name)
+            row = await self._read(store.job, name)
             if row is None or not row.detached:
                 raise BadQuestion(f"no detached job {name!r} here", Reason.JOB_NOT_FOUND)
             if row.user != guest.user:
                 raise BadQuestion(f"job {name!r} is somebody else's", Reason.JOB_NOT_FOUND)
             if row.forgotten:
                 raise BadQuestion(f"the results of job {name!r} are gone", Reason.JOB_NOT_FOUND)
-            kept = await trio.to_thread.run_sync(store.outcomes, name, after, limit)
+            kept = await self._read(store.outcomes, name, after, limit)
             ended = not live and row.state != "open"
-            left_s = until_s - trio.current_time()
+            left_s = until_s - self._site.surroundings.now_s()
             is_next = bool(kept) and kept[0][0] <= after  # later ones are of no use yet
             if is_next or ended or left_s <= 0 or guest.handle not in self._site.lobby.guests:
                 return {
@@ -176,13 +175,16 @@ class Desk:
         """Usage or cost, summed by dimensions, over [start_s, end_s)."""
         make = usage_report if details.get("kind") == "usage" else cost_report
         by = details.get("by", [])
-        start_s, end_s = details.get("start_s", 0.0), details.get("end_s", time.time() + 1.0)
+        start_s, end_s = (
+            details.get("start_s", 0.0),
+            details.get("end_s", self._site.surroundings.utc_s() + 1.0),
+        )
         if not isinstance(by, list) or not all(isinstance(item, str) for item in by):
             raise BadQuestion("`by` must be a list of names")
         if not all(type(at) in (int, float) for at in (start_s, end_s)):
             raise BadQuestion("start_s and end_s must be seconds since 1970, UTC")
         try:
-            report: Report = await trio.to_thread.run_sync(
+            report: Report = await self._read(
                 make, self._site.store, by, float(start_s), float(end_s)
             )
         except ValueError as error:

@@ -48,12 +48,6 @@ class SiteDirectory:
         """Whether a site's card has other addresses or leaves than when it was dialled last."""
         return self._dialled.get(site) != self._way_to(site)
 
-    def neighbours(self, most: int) -> list[str]:
-        """The sites after us in the ring of names: everybody is somebody's neighbour."""
-        ring = [site for site in self._registry.approved if self.may_dial(site)]
-        later = [site for site in ring if site > self._registry.site]
-        return (later + ring)[: min(most, len(ring))]
-
     def _way_to(self, site: str) -> Way:
         card = self._registry.book.members[site].card.content
         return card.addresses, card.leaves

@@ -32,7 +32,6 @@ class FederationConfig:
         handshakes_per_s: new connections of a port.
         frames_per_s: of one other gateway; who sends more is slowed down.
         queue_bytes: waiting for one other gateway; beyond it the session is given up.
-        neighbours: sites that we stay connected to, by ourselves.
         give_up_s: how long a site may be out of reach before what waits for it is dropped.
         idle_s: after so long without a word a connection that nobody needs is closed.
         rotation_spread_s: how long new keys are on our card before they are used.
@@ -51,7 +50,6 @@ class FederationConfig:
     handshakes_per_s: float = 50.0
     frames_per_s: float = 2000.0
     queue_bytes: int = 64 << 20
-    neighbours: int = 8
     give_up_s: float = 30.0
     idle_s: float = 60.0
     rotation_spread_s: float = SPREAD_S
@@ -70,7 +68,6 @@ _NUMBERS: Final[dict[str, tuple[float, float]]] = {
     "handshakes_per_s": (0.1, 10**6),
     "frames_per_s": (10, 10**6),
     "queue_bytes": (1 << 16, 1 << 40),
-    "neighbours": (0, 1000),
     "give_up_s": (0.1, 86400),
     "idle_s": (0.1, 86400),
     "rotation_spread_s": (0, 30 * 86400),

@@ -7,10 +7,11 @@ unacknowledged frame a pipe. It decides nothing about jobs.
 
 import itertools
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from federation.address import check_others
 from federation.errors import ProtocolError, SessionRefused
 from federation.handshake import (
     NAME_CHARS_MAX,
@@ -19,7 +20,7 @@ from federation.handshake import (
     Greeting,
     SharedSecret,
 )
-from federation.messages import HANDSHAKE, MESSAGES, Bye, Hello, Refused, Unknown, Welcome
+from federation.messages import HANDSHAKE, MESSAGES, Bye, Gateways, Hello, Refused, Unknown, Welcome
 from federation.session import DIALLER_WINDOW, Session
 from federation.transport import Port
 from federation.wire import UnknownMessage
@@ -128,6 +129,7 @@ class Lobby:
     Args:
         port: where they come in.
         rules: what is told and demanded.
+        random_bytes: chance.
         credentials: who may come in; who knows the rules' secret, when there are none.
         handles: where the guests' numbers come from, for lobbies that share them.
     """
@@ -136,14 +138,17 @@ class Lobby:
         self,
         port: Port,
         rules: HouseRules,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         credentials: Credentials | None = None,
         handles: Iterator[int] | None = None,
     ) -> None:
         self._port = port
+        self._random_bytes = random_bytes
         self.rules = rules
         self._credentials = credentials or SharedSecret(rules.secret)
         self._handles = handles or itertools.count(1)
         self._handshakes: Pace | None = None
+        self.others: list[str] = []  # gateways that our clients could go to
         self.guests: dict[int, Guest] = {}
         self._by_pipe: dict[int, Guest] = {}
         self._by_session: dict[str, Guest] = {}
@@ -192,7 +197,7 @@ class Lobby:
         if not self._handshakes.allows(now_s):
             raise SessionRefused("too many connections in a short time", "busy")
         self._handshakes.note(now_s)
-        nonce = secrets.token_bytes(NONCE_BYTES)
+        nonce = self._random_bytes(NONCE_BYTES)
         greeting = Greeting(rules.site, rules.boot, self._credentials, nonce)
         stranger = self._strangers[pipe] = _Stranger(greeting, now_s)
         return stranger
@@ -240,6 +245,7 @@ class Lobby:
             tasks_max=rules.tasks_max,
             bytes_max=rules.bytes_max,
             message_bytes_max=rules.message_bytes_max,
+            others=self.others,
         )
         # The welcome has no acknowledgement of its own; the guest's next frame is one, and
         # until then the session's window keeps us to one more frame: two in all, as nng holds.
@@ -259,7 +265,7 @@ class Lobby:
             name=hello.name,
             user=hello.user,
             about=hello.about,
-            session_id=secrets.token_hex(16),
+            session_id=self._random_bytes(16).hex(),
             session=session,
             pipe=None,
             heard_s=now_s,
@@ -359,6 +365,21 @@ class Lobby:
         """Queue a message for a guest; `flush` sends it, an urgent one ahead of the others."""
         guest.session.post(MESSAGES.encode(message), urgent=urgent)
         self._dirty[guest.handle] = guest
+
+    def set_others(self, addresses: list[str]) -> None:
+        """Name the gateways that clients could go to should this one be lost; best first.
+
+        Whoever comes in learns them by its Welcome, the clients that are in by a message, when
+        they have changed; `flush` sends it. Raises AddressError, and changes nothing, when they
+        are too many or one is no address.
+        """
+        others = check_others(addresses)
+        if others == self.others:
+            return
+        self.others = others
+        for guest in self.guests.values():
+            if guest.role == "client":
+                self.post(guest, Gateways(others))
 
     def flush(self, now_s: float) -> None:
         """Send what may go now to everybody who was posted to or heard since the last flush."""

@@ -72,6 +72,7 @@ class Peers:
         self._say = say
         self._is_stale = False  # the ports show or believe what is not so any more
         self._said_farewell_s = -math.inf
+        self._wanted: tuple[str, ...] = ()
         self._ordering = trio.Lock()
         self._pipes_changed = trio.Event()
 
@@ -152,7 +153,9 @@ class Peers:
             handshakes_per_s=knobs.handshakes_per_s,
             frames_per_s=knobs.frames_per_s,
         )
-        self.lobby = Lobby(self._port, rules, SiteCredentials(registry), self._handles)
+        self.lobby = Lobby(
+            self._port, rules, credentials=SiteCredentials(registry), handles=self._handles
+        )
         self.directory = SiteDirectory(registry)
         limits = LinkLimits(knobs.queue_bytes, knobs.give_up_s, knobs.idle_s)
         self.links = Links(self.directory, limits, self._take_link)
@@ -229,7 +232,7 @@ class Peers:
             self._said_farewell_s = now_s
         if now_s - self._said_farewell_s > FAREWELL_S:
             self._part()
-            self.links.keep(self.directory.neighbours(self._knobs.neighbours))
+            self.links.keep(self._neighbours())
         self.flush(now_s)
 
     def _part(self) -> None:
@@ -255,6 +258,14 @@ class Peers:
             self.lobby.post(guest, message)
         for site in self.links.up:
             self.links.post(site, message)
+
+    def keep(self, sites: Iterable[str]) -> None:
+        """Stay connected to these, as long as they may be dialled."""
+        self._wanted = tuple(sites)
+        self.links.keep(self._neighbours())
+
+    def _neighbours(self) -> list[str]:
+        return [site for site in self._wanted if self.directory.may_dial(site)]
 
     # --- news ----------------------------------------------------------------------------------
 

@@ -12,47 +12,31 @@ between any two awaits. The store's writer thread comes back in through `_stored
 """
 
 import itertools
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import trio
 
-from federation.errors import GridError, ProtocolError
-from federation.ids import id_time_ms
-from federation.messages import (
-    Ask,
-    Kept,
-    NeedFunction,
-    OpenJob,
-    Pulse,
-    PutFunction,
-    RejectJob,
-    Unknown,
-)
-from federation.nng import NngPort
-from federation.reasons import Reason
-from federation.transport import TlsSettings
-from gateway import events
-from gateway.broker import Broker, Limits
-from gateway.config import SiteConfig, python_minor
+from federation.address import OTHERS_MAX
+from federation.errors import GridError
+from federation.messages import Ask
+from federation.transport import Port, TlsSettings
+from gateway.broker import Broker
+from gateway.config import SiteConfig
+from gateway.dealings import Dealings
 from gateway.desk import Desk
-from gateway.effects import Effect
 from gateway.events import Event
-from gateway.functions import Functions
 from gateway.grids.local import LocalGrid
-from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_event, worker_joined
-from gateway.ledger.store import SqlStore
+from gateway.ledger.store import Store
 from gateway.links import LinkNews
-from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
-from gateway.outbox import Outbox
+from gateway.lobby import Guest, Lobby, News
 from gateway.peers import Peers
-from gateway.recovery import history_of, recovered
-from policies.placement import Offer
+from gateway.permits import BookPermits
+from gateway.reception import Reception, Seat
+from gateway.surroundings import Surroundings
 
 TICK_S: Final = 0.05
-SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
 # Records waiting for the store, beyond which no new frames are taken until it catches up.
 BACKLOG_MAX: Final = 50_000
 
@@ -60,39 +44,39 @@ BACKLOG_MAX: Final = 50_000
 class Site:
     """One gateway. `run` serves until cancelled; `say` takes lines for the operator."""
 
-    def __init__(self, config: SiteConfig, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: SiteConfig,
+        say: Callable[[str], None],
+        surroundings: Surroundings | None = None,
+    ) -> None:
         self.config = config
         self._say = say
-        self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
-        rules = config.rules
-        self.broker = Broker(
-            {pool.name: pool.tariff for pool in config.pools},
-            {
-                f"pool {pool.name}": Offer(
-                    f"pool {pool.name}",
-                    pool.name,
-                    pool.tags,
-                    python_minor(),
-                    pool.tariff.currency,
-                )
-                for pool in config.pools
-                if pool.kind == "local"
-            },
-            # Slack for what is under way while a client counts its results.
-            Limits(rules.tasks_max * 2, rules.bytes_max * 2),
-        )
-        self.functions = Functions()
-        self.pulses: dict[int, Any] = {}
-        self._unread: set[int] = set()
+        self.surroundings = surroundings or Surroundings()
         self.failed = False
-        self._started_s = time.time()
         self.addresses: list[str] = []
         self._handles = itertools.count(1)
+        self._dealings: Dealings | None = None
         self.peers: Peers | None = None
         if Peers.exists(config):
-            self.peers = Peers(config, self._handles, self._hear_peers, self._link_news, say)
+            self.peers = Peers(config, self._handles, self._hear_peers, self._hear_link, say)
         elif config.federation is not None:
             say(f"site {config.name} is single: no keys in {config.trust_path} (gridfed init)")
+
+    @property
+    def broker(self) -> Broker:
+        """Whoever decides here."""
+        return self.reception.broker
+
+    @property
+    def lobby(self) -> Lobby:
+        """Who is here."""
+        return self.reception.lobby
+
+    @property
+    def pulses(self) -> dict[int, Any]:
+        """What workers last said of their slots, by handle."""
+        return self.reception.pulses
 
     async def run(self, *, task_status: trio.TaskStatus[list[str]]) -> None:
         """Open the store and the port, take up what the last gateway left, and serve.
@@ -104,25 +88,24 @@ class Site:
         self._wake = trio.Event()
         self._progress = trio.Event()
         self._pipes_changed = trio.Event()
-        self.config.state_path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.store = SqlStore(
-            self.config.database_url, on_trouble=self._on_trouble, on_fatal=self._on_fatal
+        under = self.surroundings
+        self.store: Store = under.open_store(
+            self.config, on_trouble=self._on_trouble, on_fatal=self._on_fatal
         )
         try:
-            port = NngPort(self._listen_addresses(), self._on_pipe_change, self._tls())
+            port = under.open_port(self._listen_addresses(), self._on_pipe_change, self._tls())
         except GridError:
             self.store.close()
             raise
         self._port = port
-        self.lobby = Lobby(port, self.config.rules, handles=self._handles)
-        self.outbox = Outbox(self.lobby, self.store, self.functions, self._from_thread)
         self.desk = Desk(self)
         try:
-            self._recover()
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 if self.peers is not None:
                     await nursery.start(self.peers.run)
+                # No await from here on to the end of `_open`: nobody can have said anything yet.
+                self._open(port)
                 nursery.start_soon(self._receive)
                 nursery.start_soon(self._watch_pipes)
                 nursery.start_soon(self._tick)
@@ -135,11 +118,46 @@ class Site:
                 self.addresses = port.addresses
                 task_status.started(port.addresses)
         finally:
-            self.lobby.goodbye("the gateway stops", trio.current_time())
+            if hasattr(self, "reception"):
+                self.reception.goodbye("the gateway stops")
             try:
                 self.store.close()
             finally:
                 port.close()
+
+    def _open(self, port: Port) -> None:
+        """Put together what decides, and take up what the last gateway left."""
+        under, peers = self.surroundings, self.peers
+        seat = Seat(handles=self._handles)
+        if peers is not None:
+            permits = BookPermits(peers.registry, under.now_s)
+            seat = Seat(peers.registry.boot, permits, self._handles)
+        self.reception = Reception(
+            self.config,
+            port,
+            self.store,
+            surroundings=under,
+            seat=seat,
+            on_stored=self._from_thread,
+            ask=self._ask,
+            say=self._say,
+        )
+        self.lobby.set_others(list(self.config.others))
+        if peers is not None:
+            self._dealings = Dealings(peers, self.reception, under, self._say)
+        self.reception.recover()
+
+    def _hear_peers(self, news: list[News]) -> None:
+        """News of the sessions by which other sites have dialled us."""
+        assert self._dealings is not None
+        self._dealings.hear_peers(news)
+        self._note_progress()
+
+    def _hear_link(self, news: LinkNews) -> None:
+        """News of the sessions by which we dial other sites."""
+        assert self._dealings is not None
+        self._dealings.hear_link(news)
+        self._note_progress()
 
     def _listen_addresses(self) -> tuple[str, ...]:
         for address in self.config.addresses:
@@ -161,13 +179,17 @@ class Site:
 
         def run_and_flush() -> None:
             call()
-            self._flush()
-            self._note_progress()
+            self.nudge()
 
         try:
             self._token.run_sync_soon(run_and_flush)
         except trio.RunFinishedError:
             return  # the site has stopped; nobody is left to be told
+
+    def nudge(self) -> None:
+        """Something was posted or stored: send it, and wake who waits for it."""
+        self.reception.flush()
+        self._note_progress()
 
     def _on_pipe_change(self) -> None:
         try:
@@ -195,6 +217,9 @@ class Site:
         progress, self._progress = self._progress, trio.Event()
         progress.set()
 
+    def _ask(self, guest: Guest, question: Ask) -> None:
+        self._nursery.start_soon(self.desk.answer, guest, question)
+
     async def wait_for_progress(self, at_most_s: float) -> None:
         """Return when anything has been stored or told, or after so many seconds."""
         with trio.move_on_after(at_most_s):
@@ -209,18 +234,6 @@ class Site:
 
     # --- the loops -----------------------------------------------------------------------------
 
-    def _recover(self) -> None:
-        now_s = time.time()
-        self.store.mark_lost(now_s)
-        effects: list[Effect] = []
-        for event in recovered(self.store):
-            effects += self.broker.handle(event, now_s)
-            if isinstance(event, events.JobRecovered) and event.spec is not None:
-                body = self.store.function(event.spec.function)
-                if body is not None:
-                    self.functions.put(event.spec.function, body, 0)
-        self.outbox.perform(effects)
-
     async def _receive(self) -> None:
         while True:
             while self.store.backlog > BACKLOG_MAX:
@@ -228,213 +241,39 @@ class Site:
             # Always through the poll: asking nng once more whether it is empty costs as much,
             # and this lets every other task run between two batches.
             await trio.lowlevel.wait_readable(self._port.fileno())
-            now_s = trio.current_time()
-            happened: list[Event] = []
-            for pipe, frame in self._port.receive():
-                self._take(self.lobby.receive(pipe, frame, now_s), happened)
-            self._act(happened)
+            self.reception.take_frames(self._port.receive())
+            self._note_progress()  # a small commit is done by now, without the store's thread
 
     async def _watch_pipes(self) -> None:
         while True:
             await self._pipes_changed.wait()
             self._pipes_changed = trio.Event()
-            now_s = trio.current_time()
-            happened: list[Event] = []
-            self._take(self.lobby.pipes_came(self._port.came(), now_s), happened)
-            self.lobby.pipes_gone(self._port.gone(), now_s)
+            self.reception.pipes_came(self._port.came())
+            self.reception.pipes_gone(self._port.gone())
 
     async def _tick(self) -> None:
-        ticks = 0
         while True:
             await trio.sleep(TICK_S)
-            ticks += 1
-            now_s = trio.current_time()
-            happened: list[Event] = []
-            self._take(self.lobby.tick(now_s), happened)
-            self._watch_readers(happened)
-            if ticks % SLOW_TICKS == 0:
-                happened.append(events.Ticked())
-                used = {job.spec.function for job in self.broker.jobs.values()}
-                self.functions.sweep(used, set(self.lobby.guests))
-            if happened or self.broker.is_uneven:
-                self._act(happened)
+            if self.reception.tick():
+                self._note_progress()
+            if self._dealings is not None:
+                self._dealings.tick()
 
-    def _watch_readers(self, happened: list[Event]) -> None:
-        """Hold back the work of clients that leave their results unread."""
-        for guest in self.lobby.guests.values():
-            if guest.role != "client":
-                continue
-            unread = guest.session.backlog_bytes > self.config.unread_bytes
-            if unread != (guest.handle in self._unread):
-                (self._unread.add if unread else self._unread.discard)(guest.handle)
-                happened.append(events.ClientReading(guest.handle, not unread))
-
-    def _act(self, happened: Iterable[Event]) -> None:
-        """Let the broker decide about what happened, hand out work, and carry it all out."""
-        now_s = time.time()
-        effects: list[Effect] = []
-        for event in happened:
-            effects += self.broker.handle(event, now_s)
-        effects += self.broker.settle(now_s)
-        expels = self.outbox.perform(effects)
-        if expels:
-            gone: list[Event] = []
-            for expel in expels:
-                guest = self.lobby.guests.get(expel.guest)
-                if guest is not None:
-                    self._take(self.lobby.expel(guest, expel.reason, trio.current_time()), gone)
-            self._act(gone)
-        self._flush()
-        self._note_progress()  # a small commit is done by now, without the store's thread
-
-    def _flush(self) -> None:
-        now_s = trio.current_time()
-        self.lobby.flush(now_s)
-        if self.peers is not None:
-            self.peers.flush(now_s)
-
-    # --- other gateways ------------------------------------------------------------------------
-
-    def _hear_peers(self, news: list[News]) -> None:
-        """News of the sessions that other sites dialled."""
-        happened: list[Event] = []
-        for item in news:
-            if isinstance(item, Said):
-                self._peer_said(item.guest, item.message, happened)
-        self._act(happened)
-
-    def _peer_said(self, guest: Guest, message: Any, happened: list[Event]) -> None:
-        """Another site's gateway, which `guest.name` has proved to be, said something."""
-        assert self.peers is not None
-        if not isinstance(message, Unknown):
-            self.peers.answer(guest, Unknown(message.kind))
-
-    def _link_news(self, news: LinkNews) -> None:
-        """News of the sessions that we dialled."""
-
-    # --- from news to events -------------------------------------------------------------------
-
-    def _take(self, news: Iterable[News], happened: list[Event]) -> None:
-        for item in news:
-            match item:
-                case Said(guest, message):
-                    self._hear(guest, message, happened)
-                case CameIn(guest):
-                    self._meet(guest, happened)
-                case Left(guest, reason):
-                    self._part(guest, reason, happened)
-                case TurnedAway():
-                    continue  # it was told why, and anybody can make lines of these
-
-    def _meet(self, guest: Guest, happened: list[Event]) -> None:
-        if guest.role == "client":
-            happened.append(events.ClientJoined(guest.handle, guest.user))
-            return
-        try:
-            happened.append(worker_joined(guest.about, guest.handle, guest.name, self._pools))
-        except BadWorker as error:
-            self._take(self.lobby.expel(guest, str(error), trio.current_time()), happened)
-            return
-        self._say(f"worker {guest.name} joined with {guest.about['slots']} slots")
-
-    def _part(self, guest: Guest, reason: str, happened: list[Event]) -> None:
-        self._unread.discard(guest.handle)
-        if guest.role == "client":
-            happened.append(events.ClientGone(guest.handle))
-        else:
-            happened.append(events.WorkerGone(guest.handle, reason))
-            self.functions.forget_worker(guest.handle)
-            self.pulses.pop(guest.handle, None)
-            self._say(f"worker {guest.name} left: {reason}")
-
-    def _hear(self, guest: Guest, message: Any, happened: list[Event]) -> None:
-        try:
-            event = self._event(guest, message, happened)
-        except ProtocolError as error:
-            reason = f"protocol error: {error}"
-            self._take(self.lobby.expel(guest, reason, trio.current_time()), happened)
-            return
-        if event is not None:
-            happened.append(event)
-
-    def _event(self, guest: Guest, message: Any, happened: list[Event]) -> Event | None:
-        match guest.role, message:
-            case "worker", NeedFunction():
-                self._fetch_function(guest, message.digest)
-                return None
-            case "worker", Pulse():
-                self.pulses[guest.handle] = message.slots
-                return None
-            case "worker", _:
-                return worker_event(message, guest.handle)
-            case _, PutFunction():
-                waiting = self.functions.put(message.digest, message.body, guest.handle)
-                self.outbox.hand_function(message.digest, waiting)
-                return None
-            case _, OpenJob():
-                return self._open(guest, message, happened)
-            case _, Ask():
-                self._nursery.start_soon(self.desk.answer, guest, message)
-                return None
-            case _:
-                return client_event(message, guest.handle)
-
-    def _open(self, guest: Guest, message: OpenJob, happened: list[Event]) -> Event | None:
-        try:
-            event = job_event(message, guest.handle, guest.user)
-        except BadJob as error:
-            reject = RejectJob(message.job[:64], Reason.BAD_REQUEST, f"job refused: {error}")
-            self.lobby.post(guest, reject)
-            return None
-        if self.functions.body(message.function) is None:
-            if message.detached:
-                reason = "the function of a detached job must be sent before the job"
-                self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
-                return None
-            self.outbox.need_function(guest, message.function)
-        if self.broker.remembers(message.job) or self._is_fresh(message):
-            return event
-        row = self.store.job(message.job)
-        if row is None:
-            return event
-        if row.user != guest.user:
-            reason = f"job {message.job} is somebody else's"
-        elif row.detached and row.state != "open":
-            self.lobby.post(guest, Kept(message.job, row.total or 0, True))
-            return None
-        elif row.state in ("done", "cancelled") and not message.again:
-            reason = f"there was a job {message.job} before: each needs an id of its own"
-        else:
-            # The client sends again what it misses, and none of that is charged twice.
-            happened.append(history_of(self.store, row))
-            return event
-        self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
-        return None
-
-    def _is_fresh(self, message: OpenJob) -> bool:
-        """Whether there can't have been a job of this id: the store need not be asked.
-
-        Ids begin with their time. One that was made since we started, by somebody who has not
-        opened it before, could only be of a job that ended in this very run.
-        """
-        made_ms = id_time_ms(message.job)
-        is_new = made_ms is not None and made_ms / 1000 > self._started_s
-        return is_new and not message.again and not self.broker.has_ended(message.job)
-
-    def _fetch_function(self, worker: Guest, digest: bytes) -> None:
-        """A worker lacks a function: send it, or have its client send it."""
-        body = self.functions.want(worker.handle, digest)
-        if body is not None:
-            self.lobby.post(worker, PutFunction(digest, body))
-            return
-        for job in self.broker.jobs.values():
-            client = self.lobby.guests.get(job.client)
-            if job.spec.function == digest and client is not None:
-                self.outbox.need_function(client, digest)
+    # --- what the desk needs -------------------------------------------------------------------
 
     def expect(self, event: Event) -> None:
         """Take an event that did not come in by the port (an operator's order)."""
-        self._act([event])
+        self.reception.expect(event)
+        self._note_progress()
+
+    def set_others(self, found: Iterable[str]) -> None:
+        """Tell our clients where else they could go: the configured first, then these, best first.
+
+        As many as one may tell of; the rest is left out.
+        """
+        both = dict.fromkeys((*self.config.others, *found))
+        self.lobby.set_others(list(both)[:OTHERS_MAX])
+        self.lobby.flush(trio.current_time())
 
     def tell_operator(self, line: str) -> None:
         """Say something where the operator looks."""

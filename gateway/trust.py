@@ -125,10 +125,10 @@ class TrustBook:
             if level is Level.EXPELLED:
                 return Answer(Why.EXPELLED)
             # What is forbidden to a site is not brought in by another.
-            its_own = decide(self._rules_of(request.other), replace(request, site=request.other))
+            its_own = decide(self.rules_of(request.other), replace(request, site=request.other))
             if its_own.why is Why.FORBIDDEN:
                 return its_own
-        return decide(self._rules_of(request.site), request)
+        return decide(self.rules_of(request.site), request)
 
     def accepts_pickles(self, path: Iterable[str]) -> bool:
         """Whether our users take pickled results that ran, or came, through all of these sites."""
@@ -383,7 +383,8 @@ class TrustBook:
         member = self.members.get(site)
         return member is not None and member.standing is Level.APPROVED
 
-    def _rules_of(self, site: str) -> frozenset[Rule]:
+    def rules_of(self, site: str) -> frozenset[Rule]:
+        """The rules that hold for a site: those for all, and its own."""
         member = self.members.get(site)
         return self.rules | (member.rules if member else frozenset())
 

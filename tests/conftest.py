@@ -4,9 +4,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from tests_support import SiteProcess
 
 from federation import Client
+
+# Tests assert nothing of time: the machine is shared.
+settings.register_profile("shared", deadline=None)
+settings.load_profile("shared")
 
 
 @pytest.fixture(scope="session")

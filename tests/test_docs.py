@@ -20,7 +20,7 @@ def table_rows(name):
     """First cell → whole row, of every table of a document."""
     rows = {}
     for line in (ROOT / "docs" / name).read_text().splitlines():
-        match = re.match(r"\| `(\w+)` \|", line)
+        match = re.match(r"\| `([\w-]+)` \|", line)
         if match:
             rows[match[1]] = line
     return rows

@@ -65,7 +65,6 @@ contact = {contact}             # on our card, for people
 # handshakes_per_s = 50.0       # new connections a second to each port
 # frames_per_s = 2000.0         # of one other gateway; who sends more is slowed down
 # queue_bytes = 67108864        # what may wait for one other gateway
-# neighbours = 8                # approved sites that we stay connected to by ourselves
 # give_up_s = 30.0              # what waits for a site out of reach for so long is dropped
 # idle_s = 60.0                 # a connection that nobody needs is closed after so long
 # rotation_spread_s = 3600.0    # how long new keys are on our card before they are used

@@ -159,7 +159,7 @@ def worker(  # noqa: PLR0913 - each is an option of the command
     tls_server_name: str | None,
 ) -> None:
     """Add this host's cores to a gateway's pool."""
-    dialled, _ = resolve(address)
+    (dialled, *_), _ = resolve(address)  # a worker has one gateway: the first that is named
     config = SiteConfig(secret_file=secret_file or "")
     try:
         secret = config.secret

@@ -208,7 +208,21 @@ def test_a_worker_that_reports_what_it_was_not_given_harms_nobody(make_site):
 def test_a_job_that_makes_no_sense_is_rejected(vandal):
     dialogue = vandal.come_in()
     opening = messages.OpenJob(
-        "j", "n\x1b[31m", bytes(32), False, "p", 0.0, {}, None, 0, None, "", "3.11", False, False
+        "j",
+        "n\x1b[31m",
+        bytes(32),
+        False,
+        "p",
+        0.0,
+        {},
+        None,
+        0,
+        None,
+        "",
+        "3.11",
+        False,
+        False,
+        {},
     )
     dialogue.post(opening)
     dialogue.flush(vandal.link.send, 0.0)

@@ -252,7 +252,7 @@ def test_the_configuration_that_is_written_says_what_holds_by_default(alone):
     defaults = uncommented[start:].replace("Where other gateways", "# ")
     defaults = "\n".join(each for each in defaults.splitlines() if " = " in each or "[[" in each)
     assert tomllib.loads(defaults)["connections"] == made.federation.connections
-    for key in ("rotation_overlap_s", "queue_bytes", "idle_s", "neighbours", "frames_per_s"):
+    for key in ("rotation_overlap_s", "queue_bytes", "idle_s", "frames_per_s"):
         assert tomllib.loads(defaults)[key] == getattr(type(made.federation)(), key)
     fields = set(type(made.federation).__dataclass_fields__) - {"advertise", "join_advertise"}
     assert fields <= known

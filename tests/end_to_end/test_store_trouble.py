@@ -88,7 +88,7 @@ def test_a_client_that_does_not_read_holds_up_only_itself(make_site):
     dialogue.post(messages.PutFunction(function.digest, function.body))
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     job = ("deaf-job", "deaf", function.digest, False, "p", 0.0, {}, None, 0, None, "")
-    dialogue.post(messages.OpenJob(*job, python, False, False))
+    dialogue.post(messages.OpenJob(*job, python, False, False, {}))
     dialogue.post(messages.Tasks("deaf-job", 0, [seal_call((x,), {}) for x in range(2000)]))
     dialogue.flush(link.send, 0.0)
     try:

@@ -166,6 +166,7 @@ class ScriptedGateway:
             1000,
             1 << 30,
             self.rules["message_bytes_max"],
+            [],
         )
         self._port.send(pipe, HANDSHAKE.encode(welcome))
 
