@@ -318,8 +318,8 @@ class Dialogue:
         if not self.is_open or self.session is None or self.welcome is None:
             return None
         owed = self.owes and now_s - self._owed_s >= ACKNOWLEDGE_S
-        due = owed or now_s - self._sent_s >= self.welcome.heartbeat_s
-        frame = self.session.next_frame(acknowledge=due)
+        beat = now_s - self._sent_s >= self.welcome.heartbeat_s
+        frame = self.session.next_frame(acknowledge=owed, beat=beat)
         if self.session.sent > self._noted:
             self._noted = self.session.sent
             self._made.append((self._noted, now_s))
