@@ -316,9 +316,9 @@ class Dialogue:
         if not self.is_open or self.session is None or self.welcome is None:
             return None
         owed = self.owes and now_s - self._owed_s >= ACKNOWLEDGE_S
-        due = owed or now_s - self._sent_s >= self.welcome.heartbeat_s
+        beat = now_s - self._sent_s >= self.welcome.heartbeat_s
         before = self.session.sent
-        frame = self.session.next_frame(acknowledge=due)
+        frame = self.session.next_frame(acknowledge=owed, beat=beat)
         if self.session.sent > before:
             self._made.append((self.session.sent, now_s))
         return frame

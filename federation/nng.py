@@ -142,6 +142,8 @@ class NngLink:
                 self._on_change()
 
     def _came_up(self, _pipe: Any) -> None:
+        if self.is_lost:
+            return  # nng has dialled again by itself: nobody is to speak on that pipe
         self.is_up = True
         self._on_change()
 

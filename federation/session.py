@@ -93,20 +93,21 @@ class Session:
         """Frames that arrived and have not been acknowledged yet."""
         return self.received - self._told
 
-    def next_frame(self, *, acknowledge: bool = False) -> bytes | None:
+    def next_frame(self, *, acknowledge: bool = False, beat: bool = False) -> bytes | None:
         """The next frame to send now, or None when nothing waits or the window is full.
 
-        With `acknowledge`, a frame without messages is made when there are none: to acknowledge,
-        or as a heartbeat.
+        With `acknowledge`, a frame without messages is made when there are none. With `beat` it
+        is one that the other side acknowledges in turn, unless something is under way to be
+        acknowledged anyway: so a side that has nothing to say learns that it is heard.
         """
         if self._resend:
             return self._resend.popleft()
         under_way = len(self._unacknowledged)
         if under_way < self._window and (self._waiting or self._urgent or self._pieces):
             return self._number(self._fill())
-        if not acknowledge:
+        if not (acknowledge or beat):
             return None
-        if not self._numbers_acks:
+        if not self._numbers_acks and (under_way or not beat):
             self._told = self.received
             return pack([0, self.received, []])
         return self._number([]) if under_way < self._window else None

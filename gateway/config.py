@@ -48,7 +48,7 @@ from typing import Any, Final
 from federation.address import check_address, check_others, default_address, is_local
 from federation.money import parse_money
 from gateway.dealing import DealRules
-from gateway.federation_config import FederationConfig, KnobError, read_federation
+from gateway.federation_config import FederationConfig, KnobError, check_federation, read_federation
 from gateway.intake import check_tags
 from gateway.lobby import HouseRules
 from gateway.market_config import DealKnobError, read_contracts, read_placement
@@ -204,6 +204,11 @@ def check(config: SiteConfig) -> SiteConfig:
             )
         if address.startswith("tls+tcp://") and not config.tls_certificate_file:
             raise ConfigError(f"[site] {address} needs tls_certificate_file")
+    if config.federation is not None:
+        try:
+            check_federation(config.federation)
+        except KnobError as error:
+            raise ConfigError(f"[federation] {error}") from None
     try:
         check_others(list(config.others))
     except ValueError as error:

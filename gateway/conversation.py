@@ -86,6 +86,7 @@ class Conversation:
         self._heard_s = 0.0
         self._dial_s = DIAL_MIN_S
         self._changed = trio.Event()
+        self._hurried = trio.Event()
         self._scope = trio.CancelScope()
 
     def _new_dialogue(self) -> Dialogue:
@@ -178,7 +179,16 @@ class Conversation:
                 is_fresh = self._dialogue.is_open
                 self._hang_up()
             wait_s = REDIAL_MIN_S if is_fresh else min(2 * wait_s, REDIAL_MAX_S)
-            await trio.sleep(wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+            with trio.move_on_after(wait_s * random.uniform(0.5, 1.5)):  # noqa: S311 - jitter
+                await self._hurried.wait()
+            self._hurried = trio.Event()
+
+    def hurry(self) -> None:
+        """Dial anew now, unless a pipe is up: where or how to dial has changed."""
+        if self._link is None or not self._link.is_up:
+            self._dial_s = DIAL_MIN_S
+            self._scope.cancel()
+            self._hurried.set()
 
     async def _talk(self) -> None:
         """Hold one pipe for as long as it lasts."""

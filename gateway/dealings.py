@@ -68,7 +68,7 @@ class Dealings:
         guest = self._guests.get(site)
         if site not in self._peers.links.up and guest is not None:
             self._peers.answer(guest, message)
-        elif self._peers.may_dial(site):
+        elif self._peers.directory.may_dial(site):
             self._peers.links.post(site, message)
 
     def tick(self) -> None:

@@ -103,6 +103,12 @@ def read_federation(table: dict[str, Any]) -> FederationConfig:
     return config
 
 
+def check_federation(config: FederationConfig) -> None:
+    """Check that others can be told where to come; KnobError."""
+    shown(config.advertise, [config.listen])
+    shown((config.join_advertise,) if config.join_advertise else (), [config.join_listen])
+
+
 def shown(advertised: tuple[str, ...], bound: list[str]) -> tuple[str, ...]:
     """The addresses to tell others: those that were advertised, or where we listen.
 

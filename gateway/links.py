@@ -150,6 +150,12 @@ class Links:
         if line is not None:
             line.end(reason)
 
+    def hurry(self, site: str) -> None:
+        """Dial a site anew now, unless it is connected: where or how to dial it has changed."""
+        line = self._lines.get(site)
+        if line is not None:
+            line.conversation.hurry()
+
     @property
     def sites(self) -> list[str]:
         """The sites to which there is a link, up or not."""
@@ -159,11 +165,6 @@ class Links:
     def up(self) -> list[str]:
         """The sites with an open session, also while its pipe is lost."""
         return sorted(site for site, line in self._lines.items() if line.is_up)
-
-    def session_of(self, site: str) -> str:
-        """What is known of a link, in a word: up, dialling, or none."""
-        line = self._lines.get(site)
-        return "none" if line is None else "up" if line.is_up else "dialling"
 
     async def goodbye(self, reason: str) -> None:
         """Tell the sites with a session that it ends here, and wait for that, not for long."""

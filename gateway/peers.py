@@ -22,34 +22,26 @@ from typing import Any, Final
 import trio
 
 from federation.errors import GridError
-from federation.handshake import Credentials
-from federation.messages import Hello, Statements
-from federation.nng import NngLink, NngPort
-from federation.transport import Link, TlsSettings
-from gateway import introduction, orders
+from federation.messages import Statements
+from federation.nng import NngPort
+from federation.transport import TlsSettings
+from gateway import orders
 from gateway.config import SiteConfig
+from gateway.directory import SiteDirectory
 from gateway.doorkeeper import Doorkeeper
 from gateway.entrance import Entrance
 from gateway.federation_config import FederationConfig, shown
 from gateway.introduction import SiteCredentials
-from gateway.keys import dialler_tls, hold
+from gateway.keys import hold
 from gateway.links import LinkDown, LinkLimits, LinkNews, Links, LinkSaid, LinkUp
 from gateway.lobby import GREETING_MAX_S, CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 from gateway.pace import Pace
-from gateway.registry import Registry, Word
-from gateway.standing import Level
+from gateway.registry import Registry, Word, pack_words, unpack_words
 
 TICK_S: Final = 0.05
 SLOW_TICKS: Final = 20
-WORDS_MAX: Final = 20_000  # statements in one message
 FAREWELL_S: Final = 2.0  # sessions stay so long after our farewell, that it gets out
 LINES_PER_S: Final = 10.0  # for the log, of what strangers can cause
-_FIELDS: Final = {
-    "card": "cards",
-    "expulsion": "expulsions",
-    "farewell": "farewells",
-    "revocations": "revocations",
-}
 
 
 class Peers:
@@ -83,11 +75,6 @@ class Peers:
         self._wanted: tuple[str, ...] = ()
         self._ordering = trio.Lock()
         self._pipes_changed = trio.Event()
-        self.links = Links(
-            self,
-            LinkLimits(self._knobs.queue_bytes, self._knobs.give_up_s, self._knobs.idle_s),
-            self._take_link,
-        )
 
     @staticmethod
     def exists(config: SiteConfig) -> bool:
@@ -169,6 +156,9 @@ class Peers:
         self.lobby = Lobby(
             self._port, rules, credentials=SiteCredentials(registry), handles=self._handles
         )
+        self.directory = SiteDirectory(registry)
+        limits = LinkLimits(knobs.queue_bytes, knobs.give_up_s, knobs.idle_s)
+        self.links = Links(self.directory, limits, self._take_link)
 
     def _make_doorkeeper(self) -> Doorkeeper:
         ports = [self._port, *([self._entrance.port] if self._entrance else [])]
@@ -258,10 +248,12 @@ class Peers:
         for site in self.links.sites:
             if site not in approved:
                 self.links.drop(site, f"the site is {registry.level(site)} here")
+            elif self.directory.has_moved(site):
+                self.links.hurry(site)
 
     def tell_all(self, words: Iterable[Word]) -> None:
         """Pass statements on to every site with a session."""
-        message = _message(words)
+        message = pack_words(words)
         for guest in self.lobby.guests.values():
             self.lobby.post(guest, message)
         for site in self.links.up:
@@ -273,33 +265,7 @@ class Peers:
         self.links.keep(self._neighbours())
 
     def _neighbours(self) -> list[str]:
-        return [site for site in self._wanted if self.may_dial(site)]
-
-    # --- the directory of the links ------------------------------------------------------------
-
-    def may_dial(self, site: str) -> bool:
-        """Whether a site is approved, and can be dialled; nobody is when we have left."""
-        registry = self.registry
-        if registry.has_left or registry.level(site) is not Level.APPROVED:
-            return False
-        return site != registry.site and bool(self._addresses_of(site))
-
-    def hello(self) -> Hello:
-        """Who we are."""
-        return introduction.hello(self.registry)
-
-    def credentials(self, site: str) -> Credentials:
-        """How we prove it to that site, and it to us."""
-        return SiteCredentials(self.registry, site)
-
-    def dial(self, site: str, attempt: int, on_change: Callable[[], None]) -> Link:
-        """A new link, with the pins that hold now."""
-        addresses = self._addresses_of(site)
-        tls = dialler_tls(self.registry.folder, site)
-        return NngLink(addresses[attempt % len(addresses)], on_change, tls)
-
-    def _addresses_of(self, site: str) -> tuple[str, ...]:
-        return self.registry.book.members[site].card.content.addresses
+        return [site for site in self._wanted if self.directory.may_dial(site)]
 
     # --- news ----------------------------------------------------------------------------------
 
@@ -310,7 +276,7 @@ class Peers:
                 return
             case LinkUp(site, resumed):
                 if not resumed:
-                    self.links.post(site, _message(self.registry.words()))
+                    self.links.post(site, pack_words(self.registry.words()))
                     self._say(f"link to {site} is up")
             case LinkDown(site, reason):
                 self._say_often(f"link to {site} is down: {reason}")
@@ -342,13 +308,12 @@ class Peers:
         for other in list(self.lobby.guests.values()):
             if other.name == guest.name and other is not guest:
                 gone += self.lobby.expel(other, "it has begun a new session", trio.current_time())
-        self.lobby.post(guest, _message(self.registry.words()))
+        self.lobby.post(guest, pack_words(self.registry.words()))
         self._say(f"{guest.name} has come in")
         return gone
 
     def _learn(self, source: str, said: Statements) -> None:
-        words = [(kind, raw) for kind, name in _FIELDS.items() for raw in getattr(said, name)]
-        for error in self.registry.note(words[:WORDS_MAX]):
+        for error in self.registry.note(unpack_words(said)):
             self._say_often(f"{source} passed on what is not believed: {error}")
         if self.registry.news:
             self.trust_changed()
@@ -412,11 +377,3 @@ class Peers:
             self._say_often(f"the port could not be opened anew, and is tried again: {error}")
             return
         self._is_stale = False
-
-
-def _message(words: Iterable[Word]) -> Statements:
-    """Statements as they travel."""
-    fields: dict[str, list[bytes]] = {name: [] for name in _FIELDS.values()}
-    for kind, raw in words:
-        fields[_FIELDS[kind]].append(raw)
-    return Statements(**fields)

@@ -13,6 +13,7 @@ from typing import Final
 from federation.envelopes import Sealer, Verifier
 from federation.errors import ProtocolError
 from federation.identity import Refusal, SiteKey, Untrusted
+from federation.messages import Statements
 from federation.statements import Order
 from gateway import trust_file
 from gateway.expulsions import Follow
@@ -38,6 +39,13 @@ TRUST_FILE: Final = "trust.json"
 
 # A statement to pass on: its kind and its bytes, as TrustBook.note takes them.
 Word = tuple[str, bytes]
+WORDS_MAX: Final = 20_000  # in one message
+_FIELDS: Final = {
+    "card": "cards",
+    "expulsion": "expulsions",
+    "farewell": "farewells",
+    "revocations": "revocations",
+}
 
 
 class Registry:
@@ -244,3 +252,17 @@ class Registry:
 
 def _is_evidence(error: ProtocolError) -> bool:
     return isinstance(error, Untrusted) and error.refusal is Refusal.EQUIVOCATION
+
+
+def pack_words(words: Iterable[Word]) -> Statements:
+    """Statements as gateways send them to each other."""
+    fields: dict[str, list[bytes]] = {name: [] for name in _FIELDS.values()}
+    for kind, raw in words:
+        fields[_FIELDS[kind]].append(raw)
+    return Statements(**fields)
+
+
+def unpack_words(said: Statements) -> list[Word]:
+    """What came of them: cards first, for the others are read by their keys; no more than that."""
+    words = [(kind, raw) for kind, name in _FIELDS.items() for raw in getattr(said, name)]
+    return words[:WORDS_MAX]

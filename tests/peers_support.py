@@ -24,6 +24,7 @@ from gateway.registry import TRUST_FILE
 from gateway.trust import TrustBook
 
 HERE = "tls+tcp://127.0.0.1:0"
+SITES = ("london", "paris", "lyon", "essex")
 RULES = HouseRules(heartbeat_s=0.5, grace_s=5.0)
 
 
@@ -79,6 +80,7 @@ class Member:
             self._ended.set()
 
         await nursery.start(live)
+        self.peers.keep(SITES)  # whoever of them may be dialled
 
     async def order(self, verb, **details):
         """As the operator's command would."""

@@ -12,7 +12,7 @@ from tests_support import Process, wait_until
 from gateway.cli.federate import parse_rule, parse_span
 from gateway.cli.found import TEMPLATE
 from gateway.cli.main import cli
-from gateway.config import check, load
+from gateway.config import ConfigError, check, load
 from gateway.permissions import Verb, forbid, from_plain, permit
 
 pytestmark = pytest.mark.slow
@@ -252,7 +252,7 @@ def test_the_configuration_that_is_written_says_what_holds_by_default(alone):
     defaults = uncommented[start:].replace("Where other gateways", "# ")
     defaults = "\n".join(each for each in defaults.splitlines() if " = " in each or "[[" in each)
     assert tomllib.loads(defaults)["connections"] == made.federation.connections
-    for key in ("rotation_overlap_s", "queue_bytes", "idle_s", "neighbours", "frames_per_s"):
+    for key in ("rotation_overlap_s", "queue_bytes", "idle_s", "frames_per_s"):
         assert tomllib.loads(defaults)[key] == getattr(type(made.federation)(), key)
     fields = set(type(made.federation).__dataclass_fields__) - {"advertise", "join_advertise"}
     assert fields <= known
@@ -331,3 +331,23 @@ def test_times_are_read(text, span_s):
 @pytest.mark.parametrize("text", ["", "5", "h", "-5m", "5 weeks"])
 def test_a_time_that_can_not_be_read_is_told(alone, text):
     assert "length of time" in alone.run("invite", "--expires", text, code=2)
+
+
+@pytest.mark.parametrize(
+    ("knob", "complaint"),
+    [
+        ('listen = "tcp://0.0.0.0:1"', "must be an address like tls+tcp://"),
+        ('listen = "tls+tcp://0.0.0.0:7462"', "advertise one"),
+        ('join_listen = "tls+tcp://[::]:7463"', "advertise one"),
+        ('advertise = "tls+tcp://gw:1"', "must be a list"),
+        ("connections = 0", "it must be 1 to"),
+        ('frames_per_s = "many"', "must be a number"),
+        ('follow_expulsions = "all"', "must be one of any, two, ours"),
+        ("colour = 1", "has no key 'colour'"),
+    ],
+)
+def test_a_bad_knob_of_the_federation_is_told_with_its_place(tmp_path, knob, complaint):
+    (tmp_path / "site.toml").write_text(f"[federation]\n{knob}\n")
+    with pytest.raises(ConfigError, match=r"\[federation\]") as caught:
+        check(load(str(tmp_path / "site.toml")))
+    assert complaint in str(caught.value)

@@ -28,7 +28,7 @@ class Far:
 
     def restart(self):
         """A new life: it knows nothing of the last."""
-        self.lobby = Lobby(self.port, self.rules, SharedSecret(self.secret))
+        self.lobby = Lobby(self.port, self.rules, credentials=SharedSecret(self.secret))
 
     async def run(self):
         while True:
@@ -215,6 +215,15 @@ async def test_what_is_kept_is_not_closed_when_idle():
         opened_s = trio.current_time()
         await until(lambda: trio.current_time() > opened_s + 1.0)
         assert near.of(LinkDown) == []
+
+
+async def test_a_link_on_which_nobody_speaks_outlives_the_grace():
+    async with world() as (near, _far):
+        near.links.keep(["far"])
+        await until(lambda: near.news)
+        opened_s = trio.current_time()
+        await until(lambda: trio.current_time() > opened_s + 3 * RULES.grace_s)
+        assert near.news == [LinkUp("far", False)]
 
 
 async def test_a_queue_that_grows_too_long_ends_the_session():
