@@ -15,6 +15,8 @@ from simulations.gossip import Network, World
 
 DETECTION_MAX_S: Final = 60.0
 SPREAD_MAX_S: Final = 30.0
+WARM_UP_S: Final = 60.0
+REST_S: Final = 20.0
 STEP_S: Final = 3600.0  # of a long story, between two words to who watches
 
 
@@ -44,9 +46,9 @@ def tell_calm(settings: Settings) -> list[Figure]:
     """Nothing happens, then capacities change, then hosts are gone, one after the other."""
     world = World(settings.members, settings.seed, settings.knobs)
     refresh_s = world.refresh_all()
-    world.run(refresh_s * 1.1)  # by now everybody has a bulletin of everybody
+    world.run(min(refresh_s, WARM_UP_S))
     figures = [Figure("refresh of an advert", "s", (refresh_s,))]
-    figures += _measure_rest(world, min(60.0, refresh_s))
+    figures += _measure_rest(world, REST_S)
     figures += _measure_spread(world, settings.samples)
     figures += _measure_detection(world, min(settings.samples, settings.members // 4))
     figures.append(_memory())
