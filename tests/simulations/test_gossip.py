@@ -1,7 +1,11 @@
 """The pretended federation: it converges under faults, repeats itself, and finds planted bugs."""
 
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +19,8 @@ from federation.wire import pack
 from simulations.__main__ import main
 from simulations.gossip import Network, World
 from simulations.stories import Settings, tell_calm, tell_joining, tell_lossy, tell_parted
+
+ROOT = Path(__file__).parents[2]
 
 
 def value(figures, start):
@@ -148,6 +154,24 @@ def test_equal_seeds_tell_the_same_story_to_the_byte() -> None:
 
     assert story(3) == story(3)
     assert story(3) != story(4)
+
+
+def test_equal_seeds_tell_the_same_story_in_any_process() -> None:
+    def story(hash_seed):
+        code = (
+            "from simulations.gossip import Network, World\n"
+            "world = World(12, 3, network=Network(loss=0.1, cut=0.05))\n"
+            "world.crash(4)\n"
+            "world.run(40.0)\n"
+            "print(world.events, [core.claims() for core in world.cores])"
+        )
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", code]
+        return subprocess.run(
+            command, env=environment, cwd=ROOT, check=True, capture_output=True, timeout=60
+        ).stdout
+
+    assert story("1") == story("2")
 
 
 # --- what would be caught ------------------------------------------------------------------------
