@@ -15,7 +15,7 @@ from simulations.gossip import Network, World
 
 DETECTION_MAX_S: Final = 60.0
 SPREAD_MAX_S: Final = 30.0
-WARM_UP_S: Final = 60.0
+WARM_UP_S: Final = 30.0
 REST_S: Final = 20.0
 STEP_S: Final = 3600.0  # of a long story, between two words to who watches
 
