@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from federation.gossip import PRESENT, Notice, State
+from federation.gossip import PRESENT, State
 from federation.happenings import Changed, Learned
 from federation.probing import Knobs
 from simulations.gossip import Network, World
@@ -96,21 +96,22 @@ def _measure_spread(world: World, samples: int) -> list[Figure]:
 
 def _spread(world: World, number: int) -> list[float]:
     """How long after a change each member knew it, in order."""
-    found: list[float] = []
-    wanted: list[Notice] = []
+    found: dict[int, float] = {}
     began_s = world.now
+    wanted = world.announce(number)
 
-    def look(_number: int, effect: Learned) -> None:
-        if effect.bulletin.notice in wanted:
-            found.append(world.now - began_s)
+    def look(at: int, effect: Learned) -> None:
+        notice = effect.bulletin.notice
+        # What is newer says it as well: the site may refresh its advert just now.
+        if notice.topic == wanted.topic and notice.age >= wanted.age:
+            found.setdefault(at, world.now - began_s)
 
     world.on_learned = look
-    wanted.append(world.announce(number))
     everybody = len(world.sites) - 1 - len(world.down)
     if not world.run_until(lambda: len(found) == everybody, began_s + SPREAD_MAX_S):
         raise RuntimeError(f"known to {len(found)} of {everybody} after {SPREAD_MAX_S} s")
     world.on_learned = lambda _number, _effect: None
-    return found
+    return sorted(found.values())
 
 
 def _measure_detection(world: World, samples: int) -> list[Figure]:
