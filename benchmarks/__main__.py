@@ -139,6 +139,8 @@ def main() -> None:
             benchmark(given.repeats, given.quick)
         if given.name in (name, "all", "plots"):
             plots.draw(name)
+    if given.name in ("all", "plots"):
+        plots.draw("gossip")  # its figures are made by `python -m simulations gossip`
 
 
 if __name__ == "__main__":

@@ -73,7 +73,45 @@ def _draw_jobs(plt: Any, series: list[dict[str, Any]]) -> Any:
     return figure
 
 
+def _draw_gossip(plt: Any, series: list[dict[str, Any]]) -> Any:
+    """How cost and delays grow with the number of sites, with the limits that were set."""
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4))
+    panels = (
+        (
+            ("sent at rest, mean of members", "sent at rest, busiest member"),
+            "kB/s sent by a gateway at rest",
+            20.0,
+        ),
+        (
+            (
+                "a change is known to 99 %",
+                "a change is known to all",
+                "a dead gateway is detected by all",
+            ),
+            "seconds, worst of the samples",
+            15.0,
+        ),
+    )
+    for axis, (measures, title, limit) in zip(axes, panels, strict=True):
+        for measure in measures:
+            points = sorted(
+                (int(row["contestant"].split()[0]), max(row["values"]))
+                for row in series
+                if row["measure"] == measure
+            )
+            axis.plot(*zip(*points, strict=True), marker="o", label=measure)
+        axis.axhline(limit, color="tab:gray", linestyle="--", linewidth=1)
+        axis.set_xscale("log")
+        axis.set_ylim(bottom=0)
+        axis.set_xlabel("sites")
+        axis.set_title(title, fontsize=9)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7)
+    return figure
+
+
 PAINTERS: Final[dict[str, Callable[[Any, list[dict[str, Any]]], Any]]] = {
     "peers": _draw_peers,
     "jobs": _draw_jobs,
+    "gossip": _draw_gossip,
 }

@@ -26,6 +26,7 @@ from typing import Final, assert_never
 from federation.bulletins import Board
 from federation.exchanging import answer_exchange, tell_everything
 from federation.gossip import (
+    INCARNATION_MAX,
     PRESENT,
     Ack,
     Bulletin,
@@ -314,7 +315,9 @@ class Membership:
             self._spreading.effects.append(Overtaken(claim.incarnation))
         elif claim.state is not State.ALIVE:
             self._prober.feel(1)
-        self.incarnation = claim.incarnation + 1
+        if self.incarnation == INCARNATION_MAX:
+            return  # somebody lies; what is above would be refused as a breach of the protocol
+        self.incarnation = min(claim.incarnation + 1, INCARNATION_MAX)
         self._spreading.claims.put((self.me, ""), self._own_claim(), None)
         if source is not None and source not in self.neighbours:
             self._spreading.send(source, Gossip(News((self._own_claim(),))))
@@ -363,9 +366,13 @@ class Membership:
     def _on_suspicion(self, now: float, key: object) -> None:
         site = str(key)
         suspicion = self._roster.suspicions.get(site)
-        if suspicion is not None and suspicion.until_s(self._knobs, self.members) <= now:
-            incarnation = self._roster.members[site].incarnation
-            self._merge(Claim(site, State.DEAD, incarnation, self.me), None, now)
+        if suspicion is None:
+            return
+        if suspicion.until_s(self._knobs, self.members) > now:
+            self._watch(site)  # there are more members by now, or it is another suspicion
+            return
+        incarnation = self._roster.members[site].incarnation
+        self._merge(Claim(site, State.DEAD, incarnation, self.me), None, now)
 
     def _miss(self, peer: str, now: float) -> None:
         """There is no connection with a peer: what was on its way there counts as lost."""

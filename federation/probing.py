@@ -40,7 +40,7 @@ class Knobs:
     answer_bytes: int = 1 << 20  # of bulletins for one Want
     refresh_min_s: float = 30.0
     refresh_max_s: float = 300.0
-    refresh_bytes_s: float = 4000.0  # what bulletins that say nothing new may cost a member
+    refresh_bytes_s: float = 3000.0  # what bulletins that say nothing new may cost a member
     # Repairs.
     exchange_s: float = 30.0  # all that is known is compared with a member so often
     reconnect_s: float = 10.0  # so often one that is thought dead is tried

@@ -40,7 +40,7 @@ from federation.probing import Knobs, refresh_every_s
 from federation.wire import pack
 
 TICK: Final = Tick()
-# An advert of a site with three pools in its envelope, all fields of a pool in use, is as long.
+# An advert of a site with two pools, nearly all their fields in use, in its envelope.
 BULLETIN_BYTES: Final = 1000
 PRUNE_S: Final = 60.0
 

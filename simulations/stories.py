@@ -8,13 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from federation.gossip import PRESENT, Notice, State
+from federation.gossip import PRESENT, State
 from federation.happenings import Changed, Learned
 from federation.probing import Knobs
 from simulations.gossip import Network, World
 
 DETECTION_MAX_S: Final = 60.0
 SPREAD_MAX_S: Final = 30.0
+WARM_UP_S: Final = 30.0
+REST_S: Final = 20.0
 STEP_S: Final = 3600.0  # of a long story, between two words to who watches
 
 
@@ -44,9 +46,9 @@ def tell_calm(settings: Settings) -> list[Figure]:
     """Nothing happens, then capacities change, then hosts are gone, one after the other."""
     world = World(settings.members, settings.seed, settings.knobs)
     refresh_s = world.refresh_all()
-    world.run(refresh_s * 1.1)  # by now everybody has a bulletin of everybody
+    world.run(min(refresh_s, WARM_UP_S))
     figures = [Figure("refresh of an advert", "s", (refresh_s,))]
-    figures += _measure_rest(world, min(60.0, refresh_s))
+    figures += _measure_rest(world, REST_S)
     figures += _measure_spread(world, settings.samples)
     figures += _measure_detection(world, min(settings.samples, settings.members // 4))
     figures.append(_memory())
@@ -94,21 +96,22 @@ def _measure_spread(world: World, samples: int) -> list[Figure]:
 
 def _spread(world: World, number: int) -> list[float]:
     """How long after a change each member knew it, in order."""
-    found: list[float] = []
-    wanted: list[Notice] = []
+    found: dict[int, float] = {}
     began_s = world.now
+    wanted = world.announce(number)
 
-    def look(_number: int, effect: Learned) -> None:
-        if effect.bulletin.notice in wanted:
-            found.append(world.now - began_s)
+    def look(at: int, effect: Learned) -> None:
+        notice = effect.bulletin.notice
+        # What is newer says it as well: the site may refresh its advert just now.
+        if notice.topic == wanted.topic and notice.age >= wanted.age:
+            found.setdefault(at, world.now - began_s)
 
     world.on_learned = look
-    wanted.append(world.announce(number))
     everybody = len(world.sites) - 1 - len(world.down)
     if not world.run_until(lambda: len(found) == everybody, began_s + SPREAD_MAX_S):
         raise RuntimeError(f"known to {len(found)} of {everybody} after {SPREAD_MAX_S} s")
     world.on_learned = lambda _number, _effect: None
-    return found
+    return sorted(found.values())
 
 
 def _measure_detection(world: World, samples: int) -> list[Figure]:

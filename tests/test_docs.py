@@ -2,13 +2,15 @@
 
 import dataclasses
 import re
+import typing
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from federation import messages
+from federation import gossip, messages
 from federation.messages import HANDSHAKE, MESSAGES
+from federation.probing import Knobs
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, PoolConfig, SiteConfig
 from gateway.dealing import DealRules
@@ -49,6 +51,20 @@ def test_every_knob_is_documented():
     known |= {field.name for field in dataclasses.fields(DealRules)}
     known |= {field.name for field in dataclasses.fields(House)}
     assert set(table_rows("configuration.md")) == known
+
+
+def test_every_knob_and_message_of_membership_is_documented():
+    known = {field.name for field in dataclasses.fields(Knobs)}
+    known |= {cls.kind for cls in typing.get_args(gossip.Message)}
+    assert set(table_rows("membership.md")) == known
+
+
+def test_the_defaults_of_membership_are_as_documented():
+    rows = table_rows("membership.md")
+    units = {"1 MiB": 1 << 20, "1 day": 86_400.0}
+    for field in dataclasses.fields(Knobs):
+        shown = rows[field.name].split("|")[2].strip()
+        assert units.get(shown, float(shown.split()[0])) == field.default, field.name
 
 
 @pytest.mark.parametrize("verb", sorted(cli.commands))

@@ -18,6 +18,7 @@ from membership_support import (
 )
 
 from federation.gossip import (
+    INCARNATION_MAX,
     Ack,
     Claim,
     Exchange,
@@ -250,6 +251,18 @@ def test_accusers_who_are_no_members_count_as_who_passes_it_on() -> None:
     assert looked.core.state("site-a") is State.SUSPECT
 
 
+def test_a_suspect_does_not_escape_because_there_are_more_members_now() -> None:
+    looked = Looked()
+    looked.told("site-b", *(suspect("site-a", by=by) for by in ("site-b", "site-c", "site-d")))
+    crowd = tuple(f"far-{number:03}" for number in range(95))
+    looked.feed(Admitted(crowd, direct=False))
+    looked.told("site-b", *(claim(site) for site in crowd))
+    looked.pass_s(4.0, ack_all)
+    assert looked.core.state("site-a") is State.SUSPECT
+    looked.pass_s(4.0, ack_all)
+    assert looked.core.state("site-a") is State.DEAD
+
+
 # --- objection -----------------------------------------------------------------------------------
 
 
@@ -315,6 +328,13 @@ def test_another_life_of_ours_is_reported_and_surpassed() -> None:
     later = 7 << BOOT_SHIFT
     assert Overtaken(later) in looked.told("site-a", claim(ME, State.ALIVE, later))
     assert looked.core.incarnation == later + 1
+
+
+def test_no_lie_makes_us_say_what_others_would_refuse() -> None:
+    looked = Looked()
+    for _ in range(3):
+        looked.told("site-a", dead(ME, INCARNATION_MAX))
+    assert looked.core.incarnation == INCARNATION_MAX
 
 
 # --- merging -------------------------------------------------------------------------------------

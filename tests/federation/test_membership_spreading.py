@@ -295,7 +295,7 @@ def test_exchanges_are_rarer_among_many(members, every_s) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bulletins", "size", "every_s"), [(10, 1000, 30), (400, 1000, 100), (10_000, 1000, 300)]
+    ("bulletins", "size", "every_s"), [(10, 1000, 30), (300, 1000, 100), (10_000, 1000, 300)]
 )
 def test_refreshing_costs_as_much_as_it_may(bulletins, size, every_s) -> None:
     assert refresh_every_s(Knobs(), bulletins, size) == every_s
