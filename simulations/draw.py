@@ -29,6 +29,7 @@ SITES: Final = ("london", "paris")
 def draw_plan(seed: int) -> Plan:
     """The world of a seed."""
     dice = Random(seed)
+    is_long = dice.random() < 0.2
     names = SITES[: 1 if dice.random() < 0.8 else 2]
     sites = tuple(_site(name, dice) for name in names)
     workers = tuple(
@@ -37,12 +38,16 @@ def draw_plan(seed: int) -> Plan:
         for number in range(dice.randint(1, 4))
     )
     clients = tuple(
-        _client(f"user{number}", dice.choice(sites), workers, dice)
+        _client(f"user{number}", dice.choice(sites), workers, dice, is_long=is_long)
         for number in range(dice.randint(1, 3))
     )
     faults: list[Fault] = []
     for _ in range(dice.choice((0, 1, 2, 3, 5, 8))):
         faults.append(_fault(dice, sites, workers, clients))
+    if is_long:
+        cut_off = dice.choice(workers)
+        at_s, one_way = round(dice.uniform(2, 10), 3), dice.random() < 0.5
+        faults.append(Cut(at_s, cut_off.name, cut_off.site, 14.0, one_way=one_way))
     fast = Weather(0.0003, 0.0005)
     weather = dice.choice((fast, Weather(0.01, 0.02), Weather(0.05, 0.2, 2e6)))
     return Plan(sites, workers, clients, tuple(faults), weather, CALM_S, SETTLE_S)
@@ -58,7 +63,7 @@ def _site(name: str, dice: Random) -> SitePlan:
         site=name,
         heartbeat_s=heartbeat_s,
         grace_s=grace_s,
-        tasks_max=dice.choice((200_000, 200_000, 300)),
+        tasks_max=dice.choice((200_000, 200_000, 1000)),
     )
     return SitePlan(
         name,
@@ -83,20 +88,24 @@ def _worker(name: str, site: SitePlan, dice: Random) -> WorkerPlan:
     )
 
 
-def _client(name: str, site: SitePlan, workers: tuple[WorkerPlan, ...], dice: Random) -> ClientPlan:
+def _client(
+    name: str, site: SitePlan, workers: tuple[WorkerPlan, ...], dice: Random, *, is_long: bool
+) -> ClientPlan:
     # What nobody could ever run would wait for ever for somebody who can.
     has_cards = any(each.site == site.name and each.pool == "cards" for each in workers)
-    jobs = tuple(_job(dice, has_cards=has_cards) for _ in range(dice.randint(1, 3)))
+    jobs = tuple(
+        _job(dice, has_cards=has_cards, is_long=is_long) for _ in range(dice.randint(1, 3))
+    )
     return ClientPlan(name, site.name, jobs, skew_s=dice.choice((0.0, -50.0)))
 
 
-def _job(dice: Random, *, has_cards: bool) -> JobPlan:
+def _job(dice: Random, *, has_cards: bool, is_long: bool) -> JobPlan:
     tags: dict[str, Any] = {"linux": True} if dice.random() < 0.3 else {}
     if has_cards and dice.random() < 0.4:
         tags = {"gpu": 1} if dice.random() < 0.6 else {"licence": 0.1}
     tasks = dice.choice((1, 10, 60, 60, 200, 400))
     task_s = dice.choice((0.0005, 0.005, 0.03, 0.2, 1.0 if tasks <= 60 else 0.05))
-    if dice.random() < 0.15:  # tasks that outlast a lease
+    if is_long:  # tasks that outlast a lease
         tasks, task_s = dice.choice((1, 3, 6)), dice.choice((6.0, 15.0))
     trouble = dice.random()
     stuck = 30 if trouble > 0.9 else 0

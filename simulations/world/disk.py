@@ -141,7 +141,7 @@ class Disk:
         records = self.tables.usage.setdefault(record.job, {})
         if records.setdefault((record.first, record.attempt), record) is not record:
             return
-        if record.state != "repeat":
+        if record.state == "ok" or record.cost_nanos:  # what was stopped at once is charged nothing
             counts = self.tables.charged.setdefault(record.job, Counter())
             counts.update(range(record.first, record.first + record.tasks))
 

@@ -27,7 +27,7 @@ from simulations.world.trace import Broken, Trace
 from simulations.world.worker import Worker
 
 CHECK_S: Final = 0.5  # how often invariants look at the state of everybody
-GOODBYE_S: Final = 30.0  # how long the last tidying up may take, once every client is done
+GOODBYE_S: Final = 90.0  # how long tidying up may take in the end: orphaned jobs have a minute
 
 MakeMember = Callable[..., Member]
 
@@ -133,12 +133,14 @@ class World:
 
     def is_quiet(self) -> bool:
         """Whether nobody has anything left to do."""
-        receptions = (site.reception for site in self.sites.values())
-        brokers = [each.broker for each in receptions if each is not None]
+        receptions = [site.reception for site in self.sites.values() if site.reception is not None]
+        brokers = [each.broker for each in receptions]
         present = sum(len(broker.workers) for broker in brokers)
-        idle = all(worker.is_idle for worker in self.workers.values())
         is_whole = len(brokers) == len(self.sites) and present == len(self.workers)
-        return idle and is_whole and not any(each.jobs or each.clients for each in brokers)
+        is_idle = all(worker.is_idle for worker in self.workers.values())
+        is_stored = not any(each.store.backlog for each in receptions)
+        is_empty = not any(each.jobs or each.clients for each in brokers)
+        return is_whole and is_idle and is_stored and is_empty
 
     def finish(self) -> None:
         """The end: look at everything once more."""

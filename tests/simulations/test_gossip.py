@@ -16,8 +16,8 @@ from federation.probing import Knobs, retransmissions
 from federation.roster import Roster
 from federation.rumours import Rumours
 from federation.wire import pack
-from simulations.__main__ import main
 from simulations.gossip import Network, World
+from simulations.gossip_figures import main
 from simulations.stories import Settings, tell_calm, tell_joining, tell_lossy, tell_parted
 
 ROOT = Path(__file__).parents[2]
@@ -280,6 +280,6 @@ def test_rumours_without_a_bound_would_be_found(monkeypatch) -> None:
 
 
 def test_the_command_prints_its_figures(capsys) -> None:
-    main(["gossip", "--members", "5", "--seed", "7", "--story", "calm", "--samples", "2"])
+    main(["--members", "5", "--seed", "7", "--story", "calm", "--samples", "2"])
     shown = capsys.readouterr().out
     assert re.search(r"a change is known to all: 0\.\d+", shown)
