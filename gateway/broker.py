@@ -136,7 +136,7 @@ class Broker:
                 self._handed_back(event, now_s)
             case events.PlacesChosen():
                 if event.job in self.jobs:
-                    self.jobs[event.job].places = dict(event.places)
+                    self.jobs[event.job].places = event.places
             case events.JobHeld():
                 self._job_held(event)
             case events.Resumed():

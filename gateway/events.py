@@ -172,10 +172,13 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class PlacesChosen:
-    """Where a job's tasks may go from now on: pools, and how many of its tasks each may take."""
+    """Where a job's tasks may go from now on: pools, and how many of its tasks each may take.
+
+    None: wherever they can run.
+    """
 
     job: str
-    places: dict[str, float]
+    places: dict[str, float] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,7 @@ class Exchange:
     def _is_due(self, job: Job, now_s: float) -> bool:
         """Whether a job's places are to be chosen, for the first time or anew."""
         if not self._has_choice(job):
-            return False
+            return job.places is not None
         planned = self._planned.get(job.id)
         return (
             planned is None
@@ -224,6 +224,9 @@ class Exchange:
         return self.market.has_others or job.spec.wishes != Wishes()
 
     def _plan(self, job: Job, now_s: float, utc_s: float) -> None:
+        if not self._has_choice(job):
+            self._outcome.happened(events.PlacesChosen(job.id, None))
+            return
         self.market.learn(self.show(utc_s, without=job.id), utc_s)
         decision = self.decide(job.spec, job.waiting, utc_s, job.cost_nanos, chance=job.id)
         places = self._places(job, decision)

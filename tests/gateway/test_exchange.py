@@ -372,3 +372,13 @@ def test_a_buyer_may_not_pretend_that_a_job_is_somebody_elses(town):
         town.sites["paris"].exchange.hear(
             "london", Side.BUYER, replace(ask, path=["tokyo"]), town.now_s, 1.0
         )
+
+
+def test_work_that_was_meant_for_a_site_that_is_gone_stays_when_nobody_else_is_known(town):
+    london = town.sites["london"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.cut.add(frozenset(("london", "paris")))
+    town.sites["paris"].at_work.clear()
+    london.exchange.market.forget("paris")
+    town.run(finished(town, 20_000))
