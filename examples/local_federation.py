@@ -35,7 +35,7 @@ LEASE_S = 4.0
 
 @dataclass(frozen=True)
 class Plan:
-    """A site to be made: how many slots it has, and what a slot-hour costs there."""
+    """A site to be made: how many slots it has, none even, and what a slot-hour costs there."""
 
     name: str
     slots: int
@@ -71,8 +71,10 @@ class LocalSite:
         times = "".join(f"{key} = {value}\n" for key, value in TIMES.items())
         text = text.replace("[limits]\n", f"[limits]\n{times}")
         text = text.replace("[contracts]\n", f"[contracts]\nlease_s = {LEASE_S}\n")
-        pool = f'name = "local"\nkind = "local"\nslots = {self.plan.slots}\n'
-        path.write_text(f'{text}\n[[pool]]\n{pool}price = "{self.plan.price}"\n')
+        if self.plan.slots:
+            pool = f'name = "local"\nkind = "local"\nslots = {self.plan.slots}\n'
+            text += f'\n[[pool]]\n{pool}price = "{self.plan.price}"\n'
+        path.write_text(text)
 
     def start(self) -> None:
         """Start its gateway, in a process group of its own: Ctrl-C is for us, and we stop it."""
@@ -145,7 +147,7 @@ def local_federation(plans: Sequence[Plan]) -> Iterator[list[LocalSite]]:
             for site in sites:
                 site.gridfed("trust", "*", "--may-send", "all", "--may-run", "all")
             for site in sites:
-                wait_for_pools(site, len(sites))
+                wait_for_pools(site, sum(plan.slots > 0 for plan in plans))
             yield sites
         finally:
             for site in sites:
