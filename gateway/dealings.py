@@ -94,7 +94,7 @@ class Dealings:
                 case CameIn(guest):
                     self._guests[guest.name] = guest
                     self._reception.exchange.buyer_came(guest.name)
-                case Said(guest, message):
+                case Said(guest, message) if guest.name in self._guests:
                     self._hear_guest(guest, message)
                 case Left(guest, _) if self._guests.get(guest.name) is guest:
                     del self._guests[guest.name]
@@ -121,6 +121,9 @@ class Dealings:
                 self._reception.exchange.unreachable(site, self._clock.utc_s())
                 if site not in self._guests:
                     self.circle.unreachable(site)
+
+    def heard_all(self) -> None:
+        """All news of what has come in on our sessions together was heard."""
         self._reception.act([])
 
     def _hear(self, site: str, side: Side, message: Any, sender: int) -> None:

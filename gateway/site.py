@@ -61,7 +61,14 @@ class Site:
         self._dealings: Dealings | None = None
         self.peers: Peers | None = None
         if Peers.exists(config):
-            self.peers = Peers(config, self._handles, self._hear_peers, self._hear_link, say)
+            self.peers = Peers(
+                config,
+                self._handles,
+                self._hear_peers,
+                self._hear_link,
+                self._heard_all,
+                say,
+            )
         elif config.federation is not None:
             say(f"site {config.name} is single: no keys in {config.trust_path} (gridfed init)")
 
@@ -169,6 +176,11 @@ class Site:
         """News of the sessions by which we dial other sites."""
         assert self._dealings is not None
         self._dealings.hear_link(news)
+
+    def _heard_all(self) -> None:
+        """All of what has come in on our sessions together was heard."""
+        assert self._dealings is not None
+        self._dealings.heard_all()
         self._note_progress()
 
     def _listen_addresses(self) -> tuple[str, ...]:

@@ -87,6 +87,9 @@ class WorkerConversation:
 
     # --- what the conversation asks ------------------------------------------------------------
 
+    def heard_all(self) -> None:
+        """Nothing is put off until then."""
+
     def dial(self, on_change: Callable[[], None]) -> NngLink:
         """A new link; AddressError when nobody can dial that address."""
         return NngLink(self._address, on_change, self._tls)
