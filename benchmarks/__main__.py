@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks import ours, peers, plots
-from benchmarks.federated import forwarded
+from benchmarks.federated import forwarded, lost_site
 from benchmarks.floor import Floor, empty
 from benchmarks.harness import Series, alternate, machine, quantile, save
 from benchmarks.hops import hops
@@ -125,6 +125,7 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "ten_million": ten_million,
     "work": work,
     "forwarded": forwarded,
+    "lost_site": lost_site,
     "peers": peers.compare,
 }
 

@@ -6,8 +6,10 @@ between gateways costs: mutual TLS, a contract, and books on both sides.
 """
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from benchmarks import ours
@@ -47,8 +49,7 @@ def forwarded(repeats: int, quick: bool) -> None:
                 (name, "lone task, p99", "µs", quantile(times, 0.99) * 1e6),
             ]
 
-        runs = [lambda: measure("local"), lambda: measure("forwarded")]
-        series = alternate(runs, repeats)
+        series = alternate([partial(measure, name) for name in ("local", "forwarded")], repeats)
     save("forwarded", facts, series, _ratios(series))
 
 
@@ -59,3 +60,37 @@ def _ratios(series: list[Series]) -> list[str]:
         "local.  "
         for measure in ("map", "lone task, p50", "lone task, p99")
     ]
+
+
+def lost_site(repeats: int, quick: bool) -> None:
+    """A job of 100,000 tasks whose site is killed half way, against the same undisturbed."""
+    facts = machine()
+    tasks = 10_000 if quick else 100_000
+    sys.path.insert(0, str(EXAMPLES))
+    from local_federation import LEASE_S, Plan, local_federation
+
+    plans = [Plan("near", 0, "1 USD"), Plan("far", 2, "0.04 USD"), Plan("spare", 2, "0.08 USD")]
+
+    def run(*, kills: bool) -> float:
+        with local_federation(plans) as (near, far, _), Client(near.address) as client:
+            sum(1 for _ in client.map(ours.wait, [0.0005] * 500))
+            started_s = time.perf_counter()
+            seen = 0
+            for _ in client.map(ours.wait, [0.0005] * tasks):
+                seen += 1
+                if kills and seen == tasks // 2:
+                    far.kill()
+            assert seen == tasks
+            return time.perf_counter() - started_s
+
+    def measure(name: str) -> list[ours.Row]:
+        return [(name, f"{tasks:,} tasks", "s", run(kills=name == "killed half way"))]
+
+    runs = [partial(measure, name) for name in ("undisturbed", "killed half way")]
+    series = alternate(runs, repeats)
+    calm, hurt = (quantile(each.values, 0.5) for each in series)
+    notes = [
+        f"Later by {hurt - calm:.2f} s; the lease is {LEASE_S:g} s, and 10 % of the undisturbed "
+        f"time {0.1 * calm:.2f} s.  "
+    ]
+    save("lost_site", facts, series, notes)
