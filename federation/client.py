@@ -406,10 +406,10 @@ class Client(concurrent.futures.Executor):
 
         With `cancel_futures` what has not started is taken back. Without `wait`, pending futures
         still get their results while this process lives; a gateway that does not answer holds
-        nobody up for more than two seconds.
+        nobody up for more than two seconds. In a forked child it does nothing.
         """
         engine = self._shared.get("engine")
-        if engine is None or engine.closed:
+        if engine is None or engine.closed or engine.is_foreign:
             return
         engine.shut = True
         if wait:

@@ -469,9 +469,11 @@ class Engine:
     def submit(self, stream: Stream, payload: bytes, future: Any) -> int:
         """Add a call to a job; sent at once when the window allows."""
         self.check_size(payload)
+        if os.getpid() != self._pid:
+            self._check_process()  # before the lock, which a thread that we lack may hold
         with self._lock:
-            if self.error is not None:
-                raise self.error
+            if self.closed or self.shut or self.error is not None:
+                self._check_usable()
             number = stream.submit(payload, future)
             self._sending[stream.id] = stream
             session = self._dialogue.session
@@ -481,14 +483,18 @@ class Engine:
 
     def extend(self, stream: Stream, arguments: list[bytes]) -> Chunk:
         """Add many calls to a job."""
+        self._check_process()
         with self._lock:
+            self._check_usable()
             chunk = stream.extend(arguments)
             self._sending[stream.id] = stream
             self.transmit()
         return chunk
 
     def close_stream(self, stream: Stream) -> None:
-        """No more calls will come."""
+        """No more calls will come. Says nothing in a forked child."""
+        if self.is_foreign:
+            return
         with self._lock:
             if not stream.closed and not stream.rejected:
                 stream.closed = True
@@ -509,6 +515,7 @@ class Engine:
         self, stream: Stream, ranges: list[Range], *, stop: bool, timeout_s: float | None = None
     ) -> list[Range]:
         """Take back calls; return those that were. Waits for the gateway's answer, if so long."""
+        self._check_process()
         with self._lock:
             taken = self._cancel_unsent(stream, ranges)
         question = Cancel(0, stream.id, [list(pair) for pair in ranges], stop)
@@ -602,8 +609,18 @@ class Engine:
         """The jobs that are not over."""
         return list(self._streams.values())
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process was forked from the one that the connection belongs to."""
+        return os.getpid() != self._pid
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether new calls are taken; who adds some all the same is told why not."""
+        return not self.closed and not self.shut and self.error is None
+
     def _check_process(self) -> None:
-        if os.getpid() != self._pid:
+        if self.is_foreign:
             raise ForkedProcessError(
                 "this client belongs to the process that this one was forked from. Make a new "
                 'Client in a child started by multiprocessing.get_context("spawn").'
@@ -639,7 +656,7 @@ class Engine:
 
     def close(self) -> None:
         """Say goodbye and let go of everything. Idempotent, and safe in a forked child."""
-        if os.getpid() != self._pid or self.closed:
+        if self.is_foreign or self.closed:
             return
         with self._lock:
             for stream in self.streams:

@@ -71,7 +71,8 @@ class MapResults(Generic[T]):
     def _next(self) -> T:
         while not self._over:
             self._feed()
-            if not self._chunks:
+            # Once the client takes no new work this raises, after what was taken has come.
+            if not self._chunks and not self._feed_more():
                 self._finish()
                 break
             chunk = self._chunks[0]
@@ -121,13 +122,19 @@ class MapResults(Generic[T]):
 
     def _feed(self) -> None:
         """Take inputs as far ahead as allowed."""
-        while self._ahead < AHEAD_CALLS and self._ahead_bytes < AHEAD_BYTES:
-            chunk = self._feeder.next_chunk()
-            if chunk is None:
-                return
-            self._chunks.append(chunk)
-            self._ahead += len(chunk.outcomes)
-            self._ahead_bytes += chunk.size
+        has_room = self._ahead < AHEAD_CALLS and self._ahead_bytes < AHEAD_BYTES
+        while has_room and self._engine.takes_work and self._feed_more():
+            has_room = self._ahead < AHEAD_CALLS and self._ahead_bytes < AHEAD_BYTES
+
+    def _feed_more(self) -> bool:
+        """Take one batch of inputs; whether there was one."""
+        chunk = self._feeder.next_chunk()
+        if chunk is None:
+            return False
+        self._chunks.append(chunk)
+        self._ahead += len(chunk.outcomes)
+        self._ahead_bytes += chunk.size
+        return True
 
     def _forget(self, chunk: Chunk) -> None:
         self._ahead -= len(chunk.outcomes)

@@ -3,8 +3,11 @@
 import asyncio
 import concurrent.futures
 import dataclasses
+import itertools
 import operator
+import os
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -276,6 +279,32 @@ def test_shutdown_without_wait_still_resolves(shared_site):
     future = client.submit(square, 5)
     client.shutdown(wait=False)
     assert future.result(timeout=20) == 25
+
+
+def test_nothing_is_taken_after_a_shutdown_that_its_gateway_does_not_answer(make_site):
+    site = make_site(0)
+    client = site.client()
+    future = client.submit(square, 5)
+    os.kill(site.gateway.pid, signal.SIGSTOP)
+    try:
+        client.shutdown(wait=False, cancel_futures=True)
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            client.submit(square, 6)
+    finally:
+        os.kill(site.gateway.pid, signal.SIGCONT)
+    assert not concurrent.futures.wait([future], timeout=20).not_done
+    assert future.cancelled()
+
+
+def test_a_map_that_is_shut_down_gives_what_it_took_and_then_says_so(shared_site):
+    client = shared_site.client()
+    results = client.map(square, itertools.count())
+    client.shutdown(wait=False)
+    came = []
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        came.extend(results)
+    assert came
+    assert came == [x * x for x in range(len(came))]
 
 
 def test_leaving_the_context_waits_for_what_was_submitted(shared_site):
