@@ -4,10 +4,10 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from federation.engine import Engine, exception_of
-from federation.errors import GridError
+from federation.errors import GridError, SerializationError
 from federation.payload import open_result, seal_calls, seal_singles
 from federation.progress import bar
 from federation.streams import CHUNK_BYTES_MAX, CHUNK_TASKS_MAX, PENDING, Chunk, Ended, Stream
@@ -77,10 +77,12 @@ class MapResults(Generic[T]):
                 break
             chunk = self._chunks[0]
             if not chunk.missing and not chunk.failures and not chunk.taken:
-                self._chunks.popleft()
-                self._forget(chunk)
-                self._ready = iter(list(map(open_result, chunk.outcomes)))
-                return self.__next__()
+                values = _open_all(chunk)
+                if values is not None:
+                    self._chunks.popleft()
+                    self._forget(chunk)
+                    self._ready = iter(values)
+                    return self.__next__()
             if chunk.taken == len(chunk.outcomes):
                 self._chunks.popleft()
                 self._forget(chunk)
@@ -89,21 +91,29 @@ class MapResults(Generic[T]):
         raise StopIteration
 
     def _take_one(self, chunk: Chunk) -> T:
-        """One outcome of a chunk that is not whole yet, or that has failures."""
+        """One outcome of a chunk that is not whole yet, or that holds something bad."""
         at = chunk.taken
         if chunk.outcomes[at] is PENDING:
             self._wait(chunk, at)
             if not chunk.missing and not chunk.failures and not at:
                 return self._next()
         outcome = chunk.outcomes[at]
-        chunk.taken = at + 1
+        error: BaseException | None = None
+        value: Any = None
+        if type(outcome) is Ended:
+            error = exception_of(outcome)
+        else:
+            try:
+                value = open_result(outcome)
+            except SerializationError as unreadable:
+                error = unreadable
+        chunk.taken = at + 1  # only now: a Ctrl-C while it was opened must not lose it
         if self._bar is not None:
             self._bar.update()
-        if type(outcome) is Ended:
+        if error is not None:
             self.close()
-            raise exception_of(outcome)
-        value: T = open_result(outcome)
-        return value
+            raise error
+        return cast("T", value)
 
     def _wait(self, chunk: Chunk, at: int) -> None:
         while chunk.outcomes[at] is PENDING:
@@ -208,6 +218,14 @@ class _Feeder:
             self._batch = max(1, self._batch // 2)
         self._sealed.extend(_in_messages(payloads, size))
         return self._engine.extend(self._stream, self._sealed.popleft())
+
+
+def _open_all(chunk: Chunk) -> list[Any] | None:
+    """The results of a whole chunk; None when one can't be unpickled and they must go singly."""
+    try:
+        return list(map(open_result, chunk.outcomes))
+    except SerializationError:
+        return None
 
 
 def _in_messages(payloads: list[bytes], size: int) -> list[list[bytes]]:
