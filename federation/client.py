@@ -312,7 +312,9 @@ class Client(concurrent.futures.Executor):
         """Run fn over the iterables, zipped; an iterator over the results, in order.
 
         Lazy both ways: inputs are taken, in this thread, as far ahead as the gateway allows, and
-        more as results are consumed. Leaving the iterator early cancels the rest.
+        more as results are consumed. An input that is slow to come is sent before the next is
+        asked for, and not waited for while there is a result to give. Leaving the iterator early
+        cancels the rest.
 
         Args:
             timeout: raise TimeoutError when a result is not there so many seconds after the call.
