@@ -197,7 +197,6 @@ class Client(concurrent.futures.Executor):
         self._where = (address, secret, tls, user, connect_timeout_s)
         self._options = Options()
         self._shared: dict[str, Any] = {}
-        self._streams: dict[Any, Stream] = {}
         self._recent: tuple[SealedFunction, Stream] | None = None
         self._connect()
 
@@ -238,7 +237,9 @@ class Client(concurrent.futures.Executor):
             retries: how often a task that failed is tried again.
             priority: higher goes first.
             project: who is billed, beside the user.
-            max_cost: "5 USD"; when the job has cost so much, nothing more of it starts.
+            max_cost: "5 USD"; when the job has cost so much, nothing more of it starts. All that
+                is submitted of one function under it is one job; otherwise submit begins another
+                when a function was not used for a while.
             name: what the job is called.
             prints: whether what tasks print comes back here.
 
@@ -251,7 +252,7 @@ class Client(concurrent.futures.Executor):
                 f"{', '.join(Options.__slots__)}"
             )
         view = object.__new__(type(self))
-        view._where, view._shared, view._streams = self._where, self._shared, self._streams
+        view._where, view._shared = self._where, self._shared
         view._options = replace(self._options, **changes)
         view._recent = None
         return view
@@ -262,22 +263,23 @@ class Client(concurrent.futures.Executor):
         payload = seal_call(args, kwargs)
         function = seal_function(fn)
         recent = self._recent
-        if recent is not None and recent[0] is function and recent[1].is_open:
+        if recent is not None and recent[0] is function:
             stream = recent[1]
         else:
             stream = self._stream(engine, function)
-            self._recent = function, stream
         future: TaskFuture[T] = TaskFuture(engine, stream)
-        future.task = engine.submit(stream, payload, future)
+        task = engine.submit(stream, payload, future)
+        while task is None:  # the job was closed meanwhile: on to another
+            future._stream = self._stream(engine, function)
+            task = engine.submit(future._stream, payload, future)
+        future.task = task
         return future
 
     def _stream(self, engine: Engine, function: SealedFunction) -> Stream:
         """The job that calls of this function go to, under these options."""
         key = (function.digest, self._options.key())
-        stream = self._streams.get(key)
-        if stream is None or not stream.is_open:
-            stream = engine.open_stream(self._opening(function, detached=False), function)
-            self._streams[key] = stream
+        stream = engine.filling(key, function, lambda: self._opening(function, detached=False))
+        self._recent = function, stream
         return stream
 
     def _opening(self, function: SealedFunction, *, detached: bool) -> OpenJob:
@@ -445,7 +447,7 @@ class Client(concurrent.futures.Executor):
 def _revive(where: tuple[Any, ...], options: Options) -> Client:
     client = object.__new__(Client)
     client._where, client._options = where, options
-    client._shared, client._streams, client._recent = {}, {}, None
+    client._shared, client._recent = {}, None
     return client
 
 

@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
 from typing import Any, Final
@@ -59,6 +59,7 @@ from federation.nng import ForkedProcessError, NngLink
 from federation.payload import SealedFunction, open_result
 from federation.ranges import Range
 from federation.reasons import Reason
+from federation.shelves import FunctionShelf, StreamShelf
 from federation.streams import Chunk, Ended, Outcome, Placed, Stream
 from federation.transport import TlsSettings
 
@@ -67,6 +68,7 @@ POLL_MAX_S: Final = 0.5
 REDIAL_MIN_S: Final = 0.05
 REDIAL_MAX_S: Final = 2.0
 BACKLOG_BYTES: Final = 1 << 20  # so much is packed ahead of what the window lets out
+IDLE_S: Final = 10.0  # a job that gets no call from submit is closed after one or two of these
 LEAVE_S: Final = 2.0  # how long a goodbye may take
 
 _log = logging.getLogger("gridfed")
@@ -110,7 +112,9 @@ class Engine:
         self.error: GridError | None = None
         self._streams: dict[str, Stream] = {}
         self._sending: dict[str, Stream] = {}
-        self._functions: dict[bytes, bytes] = {}
+        self._filling = StreamShelf()
+        self._sweep_s = 0.0
+        self._functions = FunctionShelf()
         self._sent_functions: set[bytes] = set()
         self._calls_out = 0
         self._bytes_out = 0
@@ -297,6 +301,10 @@ class Engine:
     def _exchange(self, now_s: float) -> bool:
         while self._abandoned:
             self._drop(self._abandoned.popleft())
+        if now_s >= self._sweep_s:
+            self._sweep_s = now_s + IDLE_S
+            for stream in self._filling.sweep():
+                self.close_stream(stream)
         if self._link is None:
             if now_s >= self._redial_s:
                 self._dial(now_s)
@@ -364,7 +372,7 @@ class Engine:
 
     # --- what the gateway says -----------------------------------------------------------------
 
-    def _hear(self, message: Any) -> None:  # noqa: C901 - one match
+    def _hear(self, message: Any) -> None:
         match message:
             case Results():
                 self._hear_results(message)
@@ -380,14 +388,14 @@ class Engine:
                     pairs = [(low, high) for low, high in ranges]
                     self._take(stream, stream.end(pairs, Ended(failure, reason)))
             case RejectJob(job, code, reason):
-                stream = self._streams.pop(job, None)
+                stream = self._streams.get(job)
                 self._sending.pop(job, None)
                 if stream is not None:
+                    self._forget(stream)
                     stream.rejection = Ended(f"refused:{code}", reason)
                     self._take(stream, stream.end_all(stream.rejection))
             case NeedFunction(digest):
-                if digest in self._functions:
-                    self._dialogue.post(PutFunction(digest, self._functions[digest]))
+                self._put_function(digest)
             case Kept():
                 self._hear_kept(message)
             case Bye():
@@ -422,7 +430,12 @@ class Engine:
         # A detached job is kept until its client has seen that it is whole at the gateway.
         over = stream.closed and not stream.waiting and not stream.unfinished
         if over and not stream.opening.detached:
-            self._streams.pop(stream.id, None)
+            self._forget(stream)
+
+    def _forget(self, stream: Stream) -> None:
+        if self._streams.pop(stream.id, None) is not None:
+            gone = self._functions.release(stream.opening.function)
+            self._sent_functions.difference_update(gone)
 
     def _opened(self, *, resumed: bool) -> None:
         self._redial_wait_s = REDIAL_MIN_S
@@ -444,9 +457,14 @@ class Engine:
         digest = stream.opening.function
         if digest not in self._sent_functions:
             self._sent_functions.add(digest)
-            self._dialogue.post(PutFunction(digest, self._functions[digest]))
+            self._put_function(digest)
         self._dialogue.post(stream.opening)
         self._sending[stream.id] = stream
+
+    def _put_function(self, digest: bytes) -> None:
+        body = self._functions.body(digest)
+        if body is not None:
+            self._dialogue.post(PutFunction(digest, body))
 
     # --- what users do -------------------------------------------------------------------------
 
@@ -460,20 +478,38 @@ class Engine:
             )
         MESSAGES.encode(opening)  # what can't travel must fail here, and leave nothing behind
         with self._lock:
-            self._functions[function.digest] = function.body
+            self._functions.use(function)
             stream = Stream(opening, self._resolved)
             self._streams[stream.id] = stream
             self._open(stream)
         return stream
 
-    def submit(self, stream: Stream, payload: bytes, future: Any) -> int:
-        """Add a call to a job; sent at once when the window allows."""
+    def filling(
+        self, key: Hashable, function: SealedFunction, opening: Callable[[], OpenJob]
+    ) -> Stream:
+        """The job that calls of this kind are submitted to; opened when there is none."""
+        self._check_process()
+        with self._lock:
+            stream = self._filling.find(key)
+            if stream is None:
+                stream = self.open_stream(opening(), function)
+                for unused in self._filling.add(key, stream):
+                    self.close_stream(unused)
+        return stream
+
+    def submit(self, stream: Stream, payload: bytes, future: Any) -> int | None:
+        """Add a call to a job; sent at once when the window allows.
+
+        None when the job takes no more calls: it was closed because nobody used it, or rejected.
+        """
         self.check_size(payload)
         if os.getpid() != self._pid:
             self._check_process()  # before the lock, which a thread that we lack may hold
         with self._lock:
             if self.closed or self.shut or self.error is not None:
                 self._check_usable()
+            if stream.closed or stream.rejection is not None:
+                return None
             number = stream.submit(payload, future)
             self._sending[stream.id] = stream
             session = self._dialogue.session
@@ -553,7 +589,7 @@ class Engine:
         self._wake()  # whoever leads next does it: a finaliser may run in the middle of anything
 
     def _drop(self, stream: Stream) -> None:
-        self._streams.pop(stream.id, None)
+        self._forget(stream)
         self._sending.pop(stream.id, None)
         self._take(stream, stream.end_all(Ended("cancelled", "nobody reads it")))
         self._dialogue.post(Cancel(0, stream.id, [], True))
@@ -597,7 +633,7 @@ class Engine:
         self.drive(is_kept)
         with self._lock:
             self._kept.pop(stream.id, None)
-            self._streams.pop(stream.id, None)
+            self._forget(stream)
 
     @property
     def unfinished(self) -> int:

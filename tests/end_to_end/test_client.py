@@ -332,6 +332,63 @@ def test_partials_and_methods(client):
     assert client.submit("a-b".split, "-").result() == ["a", "b"]
 
 
+def _open_jobs(client, futures):
+    ours = {future.job for future in futures}
+    listed = [job for job in client.jobs(limit=1000) if job["id"] in ours]
+    assert len(listed) == len(ours)
+    return sum(job["state"] != "done" for job in listed)
+
+
+def test_a_function_of_its_own_for_every_call_leaves_few_jobs_open(client, monkeypatch):
+    monkeypatch.setattr(federation.shelves, "STREAMS_MAX", 4)
+    futures = [client.submit(partial(pow, at), 2) for at in range(40)]
+    assert len({future.job for future in futures}) == len(futures)
+    assert [future.result() for future in futures] == [at * at for at in range(len(futures))]
+    wait_until(lambda: _open_jobs(client, futures) <= 4, "the end of unused jobs")
+    assert len(client._engine.streams) <= 4
+
+
+def test_a_job_that_nobody_submits_to_is_closed_and_another_follows(client, monkeypatch):
+    monkeypatch.setattr(federation.engine, "IDLE_S", 0.01)
+    client._engine._sweep_s = 0.0
+    first = client.submit(square, 3)
+    assert first.result() == 9
+    wait_until(lambda: _open_jobs(client, [first]) == 0, "the end of the idle job")
+    second = client.submit(square, 4)
+    assert second.result() == 16
+    assert second.job != first.job
+    assert client._engine.error is None
+
+
+def test_a_job_with_unfinished_tasks_is_not_idle(client, monkeypatch, tmp_path):
+    def held(path):
+        while not os.path.exists(path):
+            time.sleep(0.002)
+
+    monkeypatch.setattr(federation.engine, "IDLE_S", 0.01)
+    client._engine._sweep_s = 0.0
+    first, sweeps = client.submit(held, str(tmp_path / "go")), []
+    sweep = client._engine._filling.sweep
+    monkeypatch.setattr(client._engine._filling, "sweep", lambda: sweeps.append(1) or sweep())
+    wait_until(lambda: len(sweeps) > 5, "some looks at idle jobs")
+    second = client.submit(held, str(tmp_path / "go"))
+    (tmp_path / "go").touch()
+    concurrent.futures.wait([first, second], timeout=30)
+    assert first.job == second.job
+
+
+def test_submits_of_many_threads_survive_the_closing_of_their_jobs(client, monkeypatch):
+    monkeypatch.setattr(federation.shelves, "STREAMS_MAX", 1)
+    functions = [partial(operator.mul, at) for at in range(4)]
+
+    def use(which):
+        return [client.submit(functions[which], at) for at in range(50)]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [[f.result(timeout=30) for f in each] for each in pool.map(use, range(4))]
+    assert found == [[which * at for at in range(50)] for which in range(4)]
+
+
 def test_large_arguments_and_results_travel_in_pieces(client):
     data = bytes(range(256)) * (40 << 10)
     assert client.submit(operator.add, data, b"!").result() == data + b"!"
