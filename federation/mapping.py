@@ -207,11 +207,19 @@ class MapResults(Generic[T]):
 
     @staticmethod
     def feed_all(engine: Engine, stream: Stream, calls: Iterable[Any], *, singles: bool) -> None:
-        """Send every call of a job, waiting where the gateway must catch up."""
+        """Send every call of a job, waiting where the gateway must catch up.
+
+        What it has not acknowledged as kept is bounded in calls and in bytes of arguments.
+        """
+
+        def has_room() -> bool:
+            few = stream.unfinished < AHEAD_CALLS and stream.held_bytes < AHEAD_BYTES
+            return few or stream.rejected
+
         feeder = _Feeder(engine, stream, calls, singles)
         while not stream.rejected and feeder.next_chunk() is not None:
-            if stream.unfinished > AHEAD_CALLS:
-                engine.drive(lambda: stream.rejected or stream.unfinished <= AHEAD_CALLS)
+            if not has_room():
+                engine.drive(has_room)
             if engine.error is not None:
                 raise engine.error
 

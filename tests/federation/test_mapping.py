@@ -75,6 +75,22 @@ def test_results_before_one_that_cannot_be_opened_come_and_none_after_it(bad):
     assert list(results) == []
 
 
+@pytest.mark.parametrize(("item_bytes", "items_made"), [(1 << 20, 200), (0, 200_000)])
+def test_a_detached_job_is_sent_no_further_ahead_than_allowed(item_bytes, items_made):
+    grid, held, ahead = Grid(len), [], []
+
+    def items():
+        for _ in range(items_made):
+            held.append(grid.stream.held_bytes)
+            ahead.append(grid.stream.unfinished)
+            yield bytes(item_bytes)
+
+    MapResults.feed_all(grid, grid.stream, items(), singles=True)
+    assert max(held) <= mapping.AHEAD_BYTES + (2 << 20)
+    assert max(ahead) <= mapping.AHEAD_CALLS + 1000
+    assert grid.stream.total == items_made
+
+
 class Clock:
     """A clock that inputs and consumers move by taking their time."""
 
