@@ -306,7 +306,7 @@ class Engine:
             for stream in self._filling.sweep():
                 self.close_stream(stream)
         if self._link is None:
-            if now_s >= self._redial_s:
+            if now_s >= self._redial_s and not self.closed:
                 self._dial(now_s)
             return False
         link, arrived = self._link, False

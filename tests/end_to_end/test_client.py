@@ -297,6 +297,14 @@ def test_a_map_that_is_shut_down_gives_what_it_took_and_then_says_so(shared_site
     assert came == [x * x for x in range(len(came))]
 
 
+def test_a_client_that_is_closed_does_not_dial_again(shared_site):
+    client = shared_site.client()
+    engine = client._engine
+    client.shutdown()
+    engine._drain()  # as a thread does that was waiting on the socket meanwhile
+    assert engine._link is None
+
+
 def test_leaving_the_context_waits_for_what_was_submitted(shared_site):
     with shared_site.client() as client:
         futures = [client.submit(square, x) for x in range(100)]
