@@ -179,6 +179,12 @@ class Client(concurrent.futures.Executor):
         user: who is billed; else the login name.
         connect_timeout_s: how long the first connection may take.
 
+    A task may use a `Client()` of its own, which finds the gateway by itself. While it waits for
+    what it submitted, it keeps its slot: a gateway does not take a waiting task off its slot to
+    run what it waits for. When tasks that wait for tasks fill every slot, or nest deeper than
+    there are slots, nothing goes on until one of them ends at its `timeout_s`. Keep fewer of them
+    unfinished than there are slots, or give the inner ones to workers of their own by tags.
+
     Raises:
         GatewayUnreachable: nobody answers there.
         SessionRefused: the gateway does not let us in.
