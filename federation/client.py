@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, cast
 
 from federation.address import resolve as resolve_address
-from federation.engine import LEAVE_S, Engine, exception_of
+from federation.engine import LEAVE_S, Engine
 from federation.errors import GridError, JobRefused
 from federation.houses import check_owners
 from federation.ids import new_id
@@ -27,6 +27,7 @@ from federation.jobs import JobHandle
 from federation.mapping import MapResults
 from federation.messages import OpenJob
 from federation.money import parse_money
+from federation.outcomes import exception_of
 from federation.payload import SealedFunction, seal_call, seal_function
 from federation.streams import Ended, Stream
 from federation.transport import TlsSettings

@@ -23,18 +23,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
 from typing import Any, Final
 
 from federation.errors import (
-    FAILURES,
     GatewayUnreachable,
     GridError,
     JobNotFound,
-    JobRefused,
     ProtocolError,
-    RemoteTraceback,
     SerializationError,
     SessionRefused,
 )
@@ -56,12 +52,14 @@ from federation.messages import (
     Results,
 )
 from federation.nng import ForkedProcessError, NngLink
-from federation.payload import SealedFunction, open_result
+from federation.outcomes import resolve_all, show
+from federation.payload import SealedFunction
 from federation.ranges import Range
 from federation.reasons import Reason
 from federation.shelves import FunctionShelf, StreamShelf
 from federation.streams import Chunk, Ended, Outcome, Placed, Stream
 from federation.transport import TlsSettings
+from federation.waking import Waker
 
 PARK_S: Final = 0.05  # the daemon leads when nobody else has for so long
 POLL_MAX_S: Final = 0.5
@@ -131,9 +129,7 @@ class Engine:
             secret=secret,
             random_bytes=secrets.token_bytes,
         )
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
+        self._waker = Waker()
         self._dial(0.0)
         try:
             self._connect(origin, connect_timeout_s)
@@ -187,7 +183,7 @@ class Engine:
 
     def _lead_or_wait(self, at_most_s: float) -> None:
         if self._leader is not None:
-            self._wake()  # the daemon gives way; another driver just looks once more
+            self._waker.wake()  # the daemon gives way; another driver just looks once more
             self._turn.wait(at_most_s)
             return
         self._lead(at_most_s)
@@ -199,7 +195,7 @@ class Engine:
             if not self._drain():
                 link = self._link
                 poll = select.poll()
-                poll.register(self._wake_read, select.POLLIN)
+                poll.register(self._waker.fileno(), select.POLLIN)
                 if link is not None:
                     poll.register(link.fileno(), select.POLLIN)
                 wait_s = min(at_most_s, ACKNOWLEDGE_S) if self._dialogue.owes else at_most_s
@@ -208,8 +204,8 @@ class Engine:
                     ready = poll.poll(wait_s * 1000)
                 finally:
                     self._lock.acquire()
-                if any(descriptor == self._wake_read for descriptor, _ in ready):
-                    self._clear_wakes()
+                if any(descriptor == self._waker.fileno() for descriptor, _ in ready):
+                    self._waker.clear()
                 self._drain()
         finally:
             self._leader = None
@@ -224,20 +220,8 @@ class Engine:
         self._lock.release()
         try:
             for text in printed:
-                _show(text)
-            resolved = self._resolved
-            while resolved:
-                try:
-                    first = resolved.popleft()
-                except IndexError:
-                    return  # another thread was quicker
-                try:
-                    resolve(*first)
-                except BaseException:
-                    # A callback, or Ctrl-C: whoever comes next goes on, with this one first.
-                    if not first[0].done():
-                        resolved.appendleft(first)
-                    raise
+                show(text)
+            resolve_all(self._resolved)
         finally:
             self._lock.acquire()
 
@@ -256,23 +240,10 @@ class Engine:
                     continue
             time.sleep(PARK_S)
 
-    def _wake(self) -> None:
-        try:
-            os.write(self._wake_write, b"w")
-        except BlockingIOError:
-            return  # it is full of wake-ups already
-
-    def _clear_wakes(self) -> None:
-        try:
-            while os.read(self._wake_read, 4096):
-                pass
-        except BlockingIOError:
-            return
-
     # --- the connection ------------------------------------------------------------------------
 
     def _dial(self, now_s: float) -> None:
-        self._link = NngLink(self.address, self._wake, self._tls)
+        self._link = NngLink(self.address, self._waker.wake, self._tls)
         self._redial_s = now_s
         self._greeted = False
 
@@ -586,7 +557,7 @@ class Engine:
     def abandon(self, stream: Stream) -> None:
         """Stop a job whose results nobody will read, without waiting. Safe in a finaliser."""
         self._abandoned.append(stream)
-        self._wake()  # whoever leads next does it: a finaliser may run in the middle of anything
+        self._waker.wake()  # who leads next does it: a finaliser may run in the middle of anything
 
     def _drop(self, stream: Stream) -> None:
         self._forget(stream)
@@ -611,7 +582,7 @@ class Engine:
         with self._lock:
             self._request += 1
             number = self._request
-            asked = _numbered(question, number)
+            asked = replace(question, request=number)
             answers: list[Answer] = []
             self._requests[number] = asked, answers
             self._dialogue.post(asked)
@@ -705,7 +676,7 @@ class Engine:
             self._settle()
             self.closed = True
             self._turn.notify_all()
-        self._wake()
+        self._waker.wake()
         if threading.current_thread() is not self._thread:
             self._thread.join(LEAVE_S)
         self._release()
@@ -720,56 +691,4 @@ class Engine:
             if self._link is not None:
                 self._link.close()
                 self._link = None
-            if self._wake_write >= 0:
-                os.close(self._wake_read)
-                os.close(self._wake_write)
-                self._wake_read = self._wake_write = -1
-
-
-def _numbered(question: Any, number: int) -> Any:
-    if isinstance(question, Ask):
-        return Ask(number, question.verb, question.details)
-    return Cancel(number, question.job, question.ranges, question.stop)
-
-
-def _show(text: str) -> None:
-    """Print what a task has printed, if this process can."""
-    try:
-        sys.stdout.write(text)
-    except (OSError, ValueError) as error:
-        _log.warning("what a task has printed can't be shown: %s", error)
-
-
-def resolve(future: Any, outcome: Outcome) -> None:
-    """Give a future its outcome; one that was cancelled meanwhile stays so."""
-    try:
-        if type(outcome) is bytes:
-            try:
-                value = open_result(outcome)
-            except SerializationError as error:
-                future.finish(None, error)
-            else:
-                future.finish(value, None)
-        elif isinstance(outcome, Ended) and outcome.kind == "cancelled":
-            if future.cancelled() or Future.cancel(future):
-                future.set_running_or_notify_cancel()
-        elif isinstance(outcome, Ended):
-            future.finish(None, exception_of(outcome))
-    except InvalidStateError:
-        return  # it was resolved already: exactly once is kept
-
-
-def exception_of(ended: Ended) -> BaseException:
-    """The exception that a failed call raises in the client."""
-    if ended.kind.startswith("refused"):
-        _, _, code = ended.kind.partition(":")
-        return JobRefused(ended.text, code or "refused") if code else SessionRefused(ended.text)
-    if ended.payload:
-        try:
-            error = open_result(ended.payload)
-        except SerializationError:
-            error = None
-        if isinstance(error, BaseException):
-            error.__cause__ = RemoteTraceback(ended.text)
-            return error
-    return FAILURES.get(ended.kind, FAILURES["error"])(ended.text)
+            self._waker.close()

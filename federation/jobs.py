@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from federation.engine import Engine, exception_of
+from federation.engine import Engine
 from federation.errors import GatewayUnreachable, GridError
 from federation.money import format_money
+from federation.outcomes import exception_of
 from federation.payload import open_result
 from federation.streams import Ended
 

@@ -1,0 +1,78 @@
+"""What becomes of a call's outcome in the client: a result, an exception, a print."""
+
+import logging
+import sys
+from collections import deque
+from concurrent.futures import Future, InvalidStateError
+from typing import Any
+
+from federation.errors import (
+    FAILURES,
+    JobRefused,
+    RemoteTraceback,
+    SerializationError,
+    SessionRefused,
+)
+from federation.payload import open_result
+from federation.streams import Ended, Outcome
+
+_log = logging.getLogger("gridfed")
+
+
+def show(text: str) -> None:
+    """Print what a task has printed, if this process can."""
+    try:
+        sys.stdout.write(text)
+    except (OSError, ValueError) as error:
+        _log.warning("what a task has printed can't be shown: %s", error)
+
+
+def resolve_all(resolved: "deque[tuple[Any, Outcome]]") -> None:
+    """Resolve the futures that wait in a queue, which other threads may do at the same time."""
+    while resolved:
+        try:
+            first = resolved.popleft()
+        except IndexError:
+            return  # another thread was quicker
+        try:
+            resolve(*first)
+        except BaseException:
+            # A callback, or Ctrl-C: whoever comes next goes on, with this one first.
+            if not first[0].done():
+                resolved.appendleft(first)
+            raise
+
+
+def resolve(future: Any, outcome: Outcome) -> None:
+    """Give a future its outcome; one that was cancelled meanwhile stays so."""
+    try:
+        if type(outcome) is bytes:
+            try:
+                value = open_result(outcome)
+            except SerializationError as error:
+                future.finish(None, error)
+            else:
+                future.finish(value, None)
+        elif isinstance(outcome, Ended) and outcome.kind == "cancelled":
+            if future.cancelled() or Future.cancel(future):
+                future.set_running_or_notify_cancel()
+        elif isinstance(outcome, Ended):
+            future.finish(None, exception_of(outcome))
+    except InvalidStateError:
+        return  # it was resolved already: exactly once is kept
+
+
+def exception_of(ended: Ended) -> BaseException:
+    """The exception that a failed call raises in the client."""
+    if ended.kind.startswith("refused"):
+        _, _, code = ended.kind.partition(":")
+        return JobRefused(ended.text, code or "refused") if code else SessionRefused(ended.text)
+    if ended.payload:
+        try:
+            error = open_result(ended.payload)
+        except SerializationError:
+            error = None
+        if isinstance(error, BaseException):
+            error.__cause__ = RemoteTraceback(ended.text)
+            return error
+    return FAILURES.get(ended.kind, FAILURES["error"])(ended.text)
