@@ -70,6 +70,9 @@ IDLE_S: Final = 10.0  # a job that gets no call from submit is closed after one 
 LEAVE_S: Final = 2.0  # how long a goodbye may take
 
 _log = logging.getLogger("gridfed")
+_here = os.getpid()  # asked once in each process, not at every submit
+
+os.register_at_fork(after_in_child=lambda: globals().update(_here=os.getpid()))
 
 
 class Engine:
@@ -94,7 +97,7 @@ class Engine:
     ) -> None:
         self.address = address
         self._tls = tls
-        self._pid = os.getpid()
+        self._pid = _here
         self._lock = threading.RLock()
         self._turn = threading.Condition(self._lock)
         self.futures_lock = threading.RLock()  # see federation.client.TaskFuture
@@ -474,7 +477,7 @@ class Engine:
         None when the job takes no more calls: it was closed because nobody used it, or rejected.
         """
         self.check_size(payload)
-        if os.getpid() != self._pid:
+        if self._pid != _here:
             self._check_process()  # before the lock, which a thread that we lack may hold
         with self._lock:
             if self.closed or self.shut or self.error is not None:
@@ -619,7 +622,7 @@ class Engine:
     @property
     def is_foreign(self) -> bool:
         """Whether this process was forked from the one that the connection belongs to."""
-        return os.getpid() != self._pid
+        return self._pid != _here
 
     @property
     def takes_work(self) -> bool:
