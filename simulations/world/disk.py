@@ -56,6 +56,7 @@ class _Tables:
     outcomes: Kept = field(default_factory=dict)
     usage: dict[str, dict[tuple[int, int], UsageRecord]] = field(default_factory=dict)
     charged: dict[str, Counter[int]] = field(default_factory=dict)
+    uncounted: dict[str, list[range]] = field(default_factory=dict)  # for `charged`, by job
     contracts: dict[tuple[str, str], ContractOpened] = field(default_factory=dict)
     ended: set[tuple[str, str]] = field(default_factory=set)
     postings: dict[tuple[str, str, int, int], Posted] = field(default_factory=dict)
@@ -93,7 +94,10 @@ class Disk:
 
     def charged(self, job: str) -> Counter[int]:
         """How often each task of a job was charged."""
-        return self.tables.charged.get(job, Counter())
+        counts = self.tables.charged.setdefault(job, Counter())
+        for tasks in self.tables.uncounted.pop(job, ()):
+            counts.update(tasks)
+        return counts
 
     def _apply(self, record: Record) -> None:  # noqa: C901 - one match
         tables = self.tables
@@ -142,8 +146,8 @@ class Disk:
         if records.setdefault((record.first, record.attempt), record) is not record:
             return
         if record.state != "repeat":
-            counts = self.tables.charged.setdefault(record.job, Counter())
-            counts.update(range(record.first, record.first + record.tasks))
+            tasks = range(record.first, record.first + record.tasks)
+            self.tables.uncounted.setdefault(record.job, []).append(tasks)
 
     def _end(self, record: JobEnded) -> None:
         row = self.tables.jobs.get(record.job)

@@ -287,6 +287,40 @@ def test_a_forked_child_is_told_and_harms_nobody(shared_site):
         assert client.submit(square, 2).result() == 4
 
 
+def _says(use):
+    """What a forked child says of itself: its error, or that there was none. Empty if it died."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        text = "no error"
+        try:
+            use()
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(writer, text.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        text = pipe.read()
+    os.waitpid(pid, 0)
+    return text
+
+
+def test_a_forked_child_can_do_nothing_with_what_its_parent_opened(shared_site):
+    with shared_site.client() as client:
+        future = client.submit(time.sleep, 60)  # its job is open, and goes on taking calls
+        results = client.map(square, iter(range(200_000)))
+        assert "spawn" in _says(lambda: client.submit(time.sleep, 0))
+        assert "spawn" in _says(lambda: future.cancel(stop=True))
+        assert "spawn" in _says(lambda: list(results))
+        assert _says(results.close) == "no error"
+        assert _says(client.shutdown) == "no error"
+        assert future.cancel(stop=True)
+        assert next(results) == 0
+        results.close()
+        assert client.submit(square, 2).result() == 4
+
+
 def _use_client(address, queue):
     with Client(address) as client:
         queue.put(sum(client.map(square, range(50))))

@@ -28,7 +28,7 @@ class Far:
 
     def restart(self):
         """A new life: it knows nothing of the last."""
-        self.lobby = Lobby(self.port, self.rules, SharedSecret(self.secret))
+        self.lobby = Lobby(self.port, self.rules, credentials=SharedSecret(self.secret))
 
     async def run(self):
         while True:
