@@ -13,6 +13,7 @@ It holds the jobs, who works for us, and who has which tasks, and keeps these pr
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final, assert_never
 
 from federation.messages import (
@@ -168,9 +169,19 @@ class Broker:
 
     @property
     def is_uneven(self) -> bool:
-        """Whether a worker has room while another has tasks to spare: `settle` as time passes."""
+        """Whether work may have to be moved though nothing happens: `settle` as time passes.
+
+        A worker has room while another has tasks to spare, or a job waits for slots that are
+        busy with what should come after it.
+        """
         workers = self.workers.values()
-        return any(map(dispatch.has_room, workers)) and any(map(dispatch.has_spare, workers))
+        return any(map(dispatch.has_spare, workers)) and (
+            any(map(dispatch.has_room, workers))
+            or any(
+                dispatch.needs_idle_slot(job, self.durations.of(job.spec.function))
+                for job in self._ready.values()
+            )
+        )
 
     def _take_effects(self) -> list[Effect]:
         effects, self._effects = self._effects, []
@@ -186,22 +197,37 @@ class Broker:
     # --- handing out ---------------------------------------------------------------------------
 
     def _feed(self, worker: Worker, slots_total: int, now_s: float) -> bool:
-        """Give this worker one more bundle, if any job has one for it."""
-        best: tuple[tuple[float, float, int], Job, int] | None = None
+        """Give this worker one more bundle, if any job has one for it.
+
+        Nothing goes ahead of a better placed job that waits here for an idle slot: else those who
+        can be queued ahead would keep a slot from ever being idle.
+        """
+        if dispatch.is_full(worker) and not dispatch.is_late(worker, now_s):
+            return False
+        best: tuple[dispatch.Rank, Job, int] | None = None
+        waiting: tuple[dispatch.Rank, Job] | None = None
         for job in self._ready.values():
             client = self.clients.get(job.client)
             if client is not None and not client.ready:
                 continue
             task_s = self.durations.of(job.spec.function)
             tasks = dispatch.room(job, worker, task_s)
-            if tasks <= 0 or dispatch.refusal(job, worker) is not None:
+            has_room = tasks > 0
+            if not has_room and not dispatch.needs_idle_slot(job, task_s):
                 continue
-            tasks = dispatch.fits_cost(job, worker, task_s, tasks)
+            if dispatch.refusal(job, worker) is not None:
+                continue
+            tasks = dispatch.fits_cost(job, worker, task_s, max(1, tasks))
             if tasks <= 0:
                 continue
-            rank = dispatch.order(job)
-            if best is None or rank < best[0]:
+            rank = dispatch.order(job, task_s)
+            if not has_room:
+                waiting = min(waiting or (rank, job), (rank, job), key=itemgetter(0))
+            elif best is None or rank < best[0]:
                 best = rank, job, tasks
+        if waiting is not None and (best is None or waiting[0] < best[0]):
+            self._make_way(worker, waiting[0], now_s)
+            return False
         if best is None:
             return False
         _, job, tasks = best
@@ -211,10 +237,23 @@ class Broker:
         self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), now_s)
         return True
 
+    def _make_way(self, worker: Worker, rank: dispatch.Rank, now_s: float) -> None:
+        """Take back what a job of that rank would have to wait for longer than was meant."""
+        if not dispatch.has_spare(worker) or not dispatch.is_late(worker, now_s):
+            return
+        for assignment in worker.assignments.values():
+            if not assignment.recalled and rank < dispatch.order(
+                assignment.job, self.durations.of(assignment.job.spec.function)
+            ):
+                assignment.recalled = True
+                for first, stop in assignment.left:
+                    self._order_recall(assignment, first, stop, kill=False)
+
     def _assign(self, job: Job, worker: Worker, run: Run, now_s: float) -> None:
         self._assignments += 1
         task_s = self.durations.of(job.spec.function) or 0.0
         left = RangeSet([(run.first, run.stop)])
+        job.served = self._assignments
         assignment = Assignment(self._assignments, job, worker, run, task_s, now_s, left)
         worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
         self._hold(assignment, len(run.arguments))

@@ -12,7 +12,7 @@ from typing import Final
 
 from federation.ranges import Range
 from federation.reasons import Reason
-from gateway.jobs import Assignment, Job, Worker
+from gateway.jobs import AHEAD_MAX_S, Assignment, Job, Worker
 from policies.placement import Refusal, judge, show_tag
 from policies.tariffs import cost_nanos
 
@@ -23,8 +23,6 @@ HORIZON_S: Final = 0.1
 REFILL_S: Final = 0.06
 # What is not done after so long is a sign that the estimate was wrong, if somebody has run dry.
 LATE_S: Final = 0.12
-# From here on a slot gets no task ahead: the wait for the next one is lost in its duration.
-AHEAD_MAX_S: Final = 0.2
 BUNDLE_TASKS_MAX: Final = 1000
 BUNDLE_MIN_S: Final = 0.002  # a bundle costs about a tenth of this on its way
 BUNDLE_BYTES_MAX: Final = 1 << 20
@@ -73,18 +71,27 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
     return None
 
 
+def needs_idle_slot(job: Job, task_s: float | None) -> bool:
+    """Whether a task of this job goes only to a slot that has nothing else to do."""
+    # One each to learn the duration. Counted tags are held only by what runs.
+    return task_s is None or bool(job.counted) or task_s >= AHEAD_MAX_S
+
+
+def is_full(worker: Worker) -> bool:
+    """Whether a worker has no room for a task of any job."""
+    short = worker.slots - worker.long
+    return worker.ahead_s > short * REFILL_S and worker.in_flight >= 2 * worker.slots
+
+
 def room(job: Job, worker: Worker, task_s: float | None) -> int:
     """How many more tasks of this job this worker should hold now."""
     idle = worker.slots - worker.in_flight
-    if task_s is None or job.counted:
-        # One each to learn the duration. Counted tags are held only by what runs.
+    if task_s is None or needs_idle_slot(job, task_s):
         tasks = idle
-    elif task_s >= AHEAD_MAX_S:
-        tasks = idle
-    elif worker.load_s > worker.slots * REFILL_S and idle <= -worker.slots:
+    elif is_full(worker):
         return 0
     else:
-        credit_s = worker.slots * HORIZON_S - worker.load_s
+        credit_s = (worker.slots - worker.long) * HORIZON_S - worker.ahead_s
         tasks = max(int(credit_s / max(task_s, 1e-7)), worker.slots + idle)
     for name, amount in job.counted.items():
         tasks = min(tasks, int((worker.free[name] + 1e-9) // amount)) if amount > 0 else tasks
@@ -114,9 +121,17 @@ def fits_cost(job: Job, worker: Worker, task_s: float | None, tasks: int) -> int
     return tasks if one == 0 else min(tasks, max(1, (limit - committed) // one))
 
 
-def order(job: Job) -> tuple[float, float, int]:
-    """Which job is served first: priority, then who has the least under way, then age."""
-    return (-job.spec.priority, job.load_s, job.number)
+Rank = tuple[float, float, int, int]
+
+
+def order(job: Job, task_s: float | None) -> Rank:
+    """Which job is served first: priority, who has least under way, who waits longest, age.
+
+    What is under way counts in slots, not in seconds: a long task fills its slot no more than
+    short ones that are queued ahead at another.
+    """
+    filled = HORIZON_S if task_s is None else min(task_s, HORIZON_S)
+    return (-job.spec.priority, job.in_flight * filled, job.served, job.number)
 
 
 def has_room(worker: Worker) -> bool:
@@ -129,10 +144,14 @@ def has_spare(worker: Worker) -> bool:
     return worker.in_flight > worker.slots
 
 
-def _is_rich(worker: Worker, now_s: float) -> bool:
+def is_late(worker: Worker, now_s: float) -> bool:
+    """Whether a worker takes longer over what it holds than it was meant to."""
     oldest = next(iter(worker.assignments.values()), None)
-    late = oldest is not None and now_s - oldest.given_s > LATE_S
-    return late or worker.load_s > HORIZON_S * worker.slots
+    return oldest is not None and now_s - oldest.given_s > LATE_S
+
+
+def _is_rich(worker: Worker, now_s: float) -> bool:
+    return is_late(worker, now_s) or worker.load_s > HORIZON_S * worker.slots
 
 
 def tail_to_recall(

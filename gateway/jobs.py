@@ -7,11 +7,15 @@ worker, or ended. A million queued tasks are a few hundred runs.
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from federation.ranges import Range, RangeSet
 from gateway.events import JobRecovered, JobSpec
 from policies.placement import Need, Offer, Refusal
 from policies.tariffs import Tariff
+
+# From here on a slot gets no task ahead: the wait for the next one is lost in its duration.
+AHEAD_MAX_S: Final = 0.2
 
 
 @dataclass(slots=True)
@@ -69,6 +73,8 @@ class Worker:
     assignments: dict[int, Assignment] = field(default_factory=dict)
     in_flight: int = 0
     load_s: float = 0.0  # estimated slot-seconds of what it holds
+    ahead_s: float = 0.0  # of them, of tasks so short that they are queued ahead
+    long: int = 0  # the other tasks: one in a slot
     draining: bool = False
     tasks_done: int = 0
     verdicts: dict[Need, Refusal | None] = field(default_factory=dict)
@@ -77,6 +83,10 @@ class Worker:
         """Account for `tasks` more (or, negative, fewer) of an assignment's."""
         self.in_flight += tasks
         self.load_s = max(0.0, self.load_s + tasks * assignment.task_s)
+        if assignment.task_s >= AHEAD_MAX_S:
+            self.long += tasks
+        else:
+            self.ahead_s = max(0.0, self.ahead_s + tasks * assignment.task_s)
         for name, amount in assignment.job.counted.items():
             # Rounded, or tenths would add up to something less than one.
             self.free[name] = round(self.free[name] - amount * tasks, 9)
@@ -107,6 +117,7 @@ class Job:
     assignments: dict[int, Assignment] = field(default_factory=dict)
     in_flight: int = 0
     load_s: float = 0.0
+    served: int = 0  # the last assignment made of it
     known: RangeSet = field(default_factory=RangeSet)  # tasks that arrived
     ended: RangeSet = field(default_factory=RangeSet)
     charged: RangeSet = field(default_factory=RangeSet)  # before a restart or a lost client
