@@ -52,10 +52,14 @@ ALL_TASKS: Final = 1 << 62  # a task number past every job's end
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may have unfinished at a time; its Welcome says the same."""
+    """What one client may have unfinished at a time; its Welcome says the same.
+
+    `function_wait_s` is how long a job may wait for the function that it names.
+    """
 
     tasks_max: int = 200_000
     bytes_max: int = 256 << 20
+    function_wait_s: float = 60.0
 
 
 @dataclass(slots=True)
@@ -107,6 +111,7 @@ class Broker:
         self.trouble = ""  # why the store takes nothing now; empty when all is well
         self.tasks_done = 0
         self._ready: dict[str, Job] = {}  # jobs with tasks in their queue
+        self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
         self._assignments = 0
         self._numbers = 0
         self._withdrawals: list[Withdrawal] = []
@@ -127,6 +132,8 @@ class Broker:
                 self._handed_back(event, now_s)
             case events.JobOpened():
                 self._job_opened(event, now_s)
+            case events.FunctionArrived():
+                self._function_arrived(event.function)
             case events.JobClosed():
                 self._job_closed(event, now_s)
             case events.CancelAsked():
@@ -292,7 +299,7 @@ class Broker:
             job.held_bytes = max(0, job.held_bytes - assignment.run.size)
 
     def _mark_ready(self, job: Job) -> None:
-        if job.waiting and not job.leaving:
+        if job.waiting and not job.leaving and job.lacks_function_since_s is None:
             self._ready[job.id] = job
         else:
             self._ready.pop(job.id, None)
@@ -314,7 +321,7 @@ class Broker:
         spec = event.spec
         known = self.jobs.get(event.job)
         if known is not None:
-            self._job_taken_over(known, event)
+            self._job_taken_over(known, event, now_s)
             return
         refusal = self._refusal(spec)
         if refusal is not None:
@@ -324,9 +331,12 @@ class Broker:
         remembered = self._remembered.pop(event.job, None)
         if remembered is not None:
             self._recall_history(job, remembered)
+        if not event.has_function:
+            job.lacks_function_since_s = now_s
+            self._lacking.setdefault(spec.function, set()).add(job.id)
         self._write(opened_record(job), durable=spec.detached)
 
-    def _job_taken_over(self, job: Job, event: events.JobOpened) -> None:
+    def _job_taken_over(self, job: Job, event: events.JobOpened, now_s: float) -> None:
         """A client opens a job that we have: it came back with a new session."""
         if job.spec.user != event.spec.user or job.spec.function != event.spec.function:
             reason = f"job {event.job} is somebody else's"
@@ -340,6 +350,22 @@ class Broker:
         job.leaving = ""
         job.orphan_since_s = None
         self.clients[event.client].jobs.add(job.id)
+        if job.lacks_function_since_s is not None:
+            job.lacks_function_since_s = now_s  # its client has been asked again
+
+    def _function_arrived(self, function: bytes) -> None:
+        for name in self._lacking.pop(function, ()):
+            job = self.jobs[name]
+            job.lacks_function_since_s = None
+            self._mark_ready(job)
+
+    def _reject(self, job: Job, code: Reason, reason: str, now_s: float) -> None:
+        """End a job of which nothing has run."""
+        self._tell(job.client, RejectJob(job.id, code, reason))
+        for first, stop in job.withdraw(0, ALL_TASKS):
+            self._credit_client(job, stop - first)
+        job.leaving, job.reason = "rejected", reason
+        self._finish(job, now_s)
 
     def _refusal(self, spec: JobSpec) -> tuple[str, str] | None:
         """Why no work of this kind is taken at all, as code and sentence."""
@@ -474,6 +500,11 @@ class Broker:
         if len(self._ended) > ENDED_MAX:
             self._ended.popitem(last=False)
         self._ready.pop(job.id, None)
+        if job.lacks_function_since_s is not None:
+            lacking = self._lacking[job.spec.function]
+            lacking.discard(job.id)
+            if not lacking:
+                del self._lacking[job.spec.function]
         if job.leaving == "abandoned":
             self._remember(job.history())
         self._disown(job)
@@ -756,6 +787,11 @@ class Broker:
                 self._order_recall(assignment, first, stop, kill=False)
 
     def _ticked(self, now_s: float) -> None:
+        for name in [name for names in self._lacking.values() for name in names]:
+            job, limit_s = self.jobs[name], self.limits.function_wait_s
+            if now_s - (job.lacks_function_since_s or 0.0) > limit_s:
+                reason = f"its function did not arrive within {limit_s:g} s"
+                self._reject(job, Reason.FUNCTION_MISSING, reason, now_s)
         for job in list(self.jobs.values()):
             since_s = job.orphan_since_s
             if since_s is not None and now_s - since_s > ORPHAN_S and not job.leaving:

@@ -84,6 +84,14 @@ class JobOpened:
     client: int
     job: str
     spec: JobSpec
+    has_function: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionArrived:
+    """A function is here, which jobs may have been opened without."""
+
+    function: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +188,7 @@ Event = (
     | WorkerJoined
     | WorkerGone
     | JobOpened
+    | FunctionArrived
     | JobRecovered
     | TasksArrived
     | JobClosed

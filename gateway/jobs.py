@@ -134,6 +134,7 @@ class Job:
     leaving: str = ""  # the state it will end in, once nothing is in flight
     reason: str = ""
     may_repeat: bool = False  # its client came back without some of its results
+    lacks_function_since_s: float | None = None
     orphan_since_s: float | None = None  # a detached job whose client left before closing it
 
     def enqueue(self, run: Run, *, ahead: bool = False) -> None:

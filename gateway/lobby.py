@@ -41,6 +41,7 @@ class HouseRules:
     tasks_max: int = 200_000
     bytes_max: int = 256 << 20
     message_bytes_max: int = 64 << 20
+    function_wait_s: float = 60.0
     guests_max: int = 4096
     strangers_max: int = 512  # pipes that have not come in yet
 

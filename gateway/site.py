@@ -13,6 +13,7 @@ between any two awaits. The store's writer thread comes back in through `_stored
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,7 +76,7 @@ class Site:
                 if pool.kind == "local"
             },
             # Slack for what is under way while a client counts its results.
-            Limits(rules.tasks_max * 2, rules.bytes_max * 2),
+            Limits(rules.tasks_max * 2, rules.bytes_max * 2, rules.function_wait_s),
         )
         self.functions = Functions()
         self.pulses: dict[int, Any] = {}
@@ -328,7 +329,7 @@ class Site:
             case _, PutFunction():
                 waiting = self.functions.put(message.digest, message.body, guest.handle)
                 self.outbox.hand_function(message.digest, waiting)
-                return None
+                return events.FunctionArrived(message.digest)
             case _, OpenJob():
                 return self._open(guest, message, happened)
             case _, Ask():
@@ -350,6 +351,7 @@ class Site:
                 self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
                 return None
             self.outbox.need_function(guest, message.function)
+            event = replace(event, has_function=False)
         if self.broker.remembers(message.job) or self._is_fresh(message):
             return event
         row = self.store.job(message.job)

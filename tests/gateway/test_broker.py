@@ -531,3 +531,27 @@ def test_a_client_that_did_not_leave_gets_no_task_run_again() -> None:
     (order,) = orders(world.submit(1))
     world.report(order)
     assert orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"again"]))) == []
+
+
+def test_a_job_without_its_function_takes_no_slot_until_it_is_here() -> None:
+    world = World()
+    world.do(events.JobOpened(CLIENT, "j", spec(), has_function=False))
+    assert orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))) == []
+    assert len(orders(world.submit(1, "other", function=b"g" * 32))) == 1
+    world.join(3)
+    assert [order.job for order in orders(world.do(events.FunctionArrived(b"f" * 32)))] == ["j"]
+
+
+def test_a_job_whose_function_never_arrives_is_rejected() -> None:
+    world = World()
+    world.do(events.JobOpened(CLIENT, "j", spec(), has_function=False))
+    world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))
+    world.now_s += world.broker.limits.function_wait_s
+    assert told(world.do(events.Ticked()), messages.RejectJob) == []
+    world.now_s += 1.0
+    effects = world.do(events.Ticked())
+    (reject,) = told(effects, messages.RejectJob)
+    assert reject.code == "function-missing"
+    assert [record.state for record in written(effects, records.JobEnded)] == ["rejected"]
+    assert (world.broker.jobs, world.broker.clients[CLIENT].tasks) == ({}, 0)
+    assert orders(world.do(events.FunctionArrived(b"f" * 32))) == []
