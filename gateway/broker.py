@@ -34,14 +34,15 @@ from gateway.events import Event, JobSpec
 from gateway.jobs import Assignment, Job, Run, Worker
 from gateway.ledger import records
 from gateway.outcomes import is_sound, judge_report, usage_records
-from gateway.terms import opened_record
+from gateway.terms import answer_ended, opened_record
 from policies.placement import Offer, counted, judge_all
 from policies.tariffs import Tariff
 
 # A task whose worker vanished under it so often is given up; the time before, it goes alone.
 LOSSES_MAX: Final = 3
-# Jobs whose charges are remembered in case their client comes back.
-REMEMBERED_MAX: Final = 10_000
+# Jobs whose charges are remembered in case their client comes back: more than can have ended
+# while their last records, three of each at least, wait for the store.
+REMEMBERED_MAX: Final = 20_000
 OFFERS_MAX: Final = 10_000
 ENDED_MAX: Final = 100_000  # ids of jobs that have ended, so that none is used again
 # How long a detached job may stay half submitted without its client.
@@ -71,6 +72,17 @@ class Client:
     ready: bool = True
     jobs: set[str] = field(default_factory=set)
     tasks: int = 0  # unfinished
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job ended, for whoever opens one of the same id."""
+
+    user: str
+    detached: bool
+    state: str
+    reason: str
+    total: int | None
 
 
 @dataclass(slots=True)
@@ -116,7 +128,7 @@ class Broker:
         self._numbers = 0
         self._withdrawals: list[Withdrawal] = []
         self._remembered: OrderedDict[str, events.JobRecovered] = OrderedDict()
-        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._ended: OrderedDict[str, Ending] = OrderedDict()
         self._effects: list[Effect] = []
 
     # --- the way in ----------------------------------------------------------------------------
@@ -323,6 +335,9 @@ class Broker:
         if known is not None:
             self._job_taken_over(known, event, now_s)
             return
+        ended = self._ended.get(event.job)
+        if ended is not None and not self._may_open_again(event, ended):
+            return
         refusal = self._refusal(spec)
         if refusal is not None:
             self._tell(event.client, RejectJob(event.job, *refusal))
@@ -352,6 +367,22 @@ class Broker:
         self.clients[event.client].jobs.add(job.id)
         if job.lacks_function_since_s is not None:
             job.lacks_function_since_s = now_s  # its client has been asked again
+
+    def _may_open_again(self, event: events.JobOpened, ended: Ending) -> bool:
+        """Whether a job that has ended may begin again; its client is told if not."""
+        reason = ""
+        if ended.user != event.spec.user:
+            reason = f"job {event.job} is somebody else's"
+        elif ended.detached:
+            self._tell(
+                event.client, answer_ended(event.job, ended.state, ended.reason, ended.total)
+            )
+            return False
+        elif ended.state in ("done", "cancelled") and not event.again:
+            reason = f"there was a job {event.job} before: each needs an id of its own"
+        if reason:
+            self._tell(event.client, RejectJob(event.job, Reason.BAD_REQUEST, reason))
+        return not reason
 
     def _function_arrived(self, function: bytes) -> None:
         for name in self._lacking.pop(function, ()):
@@ -416,7 +447,9 @@ class Broker:
 
     def remembers(self, job: str) -> bool:
         """Whether it knows this job, or what it was charged, without asking the store."""
-        return job in self.jobs or job in self._remembered
+        ended = self._ended.get(job)
+        is_detached = ended is not None and ended.detached
+        return job in self.jobs or job in self._remembered or is_detached
 
     def has_ended(self, job: str) -> bool:
         """Whether a job of this id has ended lately."""
@@ -496,19 +529,20 @@ class Broker:
         if not job.is_over or job.id not in self.jobs:
             return
         del self.jobs[job.id]
-        self._ended[job.id] = None
-        if len(self._ended) > ENDED_MAX:
-            self._ended.popitem(last=False)
         self._ready.pop(job.id, None)
         if job.lacks_function_since_s is not None:
             lacking = self._lacking[job.spec.function]
             lacking.discard(job.id)
             if not lacking:
                 del self._lacking[job.spec.function]
-        if job.leaving == "abandoned":
+        state = job.leaving or "done"
+        spec = job.spec
+        self._ended[job.id] = Ending(spec.user, spec.detached, state, job.reason, job.total)
+        if len(self._ended) > ENDED_MAX:
+            self._ended.popitem(last=False)
+        if not spec.detached:
             self._remember(job.history())
         self._disown(job)
-        state = job.leaving or "done"
         counts = (job.done, job.failed, job.cancelled)
         self._write(records.JobEnded(job.id, state, job.reason, now_s, *counts))
 
@@ -759,12 +793,12 @@ class Broker:
             else:
                 self._abandon(job, now_s)
 
-    def _abandon(self, job: Job, now_s: float) -> None:
+    def _abandon(self, job: Job, now_s: float, reason: str = "its client left") -> None:
         """Stop a job whose client is gone: drop what waits, kill what runs."""
         finished = job.total is not None and len(job.ended) >= job.total
         waits = job.waiting or job.in_flight
         job.leaving = "abandoned" if waits and not finished else "done"
-        job.reason = "its client left" if job.leaving == "abandoned" else ""
+        job.reason = reason if job.leaving == "abandoned" else ""
         for first, stop in job.withdraw(0, ALL_TASKS):
             job.known.remove(first, stop)
         for assignment in list(job.assignments.values()):
@@ -796,5 +830,4 @@ class Broker:
             since_s = job.orphan_since_s
             if since_s is not None and now_s - since_s > ORPHAN_S and not job.leaving:
                 job.orphan_since_s = None
-                job.reason = "its client left before everything was submitted"
-                self._abandon(job, now_s)
+                self._abandon(job, now_s, "its client left before everything was submitted")

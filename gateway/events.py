@@ -85,6 +85,7 @@ class JobOpened:
     job: str
     spec: JobSpec
     has_function: bool = True
+    again: bool = False  # its client has opened it before
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def job_event(message: messages.OpenJob, client: int, user: str) -> events.JobOp
         python=message.python,
         prints=message.prints,
     )
-    return events.JobOpened(client, message.job, spec)
+    return events.JobOpened(client, message.job, spec, again=message.again)
 
 
 def client_event(message: Any, client: int) -> Event | None:

@@ -23,7 +23,6 @@ from federation.errors import GridError, ProtocolError
 from federation.ids import id_time_ms
 from federation.messages import (
     Ask,
-    Kept,
     NeedFunction,
     OpenJob,
     Pulse,
@@ -46,6 +45,7 @@ from gateway.ledger.store import SqlStore
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said
 from gateway.outbox import Outbox
 from gateway.recovery import history_of, recovered
+from gateway.terms import answer_ended
 from policies.placement import Offer
 
 TICK_S: Final = 0.05
@@ -360,7 +360,7 @@ class Site:
         if row.user != guest.user:
             reason = f"job {message.job} is somebody else's"
         elif row.detached and row.state != "open":
-            self.lobby.post(guest, Kept(message.job, row.total or 0, True))
+            self.lobby.post(guest, answer_ended(row.job, row.state, row.reason, row.total))
             return None
         elif row.state in ("done", "cancelled") and not message.again:
             reason = f"there was a job {message.job} before: each needs an id of its own"

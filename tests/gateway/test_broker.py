@@ -9,6 +9,7 @@ from gateway.broker import Broker, Limits
 from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.events import JobSpec
 from gateway.ledger import records
+from gateway.terms import answer_ended
 from policies.tariffs import Tariff
 
 PRICE = Tariff(3_600_000_000_000, "USD", "test")  # a thousandth of a unit per slot-nanosecond
@@ -555,3 +556,67 @@ def test_a_job_whose_function_never_arrives_is_rejected() -> None:
     assert [record.state for record in written(effects, records.JobEnded)] == ["rejected"]
     assert (world.broker.jobs, world.broker.clients[CLIENT].tasks) == ({}, 0)
     assert orders(world.do(events.FunctionArrived(b"f" * 32))) == []
+
+
+def test_a_detached_job_that_was_abandoned_is_rejected_when_its_client_comes_back() -> None:
+    world = World(slots=0)
+    world.submit(5, detached=True)
+    world.do(events.ClientGone(CLIENT))
+    world.now_s += 3600.0
+    effects = world.do(events.Ticked())
+    assert [record.state for record in written(effects, records.JobEnded)] == ["abandoned"]
+    world.do(events.ClientJoined(9, "ann"))
+    assert world.broker.remembers("j")
+    effects = world.do(events.JobOpened(9, "j", spec(detached=True), again=True))
+    (reject,) = told(effects, messages.RejectJob)
+    assert "its client left before everything was submitted" in reject.reason
+    effects = world.do(events.TasksArrived(9, "j", 5, [b"5"]))
+    assert told(effects, messages.Kept) == written(effects, records.BundleKept) == []
+
+
+def test_a_detached_job_that_ended_whole_is_kept_when_its_client_asks_again() -> None:
+    world = World()
+    (order,) = orders(world.submit(1, detached=True))
+    world.do(events.JobClosed(CLIENT, "j", 1))
+    world.report(order)
+    (kept,) = told(world.do(events.JobOpened(CLIENT, "j", spec(detached=True))), messages.Kept)
+    assert (kept.tasks, kept.closed) == (1, True)
+
+
+def test_nobody_opens_a_job_again_that_was_somebody_elses() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.JobClosed(CLIENT, "j", 1))
+    world.report(order)
+    world.do(events.ClientJoined(9, "mallory"))
+    opened = events.JobOpened(9, "j", spec(user="mallory"), again=True)
+    (reject,) = told(world.do(opened), messages.RejectJob)
+    assert "somebody else's" in reject.reason
+    assert world.broker.jobs == {}
+
+
+def test_an_id_is_used_again_only_by_who_comes_back_and_then_is_not_charged_again() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.JobClosed(CLIENT, "j", 1))
+    world.report(order)
+    (reject,) = told(world.do(events.JobOpened(CLIENT, "j", spec())), messages.RejectJob)
+    assert "an id of its own" in reject.reason
+    # No store is asked: what was charged is known before its records are on disk.
+    assert world.broker.remembers("j")
+    world.do(events.JobOpened(CLIENT, "j", spec(), again=True))
+    (again,) = orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"])))
+    (usage,) = written(world.report(again), records.UsageRecord)
+    assert (usage.state, usage.cost_nanos) == ("repeat", 0)
+
+
+@pytest.mark.parametrize(("state", "total"), [("done", 3), ("cancelled", 3), ("abandoned", None)])
+def test_only_a_job_that_was_submitted_whole_is_said_to_be_kept(
+    state: str, total: int | None
+) -> None:
+    answer = answer_ended("j", state, "why", total)
+    if total is None:
+        assert isinstance(answer, messages.RejectJob)
+        assert "why" in answer.reason
+    else:
+        assert answer == messages.Kept("j", total, True)
