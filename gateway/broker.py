@@ -357,12 +357,15 @@ class Broker:
             reason = f"job {event.job} is somebody else's"
             self._tell(event.client, RejectJob(event.job, Reason.BAD_REQUEST, reason))
             return
+        if job.leaving and (job.spec.detached or job.leaving != "abandoned"):
+            self._tell(event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, job.reason))
+            return
         previous = self.clients.get(job.client)
         if previous is not None:
             previous.jobs.discard(job.id)
         job.may_repeat = not job.spec.detached and job.client != event.client
         job.client = event.client
-        job.leaving = ""
+        job.leaving = job.reason = ""
         job.orphan_since_s = None
         self.clients[event.client].jobs.add(job.id)
         if job.lacks_function_since_s is not None:
@@ -648,14 +651,12 @@ class Broker:
         self._finish(job, now_s)
 
     def _deliver(self, job: Job, assignment: Assignment, event: events.Reported) -> None:
-        verdict = judge_report(job, event)
+        verdict = judge_report(job, event, is_stopped=assignment.is_stopped)
         for retry in reversed(verdict.again):
             run = assignment.run.cut(retry.task, retry.task + 1)
             run.attempt += 1
             run.alone = retry.alone
-            job.enqueue(run, ahead=True)
-        if verdict.again:
-            self._mark_ready(job)
+            self._requeue(job, run)
         job.done += verdict.done
         job.failed += verdict.failed
         self.tasks_done += verdict.done
@@ -735,7 +736,9 @@ class Broker:
     def _requeue(self, job: Job, run: Run) -> None:
         """Queue again what did not end, except for what was cancelled meanwhile."""
         for low, high in reversed(job.ended.missing(run.first, run.stop)):
-            if job.leaving:
+            if job.leaving == "cancelled":
+                self._drop(job, [(low, high)], "cancelled", job.reason)
+            elif job.leaving:
                 job.known.remove(low, high)  # should its client come back, it sends them again
             else:
                 job.enqueue(run.cut(low, high), ahead=True)
@@ -797,11 +800,13 @@ class Broker:
         """Stop a job whose client is gone: drop what waits, kill what runs."""
         finished = job.total is not None and len(job.ended) >= job.total
         waits = job.waiting or job.in_flight
-        job.leaving = "abandoned" if waits and not finished else "done"
-        job.reason = reason if job.leaving == "abandoned" else ""
+        if not job.leaving and waits and not finished:
+            job.leaving, job.reason = "abandoned", reason
+        job.leaving = job.leaving or "done"
         for first, stop in job.withdraw(0, ALL_TASKS):
             job.known.remove(first, stop)
         for assignment in list(job.assignments.values()):
+            assignment.is_stopped = True
             for first, stop in assignment.left:
                 self._order_recall(assignment, first, stop, kill=True)
         self._mark_ready(job)

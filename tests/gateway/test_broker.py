@@ -620,3 +620,50 @@ def test_only_a_job_that_was_submitted_whole_is_said_to_be_kept(
         assert "why" in answer.reason
     else:
         assert answer == messages.Kept("j", total, True)
+
+
+def test_a_kill_that_meets_its_owners_return_is_undone() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.ClientGone(CLIENT))
+    world.do(events.ClientJoined(5, "ann"))
+    world.do(events.JobOpened(5, "j", spec(), again=True))
+    effects = world.report(order, failures=[[0, "cancelled", "stopped", b""]])
+    assert told(effects, messages.Results) == []
+    (again,) = orders(effects)
+    assert again.first == 0
+    (results,) = told(world.report(again), messages.Results)
+    assert results.failures == []
+
+
+def test_a_job_that_was_cancelled_stays_so_when_its_owner_comes_back() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.ClientJoined(9, "ann"))
+    world.do(events.CancelAsked(9, 1, "j", (), False))
+    world.do(events.ClientGone(CLIENT))
+    world.do(events.ClientJoined(5, "ann"))
+    (reject,) = told(world.do(events.JobOpened(5, "j", spec(), again=True)), messages.RejectJob)
+    assert reject.reason == "cancelled on request"
+    (ended,) = written(world.report(order), records.JobEnded)
+    assert ended.state == "cancelled"
+
+
+def test_a_retry_in_a_job_that_was_cancelled_is_told_as_the_failure_it_was() -> None:
+    world = World()
+    (order,) = orders(world.submit(1, retries=5))
+    world.do(events.CancelAsked(CLIENT, 7, "j", (), False))
+    effects = world.report(order, failures=[[0, "error", "ValueError", b""]])
+    (results,) = told(effects, messages.Results)
+    assert results.failures[0][1] == "error"
+
+
+def test_what_comes_back_for_a_cancel_whose_asker_has_left_is_told_to_its_owner() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.ClientJoined(9, "ann"))
+    world.do(events.CancelAsked(9, 1, "j", (), False))
+    world.do(events.ClientGone(9))
+    effects = world.do(events.HandedBack(WORKER, order.assignment, ((0, 1),)))
+    (dropped,) = told(effects, messages.Dropped)
+    assert (dropped.ranges, dropped.failure) == ([[0, 1]], "cancelled")
