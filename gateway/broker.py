@@ -324,6 +324,7 @@ class Broker:
             self._order_recall(assignment, first, stop, kill=False)
 
     def _order_recall(self, assignment: Assignment, first: int, stop: int, *, kill: bool) -> None:
+        assignment.recalls += 1
         recall = Recall(assignment.id, first, stop, kill)
         self._effects.append(Order(assignment.worker.handle, recall))
 
@@ -612,7 +613,9 @@ class Broker:
         for withdrawal in list(self._withdrawals):
             if assignment.id not in withdrawal.awaited:
                 continue
-            withdrawal.awaited.discard(assignment.id)
+            # Answers are not numbered: when the last has come, the one to this cancel has.
+            if not assignment.recalls or not assignment.left:
+                withdrawal.awaited.discard(assignment.id)
             wanted = RangeSet(part for pair in returned for part in withdrawal.ranges.within(*pair))
             for first, stop in self._cancel(withdrawal.job, wanted, withdrawal.client):
                 withdrawal.taken.add(first, stop)
@@ -635,7 +638,7 @@ class Broker:
             return
         job = assignment.job
         self._release(assignment, first, stop)
-        assignment.recalled = False
+        assignment.recalled = assignment.recalls > 0
         if not assignment.left:
             self._resolve_closed(assignment.id)
         worker.tasks_done += stop - first
@@ -716,7 +719,9 @@ class Broker:
                 self._effects.append(Expel(worker.handle, "it returned tasks it does not have"))
                 return
             returned.append((first, stop))
-        assignment.recalled = not returned  # nothing to take: do not ask again until it reports
+        assignment.recalls = max(0, assignment.recalls - 1)
+        # Nothing to take: do not ask again until it reports.
+        assignment.recalled = not returned or assignment.recalls > 0
         job = assignment.job
         for first, stop in returned:
             self._release(assignment, first, stop)

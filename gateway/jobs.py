@@ -57,6 +57,7 @@ class Assignment:
     given_s: float
     left: RangeSet
     recalled: bool = False  # a recall is under way, or found nothing to take
+    recalls: int = 0  # that have not been answered
     is_stopped: bool = False  # its tasks are killed because their client left, who may come back
 
 

@@ -667,3 +667,21 @@ def test_what_comes_back_for_a_cancel_whose_asker_has_left_is_told_to_its_owner(
     effects = world.do(events.HandedBack(WORKER, order.assignment, ((0, 1),)))
     (dropped,) = told(effects, messages.Dropped)
     assert (dropped.ranges, dropped.failure) == ([[0, 1]], "cancelled")
+
+
+def test_a_cancel_is_not_answered_by_the_answer_to_an_earlier_recall() -> None:
+    world = World()
+    (first,) = orders(world.submit(40))
+    (order,) = orders(world.report(first))  # the other 39 are given ahead
+    world.now_s += 1.0
+    levelling = orders(world.join(3), messages.Recall)
+    assert len(levelling) == 1, "a dry worker has some of it recalled"
+    low, high = order.first, levelling[0].first
+    effects = world.do(events.CancelAsked(CLIENT, 7, "j", ((low, high),), False))
+    assert len(orders(effects, messages.Recall)) == 1
+    back = ((levelling[0].first, levelling[0].stop),)
+    effects = world.do(events.HandedBack(WORKER, order.assignment, back))
+    assert told(effects, messages.Answer) == []
+    effects = world.do(events.HandedBack(WORKER, order.assignment, ((low + 1, high),)))
+    (answer,) = told(effects, messages.Answer)
+    assert answer.value == {"taken": [[low + 1, high]]}
