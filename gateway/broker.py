@@ -774,7 +774,10 @@ class Broker:
             for first, stop in left:
                 self._release(assignment, first, stop)
             for first, stop in reversed(self._resolve_withdrawals(assignment, left, now_s)):
-                self._survive_loss(job, run.cut(first, stop), worker.name)
+                if event.is_orderly:
+                    self._requeue(job, run.cut(first, stop))
+                else:
+                    self._survive_loss(job, run.cut(first, stop), worker.name)
             self._finish(job, now_s)
 
     def _survive_loss(self, job: Job, run: Run, worker: str) -> None:
@@ -825,6 +828,8 @@ class Broker:
         if worker is None:
             return
         worker.draining = event.on
+        if event.by_itself:
+            return
         self._effects.append(Order(worker.handle, Drain(event.on)))
         for assignment in worker.assignments.values() if event.on else ():
             for first, stop in assignment.left:

@@ -73,8 +73,11 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
 
 def needs_idle_slot(job: Job, task_s: float | None) -> bool:
     """Whether a task of this job goes only to a slot that has nothing else to do."""
-    # One each to learn the duration. Counted tags are held only by what runs.
-    return task_s is None or bool(job.counted) or task_s >= AHEAD_MAX_S
+    if task_s is None or job.counted or task_s >= AHEAD_MAX_S:
+        return True  # one each to learn the duration; counted tags are held only by what runs
+    # A suspect goes alone to a slot that is idle: so nothing that has not started is suspected
+    # of what becomes of its worker.
+    return bool(job.queue) and job.queue[0].alone
 
 
 def is_full(worker: Worker) -> bool:

@@ -71,10 +71,11 @@ class WorkerJoined:
 
 @dataclass(frozen=True, slots=True)
 class WorkerGone:
-    """A worker left, or its lease ran out."""
+    """A worker left (`is_orderly`: it said goodbye), or its lease ran out."""
 
     worker: int
     reason: str
+    is_orderly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +172,14 @@ class HandedBack:
 
 @dataclass(frozen=True, slots=True)
 class DrainAsked:
-    """Give a worker (or, with 0, the whole site) no new work; or let it work again."""
+    """Give a worker (or, with 0, the whole site) no new work; or let it work again.
+
+    A worker that stops asks for it itself, and hands back of its own accord.
+    """
 
     worker: int
     on: bool
+    by_itself: bool = False
 
 
 @dataclass(frozen=True, slots=True)

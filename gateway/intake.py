@@ -119,6 +119,8 @@ def worker_event(message: Any, worker: int) -> Event | None:
             )
         case messages.Returned():
             return events.HandedBack(worker, message.assignment, check_ranges(message.ranges))
+        case messages.Drain():
+            return events.DrainAsked(worker, message.on, by_itself=True)
         case messages.Unknown():
             return None
         case _:

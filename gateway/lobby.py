@@ -77,6 +77,7 @@ class Left:
 
     guest: Guest
     reason: str
+    said_goodbye: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ class Lobby:
                 self.post(guest, Unknown(unknown.kind[:64]))
                 continue
             if isinstance(message, Bye):
-                yield from self._leave(guest, message.reason[:200] or "goodbye")
+                yield from self._leave(guest, message.reason[:200] or "goodbye", True)
                 return
             yield Said(guest, message)
             if guest.handle not in self.guests:
@@ -272,13 +273,13 @@ class Lobby:
             self._turn_away(pipe, SessionRefused(reason, "expelled"), now_s)
         yield from self._leave(guest, reason)
 
-    def _leave(self, guest: Guest, reason: str) -> Iterator[News]:
+    def _leave(self, guest: Guest, reason: str, said_goodbye: bool = False) -> Iterator[News]:
         if guest.pipe is not None:
             self._forget_pipe(guest)
         del self.guests[guest.handle]
         del self._by_session[guest.session_id]
         self._dirty.pop(guest.handle, None)
-        yield Left(guest, reason)
+        yield Left(guest, reason, said_goodbye)
 
     def _forget_pipe(self, guest: Guest) -> None:
         assert guest.pipe is not None

@@ -282,8 +282,8 @@ class Site:
                     self._hear(guest, message, happened)
                 case CameIn(guest):
                     self._meet(guest, happened)
-                case Left(guest, reason):
-                    self._part(guest, reason, happened)
+                case Left():
+                    self._part(item, happened)
 
     def _meet(self, guest: Guest, happened: list[Event]) -> None:
         if guest.role == "client":
@@ -296,12 +296,13 @@ class Site:
             return
         self._say(f"worker {guest.name} joined with {guest.about['slots']} slots")
 
-    def _part(self, guest: Guest, reason: str, happened: list[Event]) -> None:
+    def _part(self, left: Left, happened: list[Event]) -> None:
+        guest, reason = left.guest, left.reason
         self._unread.discard(guest.handle)
         if guest.role == "client":
             happened.append(events.ClientGone(guest.handle))
         else:
-            happened.append(events.WorkerGone(guest.handle, reason))
+            happened.append(events.WorkerGone(guest.handle, reason, left.said_goodbye))
             self.functions.forget_worker(guest.handle)
             self.pulses.pop(guest.handle, None)
             self._say(f"worker {guest.name} left: {reason}")

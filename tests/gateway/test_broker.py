@@ -685,3 +685,35 @@ def test_a_cancel_is_not_answered_by_the_answer_to_an_earlier_recall() -> None:
     effects = world.do(events.HandedBack(WORKER, order.assignment, ((low + 1, high),)))
     (answer,) = told(effects, messages.Answer)
     assert answer.value == {"taken": [[low + 1, high]]}
+
+
+def test_tasks_of_workers_that_stop_in_order_are_no_losses() -> None:
+    world = World()
+    world.submit(1)
+    for worker in range(WORKER, WORKER + 10):
+        effects = world.do(events.WorkerGone(worker, "stopped", is_orderly=True))
+        assert told(effects, messages.Dropped) == []
+        (order,) = orders(world.join(worker + 1))
+    (usage,) = written(world.report(order, worker=WORKER + 10), records.UsageRecord)
+    assert usage.attempt == 1
+
+
+def test_a_task_that_has_not_started_is_not_suspected_of_losing_workers() -> None:
+    world = World()
+    (order,) = orders(world.submit(100))
+    world.report(order, wall_ns=1000)
+    world.do(events.WorkerGone(WORKER, "killed"))
+    world.join(3)
+    world.do(events.WorkerGone(3, "killed"))
+    (suspect,) = orders(world.join(4))
+    assert len(suspect.arguments) == 1
+    (dropped,) = told(world.do(events.WorkerGone(4, "killed")), messages.Dropped)
+    assert dropped.ranges == [[suspect.first, suspect.first + 1]]
+
+
+def test_a_worker_that_stops_gets_nothing_new_and_is_not_asked_to_hand_back() -> None:
+    world = World()
+    (order,) = orders(world.submit(5))
+    effects = world.do(events.DrainAsked(WORKER, True, by_itself=True))
+    assert [each for each in effects if isinstance(each, Order)] == []
+    assert orders(world.report(order)) == []
