@@ -346,7 +346,7 @@ class Broker:
         job = self._new_job(event.job, spec, event.client, now_s)
         remembered = self._remembered.pop(event.job, None)
         if remembered is not None:
-            self._recall_history(job, remembered)
+            job.take_up(remembered)
         if not event.has_function:
             job.lacks_function_since_s = now_s
             self._lacking.setdefault(spec.function, set()).add(job.id)
@@ -425,20 +425,12 @@ class Broker:
             self.clients[client].jobs.add(name)
         return job
 
-    def _recall_history(self, job: Job, history: events.JobRecovered) -> None:
-        job.charged = RangeSet(history.charged)
-        job.cost_nanos, job.wall_ns, job.cpu_ns = (
-            history.cost_nanos,
-            history.wall_ns,
-            history.cpu_ns,
-        )
-
     def _job_recovered(self, event: events.JobRecovered, now_s: float) -> None:
         if event.spec is None:
             self._remember(event)
             return
         job = self._new_job(event.job, event.spec, 0, now_s)
-        self._recall_history(job, event)
+        job.take_up(event)
         job.ended = RangeSet(event.ended)
         job.known = RangeSet(event.ended)
         job.failed = event.failed
@@ -473,11 +465,11 @@ class Broker:
             return
         first, stop = event.first, event.first + len(event.arguments)
         if job.may_repeat:
-            self._reopen(job, first, stop)
+            job.reopen(first, stop)
         client = self.clients.get(event.client)
         for low, high in job.known.missing(first, stop):
             arguments = event.arguments[low - first : high - first]
-            run = Run(low, arguments, sum(map(len, arguments)))
+            run = Run(low, arguments, sum(map(len, arguments)), job.attempt)
             job.enqueue(run)
             job.known.add(low, high)
             if client is not None and not job.spec.detached:
@@ -502,14 +494,6 @@ class Broker:
         else:
             return
         self._effects.append(Expel(client.handle, reason))
-
-    def _reopen(self, job: Job, first: int, stop: int) -> None:
-        """Tasks that ended, but whose results never reached the client, which sends them again."""
-        for low, high in job.ended.within(first, stop):
-            job.ended.remove(low, high)
-            job.known.remove(low, high)
-            job.charged.add(low, high)
-            job.done = max(0, job.done - (high - low))
 
     def _job_closed(self, event: events.JobClosed, now_s: float) -> None:
         job = self.jobs.get(event.job)
@@ -644,10 +628,7 @@ class Broker:
         worker.tasks_done += stop - first
         self.durations.learn(job.spec.function, stop - first, event.wall_ns)
         for record in usage_records(job, assignment, event, now_s):
-            job.cost_nanos += record.cost_nanos
-            job.wall_ns += record.wall_ns
-            job.cpu_ns += record.cpu_ns
-            job.currency, job.price_nanos = record.currency, record.price_nanos
+            job.charge(record)
             self._write(record)
         self._deliver(job, assignment, event)
         self._check_cost(job)
@@ -667,6 +648,9 @@ class Broker:
         for results in verdict.results:
             count = len(results.values)
             job.ended.add(results.first, results.first + count)
+            for failure in results.failures:
+                task = results.first + int(failure[0])
+                job.failures.add(task, task + 1)
             if job.spec.detached:
                 body = pack([results.values, results.failures, results.prints])
                 self._write(records.OutcomeKept(job.id, results.first, count, body))
@@ -675,7 +659,7 @@ class Broker:
 
     def _check_cost(self, job: Job) -> None:
         limit = job.spec.max_cost_nanos
-        if limit is not None and job.cost_nanos >= limit and job.waiting:
+        if limit is not None and job.limited_nanos >= limit and job.waiting:
             self._drop_waiting(job, "budget", f"job {job.id} reached its cost limit")
 
     def _drop_waiting(self, job: Job, failure: str, reason: str) -> None:
@@ -694,10 +678,13 @@ class Broker:
         for first, stop in ranges:
             count = stop - first
             job.ended.add(first, stop)
+            job.dropped.add(first, stop)
             if failure == "cancelled":
                 job.cancelled += count
+                job.cancels.add(first, stop)
             else:
                 job.failed += count
+                job.failures.add(first, stop)
             self._credit_client(job, count)
             if job.spec.detached:
                 failures = [[at, failure, reason, b""] for at in range(count)]

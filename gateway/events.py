@@ -111,9 +111,11 @@ class JobRecovered:
     failed: int
     cancelled: int
     charged: tuple[Range, ...]
-    cost_nanos: int
+    costs_nanos: dict[str, int]  # by currency, and so are the prices per slot-hour
     wall_ns: int
     cpu_ns: int
+    prices_nanos: dict[str, int] = field(default_factory=dict)
+    attempt_max: int = 0  # on any usage record of it
 
 
 @dataclass(frozen=True, slots=True)

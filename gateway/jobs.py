@@ -11,6 +11,7 @@ from typing import Final
 
 from federation.ranges import Range, RangeSet
 from gateway.events import JobRecovered, JobSpec
+from gateway.ledger.records import UsageRecord
 from policies.placement import Need, Offer, Refusal
 from policies.tariffs import Tariff
 
@@ -122,15 +123,19 @@ class Job:
     served: int = 0  # the last assignment made of it
     known: RangeSet = field(default_factory=RangeSet)  # tasks that arrived
     ended: RangeSet = field(default_factory=RangeSet)
+    failures: RangeSet = field(default_factory=RangeSet)  # of what ended
+    cancels: RangeSet = field(default_factory=RangeSet)  # of what ended
+    dropped: RangeSet = field(default_factory=RangeSet)  # ended without a result, so uncharged
     charged: RangeSet = field(default_factory=RangeSet)  # before a restart or a lost client
+    attempt: int = 1  # of tasks that arrive from now on
+    attempt_max: int = 0  # on any usage record of it
     done: int = 0
     failed: int = 0
     cancelled: int = 0
     total: int | None = None
     strikes: dict[int, Strikes] = field(default_factory=dict)
-    cost_nanos: int = 0
-    currency: str = ""
-    price_nanos: int = 0
+    costs_nanos: dict[str, int] = field(default_factory=dict)  # by currency
+    prices_nanos: dict[str, int] = field(default_factory=dict)  # the last of each currency
     wall_ns: int = 0
     cpu_ns: int = 0
     leaving: str = ""  # the state it will end in, once nothing is in flight
@@ -192,11 +197,51 @@ class Job:
             if ranges:
                 yield assignment, ranges
 
+    @property
+    def limited_nanos(self) -> int:
+        """What it has cost in the currency of its cost limit."""
+        return self.costs_nanos.get(self.spec.currency or "", 0)
+
+    def charge(self, record: UsageRecord) -> None:
+        """Add what a report used."""
+        currency = record.currency
+        self.costs_nanos[currency] = self.costs_nanos.get(currency, 0) + record.cost_nanos
+        self.prices_nanos[currency] = record.price_nanos
+        self.wall_ns += record.wall_ns
+        self.cpu_ns += record.cpu_ns
+        self.attempt_max = max(self.attempt_max, record.attempt)
+
+    def reopen(self, first: int, stop: int) -> None:
+        """Let tasks of [first, stop) that ended run again: their results never arrived.
+
+        Those that had a result were charged, and are not charged again. Every usage record of a
+        task has an attempt of its own.
+        """
+        for low, high in self.ended.within(first, stop):
+            failed, cancelled = _count(self.failures, low, high), _count(self.cancels, low, high)
+            self.failed -= failed
+            self.cancelled -= cancelled
+            self.done -= high - low - failed - cancelled
+            for start, end in self.dropped.missing(low, high):
+                self.charged.add(start, end)
+            for tasks in (self.ended, self.known, self.failures, self.cancels, self.dropped):
+                tasks.remove(low, high)
+            self.attempt = self.attempt_max + 1
+
+    def take_up(self, history: JobRecovered) -> None:
+        """Begin with what is known of its time before."""
+        self.charged = RangeSet(history.charged)
+        self.costs_nanos, self.prices_nanos = dict(history.costs_nanos), dict(history.prices_nanos)
+        self.wall_ns, self.cpu_ns = history.wall_ns, history.cpu_ns
+        self.attempt_max = history.attempt_max
+        self.attempt = history.attempt_max + 1
+
     def history(self) -> JobRecovered:
         """What was charged, for the day when its client comes back."""
         charged = RangeSet(self.charged)
-        for first, stop in self.ended:
-            charged.add(first, stop)
+        for low, high in self.ended:
+            for first, stop in self.dropped.missing(low, high):
+                charged.add(first, stop)
         return JobRecovered(
             job=self.id,
             spec=None,
@@ -205,9 +250,11 @@ class Job:
             failed=0,
             cancelled=0,
             charged=tuple(charged),
-            cost_nanos=self.cost_nanos,
+            costs_nanos=dict(self.costs_nanos),
             wall_ns=self.wall_ns,
             cpu_ns=self.cpu_ns,
+            prices_nanos=dict(self.prices_nanos),
+            attempt_max=self.attempt_max,
         )
 
     @property
@@ -218,3 +265,7 @@ class Job:
         if self.leaving:
             return True
         return self.total is not None and len(self.ended) >= self.total
+
+
+def _count(tasks: RangeSet, first: int, stop: int) -> int:
+    return sum(high - low for low, high in tasks.within(first, stop))

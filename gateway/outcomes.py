@@ -167,7 +167,7 @@ def usage_records(
                 job=job.id,
                 first=low,
                 tasks=high - low,
-                attempt=assignment.run.attempt + (state == "repeat"),
+                attempt=assignment.run.attempt,
                 user=job.spec.user,
                 project=job.spec.project,
                 name=job.spec.name,

@@ -4,6 +4,7 @@ The keys are an interface (`--json`, Client.jobs): they are only ever added to.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from federation.money import format_money
@@ -35,17 +36,13 @@ def live_job(job: Job) -> dict[str, Any]:
         "in_flight": job.in_flight,
         "wall_ns": job.wall_ns,
         "cpu_ns": job.cpu_ns,
-        "cost_nanos": job.cost_nanos,
-        "currency": job.currency,
-        "price_nanos": job.price_nanos,
-        "cost": format_money(job.cost_nanos, job.currency) if job.currency else "",
+        **_money(job.costs_nanos, job.prices_nanos),
         "tags": dict(job.spec.tags),
     }
 
 
 def stored_job(row: JobRow) -> dict[str, Any]:
     """A job that has ended, from the store."""
-    currency = next(iter(row.costs_nanos), "")
     tasks = row.done + row.failed + row.cancelled
     return {
         "id": row.job,
@@ -66,11 +63,24 @@ def stored_job(row: JobRow) -> dict[str, Any]:
         "in_flight": 0,
         "wall_ns": row.wall_ns,
         "cpu_ns": row.cpu_ns,
-        "cost_nanos": sum(row.costs_nanos.values()),
-        "currency": currency,
-        "price_nanos": row.prices_nanos.get(currency, 0),
-        "cost": ", ".join(format_money(nanos, code) for code, nanos in row.costs_nanos.items()),
+        **_money(row.costs_nanos, row.prices_nanos),
         "tags": {},
+    }
+
+
+def _money(costs_nanos: Mapping[str, int], prices_nanos: Mapping[str, int]) -> dict[str, Any]:
+    """What a job cost. Amounts of different currencies are never added up.
+
+    `currency`, and the two figures in it, are the first by its code where there are several.
+    """
+    costs = dict(sorted(costs_nanos.items()))
+    currency = next(iter(costs), "")
+    return {
+        "cost_nanos": costs.get(currency, 0),
+        "currency": currency,
+        "price_nanos": prices_nanos.get(currency, 0),
+        "costs_nanos": costs,
+        "cost": ", ".join(format_money(nanos, code) for code, nanos in costs.items()),
     }
 
 

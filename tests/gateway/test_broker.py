@@ -4,7 +4,7 @@ import pytest
 
 from federation import messages
 from federation.ranges import RangeSet
-from gateway import events
+from gateway import events, views
 from gateway.broker import Broker, Limits
 from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.events import JobSpec
@@ -351,8 +351,8 @@ def test_what_was_charged_before_its_client_was_lost_is_not_charged_again() -> N
 
 def test_a_charge_recovered_from_the_store_is_not_made_again() -> None:
     world = World()
-    history = events.JobRecovered("j", None, None, (), 0, 0, ((0, 2),), 5, 6, 7)
-    world.do(events.JobRecovered(*(getattr(history, n) for n in history.__slots__)))
+    history = events.JobRecovered("j", None, None, (), 0, 0, ((0, 2),), {"USD": 5}, 6, 7)
+    world.do(history)
     first = orders(world.submit(4))
     usage: list[records.UsageRecord] = []
     while first:
@@ -717,3 +717,88 @@ def test_a_worker_that_stops_gets_nothing_new_and_is_not_asked_to_hand_back() ->
     effects = world.do(events.DrainAsked(WORKER, True, by_itself=True))
     assert [each for each in effects if isinstance(each, Order)] == []
     assert orders(world.report(order)) == []
+
+
+def come_back(world: World, client: int) -> None:
+    """The owner's session was lost and is replaced by another."""
+    world.do(events.ClientJoined(client, "ann"))
+    world.do(events.JobOpened(client, "j", spec(), again=True))
+
+
+def test_counts_are_right_when_a_client_sends_again_what_had_ended() -> None:
+    world = World()
+    (order,) = orders(world.submit(4))
+    (second,) = orders(world.report(order, wall_ns=10**9))
+    world.report(second, failures=[[0, "error", "ValueError", b""]], wall_ns=10**9)
+    world.do(events.CancelAsked(CLIENT, 1, "j", ((3, 4),), False))
+    job = world.broker.jobs["j"]
+    assert (job.done, job.failed, job.cancelled) == (1, 1, 1)
+    come_back(world, 5)
+    world.do(events.TasksArrived(5, "j", 0, [b"0", b"1", b"2", b"3"]))
+    assert (job.done, job.failed, job.cancelled) == (0, 0, 0)
+    assert list(job.charged) == [(0, 2)], "what was cancelled has not been charged"
+
+
+def test_every_usage_record_of_a_task_has_a_key_of_its_own() -> None:
+    world = World()
+    error = [[0, "error", "ValueError", b""]]
+    opened = spec(retries=9)
+    used: list[records.UsageRecord] = []
+    client = CLIENT
+    world.do(events.JobOpened(client, "j", opened))
+    for _ in range(3):
+        (order,) = orders(world.do(events.TasksArrived(client, "j", 0, [b"0"])))
+        effects = world.report(order, failures=error)
+        used += written(effects, records.UsageRecord)
+        (again,) = orders(effects)
+        used += written(world.report(again), records.UsageRecord)
+        world.do(events.TasksArrived(client, "j", 1, [b"1"]))  # something is unfinished
+        world.do(events.ClientGone(client))
+        for assignment in list(world.broker.workers[WORKER].assignments):
+            world.do(events.HandedBack(WORKER, assignment, ((1, 2),)))
+        assert world.broker.jobs == {}
+        client += 10
+        world.do(events.ClientJoined(client, "ann"))
+        world.do(events.JobOpened(client, "j", opened, again=True))
+    keys = [(record.job, record.first, record.attempt) for record in used]
+    assert len(set(keys)) == len(keys) == 6
+    charged = sum(record.cost_nanos for record in used)
+    assert world.broker.jobs["j"].costs_nanos == {"USD": charged}
+
+
+def test_attempts_go_on_where_the_last_gateway_left_them() -> None:
+    world = World()
+    history = events.JobRecovered(
+        "j", None, None, (), 0, 0, ((0, 1),), {"USD": 5}, 6, 7, attempt_max=4
+    )
+    world.do(history)
+    (order,) = orders(world.submit(1))
+    (usage,) = written(world.report(order), records.UsageRecord)
+    assert (usage.attempt, usage.state) == (5, "repeat")
+
+
+def test_currencies_are_not_added_up() -> None:
+    broker = Broker({"local": PRICE, "far": Tariff(7_200_000_000_000, "EUR", "test")})
+    world = World(slots=0)
+    world.broker = broker
+    world.do(events.ClientJoined(CLIENT, "ann"))
+    world.join(WORKER)
+    world.do(events.WorkerJoined(3, "w3", "far", 1, {}, "3.11"))
+    for order, worker in zip(orders(world.submit(2)), (WORKER, 3), strict=True):
+        world.report(order, worker=worker)
+    view = views.live_job(broker.jobs["j"])
+    assert view["costs_nanos"] == {"EUR": 2_000_000, "USD": 1_000_000}
+    assert (view["cost_nanos"], view["currency"]) == (2_000_000, "EUR")
+    assert "EUR" in view["cost"]
+    assert "USD" in view["cost"]
+
+
+def test_a_detached_job_has_its_currency_and_price_after_a_restart() -> None:
+    world = World(slots=0)
+    world.do(
+        events.JobRecovered(
+            "j", spec(detached=True), 4, ((0, 1),), 0, 0, (), {"EUR": 5}, 6, 7, {"EUR": 9}, 1
+        )
+    )
+    view = views.live_job(world.broker.jobs["j"])
+    assert (view["cost_nanos"], view["currency"], view["price_nanos"]) == (5, "EUR", 9)
