@@ -31,7 +31,7 @@ from federation.wire import pack
 from gateway import dispatch, events
 from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
-from gateway.jobs import Assignment, Job, Run, Worker
+from gateway.jobs import Account, Assignment, Job, Run, Worker
 from gateway.ledger import records
 from gateway.outcomes import is_sound, judge_report, usage_records
 from gateway.terms import answer_ended, opened_record
@@ -55,12 +55,16 @@ ALL_TASKS: Final = 1 << 62  # a task number past every job's end
 class Limits:
     """What one client may have unfinished at a time; its Welcome says the same.
 
-    `function_wait_s` is how long a job may wait for the function that it names.
+    `function_wait_s` is how long a job may wait for the function that it names; `jobs_max` is for
+    one client. `kept_bytes_max` is for the arguments of all detached jobs together, which are in
+    memory until they have run: over it no such job begins, and no more of one is acknowledged.
     """
 
     tasks_max: int = 200_000
     bytes_max: int = 256 << 20
     function_wait_s: float = 60.0
+    jobs_max: int = 50_000
+    kept_bytes_max: int = 1 << 30
 
 
 @dataclass(slots=True)
@@ -71,7 +75,9 @@ class Client:
     user: str
     ready: bool = True
     jobs: set[str] = field(default_factory=set)
-    tasks: int = 0  # unfinished
+    tasks: int = 0  # unfinished, of attached jobs
+    account: Account = field(default_factory=Account)  # of attached jobs
+    owed_bytes: int = 0  # of detached jobs, not acknowledged
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,8 @@ class Broker:
         self.trouble = ""  # why the store takes nothing now; empty when all is well
         self.tasks_done = 0
         self._ready: dict[str, Job] = {}  # jobs with tasks in their queue
+        self._kept = Account()  # of detached jobs
+        self._owing: dict[str, Job] = {}  # detached jobs with tasks that are not acknowledged
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
         self._assignments = 0
         self._numbers = 0
@@ -169,6 +177,9 @@ class Broker:
                 self._ticked(now_s)
             case _:
                 assert_never(event)
+        if self._owing and self._kept.held_bytes <= self.limits.kept_bytes_max:
+            for job in list(self._owing.values()):
+                self._acknowledge(job, job.owed_tasks)
         return self._take_effects()
 
     def settle(self, now_s: float) -> list[Effect]:
@@ -308,7 +319,7 @@ class Broker:
             del assignment.worker.assignments[assignment.id]
             job = assignment.job
             del job.assignments[assignment.id]
-            job.held_bytes = max(0, job.held_bytes - assignment.run.size)
+            job.hold_bytes(-assignment.run.size)
 
     def _mark_ready(self, job: Job) -> None:
         if job.waiting and not job.leaving and job.lacks_function_since_s is None:
@@ -339,7 +350,7 @@ class Broker:
         ended = self._ended.get(event.job)
         if ended is not None and not self._may_open_again(event, ended):
             return
-        refusal = self._refusal(spec)
+        refusal = self._over_limit(event) or self._refusal(spec)
         if refusal is not None:
             self._tell(event.client, RejectJob(event.job, *refusal))
             return
@@ -364,11 +375,15 @@ class Broker:
         previous = self.clients.get(job.client)
         if previous is not None:
             previous.jobs.discard(job.id)
+            self._forgive(job)
         job.may_repeat = not job.spec.detached and job.client != event.client
         job.client = event.client
         job.leaving = job.reason = ""
         job.orphan_since_s = None
-        self.clients[event.client].jobs.add(job.id)
+        client = self.clients[event.client]
+        client.jobs.add(job.id)
+        if not job.spec.detached:
+            job.move_to(client.account)
         if job.lacks_function_since_s is not None:
             job.lacks_function_since_s = now_s  # its client has been asked again
 
@@ -402,6 +417,19 @@ class Broker:
         job.leaving, job.reason = "rejected", reason
         self._finish(job, now_s)
 
+    def _over_limit(self, event: events.JobOpened) -> tuple[str, str] | None:
+        """Why there is no place for one more job now, as code and sentence."""
+        limits, held_bytes = self.limits, self._kept.held_bytes
+        if len(self.clients[event.client].jobs) >= limits.jobs_max:
+            return Reason.BUSY, f"its client has {limits.jobs_max:,} unfinished jobs already"
+        if event.spec.detached and held_bytes > limits.kept_bytes_max:
+            reason = (
+                f"detached jobs hold {held_bytes:,} bytes of arguments here, over the limit of "
+                f"{limits.kept_bytes_max:,}: try again when some have run"
+            )
+            return Reason.BUSY, reason
+        return None
+
     def _refusal(self, spec: JobSpec) -> tuple[str, str] | None:
         """Why no work of this kind is taken at all, as code and sentence."""
         if self.trouble:
@@ -423,6 +451,10 @@ class Broker:
         self.jobs[name] = job
         if client in self.clients:
             self.clients[client].jobs.add(name)
+        if spec.detached:
+            job.account = self._kept
+        elif client in self.clients:
+            job.account = self.clients[client].account
         return job
 
     def _job_recovered(self, event: events.JobRecovered, now_s: float) -> None:
@@ -479,14 +511,34 @@ class Broker:
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
         self._mark_ready(job)
         self._check_cost(job)
-        if job.spec.detached:
-            self._tell(event.client, Kept(job.id, stop, False))
+        if client is None:
+            return
+        if job.spec.detached and self._kept.held_bytes > self.limits.kept_bytes_max:
+            self._owing[job.id] = job
+            job.owed_tasks = max(job.owed_tasks, stop)
+            size = sum(map(len, event.arguments))
+            job.owed_bytes += size
+            client.owed_bytes += size
+        elif job.spec.detached:
+            self._acknowledge(job, stop)
+        self._check_limits(client)
+
+    def _acknowledge(self, job: Job, stop: int) -> None:
+        """Take over a detached job's tasks from its client."""
+        self._tell(job.client, Kept(job.id, max(stop, job.owed_tasks), False))
+        self._forgive(job)
+
+    def _forgive(self, job: Job) -> None:
+        """Count nothing of it as its client's any more."""
+        client = self.clients.get(job.client)
         if client is not None:
-            self._check_limits(client)
+            client.owed_bytes -= job.owed_bytes
+        job.owed_tasks = job.owed_bytes = 0
+        self._owing.pop(job.id, None)
 
     def _check_limits(self, client: Client) -> None:
         """Expel a client that sends more than its Welcome allows."""
-        held_bytes = sum(self.jobs[job].held_bytes for job in client.jobs)
+        held_bytes = client.account.held_bytes + client.owed_bytes
         if client.tasks > self.limits.tasks_max:
             reason = f"more than {self.limits.tasks_max:,} unfinished tasks, against the Welcome"
         elif held_bytes > self.limits.bytes_max:
@@ -507,6 +559,7 @@ class Broker:
         self._finish(job, now_s)
 
     def _disown(self, job: Job) -> None:
+        self._forgive(job)
         client = self.clients.get(job.client)
         if client is not None:
             client.jobs.discard(job.id)
@@ -530,6 +583,7 @@ class Broker:
             self._ended.popitem(last=False)
         if not spec.detached:
             self._remember(job.history())
+        job.hold_bytes(-job.held_bytes)
         self._disown(job)
         counts = (job.done, job.failed, job.cancelled)
         self._write(records.JobEnded(job.id, state, job.reason, now_s, *counts))
@@ -786,6 +840,7 @@ class Broker:
         for name in list(client.jobs):
             job = self.jobs[name]
             if job.spec.detached:
+                self._forgive(job)
                 job.client = 0
                 job.orphan_since_s = now_s if job.total is None else None
             else:

@@ -20,6 +20,13 @@ AHEAD_MAX_S: Final = 0.2
 
 
 @dataclass(slots=True)
+class Account:
+    """Bytes of arguments that somebody's jobs hold, summed up as they come and go."""
+
+    held_bytes: int = 0
+
+
+@dataclass(slots=True)
 class Run:
     """A contiguous stretch of waiting tasks that share a history.
 
@@ -116,7 +123,10 @@ class Job:
     counted: dict[str, int | float]
     queue: deque[Run] = field(default_factory=deque)
     waiting: int = 0
+    account: Account = field(default_factory=Account)
     held_bytes: int = 0  # of arguments, waiting or at workers; about right
+    owed_tasks: int = 0  # kept up to here, and not acknowledged yet
+    owed_bytes: int = 0  # of them
     assignments: dict[int, Assignment] = field(default_factory=dict)
     in_flight: int = 0
     load_s: float = 0.0
@@ -153,7 +163,19 @@ class Job:
         else:
             self.queue.append(run)
         self.waiting += len(run.arguments)
-        self.held_bytes += run.size
+        self.hold_bytes(run.size)
+
+    def hold_bytes(self, size: int) -> None:
+        """Account for arguments that came or, negative, are let go of."""
+        size = max(size, -self.held_bytes)
+        self.held_bytes += size
+        self.account.held_bytes += size
+
+    def move_to(self, account: Account) -> None:
+        """Have somebody else answer for its bytes."""
+        self.account.held_bytes -= self.held_bytes
+        self.account = account
+        account.held_bytes += self.held_bytes
 
     def take(self, tasks_max: int, bytes_max: int) -> Run:
         """Take up to so many tasks (at least one) off the head of the queue."""
@@ -168,6 +190,7 @@ class Job:
         # Cutting the head off a long list copies the rest; a job's runs are bundles as they
         # arrived, so the rest is short.
         self.queue[0] = run.cut(run.first + tasks, run.stop)
+        self.queue[0].size = run.size - taken.size
         return taken
 
     def withdraw(self, first: int, stop: int) -> list[Range]:
@@ -181,7 +204,7 @@ class Job:
                 continue
             taken.append((low, high))
             self.waiting -= high - low
-            self.held_bytes = max(0, self.held_bytes - run.cut(low, high).size)
+            self.hold_bytes(-run.cut(low, high).size)
             kept.extend(
                 part
                 for part in (run.cut(run.first, low), run.cut(high, run.stop))

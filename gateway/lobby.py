@@ -42,6 +42,9 @@ class HouseRules:
     bytes_max: int = 256 << 20
     message_bytes_max: int = 64 << 20
     function_wait_s: float = 60.0
+    jobs_max: int = 50_000
+    function_bytes_max: int = 512 << 20
+    kept_bytes_max: int = 1 << 30
     guests_max: int = 4096
     strangers_max: int = 512  # pipes that have not come in yet
 

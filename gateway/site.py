@@ -76,9 +76,15 @@ class Site:
                 if pool.kind == "local"
             },
             # Slack for what is under way while a client counts its results.
-            Limits(rules.tasks_max * 2, rules.bytes_max * 2, rules.function_wait_s),
+            Limits(
+                rules.tasks_max * 2,
+                rules.bytes_max * 2,
+                rules.function_wait_s,
+                rules.jobs_max,
+                rules.kept_bytes_max,
+            ),
         )
-        self.functions = Functions()
+        self.functions = Functions(rules.function_bytes_max, self._functions_used)
         self.pulses: dict[int, Any] = {}
         self._unread: set[int] = set()
         self.failed = False
@@ -240,8 +246,7 @@ class Site:
             self._watch_readers(happened)
             if ticks % SLOW_TICKS == 0:
                 happened.append(events.Ticked())
-                used = {job.spec.function for job in self.broker.jobs.values()}
-                self.functions.sweep(used, set(self.lobby.guests))
+                self.functions.sweep(set(self.lobby.guests))
             if happened or self.broker.is_uneven:
                 self._act(happened)
 
@@ -381,6 +386,9 @@ class Site:
         made_ms = id_time_ms(message.job)
         is_new = made_ms is not None and made_ms / 1000 > self._started_s
         return is_new and not message.again and not self.broker.has_ended(message.job)
+
+    def _functions_used(self) -> set[bytes]:
+        return {job.spec.function for job in self.broker.jobs.values()}
 
     def _fetch_function(self, worker: Guest, digest: bytes) -> None:
         """A worker lacks a function: send it, or have its client send it."""

@@ -802,3 +802,66 @@ def test_a_detached_job_has_its_currency_and_price_after_a_restart() -> None:
     )
     view = views.live_job(world.broker.jobs["j"])
     assert (view["cost_nanos"], view["currency"], view["price_nanos"]) == (5, "EUR", 9)
+
+
+def test_a_detached_job_of_more_bytes_than_a_client_may_have_is_taken() -> None:
+    world = World(slots=0)
+    world.broker.limits = Limits(bytes_max=1000)
+    world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
+    for task in range(10):
+        effects = world.do(events.TasksArrived(CLIENT, "j", task, [bytes(900)]))
+        assert len(told(effects, messages.Kept)) == 1
+        assert not [e for e in effects if isinstance(e, Expel)]
+
+
+def test_over_the_sites_limit_detached_tasks_are_acknowledged_when_others_have_run() -> None:
+    world = World(slots=0)
+    world.broker.limits = Limits(bytes_max=1000, kept_bytes_max=1500)
+    world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
+    world.do(events.TasksArrived(CLIENT, "j", 0, [bytes(900)]))
+    effects = world.do(events.TasksArrived(CLIENT, "j", 1, [bytes(900)]))
+    assert told(effects, messages.Kept) == []
+    refused = world.do(events.JobOpened(CLIENT, "k", spec(detached=True)))
+    assert told(refused, messages.RejectJob)[0].code == "busy"
+    (order,) = orders(world.join(WORKER))
+    (kept,) = told(world.report(order), messages.Kept)
+    assert (kept.tasks, kept.closed) == (2, False)
+
+
+def test_a_client_that_sends_on_unacknowledged_is_expelled() -> None:
+    world = World(slots=0)
+    world.broker.limits = Limits(bytes_max=1000, kept_bytes_max=10)
+    world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
+    world.do(events.TasksArrived(CLIENT, "j", 0, [bytes(900)]))
+    effects = world.do(events.TasksArrived(CLIENT, "j", 1, [bytes(900)]))
+    assert [e.guest for e in effects if isinstance(e, Expel)] == [CLIENT]
+
+
+def test_what_ended_is_counted_for_nobody() -> None:
+    world = World(slots=0)
+    world.do(events.JobOpened(CLIENT, "a", spec()))
+    world.do(events.TasksArrived(CLIENT, "a", 0, [bytes(900)] * 3))
+    world.do(events.CancelAsked(CLIENT, 1, "a", ((1, 3),), False))
+    assert world.broker.clients[CLIENT].account.held_bytes == 900
+    (order,) = orders(world.join(WORKER))
+    world.report(order)
+    world.do(events.JobClosed(CLIENT, "a", 3))
+    assert world.broker.clients[CLIENT].account.held_bytes == 0
+
+
+def test_bytes_follow_a_job_to_the_session_that_takes_it_over() -> None:
+    world = World(slots=0)
+    world.submit(3)
+    world.do(events.ClientJoined(5, "ann"))
+    world.do(events.JobOpened(5, "j", spec(), again=True))
+    clients = world.broker.clients
+    assert (clients[CLIENT].account.held_bytes, clients[5].account.held_bytes) == (0, 3)
+
+
+def test_one_job_more_than_a_client_may_have_is_rejected() -> None:
+    world = World(slots=0)
+    world.broker.limits = Limits(jobs_max=2)
+    for job in ("a", "b"):
+        assert told(world.submit(1, job), messages.RejectJob) == []
+    reject = told(world.submit(1, "c"), messages.RejectJob)[0]
+    assert (reject.job, reject.code) == ("c", "busy")
