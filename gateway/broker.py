@@ -11,9 +11,8 @@ It holds the jobs, who works for us, and who has which tasks, and keeps these pr
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any, Final, assert_never
 
 from federation.messages import (
@@ -232,32 +231,30 @@ class Broker:
         Nothing goes ahead of a better placed job that waits here for an idle slot: else those who
         can be queued ahead would keep a slot from ever being idle.
         """
-        if dispatch.is_full(worker) and not dispatch.is_late(worker, now_s):
+        is_late = dispatch.has_spare(worker) and dispatch.is_late(worker, now_s)
+        if dispatch.is_full(worker) and not is_late:
             return False
         best: tuple[dispatch.Rank, Job, int] | None = None
-        waiting: tuple[dispatch.Rank, Job] | None = None
+        waiting: list[Job] = []
         for job in self._ready.values():
-            client = self.clients.get(job.client)
-            if client is not None and not client.ready:
-                continue
             task_s = self.durations.of(job.spec.function)
             tasks = dispatch.room(job, worker, task_s)
-            has_room = tasks > 0
-            if not has_room and not dispatch.needs_idle_slot(job, task_s):
+            if tasks <= 0:
+                if dispatch.needs_idle_slot(job, task_s):
+                    waiting.append(job)
                 continue
-            if dispatch.refusal(job, worker) is not None:
-                continue
-            tasks = dispatch.fits_cost(job, worker, task_s, max(1, tasks))
+            tasks = self._takes(job, worker, task_s, tasks)
             if tasks <= 0:
                 continue
             rank = dispatch.order(job, task_s)
-            if not has_room:
-                waiting = min(waiting or (rank, job), (rank, job), key=itemgetter(0))
-            elif best is None or rank < best[0]:
+            if best is None or rank < best[0]:
                 best = rank, job, tasks
-        if waiting is not None and (best is None or waiting[0] < best[0]):
-            self._make_way(worker, waiting[0], now_s)
-            return False
+        if best is not None or is_late:
+            first = self._first_to_wait(waiting, worker, best[0] if best else None)
+            if first is not None:
+                if is_late:
+                    self._make_way(worker, first)
+                return False
         if best is None:
             return False
         _, job, tasks = best
@@ -267,10 +264,29 @@ class Broker:
         self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), now_s)
         return True
 
-    def _make_way(self, worker: Worker, rank: dispatch.Rank, now_s: float) -> None:
+    def _takes(self, job: Job, worker: Worker, task_s: float | None, tasks: int) -> int:
+        """How many of so many tasks a worker may have, by all but its room."""
+        client = self.clients.get(job.client)
+        if client is not None and not client.ready:
+            return 0
+        if dispatch.refusal(job, worker) is not None:
+            return 0
+        return dispatch.fits_cost(job, worker, task_s, tasks)
+
+    def _first_to_wait(
+        self, waiting: Iterable[Job], worker: Worker, limit: dispatch.Rank | None
+    ) -> dispatch.Rank | None:
+        """The rank of the best placed job that an idle slot would do for, if above a limit."""
+        first = limit
+        for job in waiting:
+            task_s = self.durations.of(job.spec.function)
+            rank = dispatch.order(job, task_s)
+            if (first is None or rank < first) and self._takes(job, worker, task_s, 1) > 0:
+                first = rank
+        return first if first != limit else None
+
+    def _make_way(self, worker: Worker, rank: dispatch.Rank) -> None:
         """Take back what a job of that rank would have to wait for longer than was meant."""
-        if not dispatch.has_spare(worker) or not dispatch.is_late(worker, now_s):
-            return
         for assignment in worker.assignments.values():
             if not assignment.recalled and rank < dispatch.order(
                 assignment.job, self.durations.of(assignment.job.spec.function)
