@@ -811,7 +811,10 @@ class Broker:
 
     def _worker_joined(self, event: events.WorkerJoined, now_s: float) -> None:
         tariff = self.tariffs[event.pool]
-        offer = Offer(f"worker {event.name}", event.pool, event.tags, event.python, tariff.currency)
+        name = f"worker {event.name}"
+        if any(worker.offer.name == name for worker in self.workers.values()):
+            name = f"{name} #{event.worker}"  # another of that name is here, with its own offer
+        offer = Offer(name, event.pool, event.tags, event.python, tariff.currency)
         self.workers[event.worker] = Worker(
             event.worker, event.name, offer, event.slots, tariff, now_s, dict(counted(event.tags))
         )
@@ -825,6 +828,8 @@ class Broker:
         worker = self.workers.pop(event.worker, None)
         if worker is None:
             return
+        if worker.offer.name != f"worker {worker.name}":
+            self.offers.pop(worker.offer.name, None)  # it could not be told from others when back
         for assignment in reversed(list(worker.assignments.values())):
             job, run = assignment.job, assignment.run
             left = list(assignment.left)

@@ -97,7 +97,8 @@ def room(job: Job, worker: Worker, task_s: float | None) -> int:
         credit_s = (worker.slots - worker.long) * HORIZON_S - worker.ahead_s
         tasks = max(int(credit_s / max(task_s, 1e-7)), worker.slots + idle)
     for name, amount in job.counted.items():
-        tasks = min(tasks, int((worker.free[name] + 1e-9) // amount)) if amount > 0 else tasks
+        free = worker.free.get(name, 0) + 1e-9
+        tasks = min(tasks, int(free // amount)) if amount > 0 else tasks
     return tasks
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from federation.money import format_money
+from federation.reasons import Reason
 from gateway import dispatch
 from gateway.broker import Broker
 from gateway.jobs import Job, Worker
@@ -86,17 +87,24 @@ def _money(costs_nanos: Mapping[str, int], prices_nanos: Mapping[str, int]) -> d
 
 def why_waiting(broker: Broker, job: Job) -> list[dict[str, Any]]:
     """Why a job's tasks wait: how many workers refuse, by reason."""
+    client = broker.clients.get(job.client)
+    if job.lacks_function_since_s is not None:
+        text = "its client has not sent its function yet"
+        return [{"reason": Reason.FUNCTION_MISSING.value, "text": text, "workers": 0}]
+    if client is not None and not client.ready:
+        text = "its client leaves its results unread"
+        return [{"reason": Reason.CLIENT_NOT_READING.value, "text": text, "workers": 0}]
     counts: Counter[tuple[str, str]] = Counter()
     for worker in broker.workers.values():
         refusal = dispatch.refusal(job, worker)
         if refusal is not None:
             counts[refusal.reason, refusal.text] += 1
         elif dispatch.fits_cost(job, worker, broker.durations.of(job.spec.function), 1) <= 0:
-            counts["cost-limit", "what is under way may use up the job's cost limit"] += 1
+            counts[Reason.COST_LIMIT, "what is under way may use up the job's cost limit"] += 1
         else:
-            counts["busy", "has all the work it should hold"] += 1
+            counts[Reason.BUSY, "has all the work it should hold"] += 1
     if not broker.workers:
-        counts["no-worker", "no worker has joined"] += 1
+        counts[Reason.NO_WORKER, "no worker has joined"] += 1
     return [
         {"reason": str(reason), "text": text, "workers": number}
         for (reason, text), number in counts.most_common()

@@ -865,3 +865,32 @@ def test_one_job_more_than_a_client_may_have_is_rejected() -> None:
         assert told(world.submit(1, job), messages.RejectJob) == []
     reject = told(world.submit(1, "c"), messages.RejectJob)[0]
     assert (reject.job, reject.code) == ("c", "busy")
+
+
+def test_the_offers_of_two_workers_of_one_name_both_count() -> None:
+    world = World(slots=0)
+    for handle, tags in ((2, {"gpu": 1}), (3, {"fpga": 1})):
+        world.do(events.WorkerJoined(handle, "twin", "local", 1, tags, "3.11"))
+    for tag in ("gpu", "fpga"):
+        assert told(world.submit(1, tag, tags={tag: 1}), messages.RejectJob) == []
+    (reject, *_) = told(world.submit(1, "both", tags={"gpu": 2}), messages.RejectJob)
+    assert "worker twin has" in reject.reason
+    assert "worker twin #3 has" in reject.reason
+    world.do(events.WorkerGone(3, "gone"))
+    assert list(world.broker.offers) == ["worker twin"]
+
+
+def test_why_a_job_waits_names_what_its_client_has_not_done() -> None:
+    world = World()
+    world.do(events.JobOpened(CLIENT, "j", spec(), has_function=False))
+    world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))
+    job = world.broker.jobs["j"]
+    (why,) = views.why_waiting(world.broker, job)
+    assert why["reason"] == "function-missing"
+    world.do(events.ClientReading(CLIENT, False))
+    world.do(events.FunctionArrived(b"f" * 32))
+    (why,) = views.why_waiting(world.broker, job)
+    assert why["reason"] == "client-not-reading"
+    world.do(events.DrainAsked(WORKER, True))
+    world.do(events.ClientReading(CLIENT, True))
+    assert [each["reason"] for each in views.why_waiting(world.broker, job)] == ["draining"]

@@ -138,3 +138,11 @@ def test_work_that_takes_longer_than_was_thought_is_recalled_for_who_waits_for_a
         left = list(site.broker.workers[WORKER].assignments[recall.assignment].left)
         site.do(events.HandedBack(WORKER, recall.assignment, tuple(left)))
     assert site.ordered[0].job == "other"
+
+
+def test_a_worker_without_a_counted_tag_is_passed_over() -> None:
+    site = Flooded()
+    site.do(events.WorkerJoined(3, "w3", "p", 1, {"fpga": 1}, "3.11"))
+    site.submit("other", 1, OTHER, tags={"fpga": 1})
+    assert site.work() == "flood"
+    assert site.broker.jobs["other"].waiting == 1
