@@ -16,6 +16,10 @@ grace_s = 10.0                          # a session outlives its pipe by this; w
 client_tasks = 200000                   # unfinished tasks of one client
 client_bytes = 268435456                # and their arguments
 message_bytes = 67108864                # the largest argument or result
+client_jobs = 50000                     # unfinished jobs of one client
+client_function_bytes = 536870912       # functions of one client's that its jobs need
+detached_bytes = 1073741824             # arguments of all detached jobs that have not run
+function_wait_s = 60.0                  # a job is rejected if its function is not here by then
 sessions = 4096
 unread_bytes = 67108864                 # results left unread before a client's work waits
 
@@ -160,6 +164,10 @@ _LIMITS: Final[dict[str, tuple[str, float, float]]] = {
     "client_tasks": ("tasks_max", 1, 10**9),
     "client_bytes": ("bytes_max", 1 << 16, 1 << 40),
     "message_bytes": ("message_bytes_max", 1 << 16, 1 << 31),
+    "client_jobs": ("jobs_max", 1, 10**7),
+    "client_function_bytes": ("function_bytes_max", 1 << 16, 1 << 40),
+    "detached_bytes": ("kept_bytes_max", 1 << 16, 1 << 44),
+    "function_wait_s": ("function_wait_s", 1, 86400),
     "sessions": ("guests_max", 1, 10**6),
     "unread_bytes": ("unread_bytes", 1 << 16, 1 << 40),
 }

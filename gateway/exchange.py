@@ -225,7 +225,7 @@ class Exchange:
 
     def _plan(self, job: Job, now_s: float, utc_s: float) -> None:
         self.market.learn(self.show(utc_s, without=job.id), utc_s)
-        decision = self.decide(job.spec, job.waiting, utc_s, job.cost_nanos, chance=job.id)
+        decision = self.decide(job.spec, job.waiting, utc_s, job.limited_nanos, chance=job.id)
         places = self._places(job, decision)
         if not self.purchases.is_asking(job.id):
             wanted = self._to_ask(job, decision)

@@ -52,6 +52,10 @@ class HouseRules:
     tasks_max: int = 200_000
     bytes_max: int = 256 << 20
     message_bytes_max: int = 64 << 20
+    function_wait_s: float = 60.0
+    jobs_max: int = 50_000
+    function_bytes_max: int = 512 << 20
+    kept_bytes_max: int = 1 << 30
     guests_max: int = 4096
     strangers_max: int = 512  # pipes that have not come in yet
     handshakes_per_s: float = 0.0
@@ -94,6 +98,7 @@ class Left:
 
     guest: Guest
     reason: str
+    said_goodbye: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +291,7 @@ class Lobby:
                 self.post(guest, Unknown(unknown.kind[:64]))
                 continue
             if isinstance(message, Bye):
-                yield from self._leave(guest, message.reason[:200] or "goodbye")
+                yield from self._leave(guest, message.reason[:200] or "goodbye", True)
                 return
             yield Said(guest, message)
             if guest.handle not in self.guests:
@@ -345,13 +350,13 @@ class Lobby:
             self._turn_away(pipe, SessionRefused(reason, "expelled"), now_s)
         yield from self._leave(guest, reason)
 
-    def _leave(self, guest: Guest, reason: str) -> Iterator[News]:
+    def _leave(self, guest: Guest, reason: str, said_goodbye: bool = False) -> Iterator[News]:
         if guest.pipe is not None:
             self._forget_pipe(guest)
         del self.guests[guest.handle]
         del self._by_session[guest.session_id]
         self._dirty.pop(guest.handle, None)
-        yield Left(guest, reason)
+        yield Left(guest, reason, said_goodbye)
 
     def _forget_pipe(self, guest: Guest) -> None:
         assert guest.pipe is not None

@@ -6,14 +6,13 @@ nothing here waits, and time and chance come from outside.
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from federation.errors import ProtocolError
 from federation.ids import id_time_ms
 from federation.messages import (
     Ask,
-    Kept,
     NeedFunction,
     OpenJob,
     Pulse,
@@ -37,6 +36,7 @@ from gateway.outbox import Outbox
 from gateway.permits import Nobody
 from gateway.recovery import history_of, recovered
 from gateway.surroundings import Surroundings
+from gateway.terms import answer_ended
 from policies.placement import Offer
 
 SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
@@ -94,7 +94,8 @@ class Reception:
             seat.permits,
             {pool.name: pool.facts for pool in config.pools},
         )
-        self.functions = Functions()
+        self.functions = Functions(config.rules.function_bytes_max, self._functions_used)
+        self.exchange.sales.has_function = lambda each: self.functions.body(each) is not None
         self.lobby = Lobby(port, config.rules, surroundings.random_bytes, handles=seat.handles)
         self.outbox = Outbox(self.lobby, store, self.functions, on_stored)
         self.pulses: dict[int, Any] = {}
@@ -150,8 +151,7 @@ class Reception:
         self._watch_readers(happened)
         if self._ticks % SLOW_TICKS == 0:
             happened.append(events.Ticked())
-            used = {job.spec.function for job in self.broker.jobs.values()}
-            self.functions.sweep(used | self.exchange.functions, set(self.lobby.guests))
+            self.functions.sweep(set(self.lobby.guests))
         is_due = self.exchange.tick(self._clock.now_s(), self._clock.utc_s())
         if not happened and not is_due and not self.broker.is_uneven:
             return False
@@ -204,8 +204,8 @@ class Reception:
                     self._hear(guest, message, happened)
                 case CameIn(guest):
                     self._meet(guest, happened)
-                case Left(guest, reason):
-                    self._part(guest, reason, happened)
+                case Left():
+                    self._part(item, happened)
                 case TurnedAway():
                     continue  # it was told why, and anybody can make lines of these
 
@@ -220,12 +220,13 @@ class Reception:
             return
         self._say(f"worker {guest.name} joined with {guest.about['slots']} slots")
 
-    def _part(self, guest: Guest, reason: str, happened: list[Event]) -> None:
+    def _part(self, left: Left, happened: list[Event]) -> None:
+        guest, reason = left.guest, left.reason
         self._unread.discard(guest.handle)
         if guest.role == "client":
             happened.append(events.ClientGone(guest.handle))
         else:
-            happened.append(events.WorkerGone(guest.handle, reason))
+            happened.append(events.WorkerGone(guest.handle, reason, left.said_goodbye))
             self.functions.forget_worker(guest.handle)
             self.pulses.pop(guest.handle, None)
             self._say(f"worker {guest.name} left: {reason}")
@@ -251,8 +252,7 @@ class Reception:
             case "worker", _:
                 return worker_event(message, guest.handle)
             case _, PutFunction():
-                self.put_function(message, guest.handle)
-                return None
+                return self.put_function(message, guest.handle)
             case _, OpenJob():
                 return self._open(guest, message, happened)
             case _, Ask():
@@ -261,10 +261,14 @@ class Reception:
             case _:
                 return client_event(message, guest.handle)
 
-    def put_function(self, message: PutFunction, sender: int) -> None:
+    def put_function(self, message: PutFunction, sender: int) -> Event:
         """Keep a function that somebody has sent, and hand it to who waits for it."""
         waiting = self.functions.put(message.digest, message.body, sender)
         self.outbox.hand_function(message.digest, waiting)
+        return events.FunctionArrived(message.digest)
+
+    def _functions_used(self) -> set[bytes]:
+        return {job.spec.function for job in self.broker.jobs.values()} | self.exchange.functions
 
     def _open(self, guest: Guest, message: OpenJob, happened: list[Event]) -> Event | None:
         try:
@@ -279,6 +283,7 @@ class Reception:
                 self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
                 return None
             self.outbox.need_function(guest, message.function)
+            event = replace(event, has_function=False)
         if self.broker.remembers(message.job) or self._is_fresh(message):
             return event
         row = self.store.job(message.job)
@@ -287,7 +292,7 @@ class Reception:
         if row.user != guest.user:
             reason = f"job {message.job} is somebody else's"
         elif row.detached and row.state != "open":
-            self.lobby.post(guest, Kept(message.job, row.total or 0, True))
+            self.lobby.post(guest, answer_ended(row.job, row.state, row.reason, row.total))
             return None
         elif row.state in ("done", "cancelled") and not message.again:
             reason = f"there was a job {message.job} before: each needs an id of its own"
@@ -336,6 +341,12 @@ def _broker(config: SiteConfig, boot: int) -> Broker:
             if pool.kind == "local"
         },
         # Slack for what is under way while a client counts its results.
-        Limits(rules.tasks_max * 2, rules.bytes_max * 2),
+        Limits(
+            rules.tasks_max * 2,
+            rules.bytes_max * 2,
+            rules.function_wait_s,
+            rules.jobs_max,
+            rules.kept_bytes_max,
+        ),
         boot,
     )

@@ -412,6 +412,7 @@ class MemoryStore:
             cpu_ns=sum(each.cpu_ns for each in usage),
             costs_nanos=costs_nanos,
             prices_nanos=prices_nanos,
+            attempt_max=max((each.attempt for each in usage), default=0),
         )
 
 

@@ -221,6 +221,15 @@ def test_a_repeat_is_not_among_the_charged_ranges(
     assert store.charged_ranges("job-1") == [(30, 2)]
 
 
+def test_a_job_knows_the_highest_attempt_on_its_records(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, opened(), usage(attempt=3, currency="EUR"), usage(attempt=2), usage(job="b"))
+    job = store.job("job-1")
+    assert job is not None
+    assert job.attempt_max == 3
+
+
 def test_a_job_adds_up_its_usage_by_currency(store: Store, commit: Commit, usage: Usage) -> None:
     commit(
         store,
