@@ -42,6 +42,7 @@ class HouseRules:
     bytes_max: int = 256 << 20
     message_bytes_max: int = 64 << 20
     guests_max: int = 4096
+    questions_max: int = 256  # of one guest that are not answered yet
     strangers_max: int = 512  # pipes that have not come in yet
 
 
@@ -168,7 +169,7 @@ class Lobby:
         welcome = Welcome(
             session=guest.session_id,
             resumed=resumed,
-            received=guest.session.received,
+            received=guest.session.acknowledged,
             mac=greeting.mac(),
             window=DIALLER_WINDOW,
             heartbeat_s=rules.heartbeat_s,
@@ -291,6 +292,16 @@ class Lobby:
         """Queue a message for a guest; `flush` sends it."""
         guest.session.post(MESSAGES.encode(message))
         self._dirty[guest.handle] = guest
+
+    def hold(self, guest: Guest) -> None:
+        """Acknowledge nothing more of a guest, which will then send no more than its window."""
+        guest.session.is_held = True
+
+    def release(self, guest: Guest) -> None:
+        """Acknowledge what a guest has sent meanwhile, and go on."""
+        guest.session.is_held = False
+        if guest.handle in self.guests:
+            self._dirty[guest.handle] = guest
 
     def flush(self, now_s: float) -> None:
         """Send what may go now to everybody who was posted to or heard since the last flush."""

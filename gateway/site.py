@@ -4,7 +4,8 @@
     ├── _receive       frames from the port → lobby → events → broker → outbox
     ├── _watch_pipes   pipes that were closed
     ├── _tick          heartbeats, sessions that ran out, jobs without an owner
-    ├── desk           one task for each question that has to wait for the store
+    ├── _look_up       one task for each job that the store may know from before
+    ├── desk           one task for each question
     └── LocalGrid.run  one for each local pool
 
 Everything that decides is elsewhere; everything here runs in one thread, and state is whole
@@ -12,11 +13,14 @@ between any two awaits. The store's writer thread comes back in through `_stored
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 import trio
+from sqlalchemy.exc import SQLAlchemyError
 
 from federation.errors import GridError, ProtocolError
 from federation.ids import id_time_ms
@@ -41,16 +45,22 @@ from gateway.events import Event
 from gateway.functions import Functions
 from gateway.grids.local import LocalGrid
 from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_event, worker_joined
-from gateway.ledger.store import SqlStore
+from gateway.ledger.database import READERS
+from gateway.ledger.errors import StoreError
+from gateway.ledger.records import Record
+from gateway.ledger.store import JobRow, SqlStore
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said
 from gateway.outbox import Outbox
 from gateway.recovery import history_of, recovered
 from policies.placement import Offer
 
+T = TypeVar("T")
+
 TICK_S: Final = 0.05
 SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
-# Records waiting for the store, beyond which no new frames are taken until it catches up.
+# Records waiting for the store, and their bytes, beyond which guests are held until it catches up.
 BACKLOG_MAX: Final = 50_000
+BACKLOG_BYTES_MAX: Final = 256 << 20
 
 
 class Site:
@@ -80,6 +90,11 @@ class Site:
         self.functions = Functions()
         self.pulses: dict[int, Any] = {}
         self._unread: set[int] = set()
+        # What guests have said that waits for the store, by guest.
+        self._held: dict[int, deque[Any]] = {}
+        self._looked_up: set[int] = set()  # the guests among them that wait for a look-up
+        self._is_behind = False  # the store is, and everybody has to wait
+        self._more_results: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()
         self.failed = False
         self._started_s = time.time()
         self.addresses: list[str] = []
@@ -94,6 +109,9 @@ class Site:
         self._wake = trio.Event()
         self._progress = trio.Event()
         self._pipes_changed = trio.Event()
+        # Whoever comes back must not wait for reports: one reader is kept for look-ups.
+        self._readers = trio.CapacityLimiter(READERS - 1)
+        self._looking_up = trio.CapacityLimiter(1)
         self.config.state_path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.store = SqlStore(
             self.config.database_url, on_trouble=self._on_trouble, on_fatal=self._on_fatal
@@ -105,7 +123,9 @@ class Site:
             raise
         self._port = port
         self.lobby = Lobby(port, self.config.rules)
-        self.outbox = Outbox(self.lobby, self.store, self.functions, self._from_thread)
+        self.outbox = Outbox(
+            self.lobby, self.store, self.functions, self._from_thread, self._note_results
+        )
         self.desk = Desk(self)
         try:
             self._recover()
@@ -149,6 +169,7 @@ class Site:
 
         def run_and_flush() -> None:
             call()
+            self._catch_up()
             self.lobby.flush(trio.current_time())
             self._note_progress()
 
@@ -183,6 +204,27 @@ class Site:
         progress, self._progress = self._progress, trio.Event()
         progress.set()
 
+    def _note_results(self, jobs: Iterable[str]) -> None:
+        """Wake whoever waits for results of these jobs."""
+        for job in jobs:
+            more = self._more_results.pop(job, None)
+            if more is not None:
+                more.set()
+
+    def results_of(self, job: str) -> trio.Event:
+        """What is set when more results of a job, or its end, can be read from the store."""
+        return self._more_results.setdefault(job, trio.Event())
+
+    async def read(self, read: Callable[..., T], *arguments: Any) -> T:
+        """Read from the store in a thread, in turn: reading may take as long as it likes."""
+        return await trio.to_thread.run_sync(read, *arguments, limiter=self._readers)
+
+    async def record(self, *records: Record) -> None:
+        """Have the store commit these; return when they are, and all that was written before."""
+        done = trio.Event()
+        self.store.write(records, False, lambda: self._from_thread(done.set))
+        await done.wait()
+
     async def wait_for_progress(self, at_most_s: float) -> None:
         """Return when anything has been stored or told, or after so many seconds."""
         with trio.move_on_after(at_most_s):
@@ -211,16 +253,33 @@ class Site:
 
     async def _receive(self) -> None:
         while True:
-            while self.store.backlog > BACKLOG_MAX:
-                await self.wait_for_progress(TICK_S)
             # Always through the poll: asking nng once more whether it is empty costs as much,
             # and this lets every other task run between two batches.
             await trio.lowlevel.wait_readable(self._port.fileno())
             now_s = trio.current_time()
             happened: list[Event] = []
+            self._look_behind()
             for pipe, frame in self._port.receive():
                 self._take(self.lobby.receive(pipe, frame, now_s), happened)
             self._act(happened)
+
+    def _look_behind(self) -> None:
+        store = self.store
+        self._is_behind = store.backlog > BACKLOG_MAX or store.backlog_bytes > BACKLOG_BYTES_MAX
+
+    def _catch_up(self) -> None:
+        """Hear those who were held because the store was behind, for as long as it no longer is.
+
+        Frames were taken all the while: who is held still shows that he lives, and so do we.
+        """
+        for handle in [each for each in self._held if each not in self._looked_up]:
+            self._look_behind()
+            if self._is_behind:
+                return
+            if handle in self._held:
+                happened: list[Event] = []
+                self._take_up(self.lobby.guests[handle], happened)
+                self._act(happened)
 
     async def _watch_pipes(self) -> None:
         while True:
@@ -233,6 +292,7 @@ class Site:
         while True:
             await trio.sleep(TICK_S)
             ticks += 1
+            self._catch_up()
             now_s = trio.current_time()
             happened: list[Event] = []
             self._take(self.lobby.tick(now_s), happened)
@@ -297,6 +357,9 @@ class Site:
 
     def _part(self, guest: Guest, reason: str, happened: list[Event]) -> None:
         self._unread.discard(guest.handle)
+        for message in self._held.pop(guest.handle, ()):
+            if guest.role == "worker":  # what was done before it left is not done again
+                self._heed(guest, message, happened)
         if guest.role == "client":
             happened.append(events.ClientGone(guest.handle))
         else:
@@ -306,6 +369,15 @@ class Site:
             self._say(f"worker {guest.name} left: {reason}")
 
     def _hear(self, guest: Guest, message: Any, happened: list[Event]) -> None:
+        if self._is_behind and guest.handle not in self._held:
+            self._hold(guest)
+        is_question = isinstance(message, Ask) and guest.handle not in self._looked_up
+        if guest.handle in self._held and not is_question:
+            self._held[guest.handle].append(message)
+        else:
+            self._heed(guest, message, happened)
+
+    def _heed(self, guest: Guest, message: Any, happened: list[Event]) -> None:
         try:
             event = self._event(guest, message, happened)
         except ProtocolError as error:
@@ -332,7 +404,8 @@ class Site:
             case _, OpenJob():
                 return self._open(guest, message, happened)
             case _, Ask():
-                self._nursery.start_soon(self.desk.answer, guest, message)
+                if self.desk.takes(guest, message):
+                    self._nursery.start_soon(self.desk.answer, guest, message)
                 return None
             case _:
                 return client_event(message, guest.handle)
@@ -352,22 +425,67 @@ class Site:
             self.outbox.need_function(guest, message.function)
         if self.broker.remembers(message.job) or self._is_fresh(message):
             return event
-        row = self.store.job(message.job)
-        if row is None:
-            return event
+        self._hold(guest)
+        self._looked_up.add(guest.handle)
+        self._nursery.start_soon(self._look_up, guest, message, event)
+        return None
+
+    async def _look_up(self, guest: Guest, message: OpenJob, event: Event) -> None:
+        """Open a job as the store remembers it; what its client says meanwhile is held."""
+        happened: list[Event] = []
+        try:
+            if not self.broker.trouble:
+                await self.record()  # what is on its way there counts too
+            found = await trio.to_thread.run_sync(
+                self._recall, message.job, limiter=self._looking_up
+            )
+        except (StoreError, SQLAlchemyError) as error:
+            reason = self.tell_store_trouble(error)
+            self.lobby.post(guest, RejectJob(message.job, Reason.STORE_TROUBLE, reason))
+        else:
+            if guest.handle in self.lobby.guests and self._may_open(guest, message, found):
+                if found is not None and not self.broker.remembers(message.job):
+                    # The client sends again what it misses, and none of that is charged twice.
+                    happened.append(found[1])
+                happened.append(event)
+        self._looked_up.discard(guest.handle)
+        if guest.handle in self.lobby.guests:
+            self._take_up(guest, happened)
+            self._act(happened)
+
+    def _recall(self, job: str) -> tuple[JobRow, Event] | None:
+        """A job as the store knows it, and what it was charged; in a thread."""
+        row = self.store.job(job)
+        return None if row is None else (row, history_of(self.store, row))
+
+    def _may_open(self, guest: Guest, message: OpenJob, found: tuple[JobRow, Event] | None) -> bool:
+        """Whether a job that may have been here before may be opened; its client is told if not."""
+        if found is None:
+            return True
+        row, _ = found
         if row.user != guest.user:
             reason = f"job {message.job} is somebody else's"
         elif row.detached and row.state != "open":
             self.lobby.post(guest, Kept(message.job, row.total or 0, True))
-            return None
+            return False
         elif row.state in ("done", "cancelled") and not message.again:
             reason = f"there was a job {message.job} before: each needs an id of its own"
         else:
-            # The client sends again what it misses, and none of that is charged twice.
-            happened.append(history_of(self.store, row))
-            return event
+            return True
         self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
-        return None
+        return False
+
+    def _hold(self, guest: Guest) -> None:
+        """Let what a guest says from now on wait, and have it send no more than its window."""
+        self._held.setdefault(guest.handle, deque())
+        self.lobby.hold(guest)
+
+    def _take_up(self, guest: Guest, happened: list[Event]) -> None:
+        """Hear what a guest has said while it was held."""
+        self.lobby.release(guest)
+        for message in self._held.pop(guest.handle, ()):
+            if guest.handle in self.lobby.guests:
+                self._hear(guest, message, happened)
 
     def _is_fresh(self, message: OpenJob) -> bool:
         """Whether there can't have been a job of this id: the store need not be asked.
@@ -394,9 +512,11 @@ class Site:
         """Take an event that did not come in by the port (an operator's order)."""
         self._act([event])
 
-    def tell_operator(self, line: str) -> None:
-        """Say something where the operator looks."""
-        self._say(line)
+    def tell_store_trouble(self, error: Exception) -> str:
+        """Say that the store can't be read, where the operator looks; the sentence."""
+        reason = f"the store can't be read: {type(error).__name__}: {error}"[:300]
+        self._say(f"store: {reason}")
+        return reason
 
     def uptime_s(self, guest: Guest) -> float:
         """How long a guest has been here."""

@@ -1,7 +1,8 @@
 """The seam between a gateway and what it remembers, and the store on SQLAlchemy behind it.
 
 Writing is asynchronous: `write` queues and returns, `done` says when. Reading is synchronous, sees
-what was committed, and may be done from any thread.
+what was committed, and may be done from any thread but one that must not wait: a read takes its
+time, and who finds all `database.READERS` connections in use waits for one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
