@@ -42,6 +42,7 @@ class MemoryPort:
         self.addresses = [address]
         self._links: dict[int, MemoryLink] = {}
         self._arrived: deque[tuple[int, bytes]] = deque()
+        self._came: deque[int] = deque()
         self._gone: deque[int] = deque()
         self._numbers = itertools.count(1)
         self._signal = _Signal()
@@ -50,6 +51,7 @@ class MemoryPort:
         """A new pipe to this port."""
         link = MemoryLink(self, next(self._numbers))
         self._links[link.number] = link
+        self._came.append(link.number)
         return link
 
     def receive(self) -> list[tuple[int, bytes]]:
@@ -66,6 +68,12 @@ class MemoryPort:
             return False
         link.take(frame)
         return True
+
+    def came(self) -> list[int]:
+        """The pipes that were connected since the last call."""
+        pipes = list(self._came)
+        self._came.clear()
+        return pipes
 
     def gone(self) -> list[int]:
         """The pipes that were closed since the last call."""

@@ -176,7 +176,7 @@ class NngPort:
 
     Args:
         addresses: where to listen; port 0 takes a free one.
-        on_change: called, from a thread of nng's, when a pipe is gone.
+        on_change: called, from a thread of nng's, when a pipe has come or is gone.
         tls: needed for tls+tcp.
     """
 
@@ -188,6 +188,7 @@ class NngPort:
     ) -> None:
         _claim_process()
         self._pipes: dict[int, Any] = {}
+        self._came: deque[Any] = deque()
         self._gone: deque[int] = deque()
         self._closing = threading.Event()
         self._on_change = on_change
@@ -201,6 +202,7 @@ class NngPort:
         )
         self.addresses: list[str] = []
         try:
+            self._socket.add_post_pipe_connect_cb(self._came_up)
             self._socket.add_post_pipe_remove_cb(self._went)
             for address in addresses:
                 check_address(address)
@@ -223,6 +225,11 @@ class NngPort:
             return address
         bound = int.from_bytes(int(listener.local_address.port).to_bytes(2, "little"), "big")
         return f"{head}:{bound}"
+
+    def _came_up(self, pipe: Any) -> None:
+        self._came.append(pipe)
+        if not self._closing.is_set():
+            self._on_change()
 
     def _went(self, pipe: Any) -> None:
         self._gone.append(pipe.id)
@@ -254,6 +261,15 @@ class NngPort:
         except pynng.exceptions.NNGException:
             return False
         return True
+
+    def came(self) -> list[int]:
+        """The pipes that were connected since the last call."""
+        pipes = []
+        while self._came:
+            pipe = self._came.popleft()
+            self._pipes[pipe.id] = pipe
+            pipes.append(pipe.id)
+        return pipes
 
     def gone(self) -> list[int]:
         """The pipes that were closed since the last call."""

@@ -63,8 +63,11 @@ class Port(Protocol):
         False when the pipe is gone, or can't take it now.
         """
 
+    def came(self) -> list[int]:
+        """The pipes that were connected since the last call, whether or not they say anything."""
+
     def gone(self) -> list[int]:
-        """The pipes that were closed since the last call."""
+        """The pipes that were closed since the last call; ask for those that came first."""
 
     def drop(self, pipe: int) -> None:
         """Close a pipe. It will be reported by `gone`."""

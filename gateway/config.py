@@ -16,6 +16,7 @@ client_tasks = 200000                   # unfinished tasks of one client
 client_bytes = 268435456                # and their arguments
 message_bytes = 67108864                # the largest argument or result
 sessions = 4096
+connections = 512                       # that have not come in yet; each has 10 s to do it
 questions = 256                         # of one client that are not answered yet
 unread_bytes = 67108864                 # results left unread before a client's work waits
 
@@ -127,6 +128,7 @@ _LIMITS: Final[dict[str, tuple[str, float, float]]] = {
     "client_bytes": ("bytes_max", 1 << 16, 1 << 40),
     "message_bytes": ("message_bytes_max", 1 << 16, 1 << 31),
     "sessions": ("guests_max", 1, 10**6),
+    "connections": ("strangers_max", 1, 10**6),
     "questions": ("questions_max", 1, 10**6),
     "unread_bytes": ("unread_bytes", 1 << 16, 1 << 40),
 }

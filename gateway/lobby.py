@@ -133,19 +133,22 @@ class Lobby:
                 self._turn_away(pipe, SessionRefused(str(error), "protocol"), now_s)
 
     def _greet(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
-        stranger = self._strangers.get(pipe)
-        if stranger is None:
-            if len(self._strangers) >= self.rules.strangers_max:
-                raise SessionRefused("too many connections that are not in yet", "busy")
-            nonce = secrets.token_bytes(NONCE_BYTES)
-            stranger = _Stranger(Greeting(self.rules.site, self.rules.secret, nonce), now_s)
-            self._strangers[pipe] = stranger
+        # Its first frame may be here before the news that it came.
+        stranger = self._strangers.get(pipe) or self._meet(pipe, now_s)
         answer = stranger.greeting.receive(frame)
         if isinstance(answer, bytes):
             self._port.send(pipe, answer)
             return
         del self._strangers[pipe]
         yield from self._let_in(pipe, answer, stranger.greeting, now_s)
+
+    def _meet(self, pipe: int, now_s: float) -> _Stranger:
+        if len(self._strangers) >= self.rules.strangers_max:
+            raise SessionRefused("too many connections that are not in yet", "busy")
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        stranger = _Stranger(Greeting(self.rules.site, self.rules.secret, nonce), now_s)
+        self._strangers[pipe] = stranger
+        return stranger
 
     def _let_in(self, pipe: int, hello: Hello, greeting: Greeting, now_s: float) -> Iterator[News]:
         guest = self._by_session.get(hello.resume)
@@ -227,7 +230,17 @@ class Lobby:
         self._port.send(pipe, HANDSHAKE.encode(Refused(refusal.code, str(refusal))))
         self._closing[pipe] = now_s + LAST_WORD_S
 
-    # --- who goes ------------------------------------------------------------------------------
+    # --- who comes and goes --------------------------------------------------------------------
+
+    def pipes_came(self, pipes: list[int], now_s: float) -> None:
+        """These pipes are connected: from now on they count, and have so long to come in."""
+        for pipe in pipes:
+            known = (self._by_pipe, self._strangers, self._closing)
+            if not any(pipe in each for each in known):
+                try:
+                    self._meet(pipe, now_s)
+                except SessionRefused as refusal:
+                    self._turn_away(pipe, refusal, now_s)
 
     def pipes_gone(self, pipes: list[int], now_s: float) -> None:
         """These pipes were closed; their guests may come back within the grace."""

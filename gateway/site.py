@@ -2,7 +2,7 @@
 
     run
     ├── _receive       frames from the port → lobby → events → broker → outbox
-    ├── _watch_pipes   pipes that were closed
+    ├── _watch_pipes   pipes that came, pipes that were closed
     ├── _tick          heartbeats, sessions that ran out, jobs without an owner
     ├── _look_up       one task for each job that the store may know from before
     ├── desk           one task for each question
@@ -285,6 +285,7 @@ class Site:
         while True:
             await self._pipes_changed.wait()
             self._pipes_changed = trio.Event()
+            self.lobby.pipes_came(self._port.came(), trio.current_time())
             self.lobby.pipes_gone(self._port.gone(), trio.current_time())
 
     async def _tick(self) -> None:

@@ -206,3 +206,15 @@ def test_a_dialler_without_a_certificate_is_refused_where_one_is_asked_for(tmp_p
     finally:
         link.close()
         port.close()
+
+
+def test_a_pipe_that_says_nothing_is_known_and_can_be_dropped(ends):
+    links = [ends.dial(), ends.dial()]
+    came = []
+    wait_until(lambda: came.extend(ends.port.came()) or len(came) == 2, "the pipes")
+    ends.port.drop(came[0])
+    wait_until(lambda: any(link.is_lost for link in links), "the drop")
+    gone = []
+    wait_until(lambda: gone.extend(ends.port.gone()) or gone, "the news of it")
+    assert gone == came[:1]
+    assert not all(link.is_lost for link in links)
