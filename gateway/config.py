@@ -134,6 +134,11 @@ _LIMITS: Final[dict[str, tuple[str, float, float]]] = {
 }
 
 
+_DEFAULTS: Final[dict[str, Any]] = {
+    field.name: field.default for kind in (HouseRules, SiteConfig) for field in fields(kind)
+}
+
+
 def load(path: str | None) -> SiteConfig:
     """Read a configuration file; the defaults when there is none.
 
@@ -222,6 +227,10 @@ def _limits(table: dict[str, Any]) -> tuple[HouseRules, int | None]:
             raise ConfigError(f"[limits] {key} must be a number")
         if not low <= value <= high:
             raise ConfigError(f"[limits] {key} is {value}: it must be {low:g} to {high:g}")
+        if type(_DEFAULTS[name]) is int:
+            if value != int(value):
+                raise ConfigError(f"[limits] {key} is {value}: it must be a whole number")
+            value = int(value)
         values[name] = value
     unread_bytes = values.pop("unread_bytes", None)
     return HouseRules(**values), unread_bytes

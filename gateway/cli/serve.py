@@ -38,8 +38,8 @@ def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_jso
 @click.command()
 @click.option("--slots", type=click.IntRange(min=1), help="Slots. [default: one per core]")
 @click.option("--price", help='Price per slot-hour, as in "0.04 USD".')
-@click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
-@click.option("--tags", default="", help="What the slots carry, as in linux,gpu=2.")
+@click.option("--memory", help="Memory limit per slot, as in 2G. [default: none]")
+@click.option("--tags", help="What the slots carry, as in linux,gpu=2.")
 @click.option("--config", "path", metavar="FILE", help="A TOML file; see docs/configuration.md.")
 @click.option("--listen", multiple=True, metavar="URL", help="Where to listen; may be repeated.")
 @click.option("--state", metavar="DIR", help="The folder of the database.")
@@ -47,19 +47,35 @@ def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_jso
 def up(
     slots: int | None,
     price: str | None,
-    memory: str,
-    tags: str,
+    memory: str | None,
+    tags: str | None,
     path: str | None,
     listen: tuple[str, ...],
     state: str | None,
     as_json: bool,
 ) -> None:
-    """Run a gateway with a local pool for all cores: a grid of your own, in one command."""
+    """Run a gateway with a local pool for all cores: a grid of your own, in one command.
+
+    A pool `local` of the file is that pool; what is given here wins over the file.
+    """
     config = _configured(path, listen, state)
-    pool = PoolConfig("local", "local", slots or 0, parse_size(memory), tags=parse_tags(tags))
-    pool = replace(pool, price=price) if price else pool
-    others = tuple(each for each in config.pools if each.name != pool.name)
-    _serve(replace(config, pools=(pool, *others)), as_json)
+    given: dict[str, Any] = {"kind": "local"}
+    if slots is not None:
+        given["slots"] = slots
+    if price is not None:
+        given["price"] = price
+    if memory is not None:
+        given["memory_bytes"] = parse_size(memory)
+    if tags is not None:
+        given["tags"] = parse_tags(tags)
+    _serve(replace(config, pools=with_local(config.pools, given)), as_json)
+
+
+def with_local(pools: tuple[PoolConfig, ...], given: dict[str, Any]) -> tuple[PoolConfig, ...]:
+    """The pools with a local one, `local`, first: the one there is, changed as given, or a new."""
+    known = {pool.name: pool for pool in pools}
+    local = replace(known.pop("local", PoolConfig("local")), **given)
+    return (local, *known.values())
 
 
 def _configured(path: str | None, listen: tuple[str, ...], state: str | None) -> SiteConfig:
