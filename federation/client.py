@@ -175,7 +175,8 @@ class Client(concurrent.futures.Executor):
     Args:
         address: the gateway's; else $GRIDFED_GATEWAY, else this user's own gateway.
         secret: what the gateway asks for; else $GRIDFED_SECRET.
-        tls: for tls+tcp:// addresses.
+        tls: for tls+tcp:// addresses; what it leaves out is in $GRIDFED_TLS_CA_FILE,
+            $GRIDFED_TLS_SERVER_NAME and $GRIDFED_TLS_CERTIFICATE_FILE.
         user: who is billed; else the login name.
         connect_timeout_s: how long the first connection may take.
 
@@ -208,7 +209,7 @@ class Client(concurrent.futures.Executor):
             dialled,
             origin,
             secret=os.environ.get("GRIDFED_SECRET", "") if secret is None else secret,
-            tls=tls or TlsSettings(),
+            tls=(tls or TlsSettings()).or_environment(),
             user=user or _login(),
             connect_timeout_s=connect_timeout_s,
         )

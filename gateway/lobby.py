@@ -61,7 +61,6 @@ class Guest:
     heard_s: float
     sent_s: float
     since_s: float
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,11 @@ Everything that decides is elsewhere; everything here runs in one thread, and st
 between any two awaits. The store's writer thread comes back in through `_stored`.
 """
 
+import shutil
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
@@ -116,10 +118,15 @@ class Site:
         self.store = SqlStore(
             self.config.database_url, on_trouble=self._on_trouble, on_fatal=self._on_fatal
         )
+        folder = self._folder_for_pools()
         try:
-            port = NngPort(self._listen_addresses(), self._on_pipe_change, self._tls())
+            listen = self._listen_addresses() + (
+                (f"ipc://{folder}/gateway.sock",) if folder else ()
+            )
+            port = NngPort(listen, self._on_pipe_change, self._tls())
         except GridError:
             self.store.close()
+            _remove(folder)
             raise
         self._port = port
         self.lobby = Lobby(port, self.config.rules)
@@ -136,18 +143,25 @@ class Site:
                 nursery.start_soon(self._tick)
                 for pool in self.config.pools:
                     if pool.kind == "local":
-                        grid = LocalGrid(
-                            pool, port.addresses[0], self.config.rules.secret, self._say
-                        )
+                        address = nearest(port.addresses)
+                        grid = LocalGrid(pool, address, self.config.rules.secret, self._say)
                         nursery.start_soon(grid.run)
-                self.addresses = port.addresses
-                task_status.started(port.addresses)
+                self.addresses = port.addresses[: len(self.config.addresses)]
+                task_status.started(self.addresses)
         finally:
             self.lobby.goodbye("the gateway stops", trio.current_time())
             try:
                 self.store.close()
             finally:
                 port.close()
+                _remove(folder)
+
+    def _folder_for_pools(self) -> str | None:
+        """A folder, ours alone, for a socket that local pools can dial, if all others need TLS."""
+        has_pools = any(pool.kind == "local" for pool in self.config.pools)
+        if has_pools and nearest(self.config.addresses).startswith("tls+tcp://"):
+            return tempfile.mkdtemp(prefix="gridfed-")
+        return None
 
     def _listen_addresses(self) -> tuple[str, ...]:
         for address in self.config.addresses:
@@ -230,12 +244,13 @@ class Site:
         with trio.move_on_after(at_most_s):
             await self._progress.wait()
 
-    async def wait_for_local_pools(self, at_most_s: float) -> None:
-        """Return when each local pool has a worker, or after so many seconds."""
+    async def wait_for_local_pools(self, at_most_s: float) -> list[str]:
+        """Return when each local pool has a worker, or after so many seconds: those without."""
         wanted = {pool.name for pool in self.config.pools if pool.kind == "local"}
         with trio.move_on_after(at_most_s):
-            while not wanted <= {each.offer.pool for each in self.broker.workers.values()}:
+            while missing := wanted - {each.offer.pool for each in self.broker.workers.values()}:
                 await self.wait_for_progress(TICK_S)
+        return sorted(missing)
 
     # --- the loops -----------------------------------------------------------------------------
 
@@ -522,3 +537,13 @@ class Site:
     def uptime_s(self, guest: Guest) -> float:
         """How long a guest has been here."""
         return round(trio.current_time() - guest.since_s, 1)
+
+
+def nearest(addresses: Sequence[str]) -> str:
+    """The address that a worker on this very host dials: a socket file, or else one without TLS."""
+    return min(addresses, key=lambda each: (not each.startswith("ipc"), each.startswith("tls")))
+
+
+def _remove(folder: str | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -22,7 +22,7 @@ from gateway.site import Site
 from gateway.worker.agent import AgentSettings, run_agent
 
 INTERRUPTED: Final = 130
-POOLS_READY_S: Final = 20.0
+POOLS_READY_S: Final = 20.0  # after so long without a worker people are told, and again
 
 
 @click.command()
@@ -112,7 +112,8 @@ async def _run_site(site: Site, as_json: bool) -> int:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop_on_signal, nursery.cancel_scope, _say)
             addresses = await nursery.start(site.run)
-            await site.wait_for_local_pools(POOLS_READY_S)
+            while missing := await site.wait_for_local_pools(POOLS_READY_S):
+                _say(f"gridfed: not ready: no worker yet in pool {', '.join(missing)}")
             if as_json:
                 show.as_json({"ready": True, "site": site.config.name, "addresses": addresses})
                 sys.stdout.flush()
@@ -153,8 +154,14 @@ def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 @click.option("--name", help="What to be called. [default: host and process]")
 @click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
 @click.option("--secret-file", help="A file with the gateway's secret. [default: $GRIDFED_SECRET]")
-@click.option("--tls-ca-file", help="For tls+tcp://: the gateway's certificate, or its CA's.")
-@click.option("--tls-server-name", help="For tls+tcp://: the name in the gateway's certificate.")
+@click.option(
+    "--tls-ca-file",
+    help="For tls+tcp://: the gateway's certificate, or its CA's. [default: $GRIDFED_TLS_CA_FILE]",
+)
+@click.option(
+    "--tls-server-name",
+    help="For tls+tcp://: the name in that certificate. [default: $GRIDFED_TLS_SERVER_NAME]",
+)
 def worker(  # noqa: PLR0913 - each is an option of the command
     address: str | None,
     slots: int | None,
@@ -176,7 +183,7 @@ def worker(  # noqa: PLR0913 - each is an option of the command
     settings = AgentSettings(
         address=dialled,
         secret=secret,
-        tls=TlsSettings(ca_file=tls_ca_file, server_name=tls_server_name),
+        tls=TlsSettings(ca_file=tls_ca_file, server_name=tls_server_name).or_environment(),
         name=name or f"{socket.gethostname()}-{os.getpid()}",
         slots=slots or len(os.sched_getaffinity(0)),
         tags=parse_tags(tags),
