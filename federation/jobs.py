@@ -1,4 +1,4 @@
-"""A handle to a job at a gateway: ask how it is, fetch its results, cancel it."""
+"""A handle to a job at a gateway: ask how it is, fetch its results, cancel it, forget it."""
 
 import time
 from collections.abc import Iterator
@@ -126,6 +126,13 @@ class JobHandle:
     def cancel(self, *, stop: bool = False) -> int:
         """Cancel what has not started; with `stop`, what runs too. How many tasks that was."""
         return self._engine.cancel_job(self.id, stop=stop)
+
+    def forget(self) -> None:
+        """Have the gateway drop the job's results, once it has ended; its cost stays on record.
+
+        Without this they are kept for as long as the site keeps results. Raises JobNotFound.
+        """
+        self._engine.ask("forget", {"job": self.id})
 
     def __repr__(self) -> str:
         return f"<gridfed job {self.id} at {self._engine.address}>"

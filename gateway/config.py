@@ -19,6 +19,7 @@ sessions = 4096
 connections = 512                       # that have not come in yet; each has 10 s to do it
 questions = 256                         # of one client that are not answered yet
 unread_bytes = 67108864                 # results left unread before a client's work waits
+results_s = 2592000                     # results of an ended detached job; 0: kept for ever
 
 [[pool]]
 name = "local"
@@ -87,6 +88,7 @@ class SiteConfig:
     tls_certificate_file: str = ""
     tls_ca_file: str = ""
     unread_bytes: int = 64 << 20
+    results_s: float = 30 * 86400.0
     rules: HouseRules = field(default_factory=HouseRules)
     pools: tuple[PoolConfig, ...] = ()
 
@@ -131,7 +133,9 @@ _LIMITS: Final[dict[str, tuple[str, float, float]]] = {
     "connections": ("strangers_max", 1, 10**6),
     "questions": ("questions_max", 1, 10**6),
     "unread_bytes": ("unread_bytes", 1 << 16, 1 << 40),
+    "results_s": ("results_s", 0, 10**10),
 }
+_OF_THE_SITE: Final = ("unread_bytes", "results_s")  # the limits that SiteConfig has itself
 
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -197,7 +201,7 @@ def _read(document: dict[str, Any]) -> SiteConfig:
     _expect(document, {"site", "limits", "pool"}, "the top level")
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
-    allowed = set(kinds) - {"rules", "pools", "unread_bytes"}
+    allowed = set(kinds) - {"rules", "pools", *_OF_THE_SITE}
     _expect(site, allowed, "[site]")
     values: dict[str, Any] = {}
     for key, value in site.items():
@@ -209,16 +213,15 @@ def _read(document: dict[str, Any]) -> SiteConfig:
             raise ConfigError(f"[site] {key} must be text")
         else:
             values[key] = value
-    rules, unread_bytes = _limits(_table(document, "limits"))
-    if unread_bytes is not None:
-        values["unread_bytes"] = unread_bytes
+    rules, own = _limits(_table(document, "limits"))
+    values |= own
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
     return SiteConfig(**values, rules=rules, pools=tuple(_pool(pool) for pool in pools))
 
 
-def _limits(table: dict[str, Any]) -> tuple[HouseRules, int | None]:
+def _limits(table: dict[str, Any]) -> tuple[HouseRules, dict[str, Any]]:
     _expect(table, set(_LIMITS), "[limits]")
     values: dict[str, Any] = {}
     for key, value in table.items():
@@ -232,8 +235,8 @@ def _limits(table: dict[str, Any]) -> tuple[HouseRules, int | None]:
                 raise ConfigError(f"[limits] {key} is {value}: it must be a whole number")
             value = int(value)
         values[name] = value
-    unread_bytes = values.pop("unread_bytes", None)
-    return HouseRules(**values), unread_bytes
+    own: dict[str, Any] = {name: values.pop(name) for name in _OF_THE_SITE if name in values}
+    return HouseRules(**values), own
 
 
 def _pool(table: Any) -> PoolConfig:

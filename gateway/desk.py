@@ -47,6 +47,7 @@ class Desk:
             "jobs": self._jobs,
             "job": self._job,
             "results": self._results,
+            "forget": self._forget,
             "workers": self._workers,
             "drain": self._drain,
             "report": self._report,
@@ -151,6 +152,17 @@ class Desk:
                 }
             with trio.move_on_after(left_s):
                 await more.wait()
+
+    async def _forget(self, guest: Guest, details: dict[str, Any]) -> Any:
+        """Drop the results of a job of this guest's that has ended; its row and its cost stay."""
+        name = _text(details, "job")
+        if name in self._site.broker.jobs:
+            raise BadQuestion(f"job {name!r} has not ended: cancel it first")
+        row = await self._site.read(self._site.store.job, name)
+        if row is None or row.user != guest.user:
+            raise BadQuestion(f"no job {name!r} of yours here", Reason.JOB_NOT_FOUND)
+        await self._site.forget([name])
+        return {"job": name, "forgotten": True}
 
     async def _workers(self, _guest: Guest, _details: dict[str, Any]) -> Any:
         site = self._site

@@ -5,6 +5,7 @@
     ├── _watch_pipes   pipes that came, pipes that were closed
     ├── _tick          heartbeats, sessions that ran out, jobs without an owner
     ├── _look_up       one task for each job that the store may know from before
+    ├── _forget_old    results that are older than the site keeps them
     ├── desk           one task for each question
     └── LocalGrid.run  one for each local pool
 
@@ -49,7 +50,7 @@ from gateway.grids.local import LocalGrid
 from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_event, worker_joined
 from gateway.ledger.database import READERS
 from gateway.ledger.errors import StoreError
-from gateway.ledger.records import Record
+from gateway.ledger.records import JobForgotten, Record
 from gateway.ledger.store import JobRow, SqlStore
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said
 from gateway.outbox import Outbox
@@ -63,6 +64,8 @@ SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
 # Records waiting for the store, and their bytes, beyond which guests are held until it catches up.
 BACKLOG_MAX: Final = 50_000
 BACKLOG_BYTES_MAX: Final = 256 << 20
+FORGET_S: Final = 60.0  # old results are looked for so often at least
+FORGET_JOBS: Final = 100  # in one transaction
 
 
 class Site:
@@ -141,6 +144,8 @@ class Site:
                 nursery.start_soon(self._receive)
                 nursery.start_soon(self._watch_pipes)
                 nursery.start_soon(self._tick)
+                if self.config.results_s:
+                    nursery.start_soon(self._forget_old)
                 for pool in self.config.pools:
                     if pool.kind == "local":
                         address = nearest(port.addresses)
@@ -239,6 +244,11 @@ class Site:
         self.store.write(records, False, lambda: self._from_thread(done.set))
         await done.wait()
 
+    async def forget(self, jobs: Sequence[str]) -> None:
+        """Drop the results of jobs that have ended; return when they are gone."""
+        await self.record(*map(JobForgotten, jobs))
+        self._note_results(jobs)
+
     async def wait_for_progress(self, at_most_s: float) -> None:
         """Return when anything has been stored or told, or after so many seconds."""
         with trio.move_on_after(at_most_s):
@@ -319,6 +329,19 @@ class Site:
                 self.functions.sweep(used, set(self.lobby.guests))
             if happened or self.broker.is_uneven:
                 self._act(happened)
+
+    async def _forget_old(self) -> None:
+        looked_s = 0.0  # what ended before this has been forgotten
+        keep_s = self.config.results_s
+        while True:
+            old_s = time.time() - keep_s
+            try:
+                while jobs := await self.read(self.store.forgettable, looked_s, old_s, FORGET_JOBS):
+                    await self.forget(jobs)
+                looked_s = old_s
+            except (StoreError, SQLAlchemyError) as error:
+                self.tell_store_trouble(error)
+            await trio.sleep(min(keep_s, FORGET_S))
 
     def _watch_readers(self, happened: list[Event]) -> None:
         """Hold back the work of clients that leave their results unread."""

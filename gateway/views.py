@@ -40,6 +40,7 @@ def live_job(job: Job) -> dict[str, Any]:
         "price_nanos": job.price_nanos,
         "cost": format_money(job.cost_nanos, job.currency) if job.currency else "",
         "tags": dict(job.spec.tags),
+        "forgotten": False,
     }
 
 
@@ -71,6 +72,7 @@ def stored_job(row: JobRow) -> dict[str, Any]:
         "price_nanos": row.prices_nanos.get(currency, 0),
         "cost": ", ".join(format_money(nanos, code) for code, nanos in row.costs_nanos.items()),
         "tags": {},
+        "forgotten": row.forgotten,
     }
 
 

@@ -4,7 +4,7 @@ import importlib.metadata
 
 import click
 
-from gateway.cli.control import cancel, drain
+from gateway.cli.control import cancel, drain, forget
 from gateway.cli.inspect import job, jobs, status, workers
 from gateway.cli.report import report
 from gateway.cli.serve import gateway, up, worker
@@ -26,7 +26,7 @@ def cli() -> None:
     """
 
 
-for command in (up, gateway, worker, status, jobs, job, cancel, workers, drain, report):
+for command in (up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report):
     cli.add_command(command)
 
 

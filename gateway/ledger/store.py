@@ -122,6 +122,9 @@ class Store(Protocol):
     def unfinished(self) -> list[JobRow]:
         """Return the detached jobs that have not ended, in the order of submission."""
 
+    def forgettable(self, start_s: float, end_s: float, limit: int) -> list[str]:
+        """Return detached jobs that ended in [start_s, end_s) and are not forgotten, in order."""
+
     def function(self, digest: bytes) -> bytes | None:
         """Return a kept function."""
 
@@ -215,6 +218,15 @@ class SqlStore:
         with self._reading() as connection:
             found = connection.execute(query.order_by(jobs.c.submitted_at_s, jobs.c.job)).all()
             return _with_usage(connection, found)
+
+    def forgettable(self, start_s: float, end_s: float, limit: int) -> list[str]:
+        """See Store."""
+        at = jobs.c.ended_at_s
+        query = select(jobs.c.job).where(
+            at >= start_s, at < end_s, jobs.c.detached, ~jobs.c.forgotten
+        )
+        with self._reading() as connection:
+            return list(connection.scalars(query.order_by(at, jobs.c.job).limit(limit)))
 
     def function(self, digest: bytes) -> bytes | None:
         """See Store."""

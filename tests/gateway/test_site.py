@@ -194,3 +194,14 @@ def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner
     inner.site.store = store
     wait_until(lambda: one.hear() and job in inner.site.broker.jobs, "the job")
     wait_until(lambda: one.hear() and one.dialogue.session.is_idle, "its acknowledgement")
+
+
+def test_old_results_are_forgotten_by_themselves_and_what_they_cost_is_not(make_inner, visit):
+    inner = make_inner(1, results_s=0.05)
+    one = visit(inner)
+    job = new_id()
+    one.open_job(square, job, [3], detached=True)
+    wait_until(lambda: (row := inner.site.store.job(job)) and row.forgotten, "its time")
+    assert inner.site.store.outcomes(job, 0, 10) == []
+    assert inner.site.store.job(job).done == 1
+    assert inner.site.store.usage_totals([])[0].tasks == 1
