@@ -13,6 +13,7 @@ import trio
 
 from federation.address import resolve
 from federation.errors import GridError
+from federation.houses import NameCollision, check_owners
 from federation.transport import TlsSettings
 from gateway.child import collect_seldom
 from gateway.cli import show
@@ -89,6 +90,10 @@ def _configured(path: str | None, listen: tuple[str, ...], state: str | None) ->
 
 
 def _serve(config: SiteConfig, as_json: bool) -> None:
+    try:
+        check_owners()
+    except NameCollision as error:
+        raise click.ClickException(str(error)) from None
     try:
         config = check(config)
         for pool in config.pools:
