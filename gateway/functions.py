@@ -53,8 +53,10 @@ class Functions:
     def forget_worker(self, worker: int) -> None:
         """A worker is gone."""
         self._sent.pop(worker, None)
-        for workers in self._wanted.values():
+        for digest, workers in list(self._wanted.items()):
             workers.discard(worker)
+            if not workers:
+                del self._wanted[digest]
 
     def sweep(self, used: set[bytes], guests: set[int]) -> None:
         """Drop what no job uses and whose senders have all left."""

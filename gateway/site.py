@@ -101,6 +101,7 @@ class Site:
         self._is_behind = False  # the store is, and everybody has to wait
         self._more_results: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()
         self.failed = False
+        self._scope: trio.CancelScope | None = None  # of all that serves
         self._started_s = time.time()
         self.addresses: list[str] = []
 
@@ -141,6 +142,7 @@ class Site:
             self._recover()
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                self._scope = nursery.cancel_scope
                 nursery.start_soon(self._receive)
                 nursery.start_soon(self._watch_pipes)
                 nursery.start_soon(self._tick)
@@ -214,7 +216,8 @@ class Site:
         def stop() -> None:
             self.failed = True
             self._say(f"store: {error}: the gateway stops, for it can't record what it does")
-            self._nursery.cancel_scope.cancel()
+            if self._scope is not None:  # else it is not serving yet, and won't
+                self._scope.cancel()
 
         self._from_thread(stop)
 

@@ -5,13 +5,18 @@ import threading
 from contextlib import ExitStack
 
 import pytest
+import trio
 from sqlalchemy.exc import OperationalError
 from tests_support import InnerSite, Visitor, wait_until
 
 from federation import messages
 from federation.ids import new_id
-from gateway.config import PoolConfig
+from gateway import site as site_module
+from gateway.config import PoolConfig, SiteConfig, check
+from gateway.ledger.errors import StoreFailed
+from gateway.ledger.store import SqlStore
 from gateway.lobby import HouseRules
+from gateway.site import Site
 
 DEADLINE_S = 30.0
 
@@ -205,3 +210,30 @@ def test_old_results_are_forgotten_by_themselves_and_what_they_cost_is_not(make_
     assert inner.site.store.outcomes(job, 0, 10) == []
     assert inner.site.store.job(job).done == 1
     assert inner.site.store.usage_totals([])[0].tasks == 1
+
+
+def test_a_store_that_fails_before_the_site_serves_is_told_and_no_more(tmp_path, monkeypatch):
+    class Failing(SqlStore):
+        def __init__(self, url, on_trouble, on_fatal):
+            super().__init__(url, on_trouble, on_fatal)
+            self.on_fatal = on_fatal
+
+        def mark_lost(self, now_s):
+            error = StoreFailed("the store has stopped")
+            self.on_fatal(error)
+            raise error
+
+    monkeypatch.setattr(site_module, "SqlStore", Failing)
+    said = []
+    listen = (f"ipc://{tmp_path}/gw.sock",)
+    site = Site(check(SiteConfig(listen=listen, state=str(tmp_path))), said.append)
+
+    async def run():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(site.run)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        trio.run(run)
+    assert caught.group_contains(StoreFailed)
+    assert site.failed
+    assert any("the gateway stops" in line for line in said)
