@@ -7,12 +7,12 @@ from contextlib import ExitStack
 import pytest
 import trio
 from sqlalchemy.exc import OperationalError
-from tests_support import InnerSite, Visitor, wait_until
+from tests_support import Visitor, wait_until
 
 from federation import messages
 from federation.ids import new_id
 from gateway import site as site_module
-from gateway.config import PoolConfig, SiteConfig, check
+from gateway.config import SiteConfig, check
 from gateway.ledger.errors import StoreFailed
 from gateway.ledger.store import SqlStore
 from gateway.lobby import HouseRules
@@ -30,19 +30,6 @@ def closing():
     """Ends what a test began, last first."""
     with ExitStack() as stack:
         yield stack
-
-
-@pytest.fixture
-def make_inner(tmp_path, closing):
-    """Start a site in this process; `slots` gives it a local pool."""
-
-    def make(slots=0, **config):
-        pools = (PoolConfig("local", "local", slots),) if slots else (PoolConfig("workers"),)
-        made = InnerSite(tmp_path, pools=pools, **config)
-        closing.callback(made.stop)
-        return made
-
-    return make
 
 
 @pytest.fixture
