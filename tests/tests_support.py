@@ -1,11 +1,13 @@
 """What several tests need and no fixture gives."""
 
+import contextlib
 import datetime
 import ipaddress
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -248,6 +250,62 @@ class Visitor:
 
     def close(self) -> None:
         self.link.close()
+
+
+class Relay:
+    """Stands between a dialler and a listener on tcp, and counts the connections that were cut."""
+
+    def __init__(self, address: str) -> None:
+        scheme, _, place = address.partition("://")
+        host, _, port = place.rpartition(":")
+        self._target = host, int(port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.cut = 0
+        self._open: set[socket.socket] = set()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        carriers = []
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                break  # closed
+            carriers.append(threading.Thread(target=self._carry, args=(near,)))
+            carriers[-1].start()
+        for carrier in carriers:
+            carrier.join()
+
+    def _carry(self, near: socket.socket) -> None:
+        with near, socket.create_connection(self._target) as far:
+            self._open |= {near, far}
+            to = {near: far, far: near}
+            try:
+                while True:
+                    for end in select.select([near, far], [], [])[0]:
+                        data = end.recv(1 << 16)
+                        if not data:
+                            return
+                        to[end].sendall(data)
+            except OSError:
+                return  # reset by one of them
+            finally:
+                self._open -= {near, far}
+                self.cut += 1
+
+    def __enter__(self) -> "Relay":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        while self._thread.is_alive():
+            for end in list(self._open):
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+            self._thread.join(0.01)
 
 
 def make_certificate(folder, name="gateway"):
