@@ -1,10 +1,55 @@
-"""Where the nearest gateway is: an argument, the environment, or this user's own."""
+"""Where gateways are: how an address is written, whom it can reach, where a client finds one."""
 
 import os
+import re
 from pathlib import Path
 from typing import Final
 
+from federation.errors import GridError
+
 GATEWAY_VARIABLE: Final = "GRIDFED_GATEWAY"
+SCHEMES: Final = ("tcp://", "tls+tcp://", "ipc://")
+# What one gateway may tell of others, in a message: so many addresses, each so long.
+OTHERS_MAX: Final = 16
+ADDRESS_CHARS_MAX: Final = 256
+_LOOPBACK: Final = re.compile(r"(127(\.\d{1,3}){3}|localhost|\[::1\]):\d+", re.ASCII)
+
+
+class AddressError(GridError, ValueError):
+    """An address that can't be dialled or listened on."""
+
+
+def check_address(address: str) -> None:
+    """Raise AddressError unless `address` is one that gridfed speaks."""
+    if not address.startswith(SCHEMES):
+        allowed = ", ".join(SCHEMES)
+        raise AddressError(f"address {address!r}: it must start with one of {allowed}")
+
+
+def check_others(addresses: list[str]) -> list[str]:
+    """What a gateway may tell of others, without repetitions; AddressError says what is wrong."""
+    found = list(dict.fromkeys(addresses))
+    if len(found) > OTHERS_MAX:
+        raise AddressError(f"{len(found)} other gateways: at most {OTHERS_MAX} are told of")
+    for address in found:
+        check_address(address)
+        if len(address) > ADDRESS_CHARS_MAX or not address.isprintable():
+            raise AddressError(
+                f"address {address!a:.80}: it must be printable, of at most {ADDRESS_CHARS_MAX} "
+                "characters"
+            )
+    return found
+
+
+def is_local(address: str) -> bool:
+    """Whether it never leaves this host: a socket in the file system, or the loopback."""
+    scheme, _, place = address.partition("://")
+    return scheme == "ipc" or _LOOPBACK.fullmatch(place) is not None
+
+
+def is_weak(address: str) -> bool:
+    """Whether others on the way could read and change what is said there."""
+    return address.startswith("tcp://") and not is_local(address)
 
 
 def default_address() -> str:
@@ -14,11 +59,20 @@ def default_address() -> str:
     return f"ipc://{folder / 'gateway.sock'}"
 
 
-def resolve(address: str | None) -> tuple[str, str]:
-    """The address to dial, and where it came from, in words."""
-    if address:
-        return address, "given"
-    named = os.environ.get(GATEWAY_VARIABLE)
+def resolve(addresses: str | tuple[str, ...] | None) -> tuple[tuple[str, ...], str]:
+    """The addresses to dial, in order and each once, and where they came from, in words.
+
+    Text may name several, with commas between them. There is always at least one.
+    """
+    if isinstance(addresses, str):
+        addresses = _split(addresses)
+    if addresses:
+        return tuple(dict.fromkeys(addresses)), "given"
+    named = _split(os.environ.get(GATEWAY_VARIABLE, ""))
     if named:
         return named, f"from ${GATEWAY_VARIABLE}"
-    return default_address(), "the default"
+    return (default_address(),), "the default"
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

@@ -11,6 +11,7 @@ import atexit
 import concurrent.futures
 import getpass
 import os
+import random
 import sys
 import threading
 import weakref
@@ -18,18 +19,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, cast
 
+from federation.address import check_address
 from federation.address import resolve as resolve_address
-from federation.engine import LEAVE_S, Engine, exception_of
+from federation.engine import LEAVE_S, Engine
 from federation.errors import GridError, JobRefused
+from federation.gateways import FAILOVER_S, Itinerary
 from federation.houses import check_owners
 from federation.ids import new_id
 from federation.jobs import JobHandle
 from federation.mapping import MapResults
 from federation.messages import OpenJob
 from federation.money import parse_money
+from federation.outcomes import exception_of
 from federation.payload import SealedFunction, seal_call, seal_function
 from federation.streams import Ended, Stream
 from federation.transport import TlsSettings
+from federation.wishes import wishes_plain
 
 T = TypeVar("T")
 TagValue = bool | int | float
@@ -39,7 +44,31 @@ TIMEOUT_MAX_S: Final = 1e9
 RETRIES_MAX: Final = 1000
 PRIORITY_MAX: Final = 1e9
 TAG_MAX: Final = 1e12
+HOMES_MAX: Final = 10_000  # detached jobs of which a client knows the gateway
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """How a client connects; see Client."""
+
+    address: str | tuple[str, ...] | None
+    secret: str | None
+    tls: TlsSettings | None
+    user: str | None
+    connect_timeout_s: float
+    failover_s: float
+    give_up_s: float | None
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What all views of one client have in common."""
+
+    engine: Engine | None = None
+    beside: dict[str, Engine] = field(default_factory=dict)  # by address: gateways we have left
+    homes: dict[str, str] = field(default_factory=dict)  # detached job → its gateway's address
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +83,25 @@ class Options:
     max_cost: str | None = None
     name: str | None = None
     prints: bool = False
+    objective: str | Mapping[str, float] | None = None
+    deadline_s: float | None = None
+    sites: Sequence[str] | None = None
+    not_sites: Sequence[str] | None = None
+    jurisdictions: Sequence[str] | None = None
+
+    @property
+    def wishes(self) -> dict[str, Any]:
+        """Where it should run, as it travels."""
+        return wishes_plain(
+            self.objective,
+            self.deadline_s,
+            sites=self.sites,
+            not_sites=self.not_sites,
+            jurisdictions=self.jurisdictions,
+        )
 
     def __post_init__(self) -> None:
+        _ = self.wishes
         for name, value in self.tags.items():
             if not isinstance(name, str) or not name or not _is_plain(name):
                 raise TypeError(f"tags: {name!r} is no name")
@@ -82,7 +128,7 @@ class Options:
         """What tells one set of options from another."""
         tags = tuple(sorted(self.tags.items()))
         rest = (self.timeout_s, self.retries, self.priority, self.project, self.max_cost)
-        return (tags, *rest, self.name, self.prints)
+        return (tags, *rest, self.name, self.prints, repr(self.wishes))
 
 
 class TaskFuture(concurrent.futures.Future[T]):
@@ -172,13 +218,23 @@ class TaskFuture(concurrent.futures.Future[T]):
 class Client(concurrent.futures.Executor):
     """A connection to the nearest gateway.
 
+    When that gateway is lost, the client goes to another: of those that were named, in their
+    order, then of those that gateways have told it of. What has no result yet is sent again, and
+    every future resolves once. It stays there until that one is lost too.
+
     Args:
-        address: the gateway's; else $GRIDFED_GATEWAY, else this user's own gateway.
+        address: the gateway's, or several, best first: a sequence, or text with commas; else
+            $GRIDFED_GATEWAY, else this user's own gateway.
         secret: what the gateway asks for; else $GRIDFED_SECRET.
         tls: for tls+tcp:// addresses; what it leaves out is in $GRIDFED_TLS_CA_FILE,
             $GRIDFED_TLS_SERVER_NAME and $GRIDFED_TLS_CERTIFICATE_FILE.
         user: who is billed; else the login name.
         connect_timeout_s: how long the first connection may take.
+        failover_s: how long a lost gateway is waited for before the client goes to another, if
+            it knows one: at once when nobody listens there any more, or when it says that it
+            stops.
+        give_up_s: how long no gateway may be reached before everything fails with
+            GatewayUnreachable; for ever by default.
 
     Raises:
         GatewayUnreachable: nobody answers there.
@@ -187,40 +243,83 @@ class Client(concurrent.futures.Executor):
 
     def __init__(
         self,
-        address: str | None = None,
+        address: str | Sequence[str] | None = None,
         *,
         secret: str | None = None,
         tls: TlsSettings | None = None,
         user: str | None = None,
         connect_timeout_s: float = 5.0,
+        failover_s: float = FAILOVER_S,
+        give_up_s: float | None = None,
     ) -> None:
         check_owners()
-        self._where = (address, secret, tls, user, connect_timeout_s)
+        if not _is_number(failover_s, 0, TIMEOUT_MAX_S):
+            raise ValueError(f"failover_s is {failover_s!r}; it must be zero or more, in seconds")
+        if give_up_s is not None and not _is_number(give_up_s, 0, TIMEOUT_MAX_S):
+            raise ValueError(f"give_up_s is {give_up_s!r}; it must be zero or more, in seconds")
+        named = address if isinstance(address, str | None) else tuple(address)
+        self._where = _Where(named, secret, tls, user, connect_timeout_s, failover_s, give_up_s)
         self._options = Options()
-        self._shared: dict[str, Any] = {}
+        self._shared = _Shared()
         self._streams: dict[Any, Stream] = {}
         self._recent: tuple[SealedFunction, Stream] | None = None
         self._connect()
 
     def _connect(self) -> Engine:
-        address, secret, tls, user, connect_timeout_s = self._where
-        dialled, origin = resolve_address(address)
+        where = self._where
+        addresses, origin = resolve_address(where.address)
+        for each in addresses:
+            check_address(each)
+        itinerary = Itinerary(
+            addresses,
+            failover_s=where.failover_s,
+            give_up_s=where.give_up_s,
+            random=random.Random(),  # noqa: S311 - it spreads clients, and hides nothing
+        )
+        engine = self._shared.engine = self._start(itinerary, origin, where.connect_timeout_s)
+        return engine
+
+    def _start(self, itinerary: Itinerary, origin: str, connect_timeout_s: float) -> Engine:
+        where = self._where
         engine = Engine(
-            dialled,
+            itinerary,
             origin,
-            secret=os.environ.get("GRIDFED_SECRET", "") if secret is None else secret,
-            tls=(tls or TlsSettings()).or_environment(),
-            user=user or _login(),
+            secret=os.environ.get("GRIDFED_SECRET", "") if where.secret is None else where.secret,
+            tls=(where.tls or TlsSettings()).or_environment(),
+            user=where.user or _login(),
             connect_timeout_s=connect_timeout_s,
         )
         _engines.add(engine)
-        self._shared["engine"] = engine
         return engine
+
+    def _reach(self, gateway: str, within_s: float | None = None) -> Engine:
+        """The connection to a certain gateway: our own while we are there, else one beside it."""
+        engine = self._engine
+        if gateway in ("", engine.address):
+            return engine
+        connect_timeout_s = self._where.connect_timeout_s
+        if within_s is not None:
+            connect_timeout_s = min(connect_timeout_s, within_s)
+        beside = self._shared.beside
+        with self._shared.lock:
+            known = beside.get(gateway)
+            if known is None or known.closed or known.error is not None:
+                if known is not None:
+                    known.close()
+                itinerary = Itinerary(
+                    (gateway,),
+                    give_up_s=self._where.connect_timeout_s,
+                    random=random.Random(),  # noqa: S311 - as above
+                    follows=False,
+                )
+                origin = "where a job of this client is"
+                known = beside[gateway] = self._start(itinerary, origin, connect_timeout_s)
+            return known
 
     @property
     def _engine(self) -> Engine:
         """The engine; connected late in a client that came out of a pickle."""
-        engine = self._shared.get("engine")
+        engine = self._shared.engine
         return engine if engine is not None else self._connect()
 
     @property
@@ -242,6 +341,12 @@ class Client(concurrent.futures.Executor):
             max_cost: "5 USD"; when the job has cost so much, nothing more of it starts.
             name: what the job is called.
             prints: whether what tasks print comes back here.
+            objective: "cheapest", "fastest", "greenest", or weights as in
+                {"money": 1, "time": 2, "carbon": 0}; the gateway's own taste otherwise.
+            deadline_s: UTC, seconds since 1970; goes only where it would be done by then.
+            sites: the only sites that it may run at.
+            not_sites: sites that it must not run at.
+            jurisdictions: where its data may go.
 
         The view shares the connection: shutting down either shuts down both.
         """
@@ -299,6 +404,7 @@ class Client(concurrent.futures.Executor):
             python=f"{sys.version_info.major}.{sys.version_info.minor}",
             prints=options.prints,
             again=False,
+            wishes=options.wishes,
         )
 
     def map(
@@ -381,15 +487,31 @@ class Client(concurrent.futures.Executor):
         MapResults.feed_all(engine, stream, iterable, singles=not star)
         engine.close_stream(stream)
         engine.wait_kept(stream)
+        self._remember_home(stream)
         if stream.rejected:
             raise exception_of(stream.rejection or Ended("refused", "the job was refused"))
         if engine.error is not None:
             raise engine.error
-        return JobHandle(engine, stream.id)
+        return JobHandle(self._reach, stream.id, stream.home)
 
-    def job(self, job_id: str) -> JobHandle:
-        """A detached job, or any other, by its id. Asks nothing yet."""
-        return JobHandle(self._engine, job_id)
+    def _remember_home(self, stream: Stream) -> None:
+        homes = self._shared.homes
+        homes[stream.id] = stream.home
+        while len(homes) > HOMES_MAX:
+            del homes[next(iter(homes))]
+
+    def job(self, job_id: str, *, gateway: str | None = None) -> JobHandle:
+        """A detached job, or any other, by its id. Asks nothing yet.
+
+        Args:
+            gateway: the address of the gateway that has it; else the one that this client handed
+                it to, else the one where this client is.
+        """
+        if gateway is None:
+            engine = self._engine
+            here = "" if engine.has_attached(job_id) else engine.address
+            gateway = self._shared.homes.get(job_id, here)
+        return JobHandle(self._reach, job_id, gateway)
 
     def jobs(self, limit: int = 50) -> list[dict[str, Any]]:
         """The latest jobs, one map each: id, name, user, state, counts, slot time and cost."""
@@ -409,7 +531,9 @@ class Client(concurrent.futures.Executor):
         still get their results while this process lives; a gateway that does not answer holds
         nobody up for more than two seconds.
         """
-        engine = self._shared.get("engine")
+        for beside in list(self._shared.beside.values()):
+            beside.close()
+        engine = self._shared.engine
         if engine is None or engine.closed:
             return
         engine.shut = True
@@ -420,7 +544,7 @@ class Client(concurrent.futures.Executor):
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         """Wait for what was submitted; after a Ctrl-C drop it instead."""
-        engine = self._shared.get("engine")
+        engine = self._shared.engine
         if engine is not None and kind is not None and issubclass(kind, KeyboardInterrupt):
             engine.close()
         else:
@@ -430,9 +554,10 @@ class Client(concurrent.futures.Executor):
         return _revive, (self._where, self._options)
 
     def __repr__(self) -> str:
-        engine = self._shared.get("engine")
+        engine = self._shared.engine
         if engine is None:
-            return f"<gridfed Client of {resolve_address(self._where[0])[0]}, not connected yet>"
+            address = resolve_address(self._where.address)[0][0]
+            return f"<gridfed Client of {address}, not connected yet>"
         state = "shut down" if engine.closed else f"{engine.unfinished:,} tasks unfinished"
         return f"<gridfed Client of {engine.address}, {state}>"
 
@@ -441,10 +566,10 @@ class Client(concurrent.futures.Executor):
         return f"<code>{text}</code>"
 
 
-def _revive(where: tuple[Any, ...], options: Options) -> Client:
+def _revive(where: _Where, options: Options) -> Client:
     client = object.__new__(Client)
     client._where, client._options = where, options
-    client._shared, client._streams, client._recent = {}, {}, None
+    client._shared, client._streams, client._recent = _Shared(), {}, None
     return client
 
 

@@ -10,35 +10,33 @@ lock, by one thread at a time, the *leader*:
 - a daemon thread leads when nobody else does, so that futures resolve, heartbeats go out and a
   lost gateway is dialled again while the user's code is doing something else.
 
+Pipes are federation.connection's; which gateway is dialled is decided in federation.gateways.
+
 Futures are resolved outside the lock: their callbacks may call anything here.
 """
 
 import logging
 import os
-import random
 import secrets
-import select
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
 from typing import Any, Final
 
+from federation.connection import Connection
 from federation.errors import (
-    FAILURES,
     GatewayUnreachable,
     GridError,
     JobNotFound,
-    JobRefused,
     ProtocolError,
-    RemoteTraceback,
     SerializationError,
     SessionRefused,
 )
-from federation.handshake import ACKNOWLEDGE_S, PASSING_REFUSALS, Dialogue, Opened
+from federation.gateways import Itinerary, Loss
+from federation.handshake import PASSING_REFUSALS, Dialogue, Opened, SharedSecret
 from federation.messages import (
     MESSAGES,
     Answer,
@@ -47,6 +45,7 @@ from federation.messages import (
     Cancel,
     CloseJob,
     Dropped,
+    Gateways,
     Hello,
     Kept,
     NeedFunction,
@@ -55,8 +54,9 @@ from federation.messages import (
     RejectJob,
     Results,
 )
-from federation.nng import ForkedProcessError, NngLink
-from federation.payload import SealedFunction, open_result
+from federation.nng import ForkedProcessError
+from federation.outcomes import resolve
+from federation.payload import SealedFunction
 from federation.ranges import Range
 from federation.reasons import Reason
 from federation.streams import Chunk, Ended, Outcome, Placed, Stream
@@ -64,19 +64,19 @@ from federation.transport import TlsSettings
 
 PARK_S: Final = 0.05  # the daemon leads when nobody else has for so long
 POLL_MAX_S: Final = 0.5
-REDIAL_MIN_S: Final = 0.05
-REDIAL_MAX_S: Final = 2.0
+ENVELOPE_BYTES: Final = 4096  # what a message may hold beside its one large payload
 BACKLOG_BYTES: Final = 1 << 20  # so much is packed ahead of what the window lets out
 LEAVE_S: Final = 2.0  # how long a goodbye may take
+_ELSEWHERE: Final = "elsewhere"  # the code of a question whose gateway is not where we are
 
 _log = logging.getLogger("gridfed")
 
 
 class Engine:
-    """One session with a gateway.
+    """One session at a time, with one of several gateways.
 
     Args:
-        address, origin: where to dial, and where that came from, for messages.
+        itinerary, origin: where to dial, and where that came from, for messages.
         secret, tls: what the gateway asks for.
         user: who is billed.
         connect_timeout_s: how long the first connection may take.
@@ -84,7 +84,7 @@ class Engine:
 
     def __init__(
         self,
-        address: str,
+        itinerary: Itinerary,
         origin: str,
         *,
         secret: str,
@@ -92,8 +92,6 @@ class Engine:
         user: str,
         connect_timeout_s: float,
     ) -> None:
-        self.address = address
-        self._tls = tls
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._turn = threading.Condition(self._lock)
@@ -101,10 +99,6 @@ class Engine:
         self._leader: int | None = None
         self._drivers = 0
         self._driven_s = 0.0
-        self._link: NngLink | None = None
-        self._redial_s = 0.0
-        self._redial_wait_s = REDIAL_MIN_S
-        self._warned = False
         self.closed = False
         self.shut = False  # takes no new work
         self.error: GridError | None = None
@@ -114,7 +108,7 @@ class Engine:
         self._sent_functions: set[bytes] = set()
         self._calls_out = 0
         self._bytes_out = 0
-        self._requests: dict[int, tuple[Any, list[Answer]]] = {}
+        self._requests: dict[int, tuple[Any, list[Answer], str]] = {}
         self._request = 0
         self._kept: dict[str, Kept] = {}
         self._resolved: deque[tuple[Any, Outcome]] = deque()
@@ -124,14 +118,13 @@ class Engine:
         name = f"{os.path.basename(sys.argv[0]) or 'python'}-{self._pid}"[:200]
         self._dialogue = Dialogue(
             hello=Hello([], "client", name, user, b"", "", 0, {}),
-            secret=secret,
+            credentials=SharedSecret(secret),
             random_bytes=secrets.token_bytes,
         )
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
-        self._dial(0.0)
+        self._line = Connection(itinerary, self._dialogue, tls)
+        itinerary.begin(time.monotonic(), connect_timeout_s)
         try:
+            self._line.dial()
             self._connect(origin, connect_timeout_s)
         except BaseException:
             self._release()
@@ -140,8 +133,10 @@ class Engine:
         self._thread.start()
 
     def _connect(self, origin: str, timeout_s: float) -> None:
-        missing = self.address.startswith("ipc://") and not os.path.exists(
-            self.address.removeprefix("ipc://")
+        own = self._line.itinerary.own
+        missing = all(
+            address.startswith("ipc://") and not os.path.exists(address.removeprefix("ipc://"))
+            for address in own
         )
         reached = not missing and self.drive(lambda: self._dialogue.is_open, timeout_s)
         if self.error is not None:
@@ -150,9 +145,14 @@ class Engine:
             raise self._refusal
         if not reached:
             raise GatewayUnreachable(
-                f"no gateway answers at {self.address} ({origin}). Start one with `gridfed up`, "
-                "or name another by Client(address) or $GRIDFED_GATEWAY."
+                f"no gateway answers at {' or '.join(own)} ({origin}). Start one with "
+                "`gridfed up`, or name another by Client(address) or $GRIDFED_GATEWAY."
             )
+
+    @property
+    def address(self) -> str:
+        """The address of the gateway where the session is, or that is dialled now."""
+        return self._line.itinerary.address
 
     @property
     def welcome(self) -> Any:
@@ -183,7 +183,7 @@ class Engine:
 
     def _lead_or_wait(self, at_most_s: float) -> None:
         if self._leader is not None:
-            self._wake()  # the daemon gives way; another driver just looks once more
+            self._line.wake()  # the daemon gives way; another driver just looks once more
             self._turn.wait(at_most_s)
             return
         self._lead(at_most_s)
@@ -193,19 +193,7 @@ class Engine:
         self._leader = threading.get_ident()
         try:
             if not self._drain():
-                link = self._link
-                poll = select.poll()
-                poll.register(self._wake_read, select.POLLIN)
-                if link is not None:
-                    poll.register(link.fileno(), select.POLLIN)
-                wait_s = min(at_most_s, ACKNOWLEDGE_S) if self._dialogue.owes else at_most_s
-                self._lock.release()
-                try:
-                    ready = poll.poll(wait_s * 1000)
-                finally:
-                    self._lock.acquire()
-                if any(descriptor == self._wake_read for descriptor, _ in ready):
-                    self._clear_wakes()
+                self._line.wait(at_most_s, self._lock)
                 self._drain()
         finally:
             self._leader = None
@@ -252,36 +240,21 @@ class Engine:
                     continue
             time.sleep(PARK_S)
 
-    def _wake(self) -> None:
-        try:
-            os.write(self._wake_write, b"w")
-        except BlockingIOError:
-            return  # it is full of wake-ups already
-
-    def _clear_wakes(self) -> None:
-        try:
-            while os.read(self._wake_read, 4096):
-                pass
-        except BlockingIOError:
-            return
-
     # --- the connection ------------------------------------------------------------------------
 
-    def _dial(self, now_s: float) -> None:
-        self._link = NngLink(self.address, self._wake, self._tls)
-        self._redial_s = now_s
-        self._greeted = False
+    def _hang_up(self, loss: Loss, now_s: float, since_s: float) -> None:
+        reason = self._line.hang_up(loss, now_s, since_s, is_missed=bool(self._streams))
+        if reason:
+            refusal = self._refusal if loss is Loss.UNWILLING else None
+            self._fail(refusal or GatewayUnreachable(reason))
 
-    def _hang_up(self, now_s: float) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-        self._dialogue.lost()
-        self._redial_s = now_s + self._redial_wait_s * random.uniform(0.5, 1.5)  # noqa: S311
-        self._redial_wait_s = min(2 * self._redial_wait_s, REDIAL_MAX_S)
-        if self._streams and not self._warned:
-            self._warned = True
-            _log.warning("the gateway at %s is gone; dialling until it is back", self.address)
+    def _fail(self, error: GridError) -> None:
+        """Nothing will ever finish: end everything, and dial no more."""
+        self.error = error
+        self._line.stop()
+        kind = "refused" if isinstance(error, SessionRefused) else "unreachable"
+        for stream in list(self._streams.values()):
+            self._take(stream, stream.end_all(Ended(kind, str(error))))
 
     def _drain(self) -> bool:
         """Take what has arrived and send what may go; whether anything arrived."""
@@ -291,47 +264,53 @@ class Engine:
             # Ctrl-C half way: what was done of it nobody knows. Say hello as a new client, and
             # send again what has no outcome; what ran already is not charged again.
             self._dialogue.start_over()
-            self._hang_up(time.monotonic())
+            now_s = time.monotonic()
+            self._hang_up(Loss.GONE, now_s, now_s)
             raise
 
     def _exchange(self, now_s: float) -> bool:
         while self._abandoned:
             self._drop(self._abandoned.popleft())
-        if self._link is None:
-            if now_s >= self._redial_s:
-                self._dial(now_s)
+        line, link, arrived = self._line, self._line.link, False
+        if link is None:
+            fault = line.redial(now_s)
+            if fault is not None:
+                self._hang_up(fault, now_s, now_s)
             return False
-        link, arrived = self._link, False
         try:
-            if link.is_up and not self._greeted:
-                self._greeted = True
-                self._dialogue.connected(now_s)
+            line.greet(link, now_s)
             for frame in link.receive():
                 arrived = True
                 for message in self._dialogue.receive(frame, now_s):
                     self._hear(message)
+                if line.link is not link:
+                    return True  # it said goodbye
         except SessionRefused as refusal:
             self._refused(refusal, now_s)
             return True
         except ProtocolError as error:
             _log.warning("the gateway broke the protocol: %s", error)
-            self._hang_up(now_s)
+            self._hang_up(Loss.GONE, now_s, now_s)
             return True
-        if link.is_lost or (self._greeted and self._dialogue.is_silent(now_s)):
-            self._hang_up(now_s)
+        lost = line.find_loss(link, now_s)
+        if lost is not None:
+            loss, since_s = lost
+            self._hang_up(loss, now_s, since_s)
             return True
         self.transmit()
         return arrived
 
     def _refused(self, refusal: SessionRefused, now_s: float) -> None:
-        """The gateway does not let us in; unless that may pass, nothing will ever finish."""
-        self._hang_up(now_s)
+        """The gateway does not let us in. Unless that may pass, only another can help."""
         self._refusal = refusal
         if refusal.code in PASSING_REFUSALS:
+            self._hang_up(Loss.GONE, now_s, now_s)
             return
-        self.error = refusal
-        for stream in list(self._streams.values()):
-            self._take(stream, stream.end_all(Ended("refused", str(refusal))))
+        if self._line.itinerary.has_others:
+            _log.warning("the gateway at %s refuses this client: %s", self.address, refusal)
+        self._hang_up(Loss.UNWILLING, now_s, now_s)
+        if refusal.code == "expelled":
+            self._fail(refusal)  # for what this client did: it would do so elsewhere
 
     def transmit(self) -> None:
         """Send what may go now. The lock is held."""
@@ -341,8 +320,8 @@ class Engine:
                 if self._calls_out >= welcome.tasks_max or self._bytes_out >= welcome.bytes_max:
                     break
                 self._send_chunk(next(iter(self._sending.values())))
-        if self._link is not None:
-            self._dialogue.flush(self._link.send, time.monotonic())
+        if self._line.link is not None:
+            self._dialogue.flush(self._line.link.send, time.monotonic())
 
     def _send_chunk(self, stream: Stream) -> None:
         found = stream.next_to_send()
@@ -359,7 +338,7 @@ class Engine:
     def _maybe_close(self, stream: Stream) -> None:
         """Tell the gateway that no more calls come, once all of them have been sent."""
         if stream.closed and not stream.waiting:
-            self._dialogue.post(CloseJob(stream.id, stream.total))
+            self._dialogue.post(CloseJob(stream.id, stream.total, stream.elsewhere()))
             self._forget_if_over(stream)
 
     # --- what the gateway says -----------------------------------------------------------------
@@ -380,6 +359,9 @@ class Engine:
                     pairs = [(low, high) for low, high in ranges]
                     self._take(stream, stream.end(pairs, Ended(failure, reason)))
             case RejectJob(job, code, reason):
+                kept = self._kept.get(job)
+                if kept is not None and kept.closed:
+                    return  # it has ended by now: what we had sent again came too late, rightly
                 stream = self._streams.pop(job, None)
                 self._sending.pop(job, None)
                 if stream is not None:
@@ -390,8 +372,11 @@ class Engine:
                     self._dialogue.post(PutFunction(digest, self._functions[digest]))
             case Kept():
                 self._hear_kept(message)
+            case Gateways(others):
+                self._line.learn(others)
             case Bye():
-                self._hang_up(time.monotonic())
+                now_s = time.monotonic()
+                self._hang_up(Loss.ABSENT, now_s, now_s)
             case _:
                 pass  # Unknown: a newer client than gateway; what matters was refused by name
 
@@ -425,20 +410,55 @@ class Engine:
             self._streams.pop(stream.id, None)
 
     def _opened(self, *, resumed: bool) -> None:
-        self._redial_wait_s = REDIAL_MIN_S
-        if self._warned:
-            self._warned = False
-            _log.warning("the gateway at %s is back", self.address)
+        if not resumed:
+            self._check_fit()
+        self._line.opened()
+        self._refusal = None
         if resumed:
             return
         self._sent_functions.clear()
         self._calls_out = self._bytes_out = 0
-        for stream in self._streams.values():
+        for stream in list(self._streams.values()):
             stream.send_again()
+            if stream.opening.detached and stream.home not in ("", self.address):
+                self._leave_behind(stream)
+                continue
             stream.opening = replace(stream.opening, again=True)
             self._open(stream)
-        for question, _ in self._requests.values():
-            self._dialogue.post(question)
+        for question, answers, at in self._requests.values():
+            if at in ("", self.address):
+                self._dialogue.post(question)
+            else:
+                answers.append(self._no_answer(question.request, at))
+
+    def _check_fit(self) -> None:
+        """Refuse a gateway that would not take what was made for another."""
+        limit = self.welcome.message_bytes_max - ENVELOPE_BYTES
+        streams = self._streams.values()
+        largest = max((stream.arguments_max() for stream in streams), default=0)
+        bodies = (self._functions[stream.opening.function] for stream in streams)
+        largest = max(largest, max(map(len, bodies), default=0))
+        if largest > limit:
+            raise SessionRefused(
+                f"the gateway at {self.address} takes messages of {limit:,} bytes, and a call or "
+                f"function that waits has {largest:,}",
+                "limits",
+            )
+
+    def _leave_behind(self, stream: Stream) -> None:
+        """A detached job was being handed to a gateway that we had to leave.
+
+        It may be whole there, or in part; here it would be a second one.
+        """
+        del self._streams[stream.id]
+        self._sending.pop(stream.id, None)
+        stream.rejection = Ended(
+            "unreachable",
+            f"the gateway at {stream.home} went away while job {stream.id} was handed over to "
+            "it, and may have all of it: ask client.job(id) when that gateway is back, before "
+            "submitting it again",
+        )
+        self._take(stream, stream.end_all(stream.rejection))
 
     def _open(self, stream: Stream) -> None:
         digest = stream.opening.function
@@ -447,13 +467,15 @@ class Engine:
             self._dialogue.post(PutFunction(digest, self._functions[digest]))
         self._dialogue.post(stream.opening)
         self._sending[stream.id] = stream
+        if self._dialogue.session is not None:
+            stream.home = self.address
 
     # --- what users do -------------------------------------------------------------------------
 
     def open_stream(self, opening: OpenJob, function: SealedFunction) -> Stream:
         """Begin a job."""
         self._check_usable()
-        if len(function.body) > self.welcome.message_bytes_max - 4096:
+        if len(function.body) > self.welcome.message_bytes_max - ENVELOPE_BYTES:
             raise SerializationError(
                 f"function {function.name} is {len(function.body):,} bytes when pickled; the "
                 f"gateway takes {self.welcome.message_bytes_max:,}: does it carry data along?"
@@ -498,7 +520,7 @@ class Engine:
 
     def check_size(self, payload: bytes) -> None:
         """Refuse arguments that the gateway would not take."""
-        limit = self.welcome.message_bytes_max - 4096
+        limit = self.welcome.message_bytes_max - ENVELOPE_BYTES
         if len(payload) > limit:
             raise SerializationError(
                 f"the arguments are {len(payload):,} bytes when pickled; the gateway takes "
@@ -530,12 +552,12 @@ class Engine:
         self._take(stream, stream.end(taken, Ended("cancelled", "cancelled by this client")))
         return taken
 
-    def cancel_job(self, job: str, *, stop: bool) -> int:
+    def cancel_job(self, job: str, *, stop: bool, at: str = "") -> int:
         """Cancel a whole job by its id; how many tasks were taken back or stopped."""
         self._check_usable()
-        answer = self._request_answer(Cancel(0, job, [], stop))
-        if answer is None:
-            raise self.error or GatewayUnreachable(f"the gateway at {self.address} is gone")
+        answer = self._request_answer(Cancel(0, job, [], stop), at=at)
+        if answer is None or answer.code == _ELSEWHERE:
+            raise self._no_gateway(answer)
         if answer.code:
             raise JobNotFound(answer.reason)
         return sum(stop - first for first, stop in answer.value["taken"])
@@ -543,34 +565,54 @@ class Engine:
     def abandon(self, stream: Stream) -> None:
         """Stop a job whose results nobody will read, without waiting. Safe in a finaliser."""
         self._abandoned.append(stream)
-        self._wake()  # whoever leads next does it: a finaliser may run in the middle of anything
+        # Whoever leads next does it: a finaliser may run in the middle of anything.
+        self._line.wake()
 
     def _drop(self, stream: Stream) -> None:
         self._streams.pop(stream.id, None)
         self._sending.pop(stream.id, None)
         self._take(stream, stream.end_all(Ended("cancelled", "nobody reads it")))
         self._dialogue.post(Cancel(0, stream.id, [], True))
-        self._dialogue.post(CloseJob(stream.id, stream.total))
+        self._dialogue.post(CloseJob(stream.id, stream.total, []))
 
-    def ask(self, verb: str, details: dict[str, Any], timeout_s: float | None = None) -> Any:
-        """Ask the gateway; return the answer's value. Raises what its code says."""
+    def ask(
+        self, verb: str, details: dict[str, Any], timeout_s: float | None = None, at: str = ""
+    ) -> Any:
+        """Ask the gateway; return the answer's value. Raises what its code says.
+
+        With `at`, only the gateway of that address may answer: GatewayUnreachable when this
+        client goes to another meanwhile.
+        """
         self._check_usable()
-        answer = self._request_answer(Ask(0, verb, details), timeout_s)
-        if answer is None:
-            raise self.error or GatewayUnreachable(f"the gateway at {self.address} is gone")
+        answer = self._request_answer(Ask(0, verb, details), timeout_s, at)
+        if answer is None or answer.code == _ELSEWHERE:
+            raise self._no_gateway(answer)
         if answer.code == Reason.JOB_NOT_FOUND:
             raise JobNotFound(answer.reason)
         if answer.code:
             raise GridError(answer.reason)
         return answer.value
 
-    def _request_answer(self, question: Any, timeout_s: float | None = None) -> Answer | None:
+    def _no_gateway(self, answer: Answer | None) -> GridError:
+        if answer is not None:
+            return GatewayUnreachable(answer.reason)
+        return self.error or GatewayUnreachable(f"the gateway at {self.address} is gone")
+
+    def _no_answer(self, number: int, at: str) -> Answer:
+        reason = f"the gateway at {at} is away; this client is at {self.address} now"
+        return Answer(number, _ELSEWHERE, reason, None)
+
+    def _request_answer(
+        self, question: Any, timeout_s: float | None = None, at: str = ""
+    ) -> Answer | None:
         with self._lock:
             self._request += 1
             number = self._request
-            asked = _numbered(question, number)
+            if self._dialogue.is_open and at not in ("", self.address):
+                return self._no_answer(number, at)
+            asked = replace(question, request=number)
             answers: list[Answer] = []
-            self._requests[number] = asked, answers
+            self._requests[number] = asked, answers, at
             self._dialogue.post(asked)
             self.transmit()
         try:
@@ -596,6 +638,11 @@ class Engine:
     def unfinished(self) -> int:
         """Calls that have not ended."""
         return sum(stream.unfinished for stream in self._streams.values())
+
+    def has_attached(self, job: str) -> bool:
+        """Whether it is a job that goes wherever this client goes, and is not over."""
+        stream = self._streams.get(job)
+        return stream is not None and not stream.opening.detached
 
     @property
     def streams(self) -> list[Stream]:
@@ -652,7 +699,7 @@ class Engine:
             self._settle()
             self.closed = True
             self._turn.notify_all()
-        self._wake()
+        self._line.wake()
         if threading.current_thread() is not self._thread:
             self._thread.join(LEAVE_S)
         self._release()
@@ -664,19 +711,7 @@ class Engine:
     def _release(self) -> None:
         with self._lock:
             self.closed = True
-            if self._link is not None:
-                self._link.close()
-                self._link = None
-            if self._wake_write >= 0:
-                os.close(self._wake_read)
-                os.close(self._wake_write)
-                self._wake_read = self._wake_write = -1
-
-
-def _numbered(question: Any, number: int) -> Any:
-    if isinstance(question, Ask):
-        return Ask(number, question.verb, question.details)
-    return Cancel(number, question.job, question.ranges, question.stop)
+            self._line.close()
 
 
 def _show(text: str) -> None:
@@ -685,38 +720,3 @@ def _show(text: str) -> None:
         sys.stdout.write(text)
     except (OSError, ValueError) as error:
         _log.warning("what a task has printed can't be shown: %s", error)
-
-
-def resolve(future: Any, outcome: Outcome) -> None:
-    """Give a future its outcome; one that was cancelled meanwhile stays so."""
-    try:
-        if type(outcome) is bytes:
-            try:
-                value = open_result(outcome)
-            except SerializationError as error:
-                future.finish(None, error)
-            else:
-                future.finish(value, None)
-        elif isinstance(outcome, Ended) and outcome.kind == "cancelled":
-            if future.cancelled() or Future.cancel(future):
-                future.set_running_or_notify_cancel()
-        elif isinstance(outcome, Ended):
-            future.finish(None, exception_of(outcome))
-    except InvalidStateError:
-        return  # it was resolved already: exactly once is kept
-
-
-def exception_of(ended: Ended) -> BaseException:
-    """The exception that a failed call raises in the client."""
-    if ended.kind.startswith("refused"):
-        _, _, code = ended.kind.partition(":")
-        return JobRefused(ended.text, code or "refused") if code else SessionRefused(ended.text)
-    if ended.payload:
-        try:
-            error = open_result(ended.payload)
-        except SerializationError:
-            error = None
-        if isinstance(error, BaseException):
-            error.__cause__ = RemoteTraceback(ended.text)
-            return error
-    return FAILURES.get(ended.kind, FAILURES["error"])(ended.text)

@@ -9,6 +9,8 @@
     ├── AddressError            an address that can't be dialled (federation.nng)
     ├── ForkedProcessError      a client was used in a forked child (federation.nng)
     ├── NameCollision           another distribution owns a package of ours (federation.houses)
+    ├── Untrusted               what a site said does not bear out who it is (federation.identity)
+    ├── WrongMoveError          a contract can't go that way (federation.contracts)
     ├── TaskError               a task ended without a result
     │   ├── RemoteError         it raised, and its exception could not be rebuilt here
     │   ├── TaskTimeout         it ran over its `timeout_s` and was stopped

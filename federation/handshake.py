@@ -1,14 +1,17 @@
 """How a pipe becomes a session: HELLO → CHALLENGE → PROOF → WELCOME, or REFUSED.
 
 Pure on both sides. `Greeting` is the gateway's side of one pipe, `Dialogue` the whole life of
-the dialler's side: greet, open, lose the pipe, greet again, resume. With a shared secret each
-side proves to the other, over both nonces, that it knows it; the secret itself never travels.
+the dialler's side: greet, open, lose the pipe, greet again, resume. Each side proves to the other,
+over both nonces, that it may be here: how, is for its `Credentials` to say. Clients and workers
+have a shared secret, which never travels; gateways have keys (gateway.introduction).
 """
 
 import hmac
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final, Protocol
 
 from federation.errors import ProtocolError, SessionRefused
 from federation.messages import (
@@ -37,11 +40,61 @@ ACKNOWLEDGE_S: Final = 0.001
 PASSING_REFUSALS: Final = frozenset({"busy", "late"})
 
 
-def prove(secret: str, side: str, hello_nonce: bytes, challenge_nonce: bytes) -> bytes:
-    """HMAC-SHA-256 over who proves and both nonces; empty when there is no secret."""
-    if not secret:
-        return b""
-    return hmac.digest(secret.encode(), side.encode() + hello_nonce + challenge_nonce, "sha256")
+class Prover(StrEnum):
+    """Which end of a pipe gives a proof. The value is what the shared secret's proof covers."""
+
+    DIALLER = "dialler"
+    LISTENER = "gateway"
+
+
+class Credentials(Protocol):
+    """How one end of a pipe proves who it is, and what it asks of the other end. Pure."""
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """The roles that a listener with these lets in."""
+
+    def hear(self, hello: Hello) -> None:
+        """Look at a hello before it is answered; SessionRefused."""
+
+    def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
+        """Our proof, as this end of the pipe; SessionRefused when we would not give it."""
+
+    def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
+        """Check the proof of the other end, which is `prover`; SessionRefused."""
+
+
+class SharedSecret:
+    """Credentials of who knows a secret: HMAC-SHA-256 over who proves and both nonces.
+
+    An empty secret lets everybody in.
+    """
+
+    roles: Final = frozenset({"client", "worker"})
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret.encode()
+
+    def hear(self, hello: Hello) -> None:
+        """Any name will do."""
+
+    def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
+        """Our proof; empty when there is no secret."""
+        if not self._secret:
+            return b""
+        return hmac.digest(self._secret, prover.encode() + hello.nonce + challenge.nonce, "sha256")
+
+    def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
+        """Check that the other end knows the secret too."""
+        if not self._secret or hmac.compare_digest(self.prove(prover, hello, challenge), proof):
+            return
+        if prover is Prover.LISTENER:
+            raise SessionRefused("the gateway does not know our secret", "impostor")
+        raise SessionRefused(
+            f"the secret is not the one of site {challenge.site!r}: set GRIDFED_SECRET "
+            "(or --secret-file) to the gateway's",
+            "secret",
+        )
 
 
 class Greeting:
@@ -49,14 +102,15 @@ class Greeting:
 
     Args:
         site: our name, shown to the dialler.
-        secret: the shared secret; empty lets everybody in.
+        boot: which of our lives this is; 0 when nobody needs to know.
+        credentials: ours.
         nonce: fresh random bytes.
     """
 
-    def __init__(self, site: str, secret: str, nonce: bytes) -> None:
-        self._site = site
-        self._secret = secret
-        self._nonce = nonce
+    def __init__(self, site: str, boot: int, credentials: Credentials, nonce: bytes) -> None:
+        self._challenge = Challenge(VERSION, site, boot, nonce)
+        self._credentials = credentials
+        self.claim: Hello | None = None  # what the dialler says of itself, true or not
         self.hello: Hello | None = None
 
     def receive(self, frame: bytes) -> bytes | Hello:
@@ -68,40 +122,39 @@ class Greeting:
         """
         message = HANDSHAKE.decode(frame, HANDSHAKE_BYTES_MAX)
         match message:
-            case Hello() if self.hello is None:
-                return self._challenge(message)
+            case Hello() if self.claim is None:
+                self.claim = message
+                return self._answer(message)
             case Proof() if self.hello is not None:
-                due = prove(self._secret, "dialler", self.hello.nonce, self._nonce)
-                if not hmac.compare_digest(due, message.mac) and self._secret:
-                    raise SessionRefused(
-                        f"the secret is not the one of site {self._site!r}: set GRIDFED_SECRET "
-                        "(or --secret-file) to the gateway's",
-                        "secret",
-                    )
+                self._credentials.check(Prover.DIALLER, self.hello, self._challenge, message.proof)
                 return self.hello
             case _:
                 raise ProtocolError(f"{message.kind!r} out of turn in the handshake")
 
-    def _challenge(self, hello: Hello) -> bytes:
+    def _answer(self, hello: Hello) -> bytes:
         if VERSION not in hello.versions:
             raise SessionRefused(
                 f"this gateway speaks protocol version {VERSION}, you offer "
                 f"{hello.versions[:8]}: install the same gridfed on both sides",
                 "version",
             )
-        if hello.role not in ("client", "worker"):
-            raise SessionRefused(f"role {hello.role[:40]!r} is neither client nor worker", "role")
+        roles = self._credentials.roles
+        if hello.role not in roles:
+            raise SessionRefused(
+                f"role {hello.role[:40]!r} is not let in here: {' or '.join(sorted(roles))}", "role"
+            )
         if len(hello.name) > NAME_CHARS_MAX or len(hello.user) > NAME_CHARS_MAX:
             raise SessionRefused(f"a name of over {NAME_CHARS_MAX} characters", "name")
         if not NONCE_BYTES <= len(hello.nonce) <= 4 * NONCE_BYTES:
             raise SessionRefused("a nonce that is too short or too long", "nonce")
+        self._credentials.hear(hello)
         self.hello = hello
-        return HANDSHAKE.encode(Challenge(VERSION, self._site, self._nonce))
+        return HANDSHAKE.encode(self._challenge)
 
-    def mac(self) -> bytes:
+    def proof(self) -> bytes:
         """Our own proof, for the Welcome."""
         assert self.hello is not None
-        return prove(self._secret, "gateway", self.hello.nonce, self._nonce)
+        return self._credentials.prove(Prover.LISTENER, self.hello, self._challenge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +172,12 @@ class Dialogue:
     function that sends. `now_s` is any monotonic clock.
     """
 
-    def __init__(self, *, hello: Hello, secret: str, random_bytes: Callable[[int], bytes]) -> None:
-        self._hello = hello
-        self._secret = secret
+    def __init__(
+        self, *, hello: Hello, credentials: Credentials, random_bytes: Callable[[int], bytes]
+    ) -> None:
+        self._hello = hello  # the one that is on the way, or its pattern
+        self._credentials = credentials
         self._random_bytes = random_bytes
-        self._nonce = b""
         self._challenge: Challenge | None = None
         self._bare: list[bytes] = []
         self._stuck: bytes | None = None
@@ -131,28 +185,29 @@ class Dialogue:
         self._owed_s = 0.0  # when the frame arrived that is not acknowledged yet
         self._sent_s = 0.0
         self._session_id = ""
+        self._greeted_s = 0.0
+        self._made: deque[tuple[int, float]] = deque()  # frames not acknowledged, and since when
+        self._noted = 0  # the last of them
+        # The gateway has heard us since then: what is leased for so long counts from here. What
+        # *arrives* proves less, for it may have been under way while nothing of ours gets there.
+        self.granted_s = 0.0
         self.session: Session | None = None
         self.welcome: Welcome | None = None
         self.is_open = False
 
     def connected(self, now_s: float) -> None:
         """A new pipe is up: greet."""
-        self._nonce = self._random_bytes(NONCE_BYTES)
         self._challenge = None
         self._stuck = None
-        self._heard_s = now_s
-        received = self.session.received if self.session else 0
-        hello = Hello(
-            [VERSION],
-            self._hello.role,
-            self._hello.name,
-            self._hello.user,
-            self._nonce,
-            self._session_id,
-            received,
-            self._hello.about,
+        self._heard_s = self._greeted_s = now_s
+        self._hello = replace(
+            self._hello,
+            versions=[VERSION],
+            nonce=self._random_bytes(NONCE_BYTES),
+            resume=self._session_id,
+            received=self.session.received if self.session else 0,
         )
-        self._bare = [HANDSHAKE.encode(hello)]
+        self._bare = [HANDSHAKE.encode(self._hello)]
 
     def lost(self) -> None:
         """The pipe is gone; what is unacknowledged waits for the next."""
@@ -168,14 +223,18 @@ class Dialogue:
 
     def post(self, message: Any) -> None:
         """Queue a message. Before the first Opened there is nobody to queue it for."""
+        self.post_encoded(MESSAGES.encode(message))
+
+    def post_encoded(self, message: bytes, *, urgent: bool = False) -> None:
+        """Queue a message that is encoded already; an urgent one goes ahead of what waits."""
         if self.session is not None:
-            self.session.post(MESSAGES.encode(message))
+            self.session.post(message, urgent=urgent)
 
     def receive(self, frame: bytes, now_s: float) -> list[Any]:
         """Take a frame; return the messages in it, with Opened where the session opens.
 
         Raises:
-            SessionRefused: the gateway said no, or could not prove that it knows the secret.
+            SessionRefused: the gateway said no, or could not prove what it must.
             ProtocolError: the gateway broke the protocol.
         """
         self._heard_s = now_s
@@ -184,13 +243,15 @@ class Dialogue:
         # A frame is an array, a bare message a map: a gateway that throws us out says so bare.
         is_bare = frame[:1] >= b"\x80" and frame[:1] < b"\x90"
         if self.is_open and self.session is not None and not is_bare:
-            return self._decode(self.session.accept(frame))
+            messages = self.session.accept(frame)
+            self._note_grants(self.session)
+            return self._decode(messages)
         message = HANDSHAKE.decode(frame, HANDSHAKE_BYTES_MAX)
         match message:
             case Challenge() if self._challenge is None:
                 self._challenge = message
-                mac = prove(self._secret, "dialler", self._nonce, message.nonce)
-                self._bare.append(HANDSHAKE.encode(Proof(mac)))
+                proof = self._credentials.prove(Prover.DIALLER, self._hello, message)
+                self._bare.append(HANDSHAKE.encode(Proof(proof)))
                 return []
             case Welcome() if self._challenge is not None:
                 return [self._open(message, self._challenge)]
@@ -200,9 +261,7 @@ class Dialogue:
                 raise ProtocolError(f"{message.kind!r} out of turn in the handshake")
 
     def _open(self, welcome: Welcome, challenge: Challenge) -> Opened:
-        due = prove(self._secret, "gateway", self._nonce, challenge.nonce)
-        if self._secret and not hmac.compare_digest(due, welcome.mac):
-            raise SessionRefused("the gateway does not know our secret", "impostor")
+        self._credentials.check(Prover.LISTENER, self._hello, challenge, welcome.proof)
         resumed = welcome.resumed and self.session is not None
         if resumed and self.session is not None:
             self.session.rewind(welcome.received)
@@ -213,10 +272,17 @@ class Dialogue:
                 numbers_acks=False,
                 message_bytes_max=welcome.message_bytes_max,
             )
+            self._made.clear()
+            self._noted = 0
+        self.granted_s = self._greeted_s
         self._session_id = welcome.session
         self.welcome = welcome
         self.is_open = True
         return Opened(resumed, challenge.site)
+
+    def _note_grants(self, session: Session) -> None:
+        while self._made and self._made[0][0] <= session.acknowledged:
+            self.granted_s = max(self.granted_s, self._made.popleft()[1])
 
     def _decode(self, messages: list[bytes]) -> list[Any]:
         assert self.welcome is not None
@@ -253,7 +319,16 @@ class Dialogue:
             return None
         owed = self.owes and now_s - self._owed_s >= ACKNOWLEDGE_S
         due = owed or now_s - self._sent_s >= self.welcome.heartbeat_s
-        return self.session.next_frame(acknowledge=due)
+        frame = self.session.next_frame(acknowledge=due)
+        if self.session.sent > self._noted:
+            self._noted = self.session.sent
+            self._made.append((self._noted, now_s))
+        return frame
+
+    @property
+    def heard_s(self) -> float:
+        """When anything came last."""
+        return self._heard_s
 
     def is_silent(self, now_s: float) -> bool:
         """Whether nothing has come for so long that the pipe must be given up."""

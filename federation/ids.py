@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections.abc import Callable
 from typing import Final
 
 ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -11,9 +12,13 @@ _VALUES: Final = {char: value for value, char in enumerate(ALPHABET)}
 
 def new_id() -> str:
     """A fresh id."""
-    moment = time.time_ns() // 1_000_000
-    clock = "".join(ALPHABET[moment >> shift & 31] for shift in range(45, -1, -5))
-    return clock + "".join(secrets.choice(ALPHABET) for _ in range(16))
+    return id_at(time.time_ns() // 1_000_000, secrets.choice)
+
+
+def id_at(moment_ms: int, choose: Callable[[str], str]) -> str:
+    """The id of a moment in milliseconds since 1970, its chance being the caller's."""
+    clock = "".join(ALPHABET[moment_ms >> shift & 31] for shift in range(45, -1, -5))
+    return clock + "".join(choose(ALPHABET) for _ in range(16))
 
 
 def id_time_ms(job: str) -> int | None:

@@ -1,13 +1,14 @@
 """A handle to a job at a gateway: ask how it is, fetch its results, cancel it, forget it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from federation.engine import Engine, exception_of
+from federation.engine import Engine
 from federation.errors import GatewayUnreachable, GridError
 from federation.money import format_money
+from federation.outcomes import exception_of
 from federation.payload import open_result
 from federation.streams import Ended
 
@@ -42,15 +43,39 @@ class Cost:
 
 
 class JobHandle:
-    """A job by its id. Each property asks the gateway anew."""
+    """A job by its id, at a gateway. Each property asks that gateway anew.
 
-    def __init__(self, engine: Engine, job_id: str) -> None:
-        self._engine = engine
+    A detached job stays where it was handed over. When its client goes to another gateway, the
+    handle asks by a connection of its own; GatewayUnreachable names the gateway that is away.
+
+    Attributes:
+        id: the job's.
+        gateway: the address of its gateway; empty for wherever its client is, as for the tasks
+            of a client, which go along with it.
+    """
+
+    def __init__(
+        self, reach: Callable[[str, float | None], Engine], job_id: str, gateway: str = ""
+    ) -> None:
+        self._reach = reach
         self.id = job_id
+        self.gateway = gateway
+
+    def _ask(self, verb: str, details: dict[str, Any], timeout_s: float | None = None) -> Any:
+        try:
+            engine = self._reach(self.gateway, timeout_s)
+            return engine.ask(verb, {"job": self.id, **details}, timeout_s, self.gateway)
+        except GatewayUnreachable as error:
+            raise self._explain(error) from error
+
+    def _explain(self, error: GatewayUnreachable) -> GatewayUnreachable:
+        if not self.gateway:
+            return error
+        return GatewayUnreachable(f"job {self.id} is at the gateway {self.gateway}: {error}")
 
     def details(self, timeout: float | None = None) -> dict[str, Any]:
         """Everything the gateway says of the job. Raises JobNotFound."""
-        found: dict[str, Any] = self._engine.ask("job", {"job": self.id}, timeout)
+        found: dict[str, Any] = self._ask("job", {}, timeout)
         return found
 
     @property
@@ -103,7 +128,7 @@ class JobHandle:
         at = 0
         while True:
             before = at
-            found = self._engine.ask("results", {"job": self.id, "after": at, "wait_s": ASK_WAIT_S})
+            found = self._ask("results", {"after": at, "wait_s": ASK_WAIT_S})
             for first, values, failures, prints in found["outcomes"]:
                 if first > at:
                     break  # what lies between is still running
@@ -125,17 +150,21 @@ class JobHandle:
 
     def cancel(self, *, stop: bool = False) -> int:
         """Cancel what has not started; with `stop`, what runs too. How many tasks that was."""
-        return self._engine.cancel_job(self.id, stop=stop)
+        try:
+            engine = self._reach(self.gateway, None)
+            return engine.cancel_job(self.id, stop=stop, at=self.gateway)
+        except GatewayUnreachable as error:
+            raise self._explain(error) from error
 
     def forget(self) -> None:
         """Have the gateway drop the job's results, once it has ended; its cost stays on record.
 
         Without this they are kept for as long as the site keeps results. Raises JobNotFound.
         """
-        self._engine.ask("forget", {"job": self.id})
+        self._ask("forget", {})
 
     def __repr__(self) -> str:
-        return f"<gridfed job {self.id} at {self._engine.address}>"
+        return f"<gridfed job {self.id} at {self.gateway or 'the gateway of its client'}>"
 
 
 def _outcomes(values: list[bytes], failures: list[list[Any]]) -> list[bytes | Ended]:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
-from federation.engine import Engine, exception_of
+from federation.engine import Engine
 from federation.errors import GridError
+from federation.outcomes import exception_of
 from federation.payload import open_result, seal_calls, seal_singles
 from federation.progress import bar
 from federation.streams import CHUNK_BYTES_MAX, CHUNK_TASKS_MAX, PENDING, Chunk, Ended, Stream

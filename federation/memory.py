@@ -12,7 +12,7 @@ from typing import Final
 _QUEUE_DOWN: Final = 2
 
 
-class _Signal:
+class Signal:
     """A descriptor that is readable while something waits."""
 
     def __init__(self) -> None:
@@ -20,16 +20,19 @@ class _Signal:
         self._raised = False
 
     def raise_(self) -> None:
+        """Something waits."""
         if not self._raised:
             self._raised = True
             os.eventfd_write(self.descriptor, 1)
 
     def lower(self) -> None:
+        """Nothing waits any more."""
         if self._raised:
             self._raised = False
             os.eventfd_read(self.descriptor)
 
     def close(self) -> None:
+        """Let go of the descriptor. Idempotent."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -45,7 +48,7 @@ class MemoryPort:
         self._came: deque[int] = deque()
         self._gone: deque[int] = deque()
         self._numbers = itertools.count(1)
-        self._signal = _Signal()
+        self._signal = Signal()
 
     def dial(self) -> "MemoryLink":
         """A new pipe to this port."""
@@ -74,6 +77,10 @@ class MemoryPort:
         pipes = list(self._came)
         self._came.clear()
         return pipes
+
+    def is_local(self, pipe: int) -> bool:
+        """Whoever is in this process is."""
+        return pipe in self._links
 
     def gone(self) -> list[int]:
         """The pipes that were closed since the last call."""
@@ -113,7 +120,7 @@ class MemoryLink:
         self.is_lost = False
         self._port = port
         self._arrived: deque[bytes] = deque()
-        self._signal = _Signal()
+        self._signal = Signal()
 
     def take(self, frame: bytes) -> None:
         """A frame from the port."""

@@ -1,4 +1,4 @@
-"""Every message between a client or a worker and a gateway: who sends it, when, what follows.
+"""Every message to and from a gateway: who sends it, when, what follows.
 
 The wire form of each is described in docs/protocol.md, whose tables a test compares with this
 module. Frames (federation.session) carry messages; the handshake goes bare, before any frame.
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from federation import deals
 from federation.wire import (
     Anything,
     Catalogue,
@@ -22,6 +23,7 @@ from federation.wire import (
     Plain,
     Prints,
     Text,
+    Texts,
 )
 
 # --- the handshake: bare, one after the other, before any frame --------------------------------
@@ -29,35 +31,38 @@ from federation.wire import (
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Client or worker → gateway, first on every pipe: who I am, and which session I resume."""
+    """Dialler → gateway, first on every pipe: who I am, and which session I resume."""
 
     kind: ClassVar[str] = "hello"
     versions: list[int]
-    role: Text  # "client" or "worker"
+    role: Text  # "client", "worker" or "gateway"
     name: Text
     user: Text
     nonce: bytes
     resume: Text  # the session to go on with; empty for a new one
     received: Count  # the last frame of it that arrived here
-    about: Plain  # a worker's slots, tags, pool and Python version
+    about: Plain  # a worker's slots, tags, pool and Python version; a gateway's federation and boot
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Gateway → dialler: the version chosen, and a nonce to prove knowledge of the secret over."""
+    """Gateway → dialler: the version chosen, who I am, and a nonce for the proofs."""
 
     kind: ClassVar[str] = "challenge"
     version: Count
     site: Text
+    boot: Count  # which of the site's lives this is; 0 when it is in no federation
     nonce: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Dialler → gateway: HMAC-SHA-256(secret, "dialler" + both nonces); empty without a secret."""
+    """Dialler → gateway: HMAC-SHA-256(secret, "dialler" + both nonces), empty without a secret;
+    of a gateway its signature over the meeting (federation.identity).
+    """
 
     kind: ClassVar[str] = "proof"
-    mac: bytes
+    proof: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +73,14 @@ class Welcome:
     session: Text
     resumed: bool
     received: Count
-    mac: bytes  # HMAC-SHA-256(secret, "gateway" + both nonces): the gateway knows it too
+    proof: bytes  # likewise, of the listening side
     window: Count  # frames that the dialler may have unacknowledged
     heartbeat_s: Number
     grace_s: Number  # how long a session outlives its pipe
     tasks_max: Count  # tasks that a client may have unfinished
     bytes_max: Count  # and the bytes of their arguments
     message_bytes_max: Count
+    others: Texts  # addresses of gateways that a client could go to, should this one be lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +154,9 @@ class OpenJob:
     python: Text  # "3.11": the minor version that pickled
     prints: bool  # whether what the tasks print travels back
     again: bool
+    # {"objective": "cheapest", "deadline_s": …, "sites": […], "not_sites": […],
+    # "jurisdictions": […]}: where it should run; all of them may be left out
+    wishes: Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +171,16 @@ class Tasks:
 
 @dataclass(frozen=True, slots=True)
 class CloseJob:
-    """No more tasks will come: the job has `total`. It ends when they have."""
+    """No more tasks will come: the job has `total`. It ends when they have.
+
+    `elsewhere` are those that ended at another gateway, or before this one was lost: they are
+    not sent here. It is in order, and empty in a job that was never opened again.
+    """
 
     kind: ClassVar[str] = "close"
     job: Text
     total: Count
+    elsewhere: Pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +257,14 @@ class Kept:
     job: Text
     tasks: Count
     closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gateways:
+    """The gateways that this client could go to are others now than the Welcome named."""
+
+    kind: ClassVar[str] = "gateways"
+    others: Texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,19 +360,47 @@ class Pulse:
     slots: Anything
 
 
+# --- gateway ↔ gateway ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GossipMessage:
+    """Gateway → gateway: who is alive, and what sites say of themselves; see federation.gossip."""
+
+    kind: ClassVar[str] = "gossip"
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """What sites have signed for good (federation.statements), each as its bytes.
+
+    Sent whole when a session opens, and what is new of it from then on, as soon as it is known.
+    The cards of one site stand in the order in which each leads to the next.
+    """
+
+    kind: ClassVar[str] = "statements"
+    cards: Payloads
+    expulsions: Payloads
+    farewells: Payloads
+    revocations: Payloads
+
+
 HANDSHAKE = Catalogue([Hello, Challenge, Proof, Welcome, Refused])
 MESSAGES = Catalogue(
     [
         *(Bye, Unknown, PutFunction, NeedFunction),
         *(OpenJob, Tasks, CloseJob, Cancel, Ask),
-        *(RejectJob, Results, Dropped, Kept, Answer),
+        *(RejectJob, Results, Dropped, Kept, Gateways, Answer),
         *(Assign, Recall, Drain),
         *(Report, Returned, Pulse),
+        *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
+        *(Statements, GossipMessage),
     ]
 )
 
 FromClient = PutFunction | OpenJob | Tasks | CloseJob | Cancel | Ask | Bye | Unknown
 FromWorker = NeedFunction | Report | Returned | Pulse | Bye | Unknown
-ToClient = NeedFunction | RejectJob | Results | Dropped | Kept | Answer | Bye | Unknown
+ToClient = NeedFunction | RejectJob | Results | Dropped | Kept | Gateways | Answer | Bye | Unknown
 ToWorker = PutFunction | Assign | Recall | Drain | Bye | Unknown
 Message = FromClient | FromWorker | ToClient | ToWorker

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import pynng
 
+from federation.address import AddressError, check_address
 from federation.errors import GridError
 from federation.session import RECEIVE_BYTES_MAX
 from federation.transport import TlsSettings
 
-SCHEMES: Final = ("tcp://", "tls+tcp://", "ipc://")
 _NNG_MAX: Final = RECEIVE_BYTES_MAX + 64  # nng counts its own header in
 _LINK_QUEUE: Final = 64
 _SEND_QUEUE: Final = 8192  # the most that nng allows
@@ -31,17 +31,6 @@ _process_with_nng: int | None = None
 
 class ForkedProcessError(GridError):
     """nng can't be used in a child forked from a process that has used it."""
-
-
-class AddressError(GridError, ValueError):
-    """An address that can't be dialled or listened on."""
-
-
-def check_address(address: str) -> None:
-    """Raise AddressError unless `address` is one that gridfed speaks."""
-    if not address.startswith(SCHEMES):
-        allowed = ", ".join(SCHEMES)
-        raise AddressError(f"address {address!r}: it must start with one of {allowed}")
 
 
 def _claim_process() -> None:
@@ -93,15 +82,28 @@ class NngLink:
         address: the gateway's.
         on_change: called, from a thread of nng's, when the pipe comes up or is lost.
         tls: needed for tls+tcp.
+        once: try once, and be lost when that fails, instead of dialling until it succeeds.
+            nng tells only a caller that waits how it went: this takes a thread for as long.
+
+    Attributes:
+        is_absent: nobody listens at the address; known of a link that dials `once`.
     """
 
     def __init__(
-        self, address: str, on_change: Callable[[], None], tls: TlsSettings | None = None
+        self,
+        address: str,
+        on_change: Callable[[], None],
+        tls: TlsSettings | None = None,
+        *,
+        once: bool = False,
     ) -> None:
         check_address(address)
         _claim_process()
         self.is_up = False
         self.is_lost = False
+        self.is_absent = False
+        self._closed = False
+        self._dialling: threading.Thread | None = None
         self._on_change = on_change
         self._socket = pynng.Pair1(
             recv_max_size=_NNG_MAX,
@@ -117,13 +119,27 @@ class NngLink:
                 self._socket.tls_config = _dialler_tls(tls or TlsSettings())
             self._socket.add_post_pipe_connect_cb(self._came_up)
             self._socket.add_post_pipe_remove_cb(self._went)
-            self._socket.dial(address, block=False)
             self._fileno = int(self._socket.recv_fd)
             self._poll = _poll_of(self._fileno)
+            if once:
+                self._dialling = threading.Thread(
+                    target=self._dial_once, args=(address,), name="gridfed-dial", daemon=True
+                )
+                self._dialling.start()
+            else:
+                self._socket.dial(address, block=False)
         except pynng.exceptions.NNGException as error:
             self._socket.close()
             raise AddressError(f"can't dial {address}: {error}") from error
-        self._closed = False
+
+    def _dial_once(self, address: str) -> None:
+        try:
+            self._socket.dial(address, block=True)
+        except pynng.exceptions.NNGException as error:
+            self.is_absent = isinstance(error, pynng.ConnectionRefused)
+            self.is_lost = True
+            if not self._closed:
+                self._on_change()
 
     def _came_up(self, _pipe: Any) -> None:
         self.is_up = True
@@ -169,6 +185,8 @@ class NngLink:
             self._closed = True
             self.is_up = False
             self._socket.close()
+            if self._dialling is not None:
+                self._dialling.join()  # at once: the dial fails, for its socket is closed
 
 
 class NngPort:
@@ -202,18 +220,39 @@ class NngPort:
         )
         self.addresses: list[str] = []
         try:
-            self._socket.add_post_pipe_connect_cb(self._came_up)
+            self._socket.add_post_pipe_connect_cb(self._arrived)
             self._socket.add_post_pipe_remove_cb(self._went)
-            for address in addresses:
-                check_address(address)
-                if address.startswith("tls+tcp://"):
-                    self._socket.tls_config = _listener_tls(tls or TlsSettings())
-                self.addresses.append(self._listen(address))
+            self._open(addresses, tls)
             self._fileno = int(self._socket.recv_fd)
             self._poll = _poll_of(self._fileno)
         except (pynng.exceptions.NNGException, GridError):
             self._socket.close()
             raise
+
+    def _open(self, addresses: Sequence[str], tls: TlsSettings | None) -> None:
+        for address in addresses:
+            check_address(address)
+            if address.startswith("tls+tcp://"):
+                self._socket.tls_config = _listener_tls(tls or TlsSettings())
+            self.addresses.append(self._listen(address))
+
+    def reopen(self, tls: TlsSettings) -> None:
+        """Listen at the same addresses with other certificates; every pipe is closed.
+
+        nng reads certificates when a listener is made, and closes the pipes of one that ends.
+        Sessions go on over new pipes.
+
+        Raises:
+            AddressError: somebody has taken an address meanwhile, or a file can't be read.
+        """
+        addresses, self.addresses = self.addresses, []
+        for listener in self._socket.listeners:
+            listener.close()
+        try:
+            self._open(addresses, tls)
+        except (pynng.exceptions.NNGException, GridError) as error:
+            self.addresses = addresses
+            raise AddressError(f"can't listen again: {error}") from error
 
     def _listen(self, address: str) -> str:
         try:
@@ -226,10 +265,9 @@ class NngPort:
         bound = int.from_bytes(int(listener.local_address.port).to_bytes(2, "little"), "big")
         return f"{head}:{bound}"
 
-    def _came_up(self, pipe: Any) -> None:
+    def _arrived(self, pipe: Any) -> None:
         self._came.append(pipe)
-        if not self._closing.is_set():
-            self._on_change()
+        self._on_change()
 
     def _went(self, pipe: Any) -> None:
         self._gone.append(pipe.id)
@@ -263,13 +301,34 @@ class NngPort:
         return True
 
     def came(self) -> list[int]:
-        """The pipes that were connected since the last call."""
+        """The pipes that were made since the last call."""
         pipes = []
         while self._came:
             pipe = self._came.popleft()
             self._pipes[pipe.id] = pipe
             pipes.append(pipe.id)
         return pipes
+
+    def is_local(self, pipe: int) -> bool:
+        """Whether a pipe came by an ipc address."""
+        known = self._pipes.get(pipe)
+        try:
+            return known is not None and isinstance(known.local_address, pynng.sockaddr.IPCAddr)
+        except pynng.exceptions.NNGException:
+            return False  # it is gone already
+
+    def remotes(self) -> list[tuple[str, int]]:
+        """Address and port of the other end of each tcp pipe."""
+        found = []
+        for pipe in list(self._pipes.values()):
+            try:
+                remote = pipe.remote_address
+            except pynng.exceptions.NNGException:
+                continue  # it is gone already
+            if isinstance(remote, pynng.sockaddr.InAddr | pynng.sockaddr.In6Addr):
+                address, _, port = str(remote).rpartition(":")
+                found.append((address.strip("[]"), int(port)))
+        return found
 
     def gone(self) -> list[int]:
         """The pipes that were closed since the last call."""

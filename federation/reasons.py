@@ -34,6 +34,7 @@ class Reason(StrEnum):
     WINDOW_CLOSED = "window-closed"
     DEADLINE = "deadline"
     DURATION_UNKNOWN = "duration-unknown"
+    ELSEWHERE = "elsewhere"
 
 
 NEVER = frozenset(

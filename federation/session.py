@@ -47,6 +47,7 @@ class Session:
         self._peer_window = peer_window
         self._numbers_acks = numbers_acks
         self._message_bytes_max = message_bytes_max
+        self._urgent: deque[bytes] = deque()
         self._waiting: deque[bytes] = deque()
         self._pieces: deque[list[Any]] = deque()  # of the message that is being sent in pieces
         self._unacknowledged: deque[tuple[int, bytes]] = deque()
@@ -61,15 +62,29 @@ class Session:
         self.is_held = False
         self.backlog_bytes = 0
 
-    def post(self, message: bytes) -> None:
-        """Queue an encoded message."""
-        self._waiting.append(message)
+    def post(self, message: bytes, *, urgent: bool = False) -> None:
+        """Queue an encoded message.
+
+        There are two lanes, each in order: an urgent message overtakes what has not been put into
+        a frame, but not the rest of a large message that is being sent in pieces.
+        """
+        (self._urgent if urgent else self._waiting).append(message)
         self.backlog_bytes += len(message)
 
     @property
     def is_idle(self) -> bool:
         """Whether everything posted has been acknowledged."""
-        return not (self._waiting or self._pieces or self._unacknowledged)
+        return not (self._urgent or self._waiting or self._pieces or self._unacknowledged)
+
+    @property
+    def sent(self) -> int:
+        """The number of the last frame that was made."""
+        return self._sent
+
+    @property
+    def acknowledged(self) -> int:
+        """The number of the last frame of ours that the other side has had."""
+        return self._sent - len(self._unacknowledged)
 
     @property
     def has_room(self) -> bool:
@@ -82,7 +97,7 @@ class Session:
         return 0 if self.is_held else self.received - self._told
 
     @property
-    def acknowledged(self) -> int:
+    def admitted(self) -> int:
         """The last frame from the other side that it may know to have arrived."""
         return self._told if self.is_held else self.received
 
@@ -95,18 +110,18 @@ class Session:
         if self._resend:
             return self._resend.popleft()
         under_way = len(self._unacknowledged)
-        if under_way < self._window and (self._waiting or self._pieces):
+        if under_way < self._window and (self._waiting or self._urgent or self._pieces):
             return self._number(self._fill())
         if not acknowledge:
             return None
         if not self._numbers_acks:
-            self._told = self.acknowledged
+            self._told = self.admitted
             return pack([0, self._told, []])
         return self._number([]) if under_way < self._window else None
 
     def _number(self, items: list[Any]) -> bytes:
         self._sent += 1
-        self._told = self.acknowledged
+        self._told = self.admitted
         frame = pack([self._sent, self._told, items])
         self._unacknowledged.append((self._sent, frame))
         return frame
@@ -121,15 +136,14 @@ class Session:
                 items.append(piece)
                 room -= len(piece[0])
                 self.backlog_bytes -= len(piece[0])
-            elif self._waiting:
-                message = self._waiting[0]
-                size = len(message)
+            elif lane := self._urgent or self._waiting:
+                size = len(lane[0])
                 if size > FRAME_BYTES_MAX:
-                    self._cut(self._waiting.popleft())
+                    self._cut(lane.popleft())
                     continue
                 if size > room and items:
                     break
-                items.append(self._waiting.popleft())
+                items.append(lane.popleft())
                 room -= size + 8
                 self.backlog_bytes -= size
             else:
@@ -202,4 +216,4 @@ class Session:
         """
         self._acknowledge(acknowledged)
         self._resend = deque(frame for _, frame in self._unacknowledged)
-        self._told = self.acknowledged
+        self._told = self.admitted

@@ -16,6 +16,7 @@ from federation.ranges import Range, RangeSet
 
 CHUNK_TASKS_MAX: Final = 1000
 CHUNK_BYTES_MAX: Final = 1 << 20
+ELSEWHERE_MAX: Final = 10_000  # ranges in one message; what is left out ends with the session
 
 
 class _Pending:
@@ -106,6 +107,7 @@ class Stream:
         self.total = 0  # calls made so far
         self.closed = False
         self.rejection: Ended | None = None
+        self.home = ""  # the address of the gateway where it was opened last
         self.waiting: deque[Chunk] = deque()
         self._firsts: list[int] = []
         self._chunks: list[Chunk] = []
@@ -175,6 +177,23 @@ class Stream:
         for chunk in self._chunks:
             chunk.sent = False
         self.waiting = deque(self._chunks)
+
+    def arguments_max(self) -> int:
+        """The bytes of the largest call that may have to be sent again."""
+        return max((len(each) for chunk in self._chunks for each in chunk.arguments), default=0)
+
+    def elsewhere(self) -> list[list[int]]:
+        """The calls that have ended, for a gateway where the job was opened again.
+
+        It was never sent those that ended before that, and must not wait for them.
+        """
+        if not self.opening.again or self.opening.detached:
+            return []
+        ended = RangeSet([(0, self.total)] if self.total else [])
+        for chunk in self._chunks:
+            for first, stop in chunk.unfinished():
+                ended.remove(first, stop)
+        return [list(pair) for pair in ended][:ELSEWHERE_MAX]
 
     # --- outcomes ------------------------------------------------------------------------------
 

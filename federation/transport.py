@@ -96,6 +96,9 @@ class Port(Protocol):
     def gone(self) -> list[int]:
         """The pipes that were closed since the last call; ask for those that came first."""
 
+    def is_local(self, pipe: int) -> bool:
+        """Whether a pipe comes by a socket of this host that only its owner can reach."""
+
     def drop(self, pipe: int) -> None:
         """Close a pipe. It will be reported by `gone`."""
 

@@ -75,6 +75,10 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and type(value) is not bool and abs(value) < 1e18
 
 
+def _is_texts(value: object) -> bool:
+    return type(value) is list and all(type(item) is str for item in value)
+
+
 def _is_payloads(value: object) -> bool:
     if type(value) is not list:
         return False
@@ -90,6 +94,10 @@ def _is_pairs(value: object) -> bool:
         type(pair) is list and len(pair) == 2 and _is_count(pair[0]) and _is_count(pair[1])
         for pair in value
     )
+
+
+def _is_row(value: object) -> bool:
+    return type(value) is list and all(map(_is_count, value))
 
 
 def _is_plain_map(value: object) -> bool:
@@ -119,11 +127,14 @@ def _is_prints(value: object) -> bool:
 Count = int
 Number = float
 Text = str
+Texts = list[str]
 Payloads = list[bytes]
 Pairs = list[list[int]]
 Failures = list[list[Any]]
 Prints = list[list[Any]]
 Plain = dict[str, Any]
+Names = list[str]
+Rows = list[list[int]]
 Anything = Any
 
 CHECKS: dict[str, Callable[[object], bool]] = {
@@ -135,11 +146,14 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "bytes": lambda value: type(value) is bytes,
     "bool": lambda value: type(value) is bool,
     "Payloads": _is_payloads,
+    "Texts": _is_texts,
     "list[int]": lambda value: type(value) is list and all(map(_is_count, value)),
     "Pairs": _is_pairs,
     "Failures": _is_failures,
     "Prints": _is_prints,
     "Plain": _is_plain_map,
+    "Names": lambda value: type(value) is list and all(type(item) is str for item in value),
+    "Rows": lambda value: type(value) is list and all(map(_is_row, value)),
     "Anything": lambda value: True,
 }
 

@@ -11,8 +11,9 @@ It holds the jobs, who works for us, and who has which tasks, and keeps these pr
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final, assert_never
 
 from federation.messages import (
@@ -28,7 +29,7 @@ from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from federation.wire import pack
 from gateway import dispatch, events
-from gateway.effects import Effect, Expel, Order, Tell, Write
+from gateway.effects import Charge, Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
 from gateway.jobs import Assignment, Job, Run, Worker
 from gateway.ledger import records
@@ -46,6 +47,8 @@ ENDED_MAX: Final = 100_000  # ids of jobs that have ended, so that none is used 
 # How long a detached job may stay half submitted without its client.
 ORPHAN_S: Final = 60.0
 RECALLS_MAX: Final = 8  # in one settling
+EPOCH_BITS: Final = 40  # of an assignment's number; the boot stands above
+NO_CHARGE: Final = Charge(0, 0, 0, 0)
 ALL_TASKS: Final = 1 << 62  # a task number past every job's end
 
 
@@ -64,7 +67,7 @@ class Client:
     handle: int
     user: str
     ready: bool = True
-    jobs: set[str] = field(default_factory=set)
+    jobs: dict[str, None] = field(default_factory=dict)  # in the order in which they came
     tasks: int = 0  # unfinished
 
 
@@ -87,6 +90,7 @@ class Broker:
         tariffs: what each pool charges, by its name.
         offers: pools that are known before any of their workers joins.
         limits: what one client may have unfinished.
+        boot: which life of the site this is; assignments of different lives never share a number.
     """
 
     def __init__(
@@ -94,6 +98,7 @@ class Broker:
         tariffs: Mapping[str, Tariff],
         offers: Mapping[str, Offer] | None = None,
         limits: Limits | None = None,
+        boot: int = 0,
     ) -> None:
         self.tariffs = tariffs
         self.limits = limits or Limits()
@@ -103,12 +108,15 @@ class Broker:
         self.jobs: dict[str, Job] = {}
         self.durations = dispatch.Durations()
         self.draining = False
+        # Whether another site may be able to run what none of our own pools can.
+        self.elsewhere: Callable[[JobSpec], bool] = lambda _: False
         self.trouble = ""  # why the store takes nothing now; empty when all is well
         self.tasks_done = 0
         self._ready: dict[str, Job] = {}  # jobs with tasks in their queue
-        self._assignments = 0
+        self._assignments = boot << EPOCH_BITS
         self._numbers = 0
         self._withdrawals: list[Withdrawal] = []
+        self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
         self._remembered: OrderedDict[str, events.JobRecovered] = OrderedDict()
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._effects: list[Effect] = []
@@ -124,6 +132,13 @@ class Broker:
                 self._tasks_arrived(event)
             case events.HandedBack():
                 self._handed_back(event, now_s)
+            case events.PlacesChosen():
+                if event.job in self.jobs:
+                    self.jobs[event.job].places = dict(event.places)
+            case events.JobHeld():
+                self._job_held(event)
+            case events.Resumed():
+                self._resumed(event, now_s)
             case events.JobOpened():
                 self._job_opened(event, now_s)
             case events.JobClosed():
@@ -155,7 +170,11 @@ class Broker:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
         if not self._ready and not any(dispatch.has_spare(each) for each in self.workers.values()):
             return []
-        slots_total = sum(worker.slots for worker in self.workers.values() if not worker.draining)
+        slots_total = sum(
+            worker.slots
+            for worker in self.workers.values()
+            if not worker.draining and not worker.job
+        )
         starving: list[Worker] = []
         for worker in sorted(self.workers.values(), key=lambda worker: worker.load_s):
             while self._feed(worker, slots_total, now_s):
@@ -165,6 +184,11 @@ class Broker:
         for worker in starving[:RECALLS_MAX]:
             self._recall_for(worker, now_s)
         return self._take_effects()
+
+    @property
+    def waiting_jobs(self) -> list[Job]:
+        """Jobs with tasks that nobody has."""
+        return list(self._ready.values())
 
     @property
     def is_uneven(self) -> bool:
@@ -187,8 +211,8 @@ class Broker:
 
     def _feed(self, worker: Worker, slots_total: int, now_s: float) -> bool:
         """Give this worker one more bundle, if any job has one for it."""
-        best: tuple[tuple[float, float, int], Job, int] | None = None
-        for job in self._ready.values():
+        best: tuple[tuple[bool, float, float, int], Job, int] | None = None
+        for job in self._ready_for(worker):
             client = self.clients.get(job.client)
             if client is not None and not client.ready:
                 continue
@@ -206,12 +230,21 @@ class Broker:
             return False
         _, job, tasks = best
         task_s = self.durations.of(job.spec.function)
+        slots_total += worker.slots if worker.job else 0
         part = dispatch.share(job, worker, slots_total, task_s)
         tasks = min(tasks, part, dispatch.BUNDLE_TASKS_MAX)
         self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), now_s)
         return True
 
+    def _ready_for(self, worker: Worker) -> Iterable[Job]:
+        if not worker.job:
+            return self._ready.values()
+        job = self._ready.get(worker.job)
+        return () if job is None else (job,)
+
     def _assign(self, job: Job, worker: Worker, run: Run, now_s: float) -> None:
+        if job.places is not None:
+            job.places[worker.offer.pool] -= len(run.arguments)
         self._assignments += 1
         task_s = self.durations.of(job.spec.function) or 0.0
         left = RangeSet([(run.first, run.stop)])
@@ -253,10 +286,40 @@ class Broker:
             job.held_bytes = max(0, job.held_bytes - assignment.run.size)
 
     def _mark_ready(self, job: Job) -> None:
-        if job.waiting and not job.leaving:
+        if job.waiting and not job.leaving and job.id not in self._held:
             self._ready[job.id] = job
         else:
             self._ready.pop(job.id, None)
+
+    def _job_held(self, event: events.JobHeld) -> None:
+        held = self._held.setdefault(event.job, set())
+        (held.add if event.on else held.discard)(event.contract)
+        if not held:
+            del self._held[event.job]
+        if event.job in self.jobs:
+            self._mark_ready(self.jobs[event.job])
+
+    def _resumed(self, event: events.Resumed, now_s: float) -> None:
+        """Tasks that are queued here turn out to be with a worker: count them as its own."""
+        worker = self.workers.get(event.worker)
+        job = self.jobs.get(worker.job) if worker else None
+        if worker is None or job is None:
+            return
+        runs = [run for pair in event.ranges for run in job.extract(*pair)]
+        if not runs:
+            return
+        runs.sort(key=lambda run: run.first)
+        # One run over all of them; what lies between has ended, and is never looked at.
+        whole = Run(runs[0].first, [], sum(run.size for run in runs))
+        for run in runs:
+            whole.arguments += [b""] * (run.first - whole.stop) + run.arguments
+        task_s = self.durations.of(job.spec.function) or 0.0
+        left = RangeSet((run.first, run.stop) for run in runs)
+        assignment = Assignment(event.assignment, job, worker, whole, task_s, now_s, left)
+        worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
+        self._hold(assignment, len(left))
+        job.held_bytes += whole.size
+        self._mark_ready(job)
 
     def _recall_for(self, worker: Worker, now_s: float) -> None:
         found = dispatch.tail_to_recall(self.workers.values(), worker, now_s)
@@ -295,12 +358,12 @@ class Broker:
             return
         previous = self.clients.get(job.client)
         if previous is not None:
-            previous.jobs.discard(job.id)
+            previous.jobs.pop(job.id, None)
         job.may_repeat = not job.spec.detached and job.client != event.client
         job.client = event.client
         job.leaving = ""
         job.orphan_since_s = None
-        self.clients[event.client].jobs.add(job.id)
+        self.clients[event.client].jobs[job.id] = None
 
     def _refusal(self, spec: JobSpec) -> tuple[str, str] | None:
         """Why no work of this kind is taken at all, as code and sentence."""
@@ -309,7 +372,7 @@ class Broker:
         if self.draining:
             return Reason.DRAINING, "the gateway is draining and takes no new jobs"
         refusals = judge_all(spec.need, self.offers.values())
-        if not refusals:
+        if not refusals or self.elsewhere(spec):
             return None  # somebody can run it, or nobody has joined yet
         lines = [f"{name} {refusal.text}" for name, refusal in sorted(refusals.items())]
         more = f"; and {len(lines) - 8} more" if len(lines) > 8 else ""
@@ -322,7 +385,7 @@ class Broker:
         job = Job(name, spec, client, self._numbers, now_s, spec.need, counted(spec.tags))
         self.jobs[name] = job
         if client in self.clients:
-            self.clients[client].jobs.add(name)
+            self.clients[client].jobs[name] = None
         return job
 
     def _recall_history(self, job: Job, history: events.JobRecovered) -> None:
@@ -411,9 +474,19 @@ class Broker:
 
     def _job_closed(self, event: events.JobClosed, now_s: float) -> None:
         job = self.jobs.get(event.job)
-        if job is None or job.client != event.client:
+        if job is None:
+            # It was cancelled meanwhile, and who submits it waits to hear that it is kept.
+            self._tell(
+                event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, "the job has ended")
+            )
+            return
+        if job.client != event.client:
             return
         job.total = event.total
+        for first, stop in event.elsewhere:
+            for low, high in job.known.missing(first, stop):
+                job.known.add(low, high)
+                job.ended.add(low, high)
         if job.spec.detached:
             self._write(records.JobClosed(job.id, event.total), durable=True)
             self._tell(event.client, Kept(job.id, event.total, True))
@@ -423,7 +496,7 @@ class Broker:
     def _disown(self, job: Job) -> None:
         client = self.clients.get(job.client)
         if client is not None:
-            client.jobs.discard(job.id)
+            client.jobs.pop(job.id, None)
         job.client = 0
 
     def _finish(self, job: Job, now_s: float) -> None:
@@ -533,17 +606,22 @@ class Broker:
             self._resolve_closed(assignment.id)
         worker.tasks_done += stop - first
         self.durations.learn(job.spec.function, stop - first, event.wall_ns)
-        for record in usage_records(job, assignment, event, now_s):
+        used = usage_records(job, assignment, event, now_s)
+        for record in used:
             job.cost_nanos += record.cost_nanos
             job.wall_ns += record.wall_ns
             job.cpu_ns += record.cpu_ns
             job.currency, job.price_nanos = record.currency, record.price_nanos
             self._write(record)
-        self._deliver(job, assignment, event)
+        cost_nanos = sum(record.cost_nanos for record in used)
+        charge = Charge(event.wall_ns, event.cpu_ns, event.peak_memory_bytes, cost_nanos)
+        self._deliver(job, assignment, event, charge)
         self._check_cost(job)
         self._finish(job, now_s)
 
-    def _deliver(self, job: Job, assignment: Assignment, event: events.Reported) -> None:
+    def _deliver(
+        self, job: Job, assignment: Assignment, event: events.Reported, charge: Charge
+    ) -> None:
         verdict = judge_report(job, event)
         for retry in reversed(verdict.again):
             run = assignment.run.cut(retry.task, retry.task + 1)
@@ -562,8 +640,9 @@ class Broker:
             if job.spec.detached:
                 body = pack([results.values, results.failures, results.prints])
                 self._write(records.OutcomeKept(job.id, results.first, count, body))
-            else:
-                self._tell(job.client, results)
+            elif job.client in self.clients:
+                self._effects.append(Tell(job.client, results, charge))
+                charge = NO_CHARGE  # it is asked for once
 
     def _check_cost(self, job: Job) -> None:
         limit = job.spec.max_cost_nanos
@@ -641,11 +720,18 @@ class Broker:
     # --- who comes and goes --------------------------------------------------------------------
 
     def _worker_joined(self, event: events.WorkerJoined, now_s: float) -> None:
-        tariff = self.tariffs[event.pool]
+        tariff = event.tariff or self.tariffs[event.pool]
         offer = Offer(f"worker {event.name}", event.pool, event.tags, event.python, tariff.currency)
+        free = dict(counted(event.tags))
+        if event.job:
+            free = dict.fromkeys(free, inf)  # the seller counts them
         self.workers[event.worker] = Worker(
-            event.worker, event.name, offer, event.slots, tariff, now_s, dict(counted(event.tags))
+            event.worker, event.name, offer, event.slots, tariff, now_s, free
         )
+        if event.job:
+            self.workers[event.worker].job = event.job
+            self.workers[event.worker].round_trip_s = event.round_trip_s
+            return
         # Remembered after it has left: a job that only it could run waits for its return.
         self.offers.pop(offer.name, None)
         self.offers[offer.name] = offer

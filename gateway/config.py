@@ -8,6 +8,7 @@ database = ""                           # an SQLAlchemy URL; empty: SQLite in `s
 secret_file = ""                        # who knows it may come in; needed beyond this host
 tls_certificate_file = ""               # for tls+tcp://, certificate and key, PEM
 tls_ca_file = ""                        # ask diallers for a certificate of this CA
+others = ["tls+tcp://paris:7461"]       # where our clients can go when we are gone
 
 [limits]
 heartbeat_s = 2.0                       # a silent peer is given up after 4 heartbeats
@@ -20,6 +21,16 @@ connections = 512                       # that have not come in yet; each has 10
 questions = 256                         # of one client that are not answered yet
 unread_bytes = 67108864                 # results left unread before a client's work waits
 results_s = 2592000                     # results of an ended detached job; 0: kept for ever
+
+[federation]                            # see gateway.federation_config
+listen = "tls+tcp://0.0.0.0:7462"
+
+[contracts]                             # see gateway.dealing.DealRules
+lease_s = 30.0
+
+[placement]                             # see policies.asks.House
+objective = "cheapest"
+prefer_own_s = 0.0
 
 [[pool]]
 name = "local"
@@ -37,15 +48,18 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from federation.address import default_address
+from federation.address import check_address, check_others, default_address, is_local
 from federation.money import parse_money
-from federation.nng import check_address
+from gateway.dealing import DealRules
+from gateway.federation_config import FederationConfig, KnobError, read_federation
 from gateway.intake import check_tags
 from gateway.lobby import HouseRules
+from gateway.market_config import DealKnobError, read_contracts, read_placement
+from gateway.showing import PoolFacts
+from policies.asks import House
 from policies.placement import TagValue
 from policies.tariffs import Tariff
 
-LOCAL_HOSTS: Final = ("127.", "localhost", "[::1]")
 DEFAULT_PRICE: Final = "0.04 USD"
 
 
@@ -63,6 +77,17 @@ class PoolConfig:
     memory_bytes: int = 0
     price: str = DEFAULT_PRICE
     tags: dict[str, TagValue] = field(default_factory=dict)
+    region: str = ""
+    jurisdiction: str = ""
+    carbon_g_per_kwh: float | None = None
+    slot_watts: float | None = None
+
+    @property
+    def facts(self) -> PoolFacts:
+        """What our advert says of it, beside what its workers tell."""
+        return PoolFacts(
+            self.tags, self.region, self.jurisdiction, self.carbon_g_per_kwh, self.slot_watts
+        )
 
     @property
     def tariff(self) -> Tariff:
@@ -87,10 +112,14 @@ class SiteConfig:
     secret_file: str = ""
     tls_certificate_file: str = ""
     tls_ca_file: str = ""
+    others: tuple[str, ...] = ()
     unread_bytes: int = 64 << 20
     results_s: float = 30 * 86400.0
     rules: HouseRules = field(default_factory=HouseRules)
     pools: tuple[PoolConfig, ...] = ()
+    federation: FederationConfig | None = None
+    deals: DealRules = field(default_factory=DealRules)
+    house: House = field(default_factory=House)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -104,6 +133,12 @@ class SiteConfig:
             return Path(self.state).expanduser()
         base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
         return Path(base).expanduser() / "gridfed" / self.name
+
+    @property
+    def trust_path(self) -> Path:
+        """The folder of keys and trust book, when there is a [federation]."""
+        named = self.federation.folder if self.federation else ""
+        return Path(named).expanduser() if named else self.state_path / "federation"
 
     @property
     def database_url(self) -> str:
@@ -175,13 +210,17 @@ def check(config: SiteConfig) -> SiteConfig:
             check_address(address)
         except ValueError as error:
             raise ConfigError(f"[site] listen: {error}") from None
-        if not config.secret and _is_open(address):
+        if not config.secret and not is_local(address):
             raise ConfigError(
                 f"[site] listen: {address} can be reached from other hosts, and whoever reaches "
                 "it can run code here: set secret_file (or $GRIDFED_SECRET) first"
             )
         if address.startswith("tls+tcp://") and not config.tls_certificate_file:
             raise ConfigError(f"[site] {address} needs tls_certificate_file")
+    try:
+        check_others(list(config.others))
+    except ValueError as error:
+        raise ConfigError(f"[site] others: {error}") from None
     rules = replace(config.rules, site=config.name, secret=config.secret)
     return replace(config, pools=pools, rules=rules)
 
@@ -191,23 +230,21 @@ def python_minor() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _is_open(address: str) -> bool:
-    if address.startswith("ipc://"):
-        return False
-    return not address.partition("://")[2].startswith(LOCAL_HOSTS)
-
-
 def _read(document: dict[str, Any]) -> SiteConfig:
-    _expect(document, {"site", "limits", "pool"}, "the top level")
+    _expect(
+        document,
+        {"site", "limits", "federation", "contracts", "placement", "pool"},
+        "the top level",
+    )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
-    allowed = set(kinds) - {"rules", "pools", *_OF_THE_SITE}
+    allowed = set(kinds) - {"rules", "pools", *_OF_THE_SITE, "federation", "deals", "house"}
     _expect(site, allowed, "[site]")
     values: dict[str, Any] = {}
     for key, value in site.items():
-        if key == "listen":
+        if key in ("listen", "others"):
             if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                raise ConfigError("[site] listen must be a list of addresses")
+                raise ConfigError(f"[site] {key} must be a list of addresses")
             values[key] = tuple(value)
         elif not isinstance(value, str):
             raise ConfigError(f"[site] {key} must be text")
@@ -215,6 +252,19 @@ def _read(document: dict[str, Any]) -> SiteConfig:
             values[key] = value
     rules, own = _limits(_table(document, "limits"))
     values |= own
+    if "federation" in document:
+        try:
+            values["federation"] = read_federation(_table(document, "federation"))
+        except KnobError as error:
+            raise ConfigError(f"[federation] {error}") from None
+    try:
+        values["deals"] = read_contracts(_table(document, "contracts"), rules.grace_s)
+    except DealKnobError as error:
+        raise ConfigError(f"[contracts] {error}") from None
+    try:
+        values["house"] = read_placement(_table(document, "placement"))
+    except DealKnobError as error:
+        raise ConfigError(f"[placement] {error}") from None
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
@@ -254,6 +304,14 @@ def _pool(table: Any) -> PoolConfig:
         value = getattr(pool, key)
         if type(value) is not int or value < 0:
             raise ConfigError(f"{where}: {key} must be a whole number of zero or more")
+    for key in ("region", "jurisdiction"):
+        text = getattr(pool, key)
+        if not isinstance(text, str) or len(text) > 60 or not (text == "" or text.isprintable()):
+            raise ConfigError(f"{where}: {key} must be text of up to 60 characters")
+    for key in ("carbon_g_per_kwh", "slot_watts"):
+        number = getattr(pool, key)
+        if number is not None and (type(number) not in (int, float) or not 0 <= number <= 1e6):
+            raise ConfigError(f"{where}: {key} must be a number from 0 to 1e6")
     if not isinstance(pool.tags, dict):
         raise ConfigError(f"{where}: tags must be a table")
     try:

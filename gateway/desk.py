@@ -3,18 +3,17 @@
 An answer is plain data. A question that can't be answered gets a code and a sentence.
 """
 
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import trio
 from sqlalchemy.exc import SQLAlchemyError
 
+from federation.errors import GridError
 from federation.messages import Answer, Ask
 from federation.reasons import Reason
 from federation.wire import unpack
-from gateway import events, views
+from gateway import events, orders, views
 from gateway.ledger.errors import StoreError
 from gateway.ledger.reports import Report, cost_report, usage_report
 from gateway.lobby import Guest
@@ -73,21 +72,38 @@ class Desk:
                 del self._under_way[guest.handle]
         if guest.handle in self._site.lobby.guests:
             self._site.lobby.post(guest, reply)
-            self._site.lobby.flush(trio.current_time())
+            self._site.lobby.flush(self._site.surroundings.now_s())
 
     async def _answer(self, guest: Guest, ask: Ask) -> Answer:
-        verb = self._verbs.get(ask.verb)
         try:
-            if verb is None:
-                known = ", ".join(self._verbs)
-                raise BadQuestion(f"there is no {ask.verb[:60]!r} to ask for; there are {known}")
-            return Answer(ask.request, "", "", await verb(guest, ask.details))
+            return Answer(ask.request, "", "", await self._find(guest, ask))
         except BadQuestion as error:
             return Answer(ask.request, error.code, str(error), None)
         except (StoreError, SQLAlchemyError) as error:
             # A page of the database that can't be read is no reason to stop all work.
             reason = self._site.tell_store_trouble(error)
             return Answer(ask.request, Reason.STORE_TROUBLE, reason, None)
+
+    async def _find(self, guest: Guest, ask: Ask) -> Any:
+        verb = self._verbs.get(ask.verb)
+        if verb is not None:
+            return await verb(guest, ask.details)
+        if ask.verb in orders.VERBS:
+            return await self._order(guest, ask)
+        known = ", ".join(self._verbs)
+        raise BadQuestion(f"there is no {ask.verb[:60]!r} to ask for; there are {known}")
+
+    async def _order(self, guest: Guest, ask: Ask) -> Any:
+        """Something about keys and trust: for who can reach our own socket."""
+        peers = self._site.peers
+        if not guest.is_local:
+            raise BadQuestion(f"{ask.verb} is for the gateway's own host, by its ipc:// address")
+        if peers is None:
+            raise BadQuestion("this site is in no federation: `gridfed init` makes it one")
+        try:
+            return await peers.order(ask.verb, ask.details)
+        except GridError as error:
+            raise BadQuestion(str(error)) from None
 
     async def _status(self, _guest: Guest, _details: dict[str, Any]) -> Any:
         site = self._site
@@ -126,7 +142,7 @@ class Desk:
         wait_s = details.get("wait_s", 0)
         if type(wait_s) not in (int, float) or not 0 <= wait_s <= WAIT_MAX_S:
             raise BadQuestion(f"wait_s must be 0 to {WAIT_MAX_S:g}")
-        until_s = trio.current_time() + wait_s
+        until_s = self._site.surroundings.now_s() + wait_s
         store = self._site.store
         while True:
             # Looked for before the store is asked: what comes between is not missed.
@@ -141,7 +157,7 @@ class Desk:
                 raise BadQuestion(f"the results of job {name!r} are gone", Reason.JOB_NOT_FOUND)
             kept = await self._site.read(store.outcomes, name, after, limit)
             ended = not live and row.state != "open"
-            left_s = until_s - trio.current_time()
+            left_s = until_s - self._site.surroundings.now_s()
             is_next = bool(kept) and kept[0][0] <= after  # later ones are of no use yet
             if is_next or ended or left_s <= 0 or guest.handle not in self._site.lobby.guests:
                 return {
@@ -150,8 +166,7 @@ class Desk:
                     "state": row.state,
                     "total": row.total,
                 }
-            with trio.move_on_after(left_s):
-                await more.wait()
+            await self._site.wait_for_results(more, left_s)
 
     async def _forget(self, guest: Guest, details: dict[str, Any]) -> Any:
         """Drop the results of a job of this guest's that has ended; its row and its cost stay."""
@@ -192,7 +207,10 @@ class Desk:
         """Usage or cost, summed by dimensions, over [start_s, end_s)."""
         make = usage_report if details.get("kind") == "usage" else cost_report
         by = details.get("by", [])
-        start_s, end_s = details.get("start_s", 0.0), details.get("end_s", time.time() + 1.0)
+        start_s, end_s = (
+            details.get("start_s", 0.0),
+            details.get("end_s", self._site.surroundings.utc_s() + 1.0),
+        )
         if not isinstance(by, list) or not all(isinstance(item, str) for item in by):
             raise BadQuestion("`by` must be a list of names")
         if not all(type(at) in (int, float) for at in (start_s, end_s)):

@@ -17,14 +17,16 @@ from policies.placement import Refusal, judge, show_tag
 from policies.tariffs import cost_nanos
 
 # Estimated work that a slot holds, in seconds: enough to cover the way there and back. It is
-# filled up when it is down to the second figure: each top-up is a message there, an
-# acknowledgement back, and the cores that they take from tasks.
+# filled up when that much is gone: each top-up is a message there, an acknowledgement back, and
+# the cores that they take from tasks.
 HORIZON_S: Final = 0.1
-REFILL_S: Final = 0.06
+TOP_UP_S: Final = 0.04
 # What is not done after so long is a sign that the estimate was wrong, if somebody has run dry.
 LATE_S: Final = 0.12
 # From here on a slot gets no task ahead: the wait for the next one is lost in its duration.
 AHEAD_MAX_S: Final = 0.2
+# For another site's slots that wait is a round trip: this much longer tasks go ahead to them.
+AHEAD_TRIPS: Final = 20
 BUNDLE_TASKS_MAX: Final = 1000
 BUNDLE_MIN_S: Final = 0.002  # a bundle costs about a tenth of this on its way
 BUNDLE_BYTES_MAX: Final = 1 << 20
@@ -64,6 +66,10 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
         return never
     if worker.draining:
         return Refusal(Reason.DRAINING, "is draining")
+    if worker.job and worker.job != job.id:
+        return Refusal(Reason.ELSEWHERE, "is a contract for another job")
+    if job.places is not None and job.places.get(worker.offer.pool, 0) < 1:
+        return Refusal(Reason.ELSEWHERE, "gets no more of this job: others do better")
     for name, amount in job.counted.items():
         if worker.free[name] < amount:
             return Refusal(
@@ -76,18 +82,22 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
 def room(job: Job, worker: Worker, task_s: float | None) -> int:
     """How many more tasks of this job this worker should hold now."""
     idle = worker.slots - worker.in_flight
+    horizon_s = HORIZON_S + worker.round_trip_s
     if task_s is None or job.counted:
         # One each to learn the duration. Counted tags are held only by what runs.
         tasks = idle
-    elif task_s >= AHEAD_MAX_S:
+    elif task_s >= AHEAD_MAX_S + AHEAD_TRIPS * worker.round_trip_s:
         tasks = idle
-    elif worker.load_s > worker.slots * REFILL_S and idle <= -worker.slots:
+    elif worker.load_s > worker.slots * (horizon_s - TOP_UP_S) and idle <= -worker.slots:
         return 0
     else:
-        credit_s = worker.slots * HORIZON_S - worker.load_s
+        credit_s = worker.slots * horizon_s - worker.load_s
         tasks = max(int(credit_s / max(task_s, 1e-7)), worker.slots + idle)
     for name, amount in job.counted.items():
-        tasks = min(tasks, int((worker.free[name] + 1e-9) // amount)) if amount > 0 else tasks
+        if amount > 0:
+            tasks = int(min(tasks, (worker.free.get(name, 0) + 1e-9) // amount))
+    if job.places is not None:
+        tasks = int(min(tasks, job.places.get(worker.offer.pool, 0)))
     return tasks
 
 
@@ -106,7 +116,7 @@ def fits_cost(job: Job, worker: Worker, task_s: float | None, tasks: int) -> int
     limit = job.spec.max_cost_nanos
     if limit is None:
         return tasks
-    price = worker.tariff.price_nanos
+    price = (job.spec.price or worker.tariff).price_nanos
     committed = job.cost_nanos + cost_nanos(price, round(job.load_s * 1e9))
     if committed >= limit:
         return 0
@@ -114,9 +124,9 @@ def fits_cost(job: Job, worker: Worker, task_s: float | None, tasks: int) -> int
     return tasks if one == 0 else min(tasks, max(1, (limit - committed) // one))
 
 
-def order(job: Job) -> tuple[float, float, int]:
-    """Which job is served first: priority, then who has the least under way, then age."""
-    return (-job.spec.priority, job.load_s, job.number)
+def order(job: Job) -> tuple[bool, float, float, int]:
+    """Which job is served first: our own users', by priority, who has least under way, age."""
+    return (job.spec.price is not None, -job.spec.priority, job.load_s, job.number)
 
 
 def has_room(worker: Worker) -> bool:

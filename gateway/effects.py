@@ -2,12 +2,15 @@
 
 The order is a contract: a `Tell` leaves only after every `Write` before it in the list has been
 stored, so that no result is released before its usage record would survive. An `Order` to a
-worker waits for nothing, and neither does a refusal.
+worker waits for nothing, and neither does a refusal. Handles below zero are other sites': the
+exchange turns what is for them into `Say`.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from federation.messages import ToClient, ToWorker
+from federation.deals import Bill, Deal
+from federation.messages import NeedFunction, ToClient, ToWorker
 from gateway.ledger.records import Record
 
 
@@ -20,11 +23,22 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class Charge:
+    """What came with results: the slot time used, and what it costs the job's owner."""
+
+    wall_ns: int
+    cpu_ns: int
+    peak_memory_bytes: int
+    cost_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tell:
     """Send a message to a client, once everything written before it is stored."""
 
     client: int
     message: ToClient
+    charge: Charge | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,4 +57,38 @@ class Expel:
     reason: str
 
 
-Effect = Write | Tell | Order | Expel
+class Side(StrEnum):
+    """Which end of a contract the other site is."""
+
+    BUYER = "buyer"
+    SELLER = "seller"
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Send a message to another site; unless it is `urgent`, once all before it is stored."""
+
+    site: str
+    side: Side
+    message: Deal | NeedFunction
+    urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SendFunction:
+    """Let a seller have a function, unless it has been sent it; `again` when it asked for it."""
+
+    site: str
+    digest: bytes
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerBill:
+    """A bill for a contract that is long over: what was posted is in the books."""
+
+    site: str
+    bill: Bill
+
+
+Effect = Write | Tell | Order | Expel | Say | SendFunction | AnswerBill

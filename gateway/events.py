@@ -5,9 +5,14 @@ and `worker` are session handles, numbers that are never used twice.
 """
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from federation.ranges import Range
+from policies.asks import Wishes
 from policies.placement import FrozenTags, Need, Tags
+from policies.tariffs import Tariff
+
+HOPS_MAX: Final = 3  # how often a job may be forwarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,11 @@ class JobSpec:
     currency: str | None
     python: str
     prints: bool
+    wishes: Wishes = field(default_factory=Wishes)
+    # Of a job that another site sent: what it pays, and the sites that it came through.
+    price: Tariff | None = None
+    path: tuple[str, ...] = ()
+    hops_left: int = HOPS_MAX
 
     @property
     def need(self) -> Need:
@@ -59,7 +69,11 @@ class ClientReading:
 
 @dataclass(frozen=True, slots=True)
 class WorkerJoined:
-    """A worker's session opened, with what it offers."""
+    """A worker's session opened, with what it offers.
+
+    A contract with another site is a worker as well: for one job, at a price of its own, a round
+    trip away.
+    """
 
     worker: int
     name: str
@@ -67,6 +81,9 @@ class WorkerJoined:
     slots: int
     tags: Tags
     python: str
+    job: str = ""
+    tariff: Tariff | None = None
+    round_trip_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +135,12 @@ class TasksArrived:
 
 @dataclass(frozen=True, slots=True)
 class JobClosed:
-    """No more tasks will come."""
+    """No more tasks will come; those of `elsewhere` have ended already, and never will."""
 
     client: int
     job: str
     total: int
+    elsewhere: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +167,33 @@ class Reported:
     wall_ns: int = 0
     cpu_ns: int = 0
     peak_memory_bytes: int = 0
+    cost_nanos: int | None = None  # what another site asks for it; None: by the pool's tariff
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesChosen:
+    """Where a job's tasks may go from now on: pools, and how many of its tasks each may take."""
+
+    job: str
+    places: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class JobHeld:
+    """Nothing of a job may be placed (`on`) as long as tasks may be out under this contract."""
+
+    job: str
+    contract: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A worker has these tasks, since before a restart, under this assignment's number."""
+
+    worker: int
+    assignment: int
+    ranges: tuple[Range, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +229,9 @@ Event = (
     | TasksArrived
     | JobClosed
     | CancelAsked
+    | PlacesChosen
+    | JobHeld
+    | Resumed
     | Reported
     | HandedBack
     | DrainAsked

@@ -5,13 +5,16 @@ guest's mistake about one job (RejectJob) or a breach of the protocol (ProtocolE
 """
 
 import math
+from dataclasses import replace
 from typing import Any, Final
 
 from federation import messages
+from federation.deals import AskQuote
 from federation.errors import ProtocolError
 from federation.ranges import Range
 from gateway import events
 from gateway.events import Event, JobSpec
+from policies.asks import OBJECTIVES, Objective, Wishes
 from policies.placement import TagValue
 
 NAME_CHARS_MAX: Final = 200
@@ -21,6 +24,8 @@ SLOTS_MAX: Final = 4096
 TASKS_IN_JOB_MAX: Final = 1 << 40
 RETRIES_MAX: Final = 1000
 RANGES_MAX: Final = 100_000
+NAMES_MAX: Final = 256
+TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999
 
 
 class BadJob(Exception):
@@ -47,39 +52,117 @@ def check_tags(tags: dict[str, Any]) -> dict[str, TagValue]:
 
 def job_event(message: messages.OpenJob, client: int, user: str) -> events.JobOpened:
     """A job as the broker takes it; BadJob says what is wrong with it."""
-    texts = {"job id": message.job, "name": message.name, "project": message.project}
-    for what, text in texts.items():
-        limit = JOB_ID_CHARS_MAX if what == "job id" else NAME_CHARS_MAX
-        if not text or len(text) > limit or not text.isprintable():
-            raise BadJob(f"the {what} must be 1 to {limit} printable characters")
+    _check_text("job id", message.job, JOB_ID_CHARS_MAX)
+    if message.retries > RETRIES_MAX:
+        raise BadJob(f"retries is {message.retries}, over the limit of {RETRIES_MAX}")
+    spec = replace(
+        check_spec(message, user),
+        detached=message.detached,
+        retries=message.retries,
+        max_cost_nanos=message.max_cost_nanos,
+        currency=message.currency if message.max_cost_nanos is not None else None,
+    )
+    return events.JobOpened(client, message.job, spec)
+
+
+def check_spec(message: messages.OpenJob | AskQuote, user: str) -> JobSpec:
+    """The terms that a user's job and another site's have in common; BadJob when one is wrong."""
+    _check_text("name", message.name, NAME_CHARS_MAX)
+    _check_text("project", message.project, NAME_CHARS_MAX)
+    _check_text("user", user, 2 * NAME_CHARS_MAX)
     if len(message.function) != 32:
         raise BadJob("the function is not named by a SHA-256 digest")
     if message.timeout_s is not None and not 0 < message.timeout_s <= 1e9:
         raise BadJob(f"timeout_s is {message.timeout_s!r}: it must be above zero")
-    if message.retries > RETRIES_MAX:
-        raise BadJob(f"retries is {message.retries}, over the limit of {RETRIES_MAX}")
     if len(message.python) > 16 or len(message.currency) > 3:
         raise BadJob("the Python version or the currency is not one")
     try:
-        tags = check_tags(message.tags)
+        tags, wishes = check_tags(message.tags), check_wishes(message.wishes)
     except ValueError as error:
         raise BadJob(str(error)) from None
-    spec = JobSpec(
+    return JobSpec(
         name=message.name,
         function=message.function,
-        detached=message.detached,
+        detached=False,
         user=user,
         project=message.project,
         priority=float(message.priority),
         tags=tags,
         timeout_s=message.timeout_s,
-        retries=message.retries,
-        max_cost_nanos=message.max_cost_nanos,
-        currency=message.currency if message.max_cost_nanos is not None else None,
+        retries=0,
+        max_cost_nanos=None,
+        currency=None,
         python=message.python,
         prints=message.prints,
+        wishes=wishes,
     )
-    return events.JobOpened(client, message.job, spec)
+
+
+def _check_text(what: str, text: str, chars_max: int) -> None:
+    if not text or len(text) > chars_max or not text.isprintable():
+        raise BadJob(f"the {what} must be 1 to {chars_max} printable characters")
+
+
+def check_wishes(plain: dict[str, Any]) -> Wishes:
+    """Where a user wants a job placed; ValueError says what is wrong.
+
+    What restricts must not be ignored: a key that is not known is refused.
+    """
+    unknown = set(plain) - {"objective", "deadline_s", "sites", "not_sites", "jurisdictions"}
+    if unknown:
+        raise ValueError(f"this gateway knows no wish {sorted(unknown)[0]!r:.60}")
+    deadline_s = plain.get("deadline_s")
+    if deadline_s is not None and not (
+        type(deadline_s) in (int, float) and 0 < deadline_s < TIME_LIMIT_S
+    ):
+        raise ValueError("deadline_s must be a time in seconds since 1970, UTC")
+    return Wishes(
+        objective=_objective(plain.get("objective")),
+        deadline_s=deadline_s,
+        allowed_sites=_names(plain, "sites"),
+        forbidden_sites=_names(plain, "not_sites") or frozenset(),
+        jurisdictions=_names(plain, "jurisdictions"),
+    )
+
+
+def wishes_plain(wishes: Wishes) -> dict[str, Any]:
+    """Wishes as they travel on; the next site weighs by its own taste, within the same limits."""
+    plain: dict[str, Any] = {}
+    if wishes.deadline_s is not None:
+        plain["deadline_s"] = wishes.deadline_s
+    for key, names in (
+        ("sites", wishes.allowed_sites),
+        ("not_sites", wishes.forbidden_sites),
+        ("jurisdictions", wishes.jurisdictions),
+    ):
+        if names or (names is not None and key != "not_sites"):
+            plain[key] = sorted(names)
+    return plain
+
+
+def _objective(value: object) -> Objective | None:
+    known = ", ".join(OBJECTIVES)
+    if value is None:
+        return None
+    if isinstance(value, str) and value in OBJECTIVES:
+        return OBJECTIVES[value]
+    if isinstance(value, dict) and set(value) <= {"money", "time", "carbon"}:
+        numbers = [each for each in value.values() if type(each) in (int, float)]
+        if len(numbers) == len(value):
+            return Objective(**value)
+    raise ValueError(f"objective must be one of {known}, or weights of money, time and carbon")
+
+
+def _names(plain: dict[str, Any], key: str) -> frozenset[str] | None:
+    value = plain.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) > NAMES_MAX:
+        raise ValueError(f"{key} must be a list of at most {NAMES_MAX} names")
+    for name in value:
+        if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
+            raise ValueError(f"{key} must be a list of names")
+    return frozenset(value)
 
 
 def client_event(message: Any, client: int) -> Event | None:
@@ -92,7 +175,10 @@ def client_event(message: Any, client: int) -> Event | None:
         case messages.CloseJob():
             if message.total > TASKS_IN_JOB_MAX:
                 raise ProtocolError("a job that is too large")
-            return events.JobClosed(client, message.job, message.total)
+            elsewhere = check_ranges(message.elsewhere)
+            if elsewhere and elsewhere[-1][1] > message.total:
+                raise ProtocolError("tasks that ended beyond the end of their job")
+            return events.JobClosed(client, message.job, message.total, elsewhere)
         case messages.Cancel():
             ranges = check_ranges(message.ranges)
             return events.CancelAsked(client, message.request, message.job, ranges, message.stop)

@@ -72,11 +72,15 @@ class Worker:
     draining: bool = False
     tasks_done: int = 0
     verdicts: dict[Need, Refusal | None] = field(default_factory=dict)
+    job: str = ""  # a contract is for this job alone
+    round_trip_s: float = 0.0
 
     def hold(self, assignment: Assignment, tasks: int) -> None:
         """Account for `tasks` more (or, negative, fewer) of an assignment's."""
         self.in_flight += tasks
         self.load_s = max(0.0, self.load_s + tasks * assignment.task_s)
+        if self.job:
+            return  # what another site's workers carry is for that site to count
         for name, amount in assignment.job.counted.items():
             # Rounded, or tenths would add up to something less than one.
             self.free[name] = round(self.free[name] - amount * tasks, 9)
@@ -123,6 +127,8 @@ class Job:
     leaving: str = ""  # the state it will end in, once nothing is in flight
     reason: str = ""
     may_repeat: bool = False  # its client came back without some of its results
+    # Pools that may take its tasks, and how many each; None: all, as many as they like.
+    places: dict[str, float] | None = None
     orphan_since_s: float | None = None  # a detached job whose client left before closing it
 
     def enqueue(self, run: Run, *, ahead: bool = False) -> None:
@@ -169,6 +175,16 @@ class Job:
                 if part.arguments
             )
         self.queue = kept
+        return taken
+
+    def extract(self, first: int, stop: int) -> list[Run]:
+        """Take the queued tasks of [first, stop) out of the queue, with their arguments."""
+        taken = [
+            run.cut(max(first, run.first), min(stop, run.stop))
+            for run in self.queue
+            if max(first, run.first) < min(stop, run.stop)
+        ]
+        self.withdraw(first, stop)
         return taken
 
     def assigned(self, first: int, stop: int) -> Iterator[tuple[Assignment, list[Range]]]:

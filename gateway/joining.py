@@ -205,10 +205,9 @@ def enter(book: TrustBook, invitation: Invitation, key: SiteKey, now_s: float) -
     A site that has nobody but itself, or that has left, moves there with an empty book; BookError
     when it is with others elsewhere.
     """
-    has_left = book.own.farewell is not None
-    if book.federation == invitation.federation and not has_left:
+    if book.federation == invitation.federation and not book.has_left:
         return book
-    if book.members and not has_left:
+    if book.members and not book.has_left:
         raise BookError(
             f"this site is in federation {book.federation!r} with others: leave it first"
         )

@@ -55,6 +55,10 @@ class KeyFileError(GridError):
     """A key file that can't be used; the text says which, why, and what to do."""
 
 
+class FolderInUse(KeyFileError):
+    """Another process holds the folder: the gateway, or a command."""
+
+
 # --- files ---------------------------------------------------------------------------------------
 
 
@@ -116,7 +120,7 @@ def hold(folder: Path) -> Iterator[None]:
     """Keep every other process from changing this folder while ours may: gateway or command line.
 
     Raises:
-        KeyFileError: another process holds it.
+        FolderInUse: another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -124,7 +128,7 @@ def hold(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise KeyFileError(f"{folder} is in use by another process: the gateway runs") from None
+            raise FolderInUse(f"{folder} is in use by another process: the gateway runs") from None
         yield
     finally:
         os.close(descriptor)

@@ -5,17 +5,26 @@ who has come in, takes their frames apart into messages, and sends what is poste
 unacknowledged frame a pipe. It decides nothing about jobs.
 """
 
+import itertools
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from federation.address import check_others
 from federation.errors import ProtocolError, SessionRefused
-from federation.handshake import SILENT_BEATS, Greeting
-from federation.messages import HANDSHAKE, MESSAGES, Bye, Hello, Refused, Unknown, Welcome
+from federation.handshake import (
+    NAME_CHARS_MAX,
+    SILENT_BEATS,
+    Credentials,
+    Greeting,
+    SharedSecret,
+)
+from federation.messages import HANDSHAKE, MESSAGES, Bye, Gateways, Hello, Refused, Unknown, Welcome
 from federation.session import DIALLER_WINDOW, Session
 from federation.transport import Port
 from federation.wire import UnknownMessage
+from gateway.pace import Pace
 
 GREETING_MAX_S: Final = 10.0  # a pipe that has not come in by then is dropped
 LAST_WORD_S: Final = 1.0  # a pipe that was refused stays open so long, or nng drops the reason
@@ -31,10 +40,12 @@ class HouseRules:
 
     `grace_s` is how long a session outlives its pipe: for a worker it is the lease, after which
     its tasks are placed elsewhere and it has stopped them itself. A hung peer is noticed after
-    SILENT_BEATS heartbeats.
+    SILENT_BEATS heartbeats. Who sends more frames than `frames_per_s` is answered, and so can go
+    on, only as fast as that: no frame is lost. Rates of 0 are no limit.
     """
 
     site: str = "local"
+    boot: int = 0
     secret: str = ""
     heartbeat_s: float = 2.0
     grace_s: float = 10.0
@@ -44,11 +55,17 @@ class HouseRules:
     guests_max: int = 4096
     questions_max: int = 256  # of one guest that are not answered yet
     strangers_max: int = 512  # pipes that have not come in yet
+    handshakes_per_s: float = 0.0
+    frames_per_s: float = 0.0  # of one guest
 
 
 @dataclass(slots=True)
 class Guest:
-    """Somebody with a session: a client or a worker."""
+    """Somebody with a session: a client, a worker, or the gateway of another site.
+
+    What it says of itself is proved as its role asks for: a gateway's `name` is the site that it
+    has proved to be. `is_local` is whether it came by a socket that only our user can reach.
+    """
 
     handle: int
     role: str
@@ -61,6 +78,8 @@ class Guest:
     heard_s: float
     sent_s: float
     since_s: float
+    pace: Pace
+    is_local: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +105,17 @@ class Said:
     message: Any
 
 
-News = CameIn | Left | Said
+@dataclass(frozen=True, slots=True)
+class TurnedAway:
+    """A pipe was not let in; role and name are what it said of itself, if it came to that."""
+
+    role: str
+    name: str
+    code: str
+    reason: str
+
+
+News = CameIn | Left | Said | TurnedAway
 
 
 @dataclass(slots=True)
@@ -96,17 +125,36 @@ class _Stranger:
 
 
 class Lobby:
-    """The sessions behind one port. `now_s` is any monotonic clock."""
+    """The sessions behind one port. `now_s` is any monotonic clock.
 
-    def __init__(self, port: Port, rules: HouseRules) -> None:
+    Args:
+        port: where they come in.
+        rules: what is told and demanded.
+        random_bytes: chance.
+        credentials: who may come in; who knows the rules' secret, when there are none.
+        handles: where the guests' numbers come from, for lobbies that share them.
+    """
+
+    def __init__(
+        self,
+        port: Port,
+        rules: HouseRules,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        credentials: Credentials | None = None,
+        handles: Iterator[int] | None = None,
+    ) -> None:
         self._port = port
+        self._random_bytes = random_bytes
         self.rules = rules
+        self._credentials = credentials or SharedSecret(rules.secret)
+        self._handles = handles or itertools.count(1)
+        self._handshakes: Pace | None = None
+        self.others: list[str] = []  # gateways that our clients could go to
         self.guests: dict[int, Guest] = {}
         self._by_pipe: dict[int, Guest] = {}
         self._by_session: dict[str, Guest] = {}
         self._strangers: dict[int, _Stranger] = {}
         self._closing: dict[int, float] = {}  # pipes that were refused, and until when they live
-        self._handles = 0
         self._dirty: dict[int, Guest] = {}
 
     # --- what arrives --------------------------------------------------------------------------
@@ -121,19 +169,42 @@ class Lobby:
                 yield from self._greet(pipe, frame, now_s)
             else:
                 guest.heard_s = now_s
+                guest.pace.note(now_s)
                 self._dirty[guest.handle] = guest
                 yield from self._listen(guest, frame)
         except SessionRefused as refusal:
-            self._turn_away(pipe, refusal, now_s)
+            yield self._turn_away(pipe, refusal, now_s)
         except ProtocolError as error:
             if guest is not None:
                 yield from self.expel(guest, f"protocol error: {error}", now_s)
             else:
-                self._turn_away(pipe, SessionRefused(str(error), "protocol"), now_s)
+                yield self._turn_away(pipe, SessionRefused(str(error), "protocol"), now_s)
+
+    def pipes_came(self, pipes: list[int], now_s: float) -> Iterator[News]:
+        """These pipes were made: they have so long to greet, and are not too many."""
+        for pipe in pipes:
+            if pipe in self._by_pipe or pipe in self._strangers or pipe in self._closing:
+                continue  # a frame of it was here first
+            try:
+                self._expect(pipe, now_s)
+            except SessionRefused as refusal:
+                yield self._turn_away(pipe, refusal, now_s)
+
+    def _expect(self, pipe: int, now_s: float) -> _Stranger:
+        rules = self.rules
+        self._handshakes = self._handshakes or Pace(rules.handshakes_per_s, now_s)
+        if len(self._strangers) >= rules.strangers_max:
+            raise SessionRefused("too many connections that are not in yet", "busy")
+        if not self._handshakes.allows(now_s):
+            raise SessionRefused("too many connections in a short time", "busy")
+        self._handshakes.note(now_s)
+        nonce = self._random_bytes(NONCE_BYTES)
+        greeting = Greeting(rules.site, rules.boot, self._credentials, nonce)
+        stranger = self._strangers[pipe] = _Stranger(greeting, now_s)
+        return stranger
 
     def _greet(self, pipe: int, frame: bytes, now_s: float) -> Iterator[News]:
-        # Its first frame may be here before the news that it came.
-        stranger = self._strangers.get(pipe) or self._meet(pipe, now_s)
+        stranger = self._strangers.get(pipe) or self._expect(pipe, now_s)
         answer = stranger.greeting.receive(frame)
         if isinstance(answer, bytes):
             self._port.send(pipe, answer)
@@ -141,21 +212,17 @@ class Lobby:
         del self._strangers[pipe]
         yield from self._let_in(pipe, answer, stranger.greeting, now_s)
 
-    def _meet(self, pipe: int, now_s: float) -> _Stranger:
-        if len(self._strangers) >= self.rules.strangers_max:
-            raise SessionRefused("too many connections that are not in yet", "busy")
-        nonce = secrets.token_bytes(NONCE_BYTES)
-        stranger = _Stranger(Greeting(self.rules.site, self.rules.secret, nonce), now_s)
-        self._strangers[pipe] = stranger
-        return stranger
-
     def _let_in(self, pipe: int, hello: Hello, greeting: Greeting, now_s: float) -> Iterator[News]:
         guest = self._by_session.get(hello.resume)
-        resumed = guest is not None and guest.role == hello.role and guest.user == hello.user
+        resumed = guest is not None and (guest.role, guest.name, guest.user) == (
+            hello.role,
+            hello.name,
+            hello.user,
+        )
         if guest is None or not resumed:
             if len(self.guests) >= self.rules.guests_max:
                 raise SessionRefused(f"{self.rules.guests_max} sessions are open already", "busy")
-            guest = self._new_guest(hello, now_s)
+            guest = self._new_guest(hello, now_s, is_local=self._port.is_local(pipe))
         else:
             if guest.pipe is not None:
                 self._forget_pipe(guest)
@@ -171,22 +238,22 @@ class Lobby:
         welcome = Welcome(
             session=guest.session_id,
             resumed=resumed,
-            received=guest.session.acknowledged,
-            mac=greeting.mac(),
+            received=guest.session.admitted,
+            proof=greeting.proof(),
             window=DIALLER_WINDOW,
             heartbeat_s=rules.heartbeat_s,
             grace_s=rules.grace_s,
             tasks_max=rules.tasks_max,
             bytes_max=rules.bytes_max,
             message_bytes_max=rules.message_bytes_max,
+            others=self.others,
         )
         # The welcome has no acknowledgement of its own; the guest's next frame is one, and
         # until then the session's window keeps us to one more frame: two in all, as nng holds.
         self._port.send(pipe, HANDSHAKE.encode(welcome))
         self._dirty[guest.handle] = guest
 
-    def _new_guest(self, hello: Hello, now_s: float) -> Guest:
-        self._handles += 1
+    def _new_guest(self, hello: Hello, now_s: float, *, is_local: bool) -> Guest:
         session = Session(
             window=1,
             peer_window=DIALLER_WINDOW,
@@ -194,17 +261,19 @@ class Lobby:
             message_bytes_max=self.rules.message_bytes_max,
         )
         guest = Guest(
-            handle=self._handles,
+            handle=next(self._handles),
             role=hello.role,
             name=hello.name,
             user=hello.user,
             about=hello.about,
-            session_id=secrets.token_hex(16),
+            session_id=self._random_bytes(16).hex(),
             session=session,
             pipe=None,
             heard_s=now_s,
             sent_s=now_s,
             since_s=now_s,
+            pace=Pace(self.rules.frames_per_s, now_s),
+            is_local=is_local,
         )
         self.guests[guest.handle] = guest
         self._by_session[guest.session_id] = guest
@@ -224,22 +293,15 @@ class Lobby:
             if guest.handle not in self.guests:
                 return  # expelled for what it said
 
-    def _turn_away(self, pipe: int, refusal: SessionRefused, now_s: float) -> None:
-        self._strangers.pop(pipe, None)
+    def _turn_away(self, pipe: int, refusal: SessionRefused, now_s: float) -> TurnedAway:
+        stranger = self._strangers.pop(pipe, None)
         self._port.send(pipe, HANDSHAKE.encode(Refused(refusal.code, str(refusal))))
         self._closing[pipe] = now_s + LAST_WORD_S
+        claim = stranger.greeting.claim if stranger else None
+        role, name = (claim.role[:40], claim.name[:NAME_CHARS_MAX]) if claim else ("", "")
+        return TurnedAway(role, name, refusal.code, str(refusal))
 
     # --- who comes and goes --------------------------------------------------------------------
-
-    def pipes_came(self, pipes: list[int], now_s: float) -> None:
-        """These pipes are connected: from now on they count, and have so long to come in."""
-        for pipe in pipes:
-            known = (self._by_pipe, self._strangers, self._closing)
-            if not any(pipe in each for each in known):
-                try:
-                    self._meet(pipe, now_s)
-                except SessionRefused as refusal:
-                    self._turn_away(pipe, refusal, now_s)
 
     def pipes_gone(self, pipes: list[int], now_s: float) -> None:
         """These pipes were closed; their guests may come back within the grace."""
@@ -257,7 +319,7 @@ class Lobby:
         for pipe, stranger in list(self._strangers.items()):
             if now_s - stranger.since_s > GREETING_MAX_S:
                 late = SessionRefused("the handshake took too long", "late")
-                self._turn_away(pipe, late, now_s)
+                yield self._turn_away(pipe, late, now_s)
         for pipe, until_s in list(self._closing.items()):
             if now_s > until_s:
                 del self._closing[pipe]
@@ -300,9 +362,9 @@ class Lobby:
 
     # --- what goes out -------------------------------------------------------------------------
 
-    def post(self, guest: Guest, message: Any) -> None:
-        """Queue a message for a guest; `flush` sends it."""
-        guest.session.post(MESSAGES.encode(message))
+    def post(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
+        """Queue a message for a guest; `flush` sends it, an urgent one ahead of the others."""
+        guest.session.post(MESSAGES.encode(message), urgent=urgent)
         self._dirty[guest.handle] = guest
 
     def hold(self, guest: Guest) -> None:
@@ -315,6 +377,21 @@ class Lobby:
         if guest.handle in self.guests:
             self._dirty[guest.handle] = guest
 
+    def set_others(self, addresses: list[str]) -> None:
+        """Name the gateways that clients could go to should this one be lost; best first.
+
+        Whoever comes in learns them by its Welcome, the clients that are in by a message, when
+        they have changed; `flush` sends it. Raises AddressError, and changes nothing, when they
+        are too many or one is no address.
+        """
+        others = check_others(addresses)
+        if others == self.others:
+            return
+        self.others = others
+        for guest in self.guests.values():
+            if guest.role == "client":
+                self.post(guest, Gateways(others))
+
     def flush(self, now_s: float) -> None:
         """Send what may go now to everybody who was posted to or heard since the last flush."""
         dirty, self._dirty = self._dirty, {}
@@ -326,6 +403,9 @@ class Lobby:
 
     def _flush(self, guest: Guest, now_s: float, *, acknowledge: bool) -> None:
         if guest.pipe is None:
+            return
+        if not guest.pace.allows(now_s):
+            self._dirty[guest.handle] = guest  # it hears of us when it has slowed down
             return
         frame = guest.session.next_frame(acknowledge=acknowledge)
         if frame is None:

@@ -9,23 +9,53 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Any, Protocol, assert_never
 
+from federation.deals import Settle
 from federation.messages import Assign, NeedFunction, PutFunction, RejectJob
-from gateway.effects import Effect, Expel, Order, Tell, Write
+from gateway.effects import (
+    AnswerBill,
+    Effect,
+    Expel,
+    Order,
+    Say,
+    SendFunction,
+    Side,
+    Tell,
+    Write,
+)
 from gateway.functions import Functions
-from gateway.ledger.records import FunctionKept, JobEnded, JobOpened, OutcomeKept, Record
+from gateway.ledger.records import (
+    FunctionKept,
+    JobEnded,
+    JobOpened,
+    OutcomeKept,
+    PostingSettled,
+    Record,
+)
 from gateway.ledger.store import Store
 from gateway.lobby import Guest, Lobby
+
+_Waiting = Tell | Say | AnswerBill
 
 
 @dataclass(slots=True)
 class _Batch:
     """Records under way to the store, and what may be told once they are there."""
 
-    tells: list[Tell] = field(default_factory=list)
+    tells: list[_Waiting] = field(default_factory=list)
     jobs: set[str] = field(default_factory=set)  # those with more results, or with their end
     stored: bool = False
+
+
+class Carrier(Protocol):
+    """What takes messages to other sites."""
+
+    def carry(self, site: str, side: Side, message: Any) -> None:
+        """Queue a message for a site, which is our buyer or our seller in this."""
+
+    def flush(self) -> None:
+        """Send what was queued."""
 
 
 class Outbox:
@@ -53,11 +83,13 @@ class Outbox:
         self._on_results = on_results
         self._thread = threading.get_ident()
         self._batches: deque[_Batch] = deque()
+        self.carrier: Carrier | None = None  # a single site has nobody to say anything to
+        self._sites: dict[str, int] = {}
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:
         """Carry out effects; return the guests to be expelled, which is the site's to do."""
         records: list[Record] = []
-        tells: list[Tell] = []
+        tells: list[_Waiting] = []
         expels: list[Expel] = []
         durable = False
         for effect in effects:
@@ -65,14 +97,18 @@ class Outbox:
                 case Write():
                     records += self._with_function(effect.record)
                     durable = durable or effect.durable
+                case Say(urgent=True):
+                    self._say(effect)
                 case Tell(message=RejectJob()):
                     self._tell([effect])  # nothing was booked for it, and the store may be full
-                case Tell():
+                case Tell() | Say() | AnswerBill():
                     tells.append(effect)
                 case Order():
                     self._order(effect)
                 case Expel():
                     expels.append(effect)
+                case SendFunction():
+                    self._send_function(effect)
                 case _:
                     assert_never(effect)
         if records:
@@ -107,11 +143,59 @@ class Outbox:
         while self._batches and self._batches[0].stored:
             self._tell(self._batches.popleft().tells)
 
-    def _tell(self, tells: Iterable[Tell]) -> None:
+    def _tell(self, tells: Iterable[_Waiting]) -> None:
         for tell in tells:
+            if isinstance(tell, Say):
+                self._say(tell)
+                continue
+            if isinstance(tell, AnswerBill):
+                self._answer_bill(tell)
+                continue
             guest = self._lobby.guests.get(tell.client)
             if guest is not None:
                 self._lobby.post(guest, tell.message)
+
+    def _say(self, say: Say) -> None:
+        if self.carrier is not None:
+            self.carrier.carry(say.site, say.side, say.message)
+
+    def _answer_bill(self, answer: AnswerBill) -> None:
+        """Settle a bill by the books: what was posted here is paid, and nothing else."""
+        contract = answer.bill.contract
+        posted = {
+            (row.epoch, row.first, row.tasks, row.cost_nanos)
+            for row in self._store.postings("buy", contract)
+        }
+        verdicts = [
+            [row[0], row[1], int(tuple(row) in posted)]
+            for row in answer.bill.deliveries
+            if len(row) == 4
+        ]
+        settled = [
+            PostingSettled(contract, "buy", epoch, first, "post")
+            for epoch, first, is_posted in verdicts
+            if is_posted
+        ]
+        say = Say(answer.site, Side.SELLER, Settle(contract, verdicts))
+        self.perform([*(Write(each, durable=True) for each in settled), say])
+
+    def _send_function(self, send: SendFunction) -> None:
+        """Let a seller have a function that a contract needs."""
+        handle = self._handle_of(send.site)
+        get = self._functions.want if send.again else self._functions.to_send
+        body = get(handle, send.digest)
+        if body is not None and self.carrier is not None:
+            self.carrier.carry(send.site, Side.SELLER, PutFunction(send.digest, body))
+
+    def _handle_of(self, site: str) -> int:
+        """What stands for a site among those that functions are sent to."""
+        if site not in self._sites:
+            self._sites[site] = -1 - len(self._sites)
+        return self._sites[site]
+
+    def forget_site(self, site: str) -> None:
+        """A site's session is new: it may have none of what it was sent."""
+        self._functions.forget_worker(self._handle_of(site))
 
     def _order(self, order: Order) -> None:
         guest = self._lobby.guests.get(order.worker)
@@ -126,7 +210,11 @@ class Outbox:
 
     def hand_function(self, digest: bytes, workers: Iterable[int]) -> None:
         """Give a function that has just arrived to the workers that waited for it."""
+        sites = {handle: site for site, handle in self._sites.items()}
         for worker in workers:
+            if worker in sites:
+                self._send_function(SendFunction(sites[worker], digest, again=True))
+                continue
             guest = self._lobby.guests.get(worker)
             body = self._functions.want(worker, digest)
             if guest is not None and body is not None:

@@ -84,6 +84,8 @@ def judge_report(job: Job, report: Reported) -> Verdict:
 
 def _strike(job: Job, task: int, kind: str) -> Again | None:
     """Whether the task is tried again, counting this failure."""
+    if job.spec.price is not None:
+        return None  # the buyer decides, who may try elsewhere
     strikes = job.strikes.setdefault(task, Strikes())
     if kind == "crash":
         strikes.crashes += 1
@@ -98,7 +100,7 @@ def _strike(job: Job, task: int, kind: str) -> Again | None:
 
 
 def _explain(job: Job, task: int, kind: str, text: str) -> str:
-    if kind != "crash":
+    if kind != "crash" or job.spec.price is not None:
         return text
     return f"task {task} of job {job.id} took its slot down {CRASHES_MAX} times: {text}"
 
@@ -150,7 +152,7 @@ def usage_records(
     if len(report.failures) == count:
         pieces = [(part, "failed" if state == "ok" else state) for part, state in pieces]
     records = []
-    tariff = worker.tariff
+    tariff, total_ns = job.spec.price or worker.tariff, wall_ns
     for index, ((low, high), state) in enumerate(pieces):
         is_last = index == len(pieces) - 1
         part_ns = wall_ns if is_last else wall_ns * (high - low) // count
@@ -176,7 +178,19 @@ def usage_records(
                 price_nanos=tariff.price_nanos,
                 currency=tariff.currency,
                 tariff=tariff.version,
-                cost_nanos=0 if state == "repeat" else cost_nanos(tariff.price_nanos, part_ns),
+                cost_nanos=0 if state == "repeat" else _cost(assignment, report, part_ns, total_ns),
             )
         )
     return records
+
+
+def _cost(assignment: Assignment, report: Reported, part_ns: int, total_ns: int) -> int:
+    """What a part of a report costs whoever owns the job.
+
+    What another site asks is passed on to the nano-unit, unless the job was sold to us: then what
+    we quoted counts.
+    """
+    sold_at = assignment.job.spec.price
+    if report.cost_nanos is None or sold_at is not None:
+        return cost_nanos((sold_at or assignment.worker.tariff).price_nanos, part_ns)
+    return report.cost_nanos if part_ns == total_ns else report.cost_nanos * part_ns // total_ns

@@ -79,6 +79,11 @@ class TrustBook:
         member = self.members.get(site)
         return member.standing if member else None
 
+    @property
+    def has_left(self) -> bool:
+        """Whether we have said farewell, and have not come back since."""
+        return self.own.standing is Level.LEFT
+
     def keys_of(self, site: str) -> tuple[bytes, ...]:
         """The keys that a site signs with; see federation.identity.Trust."""
         if self.level(site) in (None, Level.EXPELLED, Level.LEFT):
@@ -120,10 +125,10 @@ class TrustBook:
             if level is Level.EXPELLED:
                 return Answer(Why.EXPELLED)
             # What is forbidden to a site is not brought in by another.
-            its_own = decide(self._rules_of(request.other), replace(request, site=request.other))
+            its_own = decide(self.rules_of(request.other), replace(request, site=request.other))
             if its_own.why is Why.FORBIDDEN:
                 return its_own
-        return decide(self._rules_of(request.site), request)
+        return decide(self.rules_of(request.site), request)
 
     def accepts_pickles(self, path: Iterable[str]) -> bool:
         """Whether our users take pickled results that ran, or came, through all of these sites."""
@@ -378,7 +383,8 @@ class TrustBook:
         member = self.members.get(site)
         return member is not None and member.standing is Level.APPROVED
 
-    def _rules_of(self, site: str) -> frozenset[Rule]:
+    def rules_of(self, site: str) -> frozenset[Rule]:
+        """The rules that hold for a site: those for all, and its own."""
         member = self.members.get(site)
         return self.rules | (member.rules if member else frozenset())
 

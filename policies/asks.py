@@ -35,6 +35,17 @@ OBJECTIVES: Final[Mapping[str, Objective]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Wishes:
+    """Where and how a user wants a job placed; what is left out does not limit."""
+
+    objective: Objective | None = None  # None: the site's own taste
+    deadline_s: float | None = None  # UTC; until then it must be done
+    allowed_sites: frozenset[str] | None = None
+    forbidden_sites: frozenset[str] = frozenset()
+    jurisdictions: frozenset[str] | None = None  # where its data may go
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where work waits now, and how long it would still wait there."""
 
@@ -73,6 +84,7 @@ class House:
     currency: str = "USD"  # prices are compared in it
     # Its units for one of another currency, to compare by only: charges are never converted.
     rates: Mapping[str, float] = field(default_factory=dict)
+    objective: Objective = CHEAPEST  # of jobs that wish for none
     # Work stays at home as long as it starts there within so many seconds; then price decides.
     # 0: price alone decides. inf: what may run at home never leaves.
     prefer_own_s: float = 0.0

@@ -21,7 +21,7 @@ class Terms:
 
     need: Need  # its tags must be hashable
     project: str
-    trusted: frozenset[str]  # peers that may run this
+    trusted: frozenset[str]  # peers that may run this; one pool of a peer is "site/pool"
     allowed_sites: frozenset[str] | None = None  # None: all of them
     forbidden_sites: frozenset[str] = field(default_factory=frozenset)
     jurisdictions: frozenset[str] | None = None  # where its data may go; None: anywhere
@@ -45,7 +45,7 @@ class Profile:
 
 def check_trust(terms: Terms, profile: Profile) -> Refusal | None:
     """Work goes only to sites that were trusted with it, one by one."""
-    if profile.is_own or profile.site in terms.trusted:
+    if profile.is_own or not terms.trusted.isdisjoint((profile.site, profile.offer.name)):
         return None
     return Refusal(Reason.SITE_NOT_TRUSTED, "is not trusted to run this")
 

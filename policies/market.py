@@ -173,6 +173,11 @@ class Market:
             self._all = [each for site in self._names for each in self._sites[site].values()]
         return self._all
 
+    @property
+    def has_others(self) -> bool:
+        """Whether any other site has shown itself."""
+        return len(self._names) > (self.site in self._sites)
+
     def verdicts(self, terms: Terms) -> dict[int, Refusal | None]:
         """By a candidate's number, who may never run jobs on these terms, and why.
 

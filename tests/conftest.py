@@ -5,10 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from tests_support import InnerSite, SiteProcess
 
 from federation import Client
 from gateway.config import PoolConfig
+
+# Tests assert nothing of time: the machine is shared.
+settings.register_profile("shared", deadline=None)
+settings.load_profile("shared")
 
 
 @pytest.fixture(scope="session")

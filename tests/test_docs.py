@@ -13,6 +13,7 @@ from federation.messages import HANDSHAKE, MESSAGES
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, PoolConfig, SiteConfig
 from gateway.desk import Desk
+from gateway.federation_config import FederationConfig
 
 ROOT = Path(__file__).parent.parent
 
@@ -21,7 +22,7 @@ def table_rows(name):
     """First cell → whole row, of every table of a document."""
     rows = {}
     for line in (ROOT / "docs" / name).read_text().splitlines():
-        match = re.match(r"\| `(\w+)` \|", line)
+        match = re.match(r"\| `([\w-]+)` \|", line)
         if match:
             rows[match[1]] = line
     return rows
@@ -42,8 +43,9 @@ def test_the_protocol_has_no_message_that_is_not_there():
 
 def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
-    known -= {"rules", "pools", "unread_bytes"}
+    known -= {"rules", "pools", "unread_bytes", "federation"}
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
+    known |= {field.name for field in dataclasses.fields(FederationConfig)}
     assert set(table_rows("configuration.md")) == known
 
 

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from federation import Client, messages
-from federation.handshake import Dialogue, Opened
+from federation.handshake import Dialogue, Opened, SharedSecret
 from federation.nng import NngLink
 from federation.payload import seal_call, seal_function
 from gateway.config import SiteConfig, check
@@ -189,7 +189,7 @@ class Visitor:
         self.link = NngLink(address, lambda: None)
         wait_until(lambda: self.link.is_up, "the pipe")
         hello = messages.Hello([], "client", name, name, b"", "", 0, {})
-        self.dialogue = Dialogue(hello=hello, secret="", random_bytes=os.urandom)
+        self.dialogue = Dialogue(hello=hello, credentials=SharedSecret(""), random_bytes=os.urandom)
         self.dialogue.connected(0.0)
         self.heard: list[Any] = []
         wait_until(lambda: any(isinstance(each, Opened) for each in self.hear()), "the welcome")
@@ -239,13 +239,14 @@ class Visitor:
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
             "prints": False,
             "again": False,
+            "wishes": {},
             **changes,
         }
         self.say(
             messages.PutFunction(sealed.digest, sealed.body),
             messages.OpenJob(**fields),
             messages.Tasks(job, 0, [seal_call((call,), {}) for call in calls]),
-            messages.CloseJob(job, len(calls)),
+            messages.CloseJob(job, len(calls), []),
         )
 
     def close(self) -> None:

@@ -4,7 +4,9 @@ import importlib.metadata
 
 import click
 
+from gateway.cli import federate
 from gateway.cli.control import cancel, drain, forget
+from gateway.cli.found import init
 from gateway.cli.inspect import job, jobs, status, workers
 from gateway.cli.report import report
 from gateway.cli.serve import gateway, up, worker
@@ -26,7 +28,10 @@ def cli() -> None:
     """
 
 
-for command in (up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report):
+for command in (
+    *(up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report),
+    *(init, *federate.commands),
+):
     cli.add_command(command)
 
 

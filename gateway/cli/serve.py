@@ -19,6 +19,7 @@ from gateway.child import collect_seldom
 from gateway.cli import show
 from gateway.cli.common import parse_size, parse_tags
 from gateway.config import ConfigError, PoolConfig, SiteConfig, check, load
+from gateway.no_pickle import forbid_unpickling
 from gateway.site import Site
 from gateway.worker.agent import AgentSettings, run_agent
 
@@ -103,6 +104,7 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
     # The store's writer shares the interpreter with the loop: a turn of 5 ms is an age to both.
     sys.setswitchinterval(0.0005)
     collect_seldom()
+    forbid_unpickling(_say)
     site = Site(config, _say)
     code = trio.run(_run_site, site, as_json)
     sys.exit(code)
@@ -120,10 +122,16 @@ async def _run_site(site: Site, as_json: bool) -> int:
             while missing := await site.wait_for_local_pools(POOLS_READY_S):
                 _say(f"gridfed: not ready: no worker yet in pool {', '.join(missing)}")
             if as_json:
-                show.as_json({"ready": True, "site": site.config.name, "addresses": addresses})
+                ready = {"ready": True, "site": site.config.name, "addresses": addresses}
+                if site.peers is not None:
+                    ready["peer_addresses"] = site.peers.addresses
+                show.as_json(ready)
                 sys.stdout.flush()
             for address in addresses:
                 _say(f"gridfed: site {site.config.name} listens at {address}")
+            if site.peers is not None:
+                for address in site.peers.addresses:
+                    _say(f"gridfed: other gateways come in at {address}")
             _say("gridfed: ready; Ctrl-C stops it")
     except* GridError as errors:
         site.failed = True
@@ -179,7 +187,7 @@ def worker(  # noqa: PLR0913 - each is an option of the command
     tls_server_name: str | None,
 ) -> None:
     """Add this host's cores to a gateway's pool."""
-    dialled, _ = resolve(address)
+    (dialled, *_), _ = resolve(address)  # a worker has one gateway: the first that is named
     config = SiteConfig(secret_file=secret_file or "")
     try:
         secret = config.secret

@@ -16,6 +16,7 @@ TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999, where calenda
 DAY_S: Final = 86_400
 
 UsageState = Literal["ok", "failed", "repeat"]
+ContractSide = Literal["buy", "sell"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,104 @@ class JobForgotten:
     job: str
 
 
+@dataclass(frozen=True, slots=True)
+class ContractOpened:
+    """A contract with another site is on: we buy, or we sell. Written before it is said.
+
+    `job` is our own id of the job.
+    """
+
+    contract: str
+    side: ContractSide
+    site: str  # the other one
+    job: str
+    pool: str  # the seller's
+    slots: int
+    price_nanos: int
+    currency: str
+    lease_s: float
+    opened_at_s: float
+
+    def __post_init__(self) -> None:
+        _check(self.slots, self.price_nanos)
+        _check_times(self.opened_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """Results that were delivered under a contract; the same on both sides.
+
+    Unique by (side, contract, epoch, first). It is pending until it is settled.
+    """
+
+    contract: str
+    side: ContractSide
+    epoch: int
+    first: int
+    tasks: int
+    wall_ns: int
+    cost_nanos: int
+    posted_at_s: float
+
+    def __post_init__(self) -> None:
+        _check(self.epoch, self.first, self.tasks, self.wall_ns, self.cost_nanos)
+        _check_times(self.posted_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class PostingSettled:
+    """The verdict on a posting: "post", it is paid, or "void". The first verdict stands."""
+
+    contract: str
+    side: ContractSide
+    epoch: int
+    first: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContractEnded:
+    """Nothing is out under a contract any more: "settled" or "lapsed"."""
+
+    contract: str
+    side: ContractSide
+    state: str
+    ended_at_s: float
+
+    def __post_init__(self) -> None:
+        _check_times(self.ended_at_s)
+
+
+# --- what is read back ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ContractRow:
+    """A contract as it was opened; `side` is "buy" or "sell"."""
+
+    contract: str
+    side: str
+    site: str
+    job: str
+    pool: str
+    slots: int
+    price_nanos: int
+    currency: str
+    lease_s: float
+    opened_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PostingRow:
+    """What was delivered under a contract; `state` is "pending", "post" or "void"."""
+
+    epoch: int
+    first: int
+    tasks: int
+    cost_nanos: int
+    state: str
+
+
 Record = (
     FunctionKept
     | JobOpened
@@ -180,6 +279,10 @@ Record = (
     | UsageRecord
     | AttachedLost
     | JobForgotten
+    | ContractOpened
+    | Posted
+    | PostingSettled
+    | ContractEnded
 )
 
 

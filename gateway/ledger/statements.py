@@ -29,16 +29,29 @@ from sqlalchemy.dialects import postgresql, sqlite
 from .records import (
     AttachedLost,
     BundleKept,
+    ContractEnded,
+    ContractOpened,
     FunctionKept,
     JobClosed,
     JobEnded,
     JobForgotten,
     JobOpened,
     OutcomeKept,
+    Posted,
+    PostingSettled,
     Record,
     UsageRecord,
 )
-from .tables import bundles, functions, hardenings, jobs, outcomes, usage
+from .tables import (
+    bundles,
+    contracts,
+    functions,
+    hardenings,
+    jobs,
+    outcomes,
+    postings,
+    usage,
+)
 
 Statement = tuple[str, tuple[Any, ...]]
 
@@ -53,6 +66,9 @@ _ABANDONED: Final = literal_column("'abandoned'", Text)
 _LOST_REASON: Final = literal_column("'its gateway stopped before it ended'", Text)
 _NO_REASON: Final = literal_column("''", Text)
 
+_PENDING: Final = literal_column("'pending'", Text)
+
+_POSTING: Final = ("side", "contract", "epoch", "first")
 _END: Final = ("state", "reason", "ended_at_s", "done", "failed", "cancelled")
 
 _FIELD: Final = "field_"
@@ -72,6 +88,8 @@ class Statements:
             BundleKept: _Rows(dialect, bundles, _BODY_ROWS),
             OutcomeKept: _Rows(dialect, outcomes, _BODY_ROWS),
             UsageRecord: _Rows(dialect, usage, _USAGE_ROWS),
+            ContractOpened: _Rows(dialect, contracts, _BODY_ROWS, ContractOpened),
+            Posted: _Rows(dialect, postings, _USAGE_ROWS, Posted),
             **{kind: _Changes(dialect, changes) for kind, changes in _changes(dialect).items()},
         }
         count = hardenings.c.count
@@ -95,8 +113,19 @@ class Statements:
 class _Rows:
     """Inserts whole records, as many a statement as there are; those already there are left."""
 
-    def __init__(self, dialect: Dialect, table: Table, sizes: tuple[int, ...]) -> None:
-        insert = _insert(dialect, table, [column.name for column in table.columns])
+    def __init__(
+        self,
+        dialect: Dialect,
+        table: Table,
+        sizes: tuple[int, ...],
+        record: type[Any] | None = None,
+    ) -> None:
+        """`record`: when it does not fill all columns, the others keep their defaults."""
+        fields = record.__dataclass_fields__ if record else None
+        filled = [
+            column.name for column in table.columns if fields is None or column.name in fields
+        ]
+        insert = _insert(dialect, table, filled)
         sql, names = _compile(dialect, insert.on_conflict_do_nothing())
         self._row: Callable[[Record], tuple[Any, ...]] = attrgetter(*names)
         self._sql_by_size = [(size, _repeat_values(sql, size)) for size in sizes]
@@ -162,6 +191,17 @@ def _changes(dialect: Dialect) -> dict[type[Any], list[ClauseElement]]:
             .values(state=_LOST, reason=_LOST_REASON, ended_at_s=_field("ended_at_s"))
         ],
         JobForgotten: _forget_job(this),
+        PostingSettled: [
+            update(postings)
+            .where(*(postings.c[name] == _field(name) for name in _POSTING))
+            .where(postings.c.state == _PENDING)
+            .values(state=_field("state"))
+        ],
+        ContractEnded: [
+            update(contracts)
+            .where(*(contracts.c[name] == _field(name) for name in ("side", "contract")))
+            .values(state=_field("state"), ended_at_s=_field("ended_at_s"))
+        ],
     }
 
 

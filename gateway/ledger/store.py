@@ -7,7 +7,7 @@ time, and who finds all `database.READERS` connections in use waits for one.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
@@ -15,8 +15,8 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Row, cast, func, s
 
 from .database import Database
 from .errors import StoreClosed
-from .records import AttachedLost, Record
-from .tables import bundles, functions, jobs, outcomes, usage
+from .records import AttachedLost, ContractRow, PostingRow, Record
+from .tables import bundles, contracts, functions, jobs, outcomes, postings, usage
 from .writer import Writer
 
 KeptRange = tuple[int, int, bytes]  # first, count, body
@@ -87,6 +87,19 @@ class UsageTotal:
     cost_nanos: int
 
 
+@dataclass(frozen=True, slots=True)
+class DealTotal:
+    """What the postings with one site sum up to, by side, currency and state."""
+
+    site: str
+    side: str
+    currency: str
+    state: str
+    tasks: int
+    wall_ns: int
+    cost_nanos: int
+
+
 class Store(Protocol):
     """What a gateway needs of whatever remembers for it; tests/gateway/ledger has its contract."""
 
@@ -148,6 +161,15 @@ class Store(Protocol):
         self, by: Sequence[Dimension], start_s: float | None = None, end_s: float | None = None
     ) -> list[UsageTotal]:
         """Sum up the usage that ended in [start_s, end_s) by dimensions and currency, in order."""
+
+    def open_contracts(self) -> list[ContractRow]:
+        """Return the contracts, of both sides, that have not ended."""
+
+    def postings(self, side: str, contract: str) -> list[PostingRow]:
+        """Return what was delivered under a contract."""
+
+    def deal_totals(self) -> list[DealTotal]:
+        """Sum up what was delivered to and by other sites."""
 
     def close(self) -> None:
         """Commit what is queued and let go of everything.
@@ -293,6 +315,40 @@ class SqlStore:
         )
         with self._reading() as connection:
             return [_usage_total(len(key), row) for row in connection.execute(query)]
+
+    def open_contracts(self) -> list[ContractRow]:
+        """See Store."""
+        kept = [contracts.c[field.name] for field in fields(ContractRow)]
+        query = select(*kept).where(contracts.c.ended_at_s.is_(None))
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(contracts.c.opened_at_s)).all()
+            return [ContractRow(*row) for row in rows]
+
+    def postings(self, side: str, contract: str) -> list[PostingRow]:
+        """See Store."""
+        kept = [postings.c[field.name] for field in fields(PostingRow)]
+        query = select(*kept).where(postings.c.side == side, postings.c.contract == contract)
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(postings.c.epoch, postings.c.first)).all()
+            return [PostingRow(*row) for row in rows]
+
+    def deal_totals(self) -> list[DealTotal]:
+        """See Store."""
+        key = [contracts.c.site, contracts.c.side, contracts.c.currency, postings.c.state]
+        query = (
+            select(*key, *_sums(postings.c.tasks, postings.c.wall_ns, postings.c.cost_nanos))
+            .join_from(
+                postings,
+                contracts,
+                (postings.c.side == contracts.c.side)
+                & (postings.c.contract == contracts.c.contract),
+            )
+            .group_by(*key)
+            .order_by(*key)
+        )
+        with self._reading() as connection:
+            rows = connection.execute(query).all()
+            return [DealTotal(*row[: len(key)], *_joined(row[len(key) :])) for row in rows]
 
     def close(self) -> None:
         """See Store."""

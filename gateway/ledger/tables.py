@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 # The newest migration. A database that carries it is opened without loading Alembic.
-SCHEMA_VERSION: Final = "0001"
+SCHEMA_VERSION: Final = "0002"
 
 metadata = MetaData()
 
@@ -111,3 +111,37 @@ usage = Table(
     sqlite_with_rowid=False,
 )
 Index("usage_by_end", usage.c.ended_at_s)
+
+# Contracts with other sites, and what was delivered under each: the same rows on both sides.
+contracts = Table(
+    "contracts",
+    metadata,
+    Column("side", Text, primary_key=True),
+    Column("contract", Text, primary_key=True),
+    Column("site", Text, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("slots", BigInteger, nullable=False),
+    Column("price_nanos", BigInteger, nullable=False),
+    Column("currency", Text, nullable=False),
+    Column("lease_s", Double, nullable=False),
+    Column("opened_at_s", Double, nullable=False),
+    Column("state", Text, nullable=False, server_default="open"),
+    Column("ended_at_s", Double),
+)
+Index("contracts_by_end", contracts.c.ended_at_s)
+
+postings = Table(
+    "postings",
+    metadata,
+    Column("side", Text, primary_key=True),
+    Column("contract", Text, primary_key=True),
+    Column("epoch", BigInteger, primary_key=True),
+    Column("first", BigInteger, primary_key=True),
+    Column("tasks", BigInteger, nullable=False),
+    Column("wall_ns", BigInteger, nullable=False),
+    Column("cost_nanos", BigInteger, nullable=False),
+    Column("posted_at_s", Double, nullable=False),
+    Column("state", Text, nullable=False, server_default="pending"),
+    sqlite_with_rowid=False,
+)

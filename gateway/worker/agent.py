@@ -1,7 +1,7 @@
 """The agent: it keeps a host's slots, and does for a gateway what the gateway assigns it.
 
     Agent.run
-    ├── Conversation.run      dials, resumes, takes and sends messages (gateway.worker.conversation)
+    ├── Conversation.run      dials, resumes, takes and sends messages (gateway.conversation)
     ├── _keep_slot            one a slot: start a process, carry its messages, start another
     ├── _watch                time limits, memory limits, pulses
     └── _stop_on_signal
@@ -35,9 +35,10 @@ from federation.messages import (
 )
 from federation.ranges import Range, RangeSet
 from gateway.child import collect_seldom
+from gateway.conversation import Lapsed
 from gateway.worker.cells import SETTLE_S
 from gateway.worker.channel import is_part
-from gateway.worker.conversation import Conversation, Lapsed
+from gateway.worker.conversation import WorkerConversation
 from gateway.worker.functions import Functions
 from gateway.worker.limits import die_with_parent, memory_used_bytes
 from gateway.worker.process import Doom, SlotProcess
@@ -73,7 +74,7 @@ class Agent:
         self._is_levelling = False
         self._bad_starts = 0
         self.exit_code = 0
-        self._gateway = Conversation(
+        self._gateway = WorkerConversation(
             address=settings.address,
             tls=settings.tls,
             secret=settings.secret,

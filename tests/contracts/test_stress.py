@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests_support import make_certificate
 
-from federation.handshake import Dialogue, Opened
+from federation.handshake import Dialogue, Opened, SharedSecret
 from federation.messages import Answer, Ask, Hello
 from federation.nng import NngLink, NngPort
 from federation.transport import TlsSettings
@@ -34,7 +34,7 @@ class Talker:
         self.chance = random.Random(seed)
         self.dialogue = Dialogue(
             hello=Hello([], "client", name, "u", b"", "", 0, {}),
-            secret="",
+            credentials=SharedSecret(""),
             random_bytes=os.urandom,
         )
         self.address, self.tls, self.messages = address, tls, messages

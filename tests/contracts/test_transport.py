@@ -7,8 +7,9 @@ import time
 import pytest
 from tests_support import Relay, make_certificate, wait_until
 
+from federation.address import AddressError
 from federation.memory import MemoryPort
-from federation.nng import AddressError, NngLink, NngPort
+from federation.nng import NngLink, NngPort
 from federation.session import RECEIVE_BYTES_MAX
 from federation.transport import TlsSettings
 
@@ -143,6 +144,33 @@ def test_other_transports_are_refused(address):
         NngPort([address], nothing)
     with pytest.raises(AddressError, match="must start with"):
         NngLink(address, nothing)
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "tls+tcp", "ipc"])
+def test_a_link_that_dials_once_knows_that_nobody_listens(scheme, tmp_path):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{unused.getsockname()[1]}"
+        place = f"{tmp_path}/none.sock" if scheme == "ipc" else place
+        link = NngLink(f"{scheme}://{place}", nothing, once=True)
+        try:
+            wait_until(lambda: link.is_lost)
+            assert link.is_absent
+            assert not link.is_up
+        finally:
+            link.close()
+
+
+def test_a_link_that_dials_once_is_a_link_like_any_other(tmp_path):
+    port = NngPort([f"ipc://{tmp_path}/port.sock"], nothing)
+    link = NngLink(port.addresses[0], nothing, once=True)
+    try:
+        wait_until(lambda: link.is_up)
+        assert link.send(b"hello")
+        assert [frame for _, frame in receive(port, 1)] == [b"hello"]
+    finally:
+        link.close()
+        port.close()
 
 
 def test_an_address_in_use_is_told():

@@ -10,7 +10,7 @@ import pytest
 
 from federation import messages
 from federation.errors import SessionRefused
-from federation.handshake import Dialogue, Opened
+from federation.handshake import Dialogue, Opened, SharedSecret
 from federation.messages import HANDSHAKE, MESSAGES, Hello
 from federation.nng import NngLink
 from federation.session import RECEIVE_BYTES_MAX
@@ -54,7 +54,9 @@ class Vandal:
     def come_in(self, role="client", about=None, **changes):
         """Open a session, as a client would; give the dialogue."""
         hello = Hello([], role, "vandal", "vandal", b"", "", 0, about or {})
-        self.dialogue = Dialogue(hello=hello, secret="", random_bytes=os.urandom, **changes)
+        self.dialogue = Dialogue(
+            hello=hello, credentials=SharedSecret(""), random_bytes=os.urandom, **changes
+        )
         self.dialogue.connected(0.0)
         opened = []
         until_s = time.monotonic() + 20.0
@@ -206,7 +208,21 @@ def test_a_worker_that_reports_what_it_was_not_given_harms_nobody(make_site):
 def test_a_job_that_makes_no_sense_is_rejected(vandal):
     dialogue = vandal.come_in()
     opening = messages.OpenJob(
-        "j", "n\x1b[31m", bytes(32), False, "p", 0.0, {}, None, 0, None, "", "3.11", False, False
+        "j",
+        "n\x1b[31m",
+        bytes(32),
+        False,
+        "p",
+        0.0,
+        {},
+        None,
+        0,
+        None,
+        "",
+        "3.11",
+        False,
+        False,
+        {},
     )
     dialogue.post(opening)
     dialogue.flush(vandal.link.send, 0.0)

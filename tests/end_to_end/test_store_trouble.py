@@ -10,7 +10,7 @@ from tests_support import wait_until
 
 from federation import Client, messages
 from federation.errors import JobRefused
-from federation.handshake import Dialogue, Opened
+from federation.handshake import Dialogue, Opened, SharedSecret
 from federation.messages import Hello
 from federation.nng import NngLink
 from federation.payload import seal_call, seal_function
@@ -59,7 +59,7 @@ def test_a_client_that_does_not_read_holds_up_only_itself(make_site):
     wait_until(lambda: link.is_up, "the pipe")
     dialogue = Dialogue(
         hello=Hello([], "client", "deaf", "deaf", b"", "", 0, {}),
-        secret="",
+        credentials=SharedSecret(""),
         random_bytes=os.urandom,
     )
     dialogue.connected(0.0)
@@ -73,7 +73,7 @@ def test_a_client_that_does_not_read_holds_up_only_itself(make_site):
     dialogue.post(messages.PutFunction(function.digest, function.body))
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     job = ("deaf-job", "deaf", function.digest, False, "p", 0.0, {}, None, 0, None, "")
-    dialogue.post(messages.OpenJob(*job, python, False, False))
+    dialogue.post(messages.OpenJob(*job, python, False, False, {}))
     dialogue.post(messages.Tasks("deaf-job", 0, [seal_call((x,), {}) for x in range(2000)]))
     dialogue.flush(link.send, 0.0)
     try:

@@ -7,6 +7,8 @@ from concurrent.futures import Future, InvalidStateError
 import pytest
 
 from federation.client import Options, TaskFuture
+from federation.engine import Engine
+from federation.messages import Kept, RejectJob
 
 
 class EngineWithNothing:
@@ -63,3 +65,14 @@ def test_a_future_is_finished_once(is_waited_for):
 def test_options_that_could_not_travel_are_refused(wrong):
     with pytest.raises((TypeError, ValueError)):
         Options(**wrong)
+
+
+def test_a_detached_job_that_is_kept_is_not_refused_by_what_was_sent_again():
+    # After a reconnection the gateway says Kept to the opening, and refuses the tasks that were
+    # on their way: the job had ended by then.
+    engine = Engine.__new__(Engine)
+    stream = object()
+    engine._kept = {"j": Kept("j", 3, True)}
+    engine._streams, engine._sending = {"j": stream}, {}
+    engine._hear(RejectJob("j", "job-not-found", "the job has ended"))
+    assert engine._streams == {"j": stream}

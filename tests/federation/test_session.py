@@ -64,7 +64,7 @@ def test_a_session_that_is_held_stops_the_other_side_at_its_window_and_loses_not
         other.accept(one.next_frame(acknowledge=True))
     assert got == [b"%d" % at for at in range(8)]
     # On a new pipe it is told no more than before, and its window stays full.
-    one.rewind(other.acknowledged)
+    one.rewind(other.admitted)
     other.rewind(one.received)
     while (frame := one.next_frame()) is not None:
         assert other.accept(frame) == []

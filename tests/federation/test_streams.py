@@ -1,6 +1,7 @@
 """The client's books: every call ends once, whatever comes, in whatever order."""
 
 from collections import Counter, deque
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +9,9 @@ from hypothesis import strategies as st
 from federation.messages import OpenJob
 from federation.streams import PENDING, Ended, Stream
 
-OPENING = OpenJob("j", "n", b"d" * 32, False, "p", 0.0, {}, None, 0, None, "", "3.11", False, False)
+OPENING = OpenJob(
+    "j", "n", b"d" * 32, False, "p", 0.0, {}, None, 0, None, "", "3.11", False, False, {}
+)
 
 STEPS = st.lists(
     st.tuples(
@@ -60,3 +63,16 @@ def test_every_call_ends_exactly_once(steps):  # noqa: C901 - one match
     stream.end_all(Ended("lost", "the end"))
     assert stream.unfinished == 0
     assert all(PENDING not in chunk.outcomes for chunk in chunks)
+
+
+def test_what_ended_elsewhere_is_named_in_a_job_that_was_opened_again_and_only_there():
+    stream = Stream(OPENING, deque())
+    stream.extend([b"x"] * 10)
+    stream.extend([b"y"] * 10)
+    stream.place(0, [b"v"] * 12, failed=False)
+    stream.place(15, [b"v"], failed=False)
+    assert stream.elsewhere() == []
+    stream.opening = replace(OPENING, again=True)
+    assert stream.elsewhere() == [[0, 12], [15, 16]]
+    stream.opening = replace(OPENING, again=True, detached=True)
+    assert stream.elsewhere() == []

@@ -22,6 +22,7 @@ EXAMPLES = {
     "Text": "text",
     "bytes": b"bytes",
     "bool": True,
+    "Texts": ["tcp://a:1", "ä"],
     "Payloads": [b"one", b""],
     "list[int]": [1],
     "Pairs": [[0, 5], [7, 9]],

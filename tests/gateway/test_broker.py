@@ -526,8 +526,43 @@ def test_a_detached_job_that_is_whole_is_no_orphan() -> None:
     assert world.broker.jobs["j"].leaving == ""
 
 
+def test_a_job_does_not_wait_for_tasks_that_ended_elsewhere() -> None:
+    world = World()
+    world.do(events.JobOpened(CLIENT, "j", spec()))
+    (order,) = orders(world.do(events.TasksArrived(CLIENT, "j", 2, [b"x"])))
+    world.do(events.JobClosed(CLIENT, "j", 4, ((0, 2), (3, 4))))
+    (ended,) = written(world.report(order), records.JobEnded)
+    assert (ended.state, ended.done) == ("done", 1)
+
+
+def test_a_task_that_is_here_is_not_taken_for_one_that_ended_elsewhere() -> None:
+    world = World()
+    world.do(events.JobOpened(CLIENT, "j", spec()))
+    (order,) = orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"x"])))
+    world.do(events.JobClosed(CLIENT, "j", 2, ((0, 2),)))
+    assert "j" in world.broker.jobs
+    assert len(told(world.report(order), messages.Results)) == 1
+
+
 def test_a_client_that_did_not_leave_gets_no_task_run_again() -> None:
     world = World()
     (order,) = orders(world.submit(1))
     world.report(order)
     assert orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"again"]))) == []
+
+
+def test_a_worker_without_a_counted_tag_is_passed_over_for_one_that_has_it() -> None:
+    world = World(slots=0)
+    world.join(3, tags={})
+    world.join(4, tags={"gpu": 1})
+    effects = world.submit(1, tags={"gpu": 1})
+    assert [e.worker for e in effects if isinstance(e, Order)] == [4]
+
+
+def test_who_closes_a_job_that_was_cancelled_meanwhile_is_told_that_it_ended() -> None:
+    world = World()
+    world.do(events.ClientJoined(9, "ann"))
+    world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
+    world.do(events.CancelAsked(9, 1, "j", (), False))
+    (reject,) = told(world.do(events.JobClosed(CLIENT, "j", 0)), messages.RejectJob)
+    assert reject.job == "j"

@@ -289,6 +289,19 @@ def test_a_site_that_has_left_comes_back_with_a_newer_card_and_an_empty_book():
     assert joined.level is Level.PENDING
 
 
+def test_a_site_that_came_back_and_hears_of_its_farewell_has_not_left_again():
+    inviter = Inviter()
+    invitation = read_invitation(inviter.text, NOW_S)
+    paris = TrustBook(card("paris"))
+    farewell = paris.leave(key("paris"), NOW_S)
+    assert paris.has_left
+    again = enter(paris, invitation, key("paris"), NOW_S)
+    again.admit(card("london"), NOW_S, approve=True)
+    again.note("farewell", farewell.raw, NOW_S)
+    assert not again.has_left
+    assert enter(again, invitation, key("paris"), NOW_S) is again
+
+
 # --- bad input -----------------------------------------------------------------------------------
 
 

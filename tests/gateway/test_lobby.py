@@ -1,77 +1,178 @@
-"""The lobby over a transport in memory, at times that a test sets."""
+"""Who waits at the door: caps, paces, silent pipes; and what an urgent message may overtake."""
+
+import itertools
 
 import pytest
 
+from federation.handshake import Dialogue, Opened, SharedSecret
 from federation.memory import MemoryPort
-from federation.messages import HANDSHAKE, Hello, Refused
-from gateway.lobby import GREETING_MAX_S, LAST_WORD_S, HouseRules, Lobby
+from federation.messages import Answer, Ask, Hello
+from gateway.lobby import (
+    GREETING_MAX_S,
+    LAST_WORD_S,
+    CameIn,
+    HouseRules,
+    Left,
+    Lobby,
+    Said,
+    TurnedAway,
+)
 
-HELLO = HANDSHAKE.encode(Hello([1], "client", "n", "u", bytes(16), "", 0, {}))
 
+class Caller:
+    """A dialler over a link in memory."""
 
-@pytest.fixture
-def port():
-    made = MemoryPort()
-    yield made
-    made.close()
+    def __init__(self, port, name="caller", role="client"):
+        numbers = itertools.count(1)
+        self.link = port.dial()
+        self.heard = []
+        self.dialogue = Dialogue(
+            hello=Hello([], role, name, "ada", b"", "", 0, {}),
+            credentials=SharedSecret(""),
+            random_bytes=lambda count: bytes([next(numbers)]) * count,
+        )
+        self.dialogue.connected(0.0)
+
+    def step(self, now_s=0.0):
+        self.dialogue.flush(self.link.send, now_s)
+        for frame in self.link.receive():
+            self.heard += self.dialogue.receive(frame, now_s)
+        self.dialogue.flush(self.link.send, now_s)
 
 
 class House:
-    """A port, its lobby, and what the site does between the two."""
+    """A lobby over a port in memory."""
 
-    def __init__(self, port, **rules):
-        self.port = port
-        self.lobby = Lobby(port, HouseRules(**rules))
+    def __init__(self, handles=None, **rules):
+        self.port = MemoryPort()
+        self.lobby = Lobby(self.port, HouseRules(**rules), handles=handles)
+        self.news = []
 
-    def look(self, now_s):
-        self.lobby.pipes_came(self.port.came(), now_s)
+    def step(self, now_s=0.0):
+        self.news += self.lobby.pipes_came(self.port.came(), now_s)
         for pipe, frame in self.port.receive():
-            list(self.lobby.receive(pipe, frame, now_s))
-        list(self.lobby.tick(now_s))
+            self.news += self.lobby.receive(pipe, frame, now_s)
+        self.lobby.flush(now_s)
         self.lobby.pipes_gone(self.port.gone(), now_s)
 
+    def tick(self, now_s):
+        self.news += self.lobby.tick(now_s)
+        self.lobby.pipes_gone(self.port.gone(), now_s)
 
-def refusal(link):
-    (frame,) = link.receive()
-    return HANDSHAKE.decode(frame, 1 << 16)
-
-
-def test_a_pipe_that_says_nothing_is_dropped_in_time_with_the_reason(port):
-    house = House(port)
-    link = port.dial()
-    house.look(0.0)
-    house.look(GREETING_MAX_S)
-    assert link.receive() == []
-    house.look(GREETING_MAX_S + 0.1)
-    assert refusal(link).code == "late"
-    house.look(GREETING_MAX_S + 0.2 + LAST_WORD_S)
-    assert link.is_lost
+    def of(self, kind):
+        return [each for each in self.news if isinstance(each, kind)]
 
 
-def test_silent_pipes_count_from_the_moment_they_connect(port):
-    house = House(port, strangers_max=2)
-    silent = [port.dial(), port.dial()]
-    house.look(0.0)
-    late = port.dial()
-    house.look(0.1)
-    found = refusal(late)
-    assert isinstance(found, Refused)
-    assert found.code == "busy"
-    assert [link.receive() for link in silent] == [[], []]
-    silent[0].close()
-    house.look(0.2)
-    another = port.dial()
-    another.send(HELLO)
-    house.look(0.3)
-    assert not isinstance(refusal(another), Refused)
+@pytest.fixture
+def make_house():
+    made = []
+
+    def make(**rules):
+        made.append(House(**rules))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.port.close()
 
 
-def test_the_news_of_a_pipe_may_come_after_its_first_frame(port):
-    house = House(port)
-    link = port.dial()
-    link.send(HELLO)
-    ((pipe, frame),) = port.receive()
-    list(house.lobby.receive(pipe, frame, 0.0))
-    house.look(0.1)
-    house.look(GREETING_MAX_S)
-    assert len(link.receive()) == 1  # the challenge, and no second one
+def meet(house, *callers, now_s=0.0):
+    for _ in range(4):
+        for caller in callers:
+            caller.step(now_s)
+        house.step(now_s)
+
+
+def test_a_pipe_that_never_greets_is_dropped_in_time(make_house):
+    house = make_house()
+    link = house.port.dial()
+    house.step(0.0)
+    house.tick(GREETING_MAX_S)
+    assert link.is_up
+    house.tick(GREETING_MAX_S + 0.1)
+    house.tick(GREETING_MAX_S + 0.2 + LAST_WORD_S)
+    assert not link.is_up
+    assert [each.code for each in house.of(TurnedAway)] == ["late"]
+
+
+def test_pipes_that_never_greet_take_up_the_places_of_strangers(make_house):
+    house = make_house(strangers_max=2)
+    for _ in range(2):
+        house.port.dial()
+    caller = Caller(house.port)
+    with pytest.raises(Exception, match="not in yet"):
+        meet(house, caller)
+    assert [each.code for each in house.of(TurnedAway)] == ["busy"]
+
+
+def test_more_connections_than_the_rate_allows_are_turned_away_until_it_does(make_house):
+    house = make_house(handshakes_per_s=1.0)
+    for _ in range(4):
+        house.port.dial()
+    house.step(0.0)
+    assert [each.code for each in house.of(TurnedAway)] == ["busy", "busy"]
+    late = Caller(house.port)
+    meet(house, late, now_s=2.0)
+    assert len(house.of(CameIn)) == 1
+
+
+def test_who_is_turned_away_is_named_by_what_it_said(make_house):
+    house = make_house()
+    caller = Caller(house.port, name="essex", role="gateway")
+    with pytest.raises(Exception, match="not let in"):
+        meet(house, caller)
+    (away,) = house.of(TurnedAway)
+    assert (away.role, away.name, away.code) == ("gateway", "essex", "role")
+
+
+def test_who_sends_too_fast_is_answered_slowly_and_loses_nothing(make_house):
+    house = make_house(frames_per_s=10.0, heartbeat_s=1000.0)
+    caller = Caller(house.port)
+    meet(house, caller)
+    now_s, sent = 0.0, 60
+    for number in range(1, sent + 1):
+        caller.dialogue.post(Ask(number, "status", {}))
+        meet(house, caller, now_s=now_s)
+    at_once = len(house.of(Said))
+    assert at_once < sent
+    while len(house.of(Said)) < sent:
+        now_s += 0.1
+        assert now_s < 60
+        house.tick(now_s)
+        meet(house, caller, now_s=now_s)
+    assert [each.message.request for each in house.of(Said)] == list(range(1, sent + 1))
+    assert now_s > 0.3
+
+
+def test_an_urgent_message_overtakes_what_waits(make_house):
+    house = make_house()
+    caller = Caller(house.port)
+    meet(house, caller)
+    (guest,) = [each.guest for each in house.of(CameIn)]
+    for number in range(3):
+        house.lobby.post(guest, Answer(number, "", "", None))
+    house.lobby.post(guest, Answer(99, "", "", None), urgent=True)
+    meet(house, caller)
+    said = [each.request for each in caller.heard if not isinstance(each, Opened)]
+    assert said == [99, 0, 1, 2]
+
+
+def test_a_session_is_resumed_only_by_who_has_the_same_name(make_house):
+    house = make_house()
+    caller = Caller(house.port)
+    meet(house, caller)
+    thief = Caller(house.port, name="thief")
+    thief.dialogue._session_id = caller.dialogue._session_id
+    thief.dialogue.connected(0.0)
+    meet(house, thief)
+    assert len(house.of(CameIn)) == 2
+    assert house.of(Left) == []
+
+
+def test_guests_of_two_lobbies_that_share_numbers_have_different_ones(make_house):
+    numbers = itertools.count(1)
+    one, other = make_house(handles=numbers), make_house(handles=numbers)
+    callers = Caller(one.port), Caller(other.port)
+    meet(one, callers[0])
+    meet(other, callers[1])
+    assert [each.guest.handle for each in one.of(CameIn) + other.of(CameIn)] == [1, 2]

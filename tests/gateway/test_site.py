@@ -11,7 +11,7 @@ from tests_support import Visitor, wait_until
 
 from federation import messages
 from federation.ids import new_id
-from gateway import site as site_module
+from gateway import surroundings
 from gateway.config import SiteConfig, check
 from gateway.ledger.errors import StoreFailed
 from gateway.ledger.store import SqlStore
@@ -66,7 +66,7 @@ class Held:
 
 def test_looking_a_job_up_holds_up_nobody_else(make_inner, visit, closing):
     inner = make_inner(1)
-    held = inner.site.store = Held(inner.site.store)
+    held = inner.site.reception.store = Held(inner.site.store)
     closing.callback(held.go_on.set)
     one, other = visit(inner, "one"), visit(inner, "other")
     one.open_job(square, "from-before", [3])
@@ -83,21 +83,22 @@ def test_a_job_that_cannot_be_looked_up_is_rejected_and_the_site_goes_on(
 ):
     inner = make_inner(1)
     broken = OperationalError("SELECT", {}, sqlite3.OperationalError("disk I/O error"))
-    whole, inner.site.store = inner.site.store, Held(inner.site.store, broken)
-    inner.site.store.go_on.set()
+    whole, failing = inner.site.store, Held(inner.site.store, broken)
+    inner.site.reception.store = failing
+    failing.go_on.set()
     one = visit(inner)
     one.open_job(square, "from-before", [3])
     reject = one.wait_for(messages.RejectJob)
     assert reject.code == "store-trouble"
     assert "disk I/O error" in reject.reason
-    inner.site.store = whole
+    inner.site.reception.store = whole
     one.open_job(square, "another", [3])
     assert one.wait_for(messages.Results).job == "another"
 
 
 def test_who_is_looked_up_sends_no_more_than_its_window(make_inner, visit, closing):
     inner = make_inner()
-    held = inner.site.store = Held(inner.site.store)
+    held = inner.site.reception.store = Held(inner.site.store)
     closing.callback(held.go_on.set)
     one = visit(inner)
     one.open_job(square, "from-before", [3])
@@ -172,7 +173,7 @@ class Behind:
 def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner, visit, much):
     inner = make_inner(rules=HouseRules(heartbeat_s=0.1, grace_s=0.5))
     store = inner.site.store
-    inner.site.store = Behind(store, **{much: 1 << 40})
+    inner.site.reception.store = Behind(store, **{much: 1 << 40})
     one = visit(inner)
     (guest,) = inner.site.lobby.guests.values()
     job = new_id()
@@ -183,7 +184,7 @@ def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner
     wait_until(lambda: one.hear() and one.dialogue.session.received > 20, "heartbeats")
     assert not one.link.is_lost
     assert inner.site.lobby.guests == {guest.handle: guest}
-    inner.site.store = store
+    inner.site.reception.store = store
     wait_until(lambda: one.hear() and job in inner.site.broker.jobs, "the job")
     wait_until(lambda: one.hear() and one.dialogue.session.is_idle, "its acknowledgement")
 
@@ -210,7 +211,7 @@ def test_a_store_that_fails_before_the_site_serves_is_told_and_no_more(tmp_path,
             self.on_fatal(error)
             raise error
 
-    monkeypatch.setattr(site_module, "SqlStore", Failing)
+    monkeypatch.setattr(surroundings, "SqlStore", Failing)
     said = []
     listen = (f"ipc://{tmp_path}/gw.sock",)
     site = Site(check(SiteConfig(listen=listen, state=str(tmp_path))), said.append)

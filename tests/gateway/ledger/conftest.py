@@ -10,6 +10,7 @@ from sqlalchemy import Engine, event
 
 from gateway.ledger.records import Record, UsageRecord
 from gateway.ledger.store import SqlStore, Store
+from simulations.world.disk import Disk, MemoryStore
 
 DEADLINE_S = 20
 
@@ -20,9 +21,14 @@ def _sqlite(directory: Path, **callbacks: Any) -> Store:
     return SqlStore(f"sqlite:///{directory / 'ledger.db'}", **callbacks)
 
 
+def _memory() -> Callable[..., Store]:
+    disks: dict[Path, Disk] = {}
+    return lambda directory, **_: MemoryStore(disks.setdefault(directory, Disk()))
+
+
 # Another implementation joins the contract by a line here. Opened twice in one directory, it
 # must find what it wrote.
-STORES = {"sqlite": _sqlite}
+STORES = {"sqlite": _sqlite, "memory": _memory()}
 
 
 @pytest.fixture(params=STORES)

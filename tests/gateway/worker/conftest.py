@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from federation.errors import ProtocolError, SessionRefused
-from federation.handshake import Greeting
+from federation.handshake import Greeting, SharedSecret
 from federation.messages import (
     HANDSHAKE,
     MESSAGES,
@@ -129,7 +129,9 @@ class ScriptedGateway:
                 self.say(guest, PutFunction(message.digest, self.functions[message.digest]))
 
     def _greet(self, pipe: int, frame: bytes) -> None:
-        greeting = self._greetings.setdefault(pipe, Greeting("test", self.secret, os.urandom(16)))
+        greeting = self._greetings.setdefault(
+            pipe, Greeting("test", 0, SharedSecret(self.secret), os.urandom(16))
+        )
         try:
             answer = greeting.receive(frame)
         except (SessionRefused, ProtocolError) as error:
@@ -157,13 +159,14 @@ class ScriptedGateway:
             guest.id,
             resumed,
             guest.session.received,
-            greeting.mac(),
+            greeting.proof(),
             DIALLER_WINDOW,
             self.rules["heartbeat_s"],
             self.rules["grace_s"],
             1000,
             1 << 30,
             self.rules["message_bytes_max"],
+            [],
         )
         self._port.send(pipe, HANDSHAKE.encode(welcome))
 

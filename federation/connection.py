@@ -1,0 +1,163 @@
+"""A client's line to its gateways: one pipe at a time, dialled, watched, given up, dialled anew.
+
+It has neither lock nor thread: who leads the engine (federation.engine) calls it, under the
+engine's lock. Which gateway is dialled, and when, is decided by federation.gateways.
+"""
+
+import logging
+import math
+import os
+import select
+import threading
+import time
+from typing import Final
+
+from federation.address import AddressError
+from federation.gateways import Dial, GiveUp, Itinerary, Loss
+from federation.handshake import ACKNOWLEDGE_S, Dialogue
+from federation.nng import NngLink
+from federation.transport import TlsSettings
+
+_log: Final = logging.getLogger("gridfed")
+
+
+class Connection:
+    """The pipe under a dialogue, over as many pipes and gateways as it takes.
+
+    Attributes:
+        link: the pipe; None between two attempts.
+    """
+
+    def __init__(self, itinerary: Itinerary, dialogue: Dialogue, tls: TlsSettings) -> None:
+        self.itinerary = itinerary
+        self._dialogue = dialogue
+        self._tls = tls
+        self.link: NngLink | None = None
+        self._greeted = False
+        self._redial_s = 0.0
+        self._lost_address = ""  # of the gateway that was said to be gone
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+
+    def wake(self) -> None:
+        """End the `wait` of whoever is in it. Safe in any thread."""
+        try:
+            os.write(self._wake_write, b"w")
+        except BlockingIOError:
+            return  # it is full of wake-ups already
+
+    def wait(self, at_most_s: float, lock: threading.RLock) -> None:
+        """Return when something has arrived or is due. `lock` is let go for as long."""
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        if self.link is not None:
+            poll.register(self.link.fileno(), select.POLLIN)
+        else:
+            at_most_s = min(at_most_s, max(0.0, self._redial_s - time.monotonic()))
+        wait_s = min(at_most_s, ACKNOWLEDGE_S) if self._dialogue.owes else at_most_s
+        lock.release()
+        try:
+            ready = poll.poll(wait_s * 1000)
+        finally:
+            lock.acquire()
+        if any(descriptor == self._wake_read for descriptor, _ in ready):
+            self._clear_wakes()
+
+    def _clear_wakes(self) -> None:
+        try:
+            while os.read(self._wake_read, 4096):
+                pass
+        except BlockingIOError:
+            return
+
+    # --- pipes ---------------------------------------------------------------------------------
+
+    def dial(self) -> None:
+        """Dial the gateway whose turn it is. Raises AddressError."""
+        once = self.itinerary.has_others  # else there is nothing to do but dial on
+        self.link = NngLink(self.itinerary.address, self.wake, self._tls, once=once)
+        self._greeted = False
+
+    def redial(self, now_s: float) -> Loss | None:
+        """Dial when it is time to; what is wrong with the address if nobody can dial it."""
+        if now_s < self._redial_s:
+            return None
+        try:
+            self.dial()
+        except AddressError as error:
+            _log.warning("%s", error)
+            return Loss.UNWILLING
+        return None
+
+    def greet(self, link: NngLink, now_s: float) -> None:
+        """Say hello when the pipe has come up."""
+        if link.is_up and not self._greeted:
+            self._greeted = True
+            self._dialogue.connected(now_s)
+
+    def find_loss(self, link: NngLink, now_s: float) -> tuple[Loss, float] | None:
+        """Whether the pipe must be given up: why, and since when the gateway is lost."""
+        if link.is_lost:
+            return (Loss.ABSENT if link.is_absent else Loss.GONE), now_s
+        if self.itinerary.is_overdue(now_s):
+            return Loss.GONE, now_s
+        if self._greeted and self._dialogue.is_silent(now_s):
+            return Loss.GONE, self._dialogue.heard_s
+        return None
+
+    def hang_up(self, loss: Loss, now_s: float, since_s: float, *, is_missed: bool) -> str:
+        """Give up the pipe; why no other will be dialled, or nothing.
+
+        `is_missed` says whether there is work that waits, and so a reason to tell the user.
+        """
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+        self._dialogue.lost()
+        address = self.itinerary.address
+        if is_missed and not self._lost_address:
+            self._lost_address = address
+            what = "looking for another" if self.itinerary.has_others else "dialling on"
+            _log.warning("the gateway at %s is gone; %s until one is there", address, what)
+        match self.itinerary.lost(loss, now_s, since_s):
+            case Dial(to, at_s):
+                self._redial_s = at_s
+                if to != address:
+                    self._dialogue.start_over()
+            case GiveUp(reason):
+                self.stop()
+                return reason
+        return ""
+
+    def opened(self) -> None:
+        """The session is open: stay here, and hear of other gateways."""
+        self.itinerary.opened()
+        if self._dialogue.welcome is not None:
+            self.learn(self._dialogue.welcome.others)
+        lost, self._lost_address = self._lost_address, ""
+        address = self.itinerary.address
+        if lost == address:
+            _log.warning("the gateway at %s is back", address)
+        elif lost:
+            _log.warning("went from the gateway at %s to the one at %s", lost, address)
+
+    def learn(self, others: list[str]) -> None:
+        """Hear of other gateways; what is not followed is logged."""
+        for line in self.itinerary.learn(others):
+            _log.warning("%s", line)
+
+    def stop(self) -> None:
+        """Dial no more."""
+        self._redial_s = math.inf
+
+    def close(self) -> None:
+        """Let go of everything. Idempotent."""
+        self.stop()
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+        if self._wake_write >= 0:
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            self._wake_read = self._wake_write = -1

@@ -1,0 +1,212 @@
+"""Which gateway a client dials next, and when. Pure.
+
+A client stays where its session is. When that gateway is lost it dials it again, for `failover_s`,
+for most losses are short and a session that is resumed costs nothing; after that, or at once when
+nobody listens there any more, it goes round: the gateways that its user named, in their order,
+then those that gateways have told it of, in an order of its own (a thousand clients of one dead
+gateway must not all go to the same), and last the one that was lost. It waits between two rounds,
+longer each time, and stays with the first gateway that lets it in.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+from random import Random
+from typing import Final
+
+from federation.address import OTHERS_MAX, AddressError, check_others, is_local, is_weak
+
+PAUSE_MIN_S: Final = 0.05
+PAUSE_MAX_S: Final = 2.0
+# Even who wants to go on at once gives a gateway so long to answer.
+ATTEMPT_MIN_S: Final = 1.0
+FAILOVER_S: Final = 5.0
+_COMPLAINTS_MAX: Final = 64
+
+
+class Loss(Enum):
+    """What became of a gateway, or of the attempt to reach it."""
+
+    GONE = "gone"  # the pipe was lost or silent, or did not come up in time
+    ABSENT = "absent"  # nobody listens there, or it said that it stops
+    UNWILLING = "unwilling"  # it answers, and will never let us in
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Dial this gateway, not before that moment."""
+
+    address: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """No gateway will be dialled any more."""
+
+    reason: str
+
+
+class Itinerary:
+    """Where a client is, and where it may go. `now_s` is any monotonic clock.
+
+    Args:
+        own: the addresses that the user named, best first; at least one.
+        failover_s: how long a lost gateway is waited for while there are others, and how long
+            each of those has to answer.
+        give_up_s: how long no gateway may be reached, in seconds; None is for ever.
+        random: spreads clients over the gateways, and their attempts over time.
+        follows: whether to go where a gateway says; else only `own` counts.
+    """
+
+    def __init__(
+        self,
+        own: Sequence[str],
+        *,
+        failover_s: float = FAILOVER_S,
+        give_up_s: float | None = None,
+        random: Random,
+        follows: bool = True,
+    ) -> None:
+        self.own = tuple(own)
+        self.address = self.own[0]
+        self._failover_s = failover_s
+        self._give_up_s = give_up_s
+        self._random = random
+        self._follows = follows
+        self._learnt: dict[str, str] = {}  # address → who told of it
+        self._complaints: set[str] = set()
+        self._barred: set[str] = set()
+        self._round: deque[str] = deque()
+        self._rounds = 0
+        self._pause_s = PAUSE_MIN_S
+        self._has_session = False
+        self._away_s: float | None = None
+        self._deadline_s: float | None = None
+        self._attempt_s = max(failover_s, ATTEMPT_MIN_S)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Every address that it may go to, the user's own first."""
+        return (*self.own, *self._learnt)
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there is anywhere else to go."""
+        return any(address != self.address for address in self.known)
+
+    def begin(self, now_s: float, within_s: float) -> Dial:
+        """The first gateway; each has its share of the time in which one must answer."""
+        if self.has_others:
+            share_s = within_s / len(self.own)
+            self._deadline_s = now_s + min(self._attempt_s, share_s)
+            self._attempt_s = min(self._attempt_s, share_s)
+        return Dial(self.address, now_s)
+
+    def opened(self) -> None:
+        """A session is open: stay."""
+        self._has_session = True
+        self._away_s = self._deadline_s = None
+        self._attempt_s = max(self._failover_s, ATTEMPT_MIN_S)
+        self._pause_s = PAUSE_MIN_S
+        self._rounds = 0
+        self._round.clear()
+        self._barred.clear()
+
+    def is_overdue(self, now_s: float) -> bool:
+        """Whether the gateway that is dialled had its time: call `lost`."""
+        return self._deadline_s is not None and now_s >= self._deadline_s
+
+    def lost(self, loss: Loss, now_s: float, since_s: float) -> Dial | GiveUp:
+        """The gateway is lost, or was not reached; what to do now.
+
+        `since_s` is when it was there for the last time, `now_s` if that was seen at once.
+        """
+        if self._away_s is None:
+            self._away_s = since_s
+        if loss is Loss.UNWILLING:
+            self._barred.add(self.address)
+        left = [address for address in self.known if address not in self._barred]
+        if not left:
+            return GiveUp("every gateway that is known here refuses this client")
+        if self._give_up_s is not None and now_s >= self._away_s + self._give_up_s:
+            return GiveUp(
+                f"no gateway could be reached for {self._give_up_s:g} s: {', '.join(self.known)}"
+            )
+        patient = self._has_session and loss is Loss.GONE
+        if left == [self.address]:
+            return self._dial(now_s + self._pause(), None)
+        if patient and now_s < self._away_s + self._failover_s:
+            return self._dial(now_s + self._pause(), self._away_s + self._failover_s)
+        return self._go_on(left, now_s)
+
+    def _go_on(self, left: list[str], now_s: float) -> Dial:
+        self._has_session = False
+        at_s = now_s
+        while self._round and self._round[0] in self._barred:
+            self._round.popleft()
+        if not self._round:
+            at_s += self._pause() if self._rounds else 0.0
+            self._rounds += 1
+            self._round.extend(self._order(left))
+        self.address = self._round.popleft()
+        return self._dial(at_s, at_s + self._attempt_s)
+
+    def _order(self, left: list[str]) -> list[str]:
+        own = [address for address in left if address in self.own and address != self.address]
+        learnt = [address for address in left if address not in self.own]
+        learnt = [address for address in learnt if address != self.address]
+        self._random.shuffle(learnt)
+        return own + learnt + [address for address in left if address == self.address]
+
+    def _dial(self, at_s: float, deadline_s: float | None) -> Dial:
+        if self._give_up_s is not None and self._away_s is not None:
+            over_s = self._away_s + self._give_up_s
+            deadline_s = over_s if deadline_s is None else min(deadline_s, over_s)
+        self._deadline_s = deadline_s
+        return Dial(self.address, at_s)
+
+    def _pause(self) -> float:
+        pause_s = self._pause_s * self._random.uniform(0.5, 1.5)
+        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+        return pause_s
+
+    def learn(self, addresses: Sequence[str]) -> list[str]:
+        """Take what the gateway that we are at tells of others, in place of what it told before.
+
+        Returns a line for each address that is not followed, once. What other gateways told is
+        kept as long as there is room, except where that would now be a weaker transport.
+        """
+        if not self._follows:
+            return []
+        lines = []
+        fresh: dict[str, str] = {}
+        for address in addresses[:OTHERS_MAX]:
+            wrong = find_fault(address, self.address)
+            if not wrong:
+                fresh[address] = self.address
+            elif address not in self._complaints and len(self._complaints) < _COMPLAINTS_MAX:
+                self._complaints.add(address)
+                lines.append(f"gateway {address!a:.300}, named by {self.address}: {wrong}")
+        for address, teacher in self._learnt.items():
+            is_weaker = is_weak(address) and not is_weak(self.address)
+            if teacher != self.address and not is_weaker:
+                fresh.setdefault(address, teacher)
+        news = ((address, who) for address, who in fresh.items() if address not in self.own)
+        self._learnt = dict(islice(news, OTHERS_MAX))
+        return lines
+
+
+def find_fault(address: str, teacher: str) -> str:
+    """Why an address that the gateway at `teacher` tells of is not followed; empty if it is."""
+    try:
+        check_others([address])
+    except AddressError as error:
+        return str(error)
+    if is_weak(address) and not is_weak(teacher):
+        return "not followed, for plain tcp to another host is weaker than what we use now"
+    if is_local(address) and not is_local(teacher):
+        return "not followed, for it is of that gateway's own host"
+    return ""

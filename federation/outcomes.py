@@ -1,0 +1,52 @@
+"""What becomes of an outcome in the user's process: a future's result, or an exception."""
+
+from concurrent.futures import Future, InvalidStateError
+from typing import Any
+
+from federation.errors import (
+    FAILURES,
+    GatewayUnreachable,
+    JobRefused,
+    RemoteTraceback,
+    SerializationError,
+    SessionRefused,
+)
+from federation.payload import open_result
+from federation.streams import Ended, Outcome
+
+
+def resolve(future: Any, outcome: Outcome) -> None:
+    """Give a future its outcome; one that was cancelled meanwhile stays so."""
+    try:
+        if type(outcome) is bytes:
+            try:
+                value = open_result(outcome)
+            except SerializationError as error:
+                future.finish(None, error)
+            else:
+                future.finish(value, None)
+        elif isinstance(outcome, Ended) and outcome.kind == "cancelled":
+            if future.cancelled() or Future.cancel(future):
+                future.set_running_or_notify_cancel()
+        elif isinstance(outcome, Ended):
+            future.finish(None, exception_of(outcome))
+    except InvalidStateError:
+        return  # it was resolved already: exactly once is kept
+
+
+def exception_of(ended: Ended) -> BaseException:
+    """The exception that a failed call raises in the client."""
+    if ended.kind.startswith("refused"):
+        _, _, code = ended.kind.partition(":")
+        return JobRefused(ended.text, code or "refused") if code else SessionRefused(ended.text)
+    if ended.kind == "unreachable":
+        return GatewayUnreachable(ended.text)
+    if ended.payload:
+        try:
+            error = open_result(ended.payload)
+        except SerializationError:
+            error = None
+        if isinstance(error, BaseException):
+            error.__cause__ = RemoteTraceback(ended.text)
+            return error
+    return FAILURES.get(ended.kind, FAILURES["error"])(ended.text)

@@ -1,0 +1,64 @@
+"""Where and how a user wants work placed, as it travels; who receives it checks it again."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+OBJECTIVES: Final = ("cheapest", "fastest", "greenest")
+WEIGHTS: Final = ("money", "time", "carbon")
+NAMES_MAX: Final = 256
+NAME_CHARS_MAX: Final = 200
+
+
+def wishes_plain(
+    objective: str | Mapping[str, float] | None,
+    deadline_s: float | None,
+    **names: Iterable[str] | None,
+) -> dict[str, Any]:
+    """The wishes of a job, as a map without those that nobody made.
+
+    Args:
+        objective: one of OBJECTIVES, or weights by WEIGHTS.
+        deadline_s: UTC, seconds since 1970.
+        names: `sites`, `not_sites`, `jurisdictions`.
+
+    Raises:
+        ValueError, TypeError: what is wrong with which.
+    """
+    plain: dict[str, Any] = {}
+    if objective is not None:
+        plain["objective"] = _objective(objective)
+    if deadline_s is not None:
+        if type(deadline_s) not in (int, float) or not deadline_s > 0:
+            raise TypeError(f"deadline_s is {deadline_s!r}; it must be seconds since 1970, UTC")
+        plain["deadline_s"] = float(deadline_s)
+    for key, values in names.items():
+        if values is not None:
+            plain[key] = _names(key, values)
+    return plain
+
+
+def _objective(value: str | Mapping[str, float]) -> str | dict[str, float]:
+    if isinstance(value, str):
+        if value in OBJECTIVES:
+            return value
+    elif set(value) <= set(WEIGHTS):
+        weights = {name: each for name, each in value.items() if each != 0}
+        if weights and all(map(_is_weight, weights.values())):
+            return weights
+    known = ", ".join(OBJECTIVES)
+    raise ValueError(
+        f"objective is {value!r:.80}; it must be {known}, or weights of {', '.join(WEIGHTS)}"
+    )
+
+
+def _is_weight(value: object) -> bool:
+    return type(value) in (int, float) and 0 < value <= 1e6  # type: ignore[operator]
+
+
+def _names(key: str, values: Iterable[str]) -> list[str]:
+    if isinstance(values, str):
+        raise TypeError(f"{key} must be a list of names, not one text")
+    found = sorted(set(values))
+    if len(found) > NAMES_MAX or not all(0 < len(each) <= NAME_CHARS_MAX for each in found):
+        raise ValueError(f"{key} must be at most {NAMES_MAX} names")
+    return found

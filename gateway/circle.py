@@ -1,0 +1,246 @@
+"""This site's place in the federation's gossip: who is alive, and what each says of its pools.
+
+Membership (federation.membership, pure) decides; here its messages travel over the links and
+sessions there are, adverts are sealed and their seals checked, and what is news goes to the
+exchange.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from random import Random
+from typing import Final
+
+from federation.adverts import ADVERT_BYTES_MAX, SiteAdvert
+from federation.envelopes import ALL
+from federation.errors import ProtocolError
+from federation.gossip import (
+    Bulletin,
+    Bulletins,
+    Message,
+    Notice,
+    State,
+    Topic,
+    from_plain,
+    to_plain,
+)
+from federation.happenings import (
+    Admitted,
+    Announce,
+    Changed,
+    Event,
+    Expelled,
+    Heard,
+    Join,
+    Keep,
+    Learned,
+    Leave,
+    Overtaken,
+    Send,
+    Started,
+    Tick,
+    Unreachable,
+    WakeAt,
+)
+from federation.membership import BOOT_SHIFT, Membership
+from federation.messages import GossipMessage
+from federation.probing import Knobs, refresh_every_s
+from federation.wire import pack, unpack
+from gateway.exchange import Exchange
+from gateway.peers import Peers
+from gateway.surroundings import Surroundings
+
+ADVERT: Final = "advert"  # the topic's name, and the kind of the envelope
+GOSSIP_BYTES_MAX: Final = 4 << 20
+# An advert goes out when a figure of it has changed by so much: a few at once, and then as many as
+# cost each member so much, were all sites as busy as we are; and when nothing has changed, now and
+# then, for it is believed for VALID_REFRESHES times that long only.
+CHANGE: Final = 0.1
+ADVERTS_AT_ONCE: Final = 4
+ADVERT_MIN_S: Final = 0.25
+CHANGES_BYTES_S: Final = 16_000.0
+VALID_REFRESHES: Final = 3
+
+
+class Circle:
+    """The federation as this site sees it.
+
+    Args:
+        peers: the network side; open by now.
+        exchange: takes the adverts of others, and has ours.
+        carry: sends a message to a site, by whatever session there is.
+        say: tells people.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        exchange: Exchange,
+        surroundings: Surroundings,
+        *,
+        carry: Callable[[str, GossipMessage], None],
+        say: Callable[[str], None],
+    ) -> None:
+        registry = peers.registry
+        self._peers = peers
+        self._exchange = exchange
+        self._clock = surroundings
+        self._carry = carry
+        self._say = say
+        self._admitted: frozenset[str] = frozenset()
+        self._wake_s = 0.0
+        self._shown: SiteAdvert | None = None
+        self._shown_s = -inf
+        self._size = 512  # bytes of our advert, about
+        self._allowance = float(ADVERTS_AT_ONCE)
+        self._looked_s = surroundings.now_s()
+        self._knobs = Knobs()
+        seed = int.from_bytes(surroundings.random_bytes(8), "big")
+        self.membership = Membership(
+            registry.site,
+            registry.boot << BOOT_SHIFT,
+            self._knobs,
+            Random(seed),  # noqa: S311 - order and drawing, no secrets
+        )
+        self._admit()
+        self._handle(Started(()))
+        self._handle(Join(tuple(sorted(self._admitted))))
+
+    # --- what happens --------------------------------------------------------------------------
+
+    def hear(self, site: str, body: bytes) -> None:
+        """Take a site's gossip; ProtocolError when it is none."""
+        message = from_plain(unpack(body, GOSSIP_BYTES_MAX))
+        if isinstance(message, Bulletins):
+            message = self._verified(message)
+        self._handle(Heard(site, message))
+
+    def unreachable(self, site: str) -> None:
+        """There is no session with a site."""
+        self._handle(Unreachable(site))
+
+    def tick(self) -> None:
+        """Time has passed: probes, suspicions, our own advert."""
+        self._admit()
+        if self._clock.now_s() >= self._wake_s:
+            self._wake_s = inf
+            self._handle(Tick())
+        self._show()
+
+    def leave(self) -> None:
+        """We go, on purpose."""
+        self._handle(Leave())
+
+    def state(self, site: str) -> State | None:
+        """How another site is thought to be."""
+        return self.membership.state(site)
+
+    def _admit(self) -> None:
+        approved = frozenset(self._peers.registry.approved)
+        if approved == self._admitted:
+            return
+        came, gone = approved - self._admitted, self._admitted - approved
+        self._admitted = approved
+        if came:
+            self._handle(Admitted(tuple(sorted(came))))
+            self._handle(Join(tuple(sorted(came))))
+        for site in sorted(gone):
+            self._handle(Expelled(site))
+
+    def _verified(self, message: Bulletins) -> Bulletins:
+        """Those bulletins that are news, and really of the site that they are about."""
+        kept: list[Bulletin] = []
+        for each in message.items:
+            notice = each.notice
+            if notice.topic.name != ADVERT or not self.membership.is_news(notice):
+                continue
+            opened = self._peers.registry.verifier.open(each.body, self._clock.utc_s())
+            header = opened.header
+            said = (header.source, header.kind, header.boot)
+            if said != (notice.topic.site, ADVERT, notice.boot):
+                raise ProtocolError("a bulletin that is not what its notice says")
+            advert = _read(opened.body)
+            if (advert.site, advert.version) != (notice.topic.site, notice.version):
+                raise ProtocolError("an advert that is not what its notice says")
+            kept.append(each)
+        return Bulletins(tuple(kept))
+
+    # --- what is done about it -----------------------------------------------------------------
+
+    def _handle(self, event: Event) -> None:
+        now_s = self._clock.now_s()
+        for effect in self.membership.handle(event, now_s):
+            match effect:
+                case Send(peer, message):
+                    self._send(peer, message)
+                case Changed(site, old, new):
+                    self._note(site, old, new)
+                case Learned(bulletin):
+                    self._learn(bulletin)
+                case Keep(peers):
+                    self._peers.keep(peers)
+                case WakeAt(at_s):
+                    self._wake_s = at_s
+                case Overtaken():
+                    self._say(
+                        "the others know a later life of this site: was its disk set back? If it "
+                        "was not, somebody else has its keys"
+                    )
+
+    def _send(self, peer: str, message: Message) -> None:
+        self._carry(peer, GossipMessage(pack(to_plain(message))))
+
+    def _note(self, site: str, old: State | None, new: State | None) -> None:
+        if new is None or new in (State.DEAD, State.LEFT):
+            self._exchange.market.forget(site)
+        if old is not new:
+            self._say(f"site {site} is {new.name.lower() if new is not None else 'forgotten'}")
+
+    def _learn(self, bulletin: Bulletin) -> None:
+        _, body, _ = unpack(bulletin.body, GOSSIP_BYTES_MAX)
+        self._exchange.learn(_read(body), self._clock.utc_s())
+
+    # --- what we say of ourselves --------------------------------------------------------------
+
+    def _show(self) -> None:
+        now_s = self._clock.now_s()
+        waited_s = now_s - self._shown_s
+        members = self.membership.members
+        every_s = max(ADVERT_MIN_S, members * self._size / CHANGES_BYTES_S)
+        self._allowance = min(ADVERTS_AT_ONCE, self._allowance + (now_s - self._looked_s) / every_s)
+        self._looked_s = now_s
+        if waited_s < ADVERT_MIN_S or self._allowance < 1:
+            return
+        refresh_s = refresh_every_s(self._knobs, members, self._size)
+        utc_s = self._clock.utc_s()
+        advert = replace(self._exchange.show(utc_s), valid_s=VALID_REFRESHES * refresh_s)
+        is_due = waited_s >= refresh_s
+        if not is_due and self._shown is not None and not _differs(self._shown, advert):
+            return
+        self._shown, self._shown_s = advert, now_s
+        self._allowance -= 1
+        registry = self._peers.registry
+        body = registry.sealer.seal(ADVERT, ALL, pack(advert.to_plain()), utc_s)
+        self._size = len(body)
+        notice = Notice(Topic(registry.site, ADVERT), registry.boot, advert.version)
+        self._handle(Announce(Bulletin(notice, body)))
+
+
+def _read(body: bytes) -> SiteAdvert:
+    return SiteAdvert.from_plain(unpack(body, ADVERT_BYTES_MAX))
+
+
+def _differs(old: SiteAdvert, new: SiteAdvert) -> bool:
+    """Whether anybody would decide otherwise for the difference."""
+    if [pool.pool for pool in old.pools] != [pool.pool for pool in new.pools]:
+        return True
+    for before, now in zip(old.pools, new.pools, strict=True):
+        fixed = ("slots_total", "price_nanos", "currency", "next_price", "tags", "pythons")
+        if any(getattr(before, name) != getattr(now, name) for name in fixed):
+            return True
+        slots = max(1, now.slots_total)
+        if abs(before.slots_free - now.slots_free) > CHANGE * slots:
+            return True
+        if abs(before.load_slot_s - now.load_slot_s) > CHANGE * max(slots, before.load_slot_s):
+            return True
+    return False

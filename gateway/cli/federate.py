@@ -1,0 +1,361 @@
+"""Members and trust: invite, join, approve, leave, expel, keep, trust, token, rotate, known.
+
+Who holds the folder of keys decides: the gateway while it runs, which is asked by its own socket,
+else the command itself. So no change is ever lost, and none needs the gateway to be stopped.
+"""
+
+import functools
+import re
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+
+import click
+import trio
+
+from federation import Client
+from federation.money import parse_money
+from gateway import orders, permissions
+from gateway.cli import show
+from gateway.cli.common import errors_to_exit_codes, json_option
+from gateway.cli.found import CONFIG_FILE, config_dir_option, config_folder
+from gateway.config import ConfigError, SiteConfig, load
+from gateway.federation_config import FederationConfig, KnobError, shown
+from gateway.keys import FolderInUse, hold
+from gateway.orders import BadOrder
+from gateway.permissions import Rule, Verb
+from gateway.registry import Registry
+
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_RULE_HELP: Final = (
+    '"all", "none", or "pools=cpu,gpu projects=risk classes=public sites=@self slots=100 '
+    'budget=500EUR"; may be repeated, and replaces what was said of this direction.'
+)
+
+
+def _config(config_dir: str | None) -> SiteConfig:
+    path = config_folder(config_dir) / CONFIG_FILE
+    try:
+        config = load(str(path))
+    except ConfigError as error:
+        raise BadOrder(f"{error}: `gridfed init` makes a site, --config-dir names one") from None
+    if not (config.trust_path / "current.pem").exists():
+        raise BadOrder(f"there are no keys in {config.trust_path}: `gridfed init` makes some")
+    return config
+
+
+def order(config_dir: str | None, verb: str, *, alone: bool = True, **details: Any) -> Any:
+    """Have an order carried out: by the gateway if it runs, else here, if it may be done `alone`.
+
+    Raises:
+        GridError: it can't be done.
+    """
+    config = _config(config_dir)
+    details = {key: value for key, value in details.items() if value is not None}
+    try:
+        with hold(config.trust_path):
+            if not alone:
+                raise BadOrder(f"the gateway must run for `gridfed {verb}`: the others are told")
+            return trio.run(_perform_here, config, verb, details)
+    except FolderInUse:
+        return _ask_gateway(config, verb, details)
+
+
+def _ask_gateway(config: SiteConfig, verb: str, details: dict[str, Any]) -> Any:
+    own = next((each for each in config.addresses if each.startswith("ipc://")), None)
+    if own is None:
+        raise BadOrder("the gateway runs, but [site] listen has no ipc:// address to ask it by")
+    with Client(own, secret=config.secret) as client:
+        return client.ask(verb, **details)
+
+
+async def _perform_here(config: SiteConfig, verb: str, details: dict[str, Any]) -> Any:
+    knobs = config.federation or FederationConfig()
+    registry = Registry(
+        config.trust_path,
+        follow=knobs.follow,
+        spread_s=knobs.rotation_spread_s,
+        overlap_s=knobs.rotation_overlap_s,
+    )
+    registry.join_address = _join_address(knobs)
+    return await orders.perform(registry, verb, details)
+
+
+def _join_address(knobs: FederationConfig) -> str:
+    """What invitations say, as far as that can be told while the gateway does not run."""
+    named = (knobs.join_advertise,) if knobs.join_advertise else ()
+    bound = [knobs.join_listen] if knobs.join_listen else []
+    try:
+        addresses = shown(named, bound)
+    except KnobError:
+        return ""
+    return next((each for each in addresses if not each.endswith(":0")), "")
+
+
+def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command with what all of these share."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        made: Callable[..., Any] = json_option(config_dir_option(errors_to_exit_codes(function)))
+        for option in reversed(options):
+            made = option(made)
+        return click.command()(functools.wraps(function)(made))
+
+    return decorate
+
+
+def _expiry(default: str, what: str) -> Callable[..., Any]:
+    return click.option(
+        "--expires", default=default, show_default=True, help=f"How long {what} is good: 30m, 24h."
+    )
+
+
+def parse_span(text: str) -> float:
+    """Read a length of time, "90s", "30m", "24h" or "7d", as seconds."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text.strip())
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not a length of time: write 30m, 24h or 7d")
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+# --- members -------------------------------------------------------------------------------------
+
+
+@_command(
+    _expiry("24h", "it"),
+    click.option("--approve", is_flag=True, help="Whoever comes with it is approved at once."),
+)
+def invite(expires: str, approve: bool, config_dir: str | None, as_json: bool) -> None:
+    """Print an invitation: a line that lets one other site come in, once."""
+    found = order(config_dir, "invite", expires_s=parse_span(expires), approve=approve)
+    if as_json:
+        show.as_json(found)
+        return
+    click.echo(found["invitation"])
+    left = timedelta(seconds=round(parse_span(expires)))
+    click.echo(f"good for one site, for {left}. Hand it over by a way that you trust.", err=True)
+    click.echo(f"our fingerprint: {found['fingerprint']}", err=True)
+
+
+@_command(
+    click.argument("token"),
+    click.option("--approve", is_flag=True, help="Approve the inviter at once."),
+)
+def join(token: str, approve: bool, config_dir: str | None, as_json: bool) -> None:
+    """Come in with an invitation; TOKEN is the line that was handed over, or - for stdin."""
+    text = sys.stdin.read() if token == "-" else token  # noqa: S105
+    found = order(config_dir, "join", invitation=text.strip(), approve=approve)
+    if as_json:
+        show.as_json(found)
+        return
+    site = found["site"]
+    click.echo(f"in federation {found['federation']}, with site {site}")
+    click.echo(f"we are {found['there']} there, it is {found['level']} here")
+    click.echo(f"our fingerprint  {found['own_fingerprint']}")
+    click.echo(f"its fingerprint  {found['fingerprint']}")
+    if found["level"] != "approved":
+        click.echo(f"compare it with its operator, then: gridfed approve {site} FINGERPRINT")
+
+
+@_command(click.argument("site"), click.argument("fingerprint", default=""))
+def approve(site: str, fingerprint: str, config_dir: str | None, as_json: bool) -> None:
+    """Approve a site whose FINGERPRINT its operator has read to you.
+
+    Without one it is shown, and asked for.
+    """
+    if not fingerprint:
+        found = order(config_dir, "approve", site=site)
+        if as_json or not sys.stdin.isatty():
+            raise BadOrder(f"compare, and say the fingerprint of {site}: {found['fingerprint']}")
+        click.echo(f"site {site} is {found['level']}: {show.clean(found['contact'])}")
+        click.echo(f"fingerprint  {found['fingerprint']}")
+        click.confirm("Has its operator read the same to you?", abort=True)
+        fingerprint = found["fingerprint"]
+    found = order(config_dir, "approve", site=site, fingerprint=fingerprint)
+    _tell(found, as_json, f"site {site} is {found['level']}")
+
+
+@_command(click.option("--yes", is_flag=True, help="Do not ask."))
+def leave(yes: bool, config_dir: str | None, as_json: bool) -> None:
+    """Say farewell to the federation: all sessions end, and to come back takes an invitation."""
+    if not yes:
+        click.confirm("Leave the federation?", abort=True)
+    found = order(config_dir, "leave", alone=False)
+    _tell(found, as_json, f"site {found['site']} has left federation {found['federation']}")
+
+
+@_command(
+    click.argument("site"), click.option("--reason", default="", help="A line for the others.")
+)
+def expel(site: str, reason: str, config_dir: str | None, as_json: bool) -> None:
+    """Expel a site: it is out here at once, and the others are told."""
+    found = order(config_dir, "expel", site=site, reason=reason)
+    _tell(found, as_json, f"site {site} is {found['level']}")
+
+
+@_command(
+    click.argument("site"), click.option("--reason", default="", help="A line for the others.")
+)
+def keep(site: str, reason: str, config_dir: str | None, as_json: bool) -> None:
+    """Take an expulsion back, or overrule those of others."""
+    found = order(config_dir, "expel", site=site, reason=reason, keep=True)
+    _tell(found, as_json, f"site {site} is {found['level']}")
+
+
+@_command()
+def known(config_dir: str | None, as_json: bool) -> None:
+    """List the trust book: every site that is known here, how far, and its fingerprint."""
+    found = order(config_dir, "known")
+    if as_json:
+        show.as_json(found)
+        return
+    click.echo(f"federation {found['federation']}; keys: rotation {found['rotation']}")
+    rows = [
+        (each["site"], each["level"], each["fingerprint"], " ".join(each["addresses"]))
+        for each in found["sites"]
+    ]
+    show.table(("site", "level", "fingerprint", "addresses"), rows, "")
+
+
+# --- trust ---------------------------------------------------------------------------------------
+
+
+def parse_rule(text: str, verb: Verb, *, permits: bool) -> dict[str, Any]:
+    """Read a rule as people write it, "pools=cpu slots=100", to the form of the trust file."""
+    details: dict[str, Any] = {}
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        if name in ("pools", "projects", "classes", "sites") and value:
+            details[name] = frozenset(value.split(","))
+        elif name == "slots" and value.isdigit():
+            details["slots_max"] = int(value)
+        elif name == "budget" and (match := re.fullmatch(r"([0-9.]+) ?([A-Z]{3})", value)):
+            details["budget_nanos"], details["currency"] = parse_money(f"{match[1]} {match[2]}")
+        elif word != "all" or equals:
+            raise click.BadParameter(f"{word!r}: write {_RULE_HELP}")
+    try:
+        rule: Rule = (permissions.permit if permits else permissions.forbid)(verb, **details)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return permissions.to_plain(rule)
+
+
+def _rules(verb: Verb, may: tuple[str, ...], never: tuple[str, ...]) -> list[dict[str, Any]] | None:
+    if not may and not never:
+        return None
+    permitted = [parse_rule(each, verb, permits=True) for each in may if each.strip() != "none"]
+    return permitted + [parse_rule(each, verb, permits=False) for each in never]
+
+
+@_command(
+    click.argument("site"),
+    click.option("--may-send", multiple=True, metavar="RULE", help=f"Its work here: {_RULE_HELP}"),
+    click.option("--may-run", multiple=True, metavar="RULE", help="Our work there: likewise."),
+    click.option("--never-send", multiple=True, metavar="RULE", help="Forbid, whatever permits."),
+    click.option("--never-run", multiple=True, metavar="RULE", help="Likewise."),
+    click.option("--pickles/--no-pickles", default=None, help="Take pickled results from it."),
+    click.option("--users/--no-users", default=None, help="Take users with its tokens."),
+)
+def trust(  # noqa: PLR0913 - each is an option of the command
+    site: str,
+    may_send: tuple[str, ...],
+    may_run: tuple[str, ...],
+    never_send: tuple[str, ...],
+    never_run: tuple[str, ...],
+    pickles: bool | None,
+    users: bool | None,
+    config_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Say what a site may do; SITE is a name, or "*" for every approved one. Alone: show it.
+
+    Nothing is allowed that no rule permits; what one forbids no other can permit.
+    """
+    found = order(
+        config_dir,
+        "trust",
+        site=site,
+        send=_rules(Verb.SEND, may_send, never_send),
+        run=_rules(Verb.RUN, may_run, never_run),
+        pickles=pickles,
+        users=users,
+    )
+    if as_json:
+        show.as_json(found)
+        return
+    if "level" in found:
+        click.echo(f"site {site} is {found['level']}")
+        click.echo(f"fingerprint  {found['fingerprint']}")
+        click.echo(f"pickles {_yes(found['pickles'])}, users {_yes(found['users'])}")
+    for rule in found["rules"]:
+        details = [f"{key}={value}" for key, value in rule.items() if key not in ("rule", "verb")]
+        click.echo(" ".join([rule["rule"], rule["verb"], *details]))
+    if not found["rules"]:
+        click.echo("no rules: nothing is allowed")
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+@_command(
+    click.option("--user", help="Whom the token is for."),
+    click.option("--projects", help="What he may bill to, as in risk,fx. [default: any]"),
+    click.option("--scopes", help="Of submit, cancel, report, admin, work. [default: the first 3]"),
+    click.option("--sites", help="Where it is good. [default: here]"),
+    _expiry("12h", "it"),
+    click.option("--revoke", metavar="TOKEN", help="Make a token of ours worthless instead."),
+)
+def token(
+    user: str | None,
+    projects: str | None,
+    scopes: str | None,
+    sites: str | None,
+    expires: str,
+    revoke: str | None,
+    config_dir: str | None,
+    as_json: bool,
+) -> None:
+    """Print a signed token: who its holder is and what he may ask of a gateway."""
+    if revoke:
+        found = order(config_dir, "revoke", token=revoke)
+        _tell(found, as_json, f"token {found['id']} of {found['user']} is worthless now")
+        return
+    if not user:
+        raise click.UsageError("--user is missing")
+    found = order(
+        config_dir,
+        "token",
+        user=user,
+        projects=_split(projects),
+        scopes=_split(scopes),
+        sites=_split(sites),
+        expires_s=parse_span(expires),
+    )
+    _tell(found, as_json, found["token"])
+
+
+def _split(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+@_command(click.option("--compromised", is_flag=True, help="The old key counts no more, at once."))
+def rotate(compromised: bool, config_dir: str | None, as_json: bool) -> None:
+    """Rotate the keys and the TLS leaf: the gateway does it step by step, nothing stops."""
+    found = order(config_dir, "rotate", compromised=compromised)
+    done = "the old keys count no more" if compromised else "the next keys are on our card"
+    _tell(found, as_json, f"{done}; fingerprint {found['fingerprint']}")
+
+
+def _tell(found: Any, as_json: bool, line: str) -> None:
+    if as_json:
+        show.as_json(found)
+    else:
+        click.echo(line)
+
+
+commands: Final[tuple[click.Command, ...]] = (
+    *(invite, join, approve, leave, expel, keep, known),
+    *(trust, token, rotate),
+)

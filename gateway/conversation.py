@@ -1,0 +1,250 @@
+"""The dialling end of a session, as a task: dial, greet, resume, keep the lease, dial again.
+
+A session is worth something only while its other side counts on it. When nothing has been heard
+for the session's `grace_s` the gateway has given it up, so by then this side must have done so
+by itself. It counts from when it sent the last frame that the gateway has acknowledged, which is
+never later than where the gateway counts from: that something *arrives* does not mean that we are
+heard. A session whose lease is over is never resumed.
+
+What is said, and what to do when nobody answers, is for the `Correspondent`: a worker's
+(gateway.worker.conversation), or a gateway's that dials another (gateway.links).
+"""
+
+import math
+import random
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import trio
+
+from federation.errors import ProtocolError, SessionRefused
+from federation.handshake import ACKNOWLEDGE_S, Credentials, Dialogue
+from federation.messages import Bye, Hello
+from federation.session import Session
+from federation.transport import Link
+
+REDIAL_MIN_S: Final = 0.1
+REDIAL_MAX_S: Final = 5.0
+# A pipe that is not up by then is dialled anew, perhaps at another address; the longer the oftener.
+# A listener that is opened anew (NngPort.reopen) leaves those hanging that were half way in.
+DIAL_MIN_S: Final = 1.0
+DIAL_MAX_S: Final = 10.0
+CHECK_S: Final = 0.25
+SETTLE_MAX_S: Final = 2.0
+_SETTLE_CHECK_S: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Lapsed:
+    """The session is over, whatever its other side thinks; what was under way is lost."""
+
+    reason: str
+
+
+class Correspondent(Protocol):
+    """Who holds a conversation. All of it is called in the conversation's own thread."""
+
+    def dial(self, on_change: Callable[[], None]) -> Link:
+        """A new link to the gateway; whatever it raises ends the conversation."""
+
+    def fill(self, dialogue: Dialogue) -> None:
+        """Post what waits; the session has nothing left to send."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits to be posted."""
+
+    def hear(self, messages: list[Any]) -> None:
+        """Take messages, Opened and Lapsed among them, in order."""
+
+    def refused(self, error: SessionRefused | ProtocolError) -> None:
+        """The gateway said no, or made no sense; it is tried again unless this raises."""
+
+    def unanswered(self, for_s: float) -> None:
+        """Nothing was heard for so long; called again and again, until it raises."""
+
+
+class Conversation:
+    """One session after the other with one gateway.
+
+    Args:
+        correspondent: whose it is.
+        hello: who we are.
+        credentials: how we prove it.
+    """
+
+    def __init__(
+        self, correspondent: Correspondent, hello: Hello, credentials: Credentials
+    ) -> None:
+        self._correspondent = correspondent
+        self._hello = hello
+        self._credentials = credentials
+        self._link: Link | None = None
+        self._dialogue = self._new_dialogue()
+        self._heard_s = 0.0
+        self._dial_s = DIAL_MIN_S
+        self._changed = trio.Event()
+        self._scope = trio.CancelScope()
+
+    def _new_dialogue(self) -> Dialogue:
+        return Dialogue(
+            hello=self._hello, credentials=self._credentials, random_bytes=secrets.token_bytes
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a session on a pipe now."""
+        return self._dialogue.is_open
+
+    @property
+    def session(self) -> Session | None:
+        """The session, also while its pipe is lost."""
+        return self._dialogue.session
+
+    @property
+    def message_bytes_max(self) -> int | None:
+        """The largest message that the gateway takes, once it has said so."""
+        welcome = self._dialogue.welcome
+        return welcome.message_bytes_max if welcome else None
+
+    def flush(self) -> None:
+        """Send what the session takes now."""
+        dialogue, link = self._dialogue, self._link
+        if link is None or link.is_lost:
+            return
+        session = dialogue.session
+        if dialogue.is_open and session is not None and not session.backlog_bytes:
+            self._correspondent.fill(dialogue)
+        dialogue.flush(link.send, trio.current_time())
+
+    async def settle(self) -> None:
+        """Wait, not for long, until the gateway has had everything."""
+        with trio.move_on_after(SETTLE_MAX_S):
+            while self.is_open and not self._is_settled():
+                self.flush()
+                await trio.sleep(_SETTLE_CHECK_S)
+
+    def _is_settled(self) -> bool:
+        session = self._dialogue.session
+        return self._correspondent.is_empty and (session is None or session.is_idle)
+
+    # --- the lease -----------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Keep the lease, and send heartbeats."""
+        self._check_lease(trio.current_time())
+        self.flush()
+
+    def _check_lease(self, now_s: float) -> bool:
+        """Whether the session's lease holds; otherwise the session is over."""
+        welcome = self._dialogue.welcome
+        if welcome is None or now_s - self._dialogue.granted_s <= welcome.grace_s:
+            return True
+        self.lapse(f"the gateway has acknowledged nothing for {welcome.grace_s:g} s")
+        return False
+
+    def lapse(self, reason: str) -> None:
+        """Give the session up, and begin a new one."""
+        self.start_over()
+        self._scope.cancel()
+        self._correspondent.hear([Lapsed(reason)])
+
+    def start_over(self) -> None:
+        """Forget the session: the next pipe begins a new one."""
+        self._dialogue = self._new_dialogue()
+
+    # --- pipes ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Talk to the gateway for ever; raises what the correspondent raises."""
+        self._token = trio.lowlevel.current_trio_token()
+        self._heard_s = trio.current_time()
+        wait_s = REDIAL_MIN_S
+        while True:
+            try:
+                with trio.CancelScope() as self._scope:
+                    await self._talk()
+            except (SessionRefused, ProtocolError) as error:
+                self._correspondent.refused(error)
+            finally:
+                is_fresh = self._dialogue.is_open
+                self._hang_up()
+            wait_s = REDIAL_MIN_S if is_fresh else min(2 * wait_s, REDIAL_MAX_S)
+            await trio.sleep(wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+
+    async def _talk(self) -> None:
+        """Hold one pipe for as long as it lasts."""
+        self._link = link = self._correspondent.dial(self._on_change)
+        until_s = trio.current_time() + self._dial_s
+        self._dial_s = min(2 * self._dial_s, DIAL_MAX_S)
+        while not link.is_up:
+            if link.is_lost or trio.current_time() > until_s:
+                return
+            self._correspondent.unanswered(trio.current_time() - self._heard_s)
+            await self._wait_for_change()
+        self._dial_s = DIAL_MIN_S
+        self._dialogue.connected(trio.current_time())
+        self.flush()
+        failures: list[Exception] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._receive, link, nursery.cancel_scope, failures)
+            while not (link.is_lost or self._dialogue.is_silent(trio.current_time())):
+                await self._wait_for_change()
+            nursery.cancel_scope.cancel()
+        for failure in failures:
+            raise failure
+
+    async def _receive(
+        self, link: Link, scope: trio.CancelScope, failures: list[Exception]
+    ) -> None:
+        """Take frames until the pipe is given up; why, if it is the gateway's doing.
+
+        What went wrong is handed over, for a nursery would wrap it up in a group.
+        """
+        try:
+            await self._take_frames(link)
+        except (SessionRefused, ProtocolError) as error:
+            failures.append(error)
+        scope.cancel()
+
+    async def _take_frames(self, link: Link) -> None:
+        while True:
+            # An acknowledgement waits a moment for a message to ride on, and goes alone then.
+            with trio.move_on_after(ACKNOWLEDGE_S if self._dialogue.owes else math.inf):
+                await trio.lowlevel.wait_readable(link.fileno())
+            frames = link.receive()
+            now_s = trio.current_time()
+            if frames:
+                if not self._check_lease(now_s):
+                    return
+                self._heard_s = now_s
+            for frame in frames:
+                messages = self._dialogue.receive(frame, now_s)
+                self._correspondent.hear(messages)
+                if any(isinstance(message, Bye) for message in messages):
+                    self.start_over()
+                    return
+            self.flush()
+
+    async def _wait_for_change(self) -> None:
+        with trio.move_on_after(CHECK_S):
+            await self._changed.wait()
+        self._changed = trio.Event()
+
+    def _on_change(self) -> None:
+        """From a thread of nng's: a pipe came up, or is gone."""
+        try:
+            self._token.run_sync_soon(self._note_change)
+        except trio.RunFinishedError:
+            return
+
+    def _note_change(self) -> None:
+        self._changed.set()
+
+    def _hang_up(self) -> None:
+        self._dialogue.lost()
+        if self._link is not None:
+            self._link.close()
+            self._link = None

@@ -1,0 +1,152 @@
+"""Carries what the exchange and the circle say to other gateways, and back what those say.
+
+The buyer dials: what we say to our sellers goes over our links, what we say to our buyers over the
+sessions by which they dialled us; gossip goes over either. What is about money travels sealed.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from federation import deals
+from federation.errors import ProtocolError
+from federation.messages import MESSAGES, GossipMessage, NeedFunction, PutFunction, Unknown
+from gateway.circle import Circle
+from gateway.effects import Side
+from gateway.links import LinkDown, LinkNews, LinkSaid, LinkUp
+from gateway.lobby import CameIn, Guest, Left, News, Said
+from gateway.peers import Peers
+from gateway.reception import Reception
+from gateway.surroundings import Surroundings
+
+# These overtake what waits: a lease that is renewed too late costs all that runs under it.
+URGENT: Final = (deals.Renew, deals.Granted, deals.Settle)
+KIND: Final = "deal"
+SEALED_BYTES_MAX: Final = 1 << 20
+
+
+class Dealings:
+    """A site's conversations with other sites about contracts.
+
+    Args:
+        peers: the network side of them; open by now.
+        reception: who decides, and performs.
+        say: tells people.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        reception: Reception,
+        surroundings: Surroundings,
+        say: Callable[[str], None],
+    ) -> None:
+        self._peers = peers
+        self._reception = reception
+        self._clock = surroundings
+        self._guests: dict[str, Guest] = {}  # our buyers, by site
+        reception.outbox.carrier = self
+        self.circle = Circle(
+            peers, reception.exchange, surroundings, carry=self._carry_gossip, say=say
+        )
+
+    # --- what goes out -------------------------------------------------------------------------
+
+    def carry(self, site: str, side: Side, message: Any) -> None:
+        """See gateway.outbox.Carrier."""
+        is_urgent = isinstance(message, URGENT)
+        if isinstance(message, deals.SEALED):
+            message = self._seal(site, message)
+        if side is Side.SELLER:
+            self._peers.links.post(site, message, urgent=is_urgent)
+            return
+        guest = self._guests.get(site)
+        if guest is not None:  # otherwise what matters is said again when the buyer is back
+            self._peers.answer(guest, message, urgent=is_urgent)
+
+    def _carry_gossip(self, site: str, message: GossipMessage) -> None:
+        """By whatever session there is; on a new one only if there is none."""
+        guest = self._guests.get(site)
+        if site not in self._peers.links.up and guest is not None:
+            self._peers.answer(guest, message)
+        elif self._peers.may_dial(site):
+            self._peers.links.post(site, message)
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self.circle.tick()
+        self.flush()
+
+    def _seal(self, site: str, message: deals.Deal) -> deals.Sealed:
+        body = MESSAGES.encode(message)
+        sealer = self._peers.registry.sealer
+        return deals.Sealed(sealer.seal(KIND, site, body, self._clock.utc_s()))
+
+    def flush(self) -> None:
+        """Send what was said."""
+        self._peers.flush(self._clock.now_s())
+
+    # --- what comes in -------------------------------------------------------------------------
+
+    def hear_peers(self, news: list[News]) -> None:
+        """News of the sessions by which others dialled us."""
+        for item in news:
+            match item:
+                case CameIn(guest):
+                    self._guests[guest.name] = guest
+                    self._reception.exchange.buyer_came(guest.name)
+                case Said(guest, message):
+                    self._hear_guest(guest, message)
+                case Left(guest, _) if self._guests.get(guest.name) is guest:
+                    del self._guests[guest.name]
+        self._reception.act([])
+
+    def _hear_guest(self, guest: Guest, message: Any) -> None:
+        try:
+            self._hear(guest.name, Side.BUYER, message, guest.handle)
+        except ProtocolError as error:
+            self._peers.expel(guest, f"protocol error: {error}")
+
+    def hear_link(self, news: LinkNews) -> None:
+        """News of the sessions by which we dialled others."""
+        match news:
+            case LinkUp(site, resumed):
+                if not resumed:
+                    self._reception.outbox.forget_site(site)
+            case LinkSaid(site, message):
+                try:
+                    self._hear(site, Side.SELLER, message, 0)
+                except ProtocolError as error:
+                    self._peers.links.drop(site, f"protocol error: {error}")
+            case LinkDown(site, _):
+                self._reception.exchange.unreachable(site, self._clock.utc_s())
+                if site not in self._guests:
+                    self.circle.unreachable(site)
+        self._reception.act([])
+
+    def _hear(self, site: str, side: Side, message: Any, sender: int) -> None:
+        """Take what a site says, which is our buyer or our seller on this session."""
+        if isinstance(message, deals.Sealed):
+            message = self._open(site, message)
+        elif isinstance(message, deals.SEALED):
+            raise ProtocolError(f"{message.kind!r} that nobody signed")
+        match message:
+            case Unknown():
+                return
+            case GossipMessage():
+                self.circle.hear(site, message.body)
+            case PutFunction() if side is Side.BUYER:
+                self._reception.put_function(message, sender)
+            case _ if isinstance(message, (*deals.FROM_BUYER, *deals.FROM_SELLER, NeedFunction)):
+                now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
+                self._reception.exchange.hear(site, side, message, now_s, utc_s)
+            case _:
+                raise ProtocolError(f"a gateway may not say {message.kind!r}")
+
+    def _open(self, site: str, sealed: deals.Sealed) -> Any:
+        opened = self._peers.registry.verifier.open(sealed.envelope, self._clock.utc_s())
+        if opened.header.source != site or opened.header.kind != KIND:
+            raise ProtocolError("sealed by another site, or as something else")
+        message = MESSAGES.decode(opened.body, SEALED_BYTES_MAX)
+        if not isinstance(message, deals.SEALED):
+            raise ProtocolError(f"{message.kind!r} does not travel sealed")
+        return message

@@ -1,0 +1,195 @@
+"""Where invited sites come in: a port that asks for no certificate, and the way through another's.
+
+Nobody who comes here is known: there is a limit on how many, how often and for how long, and all
+that can be had here with the right secret is to be pending, or approved if the invitation says so.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from federation.errors import GatewayUnreachable, GridError, ProtocolError
+from federation.identity import NONCE_BYTES
+from federation.nng import NngLink, NngPort
+from federation.transport import TlsSettings
+from gateway.certificates import fetch_leaf, to_pem
+from gateway.invitations import read_invitation
+from gateway.joining import Applicant, Joined, Reception, enter, reject
+from gateway.keys import write_private
+from gateway.lobby import GREETING_MAX_S, LAST_WORD_S
+from gateway.pace import Pace
+from gateway.registry import Registry
+from gateway.trust import TrustBook
+
+JOIN_MAX_S: Final = 20.0
+TICK_S: Final = 0.25
+
+
+@dataclass(slots=True)
+class _Visit:
+    reception: Reception
+    book: TrustBook
+    until_s: float
+    is_over: bool = False
+
+
+class Entrance:
+    """The inviter's port.
+
+    Args:
+        address: where to listen, tls+tcp.
+        registry: ours.
+        strangers_max: visitors at a time.
+        handshakes_per_s: new ones.
+        changed: called when a site was admitted; it is on disk by then.
+        say: tells people.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        registry: Registry,
+        *,
+        strangers_max: int,
+        handshakes_per_s: float,
+        changed: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._registry = registry
+        self._strangers_max = strangers_max
+        self._pace = Pace(handshakes_per_s, trio.current_time())
+        self._changed = changed
+        self._say = say
+        self._visits: dict[int, _Visit] = {}
+        self.port = NngPort([address], lambda: None, self.tls)
+
+    @property
+    def tls(self) -> TlsSettings:
+        """Our leaf is shown, none is asked for."""
+        return TlsSettings(str(self._registry.folder / "leaf.pem"))
+
+    async def run(self) -> None:
+        """Receive visitors for ever."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._receive)
+            while True:
+                await trio.sleep(TICK_S)
+                self._look(trio.current_time())
+
+    async def _receive(self) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(self.port.fileno())
+            now_s = trio.current_time()
+            self._look(now_s)
+            for pipe, frame in self.port.receive():
+                visit = self._visits.get(pipe) or self._begin(pipe, now_s)
+                if visit is not None and not visit.is_over:
+                    self._answer(pipe, visit, frame, now_s)
+
+    def _look(self, now_s: float) -> None:
+        """Who has come, who is gone, and who has been here too long."""
+        for pipe in self.port.came():
+            if pipe not in self._visits:
+                self._begin(pipe, now_s)
+        for pipe in self.port.gone():
+            self._visits.pop(pipe, None)
+        for pipe, visit in list(self._visits.items()):
+            if now_s > visit.until_s:
+                self.port.drop(pipe)
+
+    def _begin(self, pipe: int, now_s: float) -> _Visit | None:
+        if len(self._visits) >= self._strangers_max or not self._pace.allows(now_s):
+            self.port.drop(pipe)
+            return None
+        self._pace.note(now_s)
+        registry = self._registry
+        reception = Reception(registry.book, registry.invitations, secrets.token_bytes(NONCE_BYTES))
+        visit = self._visits[pipe] = _Visit(reception, registry.book, now_s + GREETING_MAX_S)
+        return visit
+
+    def _answer(self, pipe: int, visit: _Visit, frame: bytes, now_s: float) -> None:
+        registry, reception = self._registry, visit.reception
+        if visit.book is not registry.book:
+            self.port.drop(pipe)  # we have moved to another federation meanwhile
+            return
+        try:
+            answer = reception.receive(frame, registry.clock())
+        except ProtocolError as error:
+            self._say(f"who came to join was refused: {error}")
+            answer = reject(error)
+            visit.is_over = True
+        if reception.admitted is not None and not visit.is_over:
+            visit.is_over = True
+            site = reception.admitted
+            registry.save(("card", registry.book.members[site].card.raw))
+            level = registry.level(site)
+            self._say(f"site {site} has come with an invitation of ours, and is {level}")
+            self._changed()
+        if visit.is_over:
+            visit.until_s = now_s + LAST_WORD_S
+        self.port.send(pipe, answer)
+
+
+async def join(registry: Registry, text: str, *, approve: bool) -> Joined:
+    """Go where an invitation says, and become acquainted; our book has the inviter then.
+
+    Args:
+        registry: ours.
+        text: the invitation.
+        approve: approve the inviter at once: the invitation names its key, and who handed it
+            over is believed.
+
+    Raises:
+        GridError: the invitation is not good, nobody answers, or we were not taken.
+    """
+    now_s = registry.clock()
+    invitation = read_invitation(text, now_s)
+    was = registry.book
+    book = enter(was, invitation, registry.ring.current.key, now_s)
+    applicant = Applicant(invitation, book.own.card, secrets.token_bytes(NONCE_BYTES))
+    host, _, port = invitation.address.removeprefix("tls+tcp://").rpartition(":")
+    try:
+        leaf = await trio.to_thread.run_sync(fetch_leaf, host.strip("[]"), int(port), JOIN_MAX_S)
+    except OSError as error:
+        raise GatewayUnreachable(f"nobody answers at {invitation.address}: {error}") from None
+    applicant.check_leaf(leaf)
+    pin = registry.folder / "inviter.pem"
+    write_private(pin, to_pem([leaf]).encode())
+    try:
+        tls = TlsSettings(ca_file=str(pin), server_name=invitation.site)
+        joined = await _apply(applicant, invitation.address, tls)
+    finally:
+        pin.unlink()
+    if registry.book is not was:
+        raise GridError("this site has joined another federation meanwhile: come again")
+    book.admit(joined.card, registry.clock(), approve=approve)
+    registry.adopt(book)
+    registry.save(("card", joined.card.raw))
+    return joined
+
+
+async def _apply(applicant: Applicant, address: str, tls: TlsSettings) -> Joined:
+    token, changed = trio.lowlevel.current_trio_token(), trio.Event()
+
+    def on_change() -> None:
+        token.run_sync_soon(changed.set)
+
+    link = NngLink(address, on_change, tls)
+    try:
+        with trio.move_on_after(JOIN_MAX_S):
+            await changed.wait()
+            link.send(applicant.apply())
+            while not link.is_lost:
+                with trio.move_on_after(TICK_S):
+                    await trio.lowlevel.wait_readable(link.fileno())
+                for frame in link.receive():
+                    answer = applicant.receive(frame)
+                    if isinstance(answer, Joined):
+                        return answer
+                    link.send(answer)
+    finally:
+        link.close()
+    raise GridError(f"{address} hung up, or did not answer within {JOIN_MAX_S:g} s")

@@ -1,0 +1,325 @@
+"""Everything that a site has to do with others: what it shows, plans, buys and sells. Pure.
+
+    broker ─ effects ─► act ───────┬─► Sales      what its clients below zero are told
+                                   └─► Purchases  what its workers below zero are ordered
+    a site's message ─► hear ──────┴─► events for the broker, effects for the outbox
+    jobs that wait ─► plan ─► places that they may go to, quotes that are asked for
+
+`now_s` is monotonic, for leases; `utc_s` is the time of day, for prices, deadlines and books.
+"""
+
+from collections.abc import Iterable, Mapping
+from math import inf
+from random import Random
+from typing import Any, Final
+
+from federation import deals
+from federation.adverts import SiteAdvert
+from federation.errors import ProtocolError
+from federation.messages import NeedFunction
+from gateway import events
+from gateway.broker import Broker
+from gateway.dealing import DealRules, Outcome, Permits
+from gateway.effects import Effect, Expel, Order, Side, Tell
+from gateway.events import JobSpec
+from gateway.jobs import Job
+from gateway.ledger.records import ContractRow, PostingRow
+from gateway.purchases import Purchases
+from gateway.sales import Sales
+from gateway.showing import PoolFacts, show_site
+from policies.asks import Ask, House, Wishes
+from policies.brokering import place
+from policies.decisions import Decision, Why
+from policies.feasibility import Terms
+from policies.market import Key, Market
+
+ADVERT_VALID_S: Final = 90.0
+PLANNED_MAX: Final = 100_000
+
+
+class Exchange:
+    """One site's dealings with others.
+
+    Args:
+        site: who we are.
+        boot: which life of the site this is.
+        broker: ours.
+        rules, house: the knobs of contracts, and the taste in placing work.
+        permits: whom we deal with.
+        facts: our pools.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        boot: int,
+        broker: Broker,
+        rules: DealRules,
+        house: House,
+        permits: Permits,
+        facts: Mapping[str, PoolFacts],
+    ) -> None:
+        self.site = site
+        self.rules = rules
+        self.house = house
+        self._broker = broker
+        self._permits = permits
+        self._facts = facts
+        self._outcome = Outcome()
+        self.market = Market(site)
+        self.sales = Sales(site, broker, rules, permits, self._outcome)
+        self.purchases = Purchases(site, boot, broker, rules, self._outcome)
+        self._version = 0
+        self._planned: dict[str, tuple[float, bool]] = {}  # when; with its duration known
+        broker.elsewhere = self._may_run_elsewhere
+        self.sales.decide = self.decide
+
+    def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
+        """Let the broker decide about what happened, and all that follows from it here.
+
+        Returns what is to be done, in order.
+        """
+        broker = self._broker
+        effects = self._take_effects()
+        pending = [*self._take_events(), *happened]
+        while True:
+            decided: list[Effect] = []
+            for event in pending:
+                decided += broker.handle(event, utc_s)
+            self._plan_all(now_s, utc_s)
+            for event in self._take_events():
+                decided += broker.handle(event, utc_s)
+            decided += broker.settle(utc_s)
+            effects += self._translate(decided, now_s, utc_s)
+            effects += self._take_effects()
+            pending = self._take_events()
+            if not pending:
+                return effects
+
+    def _take_events(self) -> list[events.Event]:
+        happened, self._outcome.events = self._outcome.events, []
+        return happened
+
+    def _take_effects(self) -> list[Effect]:
+        effects, self._outcome.effects = self._outcome.effects, []
+        return effects
+
+    # --- what is said --------------------------------------------------------------------------
+
+    def hear(self, site: str, side: Side, message: Any, now_s: float, utc_s: float) -> None:
+        """Take a message of another site, which is our buyer or our seller here.
+
+        Raises:
+            ProtocolError: it broke the rules; nothing came of the message.
+        """
+        if side is Side.BUYER and isinstance(message, deals.FROM_BUYER):
+            self.sales.hear(site, message, now_s, utc_s)
+        elif side is Side.SELLER and isinstance(message, (*deals.FROM_SELLER, NeedFunction)):
+            self.purchases.hear(site, message, now_s, utc_s)
+        else:
+            raise ProtocolError(f"a {side} may not say {message.kind!r}")
+
+    def _translate(self, effects: Iterable[Effect], now_s: float, utc_s: float) -> list[Effect]:
+        """Keep what is for our own clients and workers; the rest becomes messages to others."""
+        kept: list[Effect] = []
+        for effect in effects:
+            match effect:
+                case Tell(client=handle) if handle < 0:
+                    self.sales.told(handle, effect.message, effect.charge, utc_s)
+                case Order(worker=handle) if handle < 0:
+                    self.purchases.ordered(handle, effect.message, now_s)
+                case Expel(guest=handle) if handle < 0:
+                    self.sales.expelled(handle, effect.reason)
+                case _:
+                    kept.append(effect)
+                    continue
+            kept += self._take_effects()
+        return kept
+
+    def tick(self, now_s: float, utc_s: float) -> bool:
+        """Time has passed: leases, quotes, bills. Whether `act` is needed for it."""
+        self.sales.tick(now_s, utc_s)
+        self.purchases.tick(now_s, utc_s)
+        if len(self._planned) > 2 * len(self._broker.jobs) + 100:
+            self._planned = {
+                job: each for job, each in self._planned.items() if job in self._broker.jobs
+            }
+        waits = any(self._is_due(job, now_s) for job in self._broker.waiting_jobs)
+        return waits or bool(self._outcome.events or self._outcome.effects)
+
+    def recover(
+        self, contracts: Iterable[tuple[ContractRow, list[PostingRow]]], now_s: float
+    ) -> None:
+        """Take up the contracts of a former life. The broker has its detached jobs by now."""
+        for row, postings in contracts:
+            if row.side == "sell":
+                self.sales.recover(row, postings)
+            else:
+                job = self._broker.jobs.get(row.job)
+                self.purchases.recover(row, postings, now_s, job.spec if job else None)
+
+    def buyer_came(self, site: str) -> None:
+        """A buyer has a new session with us."""
+        self.sales.buyer_came(site)
+
+    def unreachable(self, site: str, utc_s: float) -> None:
+        """A seller can't be reached now."""
+        self.purchases.unreachable(site, utc_s)
+
+    def need_function(self, handle: int, digest: bytes) -> None:
+        """A worker lacks a function of a job that another site sent."""
+        self.sales.need_function(handle, digest)
+
+    @property
+    def functions(self) -> set[bytes]:
+        """The functions of contracts that are being made."""
+        return self.sales.functions
+
+    # --- what is shown -------------------------------------------------------------------------
+
+    def show(self, utc_s: float, without: str = "") -> SiteAdvert:
+        """Our own advert, whole."""
+        self._version = max(self._version + 1, int(utc_s * 1000))
+        held = {pool: self.sales.held_slots(pool) for pool in self._facts}
+        return show_site(
+            self.site,
+            self._broker,
+            self._facts,
+            held=held,
+            utc_s=utc_s,
+            version=self._version,
+            valid_s=ADVERT_VALID_S,
+            without=without,
+        )
+
+    def learn(self, advert: SiteAdvert, utc_s: float) -> bool:
+        """Take another site's advert; False when it is no news. ProtocolError: see Market."""
+        return advert.site != self.site and self.market.learn(advert, utc_s)
+
+    # --- where jobs go -------------------------------------------------------------------------
+
+    def _plan_all(self, now_s: float, utc_s: float) -> None:
+        """Choose where the tasks of jobs that wait may go, and ask for quotes."""
+        for job in self._broker.waiting_jobs:
+            if self._is_due(job, now_s):
+                self._planned[job.id] = now_s, self._is_known(job)
+                self._plan(job, now_s, utc_s)
+
+    def _is_due(self, job: Job, now_s: float) -> bool:
+        """Whether a job's places are to be chosen, for the first time or anew."""
+        if not self._has_choice(job):
+            return False
+        planned = self._planned.get(job.id)
+        return (
+            planned is None
+            or now_s - planned[0] >= self.rules.plan_s
+            or (self._is_known(job) and not planned[1])
+        )
+
+    def _is_known(self, job: Job) -> bool:
+        return self._broker.durations.of(job.spec.function) is not None
+
+    def _has_choice(self, job: Job) -> bool:
+        """Whether there is anything to decide: other sites, or wishes that ours may not fulfil."""
+        return self.market.has_others or job.spec.wishes != Wishes()
+
+    def _plan(self, job: Job, now_s: float, utc_s: float) -> None:
+        self.market.learn(self.show(utc_s, without=job.id), utc_s)
+        decision = self.decide(job.spec, job.waiting, utc_s, job.cost_nanos, chance=job.id)
+        places = self._places(job, decision)
+        if not self.purchases.is_asking(job.id):
+            wanted = self._to_ask(job, decision)
+            if wanted:
+                self.purchases.ask(job, decision, wanted, now_s)
+                self._note_sent(decision, wanted, utc_s)
+        self._outcome.happened(events.PlacesChosen(job.id, places))
+
+    def decide(
+        self, spec: JobSpec, tasks: int, utc_s: float, spent_nanos: int = 0, chance: str = ""
+    ) -> Decision:
+        """Where tasks of this kind would go now, and why."""
+        limit = spec.max_cost_nanos
+        ask = Ask(
+            terms=self.terms(spec),
+            objective=spec.wishes.objective or self.house.objective,
+            tasks=max(1, tasks),
+            task_s=self._broker.durations.of(spec.function),
+            deadline_s=spec.wishes.deadline_s,
+            budget_nanos=None if limit is None else max(0, limit - spent_nanos),
+        )
+        draws = Random(chance)  # noqa: S311 - which of equals is no secret
+        return place(ask, self.market, self.house, utc_s, draws, self.purchases.resting)
+
+    def terms(self, spec: JobSpec) -> Terms:
+        """What a job demands of where it runs."""
+        wishes = spec.wishes
+        return Terms(
+            need=spec.need,
+            project=spec.project,
+            trusted=frozenset(self._permits.runners(spec.project)),
+            allowed_sites=wishes.allowed_sites,
+            forbidden_sites=wishes.forbidden_sites,
+            jurisdictions=wishes.jurisdictions,
+            path=spec.path,
+            hops_left=spec.hops_left,
+        )
+
+    def _may_run_elsewhere(self, spec: JobSpec) -> bool:
+        """Whether some other site that we know of may be able to run this, now or later."""
+        terms = self.terms(spec)
+        verdicts = self.market.verdicts(terms)
+        is_known = any(
+            not each.is_own and verdicts[each.number] is None for each in self.market.candidates
+        )
+        return is_known or bool(self._relays(spec, terms))
+
+    def _relays(self, spec: JobSpec, terms: Terms) -> list[str]:
+        """Sites that may know somebody whom we don't."""
+        if spec.hops_left < 1 or terms.allowed_sites is not None:
+            return []
+        near = terms.trusted - terms.forbidden_sites - set(spec.path)
+        return sorted(near)[: self.house.quotes_max]
+
+    def _places(self, job: Job, decision: Decision) -> dict[str, float]:
+        """How many of the waiting tasks each pool may take: the plan, as far as contracts are open.
+
+        The largest share is without end: work that comes before the next plan goes there.
+        """
+        if decision.plan is None:
+            live = self.purchases.live(job.id) if decision.why is Why.NOBODY else []
+            return {each.place: inf for each in live}
+        shares = decision.plan.shares
+        limited = decision.ask.task_s is None or decision.ask.budget_nanos is not None
+        most = max((n for _, n in shares), default=0)
+        open_now = {each.place for each in self.purchases.live(job.id)}
+        places: dict[str, float] = {}
+        for lane, tasks in shares:
+            site, pool = lane.key
+            name = pool if site == self.site else f"{site}/{pool}"
+            if site == self.site or name in open_now:
+                places[name] = inf if tasks == most and not limited else tasks
+        return places
+
+    def _to_ask(self, job: Job, decision: Decision) -> list[Key]:
+        """Whom to ask for a quote: those of the plan that we have no contract with."""
+        if decision.why is Why.NOBODY:
+            terms = decision.ask.terms
+            live = {each.site for each in self.purchases.live(job.id)}
+            resting = self.purchases.resting
+            near = [
+                site
+                for site in self._relays(job.spec, terms)
+                if site not in live and site not in resting
+            ]
+            return [(site, "") for site in near]
+        live_keys = {(each.site, each.pool) for each in self.purchases.live(job.id)}
+        keys = decision.quotes_from
+        shares = [lane.key for lane, _ in decision.plan.shares] if decision.plan else []
+        if len(shares) == 1 and shares[0] in live_keys:
+            return []
+        return [key for key in keys if key not in live_keys]
+
+    def _note_sent(self, decision: Decision, asked: list[Key], utc_s: float) -> None:
+        for lane, tasks in decision.plan.shares if decision.plan else ():
+            if lane.key in asked:
+                self.market.sent(lane.key, tasks, tasks * lane.task_s, utc_s)

@@ -1,0 +1,133 @@
+"""The [federation] table of a configuration: where others reach us, and the limits on them."""
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from federation.statements import ADDRESS, ADDRESSES_MAX, CONTACT_CHARS_MAX
+from gateway.expulsions import Follow
+from gateway.keys import OVERLAP_S, SPREAD_S
+
+
+class KnobError(Exception):
+    """A key of the table that can't be used; the text names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FederationConfig:
+    """What a site is told of its life among others.
+
+    Without this table, or without keys in its folder (`gridfed init` makes them), a site is single.
+
+    Args:
+        folder: of the keys and the trust book; empty for `federation` in the site's state.
+        listen: where other gateways come in (mutual TLS); empty for a site that only dials.
+        advertise: what our card says of that; none: `listen`, unless that is every interface.
+        join_listen: where who was invited comes in; empty: this site invites nobody.
+        join_advertise: what invitations say of that; empty: `join_listen` likewise.
+        contact: on our card, for people.
+        follow_expulsions: whose expulsions count here: any, two, ours.
+        connections: sessions of other gateways at a time.
+        strangers: connections of a port that have not proved who they are.
+        handshakes_per_s: new connections of a port.
+        frames_per_s: of one other gateway; who sends more is slowed down.
+        queue_bytes: waiting for one other gateway; beyond it the session is given up.
+        give_up_s: how long a site may be out of reach before what waits for it is dropped.
+        idle_s: after so long without a word a connection that nobody needs is closed.
+        rotation_spread_s: how long new keys are on our card before they are used.
+        rotation_overlap_s: how long the old ones stay on it after that.
+    """
+
+    folder: str = ""
+    listen: str = ""
+    advertise: tuple[str, ...] = ()
+    join_listen: str = ""
+    join_advertise: str = ""
+    contact: str = ""
+    follow_expulsions: str = Follow.TWO.value
+    connections: int = 256
+    strangers: int = 64
+    handshakes_per_s: float = 50.0
+    frames_per_s: float = 2000.0
+    queue_bytes: int = 64 << 20
+    give_up_s: float = 30.0
+    idle_s: float = 60.0
+    rotation_spread_s: float = SPREAD_S
+    rotation_overlap_s: float = OVERLAP_S
+
+    @property
+    def follow(self) -> Follow:
+        """Whose expulsions count here."""
+        return Follow(self.follow_expulsions)
+
+
+# key → smallest, largest
+_NUMBERS: Final[dict[str, tuple[float, float]]] = {
+    "connections": (1, 10**5),
+    "strangers": (1, 10**5),
+    "handshakes_per_s": (0.1, 10**6),
+    "frames_per_s": (10, 10**6),
+    "queue_bytes": (1 << 16, 1 << 40),
+    "give_up_s": (0.1, 86400),
+    "idle_s": (0.1, 86400),
+    "rotation_spread_s": (0, 30 * 86400),
+    "rotation_overlap_s": (0, 30 * 86400),
+}
+_ADDRESSES: Final = ("listen", "join_listen", "join_advertise")
+_EVERYWHERE: Final = ("0.0.0.0:", "[::]:", "*:")
+
+
+def read_federation(table: dict[str, Any]) -> FederationConfig:
+    """Read the table; KnobError names the key that is wrong."""
+    known = {field.name for field in fields(FederationConfig)}
+    for key in table:
+        if key not in known:
+            raise KnobError(f"has no key {key!r}; there are {', '.join(sorted(known))}")
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in _NUMBERS:
+            values[key] = _number(key, value)
+        elif key == "advertise":
+            if not isinstance(value, list) or len(value) > ADDRESSES_MAX:
+                raise KnobError(f"advertise must be a list of at most {ADDRESSES_MAX} addresses")
+            values[key] = tuple(_address(key, each) for each in value)
+        elif not isinstance(value, str) or not value.isprintable():
+            raise KnobError(f"{key} must be a line of text")
+        else:
+            values[key] = _address(key, value) if value and key in _ADDRESSES else value
+    config = FederationConfig(**values)
+    if config.follow_expulsions not in set(Follow):
+        raise KnobError(f"follow_expulsions must be one of {', '.join(Follow)}")
+    if len(config.contact) > CONTACT_CHARS_MAX:
+        raise KnobError(f"contact must be at most {CONTACT_CHARS_MAX} characters")
+    return config
+
+
+def shown(advertised: tuple[str, ...], bound: list[str]) -> tuple[str, ...]:
+    """The addresses to tell others: those that were advertised, or where we listen.
+
+    KnobError when that is every interface, of which nobody can tell what we are called.
+    """
+    if advertised:
+        return advertised
+    for address in bound:
+        if address.removeprefix("tls+tcp://").startswith(_EVERYWHERE):
+            raise KnobError(
+                f"listen is {address}, which is no address that others could dial: advertise one"
+            )
+    return tuple(bound)
+
+
+def _number(key: str, value: Any) -> int | float:
+    low, high = _NUMBERS[key]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise KnobError(f"{key} must be a number")
+    if not low <= value <= high:
+        raise KnobError(f"{key} is {value}: it must be {low:g} to {high:g}")
+    return value
+
+
+def _address(key: str, value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(ADDRESS, value, re.ASCII):
+        raise KnobError(f"{key} must be an address like tls+tcp://gw.example:7462")
+    return value

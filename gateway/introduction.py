@@ -1,0 +1,140 @@
+"""How a gateway proves to another which site it is, and what it asks of the other: by keys.
+
+Both sides sign the meeting (federation.identity.Meeting): federation, both sites, both boots, both
+nonces. TLS has let in somebody whose leaf is pinned; this tells which of the sites it is, so a
+site's name is never taken from what it says of itself alone.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from federation import strict
+from federation.errors import SessionRefused
+from federation.handshake import Prover
+from federation.identity import (
+    Meeting,
+    Refusal,
+    Side,
+    SiteKey,
+    Untrusted,
+    federation_id,
+    site_id,
+)
+from federation.messages import Challenge, Hello
+from gateway.standing import Level
+
+ROLE: Final = "gateway"
+NOT_APPROVED: Final = "not-approved"
+_SIDES: Final = {Prover.DIALLER: Side.DIALLER, Prover.LISTENER: Side.LISTENER}
+
+
+class Introducer(Protocol):
+    """What is asked of our own site; gateway.registry has it."""
+
+    @property
+    def federation(self) -> str:
+        """Ours."""
+
+    @property
+    def site(self) -> str:
+        """Ours."""
+
+    @property
+    def boot(self) -> int:
+        """Which of our lives this is."""
+
+    @property
+    def signing_key(self) -> SiteKey:
+        """The key to sign with now."""
+
+    def level(self, site: str) -> Level | None:
+        """How far we trust a site."""
+
+    def keys_of(self, site: str) -> tuple[bytes, ...]:
+        """The keys that a site signs with."""
+
+    def meet(self, site: str, boot: int) -> None:
+        """A site has proved that it lives, in this boot; Untrusted OLD_BOOT."""
+
+
+def hello(own: Introducer) -> Hello:
+    """What our site says of itself when it dials."""
+    return Hello(
+        [], ROLE, own.site, "", b"", "", 0, {"federation": own.federation, "boot": own.boot}
+    )
+
+
+class SiteCredentials:
+    """Credentials of a site; see federation.handshake.Credentials.
+
+    Args:
+        own: our site.
+        expected: the site that we dial; empty for the listening side.
+    """
+
+    roles: Final = frozenset({ROLE})
+
+    def __init__(self, own: Introducer, expected: str = "") -> None:
+        self._own = own
+        self._expected = expected
+
+    def hear(self, hello: Hello) -> None:
+        """Let a dialler try to prove itself only if it could come in at all."""
+        federation = _checked(federation_id, hello.about.get("federation"), "federation")
+        site = _checked(site_id, hello.name, "name")
+        _checked(strict.count, hello.about.get("boot"), "boot")
+        if federation != self._own.federation:
+            raise SessionRefused(
+                f"this is federation {self._own.federation!r}, not {federation!r}",
+                Refusal.WRONG_FEDERATION,
+            )
+        self._admit(site)
+
+    def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
+        """Our signature over the meeting; a dialler gives it only to whom it dialled."""
+        if prover is Prover.DIALLER and challenge.site != self._expected:
+            raise SessionRefused(
+                f"site {challenge.site[:40]!r} answers where {self._expected!r} should",
+                Refusal.WRONG_SITE,
+            )
+        return self._meeting(hello, challenge).sign(self._own.signing_key, _SIDES[prover])
+
+    def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
+        """Check the other's signature, and that it still may be here, in this life."""
+        dials = prover is Prover.DIALLER
+        site, boot = (
+            (hello.name, hello.about["boot"]) if dials else (challenge.site, challenge.boot)
+        )
+        self._admit(site)
+        try:
+            self._meeting(hello, challenge).check(self._own.keys_of(site), _SIDES[prover], proof)
+            self._own.meet(site, boot)
+        except Untrusted as error:
+            raise SessionRefused(error.details, error.refusal) from None
+
+    def _admit(self, site: str) -> None:
+        level = self._own.level(site)
+        if site == self._own.site or level is None:
+            raise SessionRefused(f"site {site!r} is not known here", Refusal.UNKNOWN_SITE)
+        if level is Level.EXPELLED:
+            raise SessionRefused(f"site {site!r} is expelled here", Refusal.EXPELLED)
+        if level is not Level.APPROVED:
+            raise SessionRefused(f"site {site!r} is {level} here, not approved", NOT_APPROVED)
+
+    def _meeting(self, hello: Hello, challenge: Challenge) -> Meeting:
+        return Meeting(
+            federation=self._own.federation,
+            dialler=hello.name,
+            listener=challenge.site,
+            dialler_boot=hello.about["boot"],
+            listener_boot=challenge.boot,
+            dialler_nonce=hello.nonce,
+            listener_nonce=challenge.nonce,
+        )
+
+
+def _checked(check: Callable[[object], object], value: object, name: str) -> str:
+    try:
+        return str(check(value))
+    except ValueError as error:
+        raise SessionRefused(f"the hello's {name} {error}", "name") from None

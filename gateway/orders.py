@@ -1,0 +1,311 @@
+"""What an operator orders about keys and trust: each verb of `gridfed` that changes the trust book.
+
+The same code serves a command while no gateway runs and the gateway while it does: whoever holds
+the folder (gateway.registry). Details are plain data and checked here; an answer is plain data.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from federation import strict
+from federation.errors import GridError
+from federation.identity import site_id
+from federation.statements import REASON_CHARS_MAX
+from federation.tokens import Scope, UserToken, check_token, write_token
+from gateway import permissions
+from gateway.entrance import join
+from gateway.invitations import SECRET_BYTES, VALID_S, write_invitation
+from gateway.permissions import ANY, Verb
+from gateway.registry import Registry
+from gateway.standing import Level, Member
+from gateway.trust import BookError
+
+TOKEN_VALID_S: Final = 12 * 3600.0
+VALID_MAX_S: Final = 366 * 86400.0
+RULES_MAX: Final = 256
+
+Details = Mapping[str, Any]
+
+
+class BadOrder(GridError):
+    """An order that can't be carried out as it was given."""
+
+
+async def perform(registry: Registry, verb: str, details: Details) -> Any:
+    """Carry out an order; what it decides is on disk when this returns.
+
+    Raises:
+        GridError: it can't be done; the text says why. Nothing has changed then.
+    """
+    return await VERBS[verb](registry, details)
+
+
+async def _invite(registry: Registry, details: Details) -> Any:
+    """Make an invitation: {expires_s, approve} → {text, …}."""
+    if not registry.join_address:
+        raise BadOrder(
+            "this site does not know where who is invited should come in: set [federation] "
+            "join_listen, and join_advertise where that is every interface or port 0"
+        )
+    if registry.has_left:
+        raise BadOrder("this site has left its federation")
+    made = registry.invitations.make(
+        registry.book.own.card.content,
+        registry.active.leaf.certificate,
+        registry.join_address,
+        secrets.token_bytes(SECRET_BYTES),
+        registry.clock(),
+        valid_s=_span(details, "expires_s", VALID_S),
+        approve=_flag(details, "approve") or False,
+    )
+    registry.save()
+    return {
+        "invitation": write_invitation(made),
+        "id": made.id,
+        "federation": made.federation,
+        "site": made.site,
+        "address": made.address,
+        "expires_s": made.expires_s,
+        "fingerprint": registry.book.own.fingerprint,
+    }
+
+
+async def _join(registry: Registry, details: Details) -> Any:
+    """Come in with an invitation: {invitation, approve} → the inviter, and how far we are."""
+    joined = await join(
+        registry, _text(details, "invitation"), approve=_flag(details, "approve") or False
+    )
+    site = joined.card.content.site
+    return {
+        **_view(registry, site, registry.book.members[site]),
+        "federation": registry.federation,
+        "there": joined.level.value,
+        "own_fingerprint": registry.book.own.fingerprint,
+    }
+
+
+async def _approve(registry: Registry, details: Details) -> Any:
+    """Approve a site whose fingerprint was compared: {site, fingerprint} → the site.
+
+    Without a fingerprint nothing changes; the answer has the one to compare.
+    """
+    site, shown = _site(details), details.get("fingerprint", "")
+    if shown:
+        registry.book.approve(site, _text(details, "fingerprint"))
+        registry.save()
+    return _view(registry, site, _member(registry, site))
+
+
+async def _leave(registry: Registry, _details: Details) -> Any:
+    """Say farewell: {} → the sites that are told."""
+    if registry.has_left:
+        raise BadOrder("this site has left already")
+    told = registry.approved
+    said = registry.book.leave(registry.signing_key, registry.clock())
+    registry.save(("farewell", said.raw))
+    return {"site": registry.site, "federation": registry.federation, "told": told}
+
+
+async def _expel(registry: Registry, details: Details) -> Any:
+    """Expel a site, or take that back: {site, reason, keep} → the site."""
+    site = _site(details)
+    reason = str(_line(details.get("reason", "")))
+    say = registry.book.keep if _flag(details, "keep") else registry.book.expel
+    word = say(site, reason, registry.signing_key, registry.clock())
+    registry.save(("expulsion", word.raw))
+    level = registry.level(site)
+    return {"site": site, "level": level.value if level else "unknown", "reason": reason}
+
+
+async def _trust(registry: Registry, details: Details) -> Any:
+    """Say what a site may do: {site, send, run, pickles, users} → the site.
+
+    `send` and `run` are lists of rules as the trust file has them, and take the place of those
+    for that direction; what is left out stays as it is.
+    """
+    site = ANY if details.get("site") == ANY else _site(details)
+    book = registry.book
+    rules = book.rules if site == ANY else _member(registry, site).rules
+    for verb in Verb:
+        if verb.value in details:
+            kept = {rule for rule in rules if rule.verb is not verb}
+            rules = frozenset(kept | set(_rules(details[verb.value], verb)))
+    book.trust(site, rules)
+    pickles, users = _flag(details, "pickles"), _flag(details, "users")
+    if site == ANY:
+        if pickles is not None or users is not None:
+            raise BadOrder("pickles and users are for one site at a time")
+        registry.save()
+        return {"site": ANY, "rules": [permissions.to_plain(rule) for rule in rules]}
+    if pickles is not None:
+        book.trust_results(site, pickles=pickles)
+    if users is not None:
+        book.welcome(site, users=users)
+    registry.save()
+    return _view(registry, site, _member(registry, site))
+
+
+async def _token(registry: Registry, details: Details) -> Any:
+    """Sign a user token: {user, projects, scopes, sites, expires_s} → {token, id, …}."""
+    now_s = registry.clock()
+    projects = details.get("projects")
+    scopes = _names(details, "scopes") or [Scope.SUBMIT, Scope.CANCEL, Scope.REPORT]
+    unknown = set(scopes) - set(Scope)
+    if unknown:
+        raise BadOrder(f"there is no scope {min(unknown)!r}; there are {', '.join(Scope)}")
+    token = UserToken(
+        federation=registry.federation,
+        issuer=registry.site,
+        id=secrets.token_hex(8),
+        user=_text(details, "user"),
+        projects=None if projects is None else frozenset(_names(details, "projects")),
+        scopes=frozenset(map(str, scopes)),
+        sites=frozenset(_names(details, "sites") or [registry.site]),
+        issued_s=now_s,
+        expires_s=now_s + _span(details, "expires_s", TOKEN_VALID_S),
+    )
+    try:
+        text = write_token(token, registry.signing_key)
+    except ValueError as error:
+        raise BadOrder(str(error)) from None
+    return {
+        "token": text,
+        "id": token.id,
+        "user": token.user,
+        "scopes": sorted(token.scopes),
+        "sites": sorted(token.sites),
+        "projects": None if token.projects is None else sorted(token.projects),
+        "expires_s": token.expires_s,
+    }
+
+
+async def _revoke(registry: Registry, details: Details) -> Any:
+    """Revoke a token of ours: {token} → {id, user}."""
+    now_s = registry.clock()
+    token = check_token(_text(details, "token"), registry.book, now_s)
+    if token.issuer != registry.site:
+        raise BadOrder(f"site {token.issuer!r} has issued it: only there it can be revoked")
+    said = registry.book.revoke(token.id, token.expires_s, registry.signing_key, now_s)
+    registry.save(("revocations", said.raw))
+    return {"id": token.id, "user": token.user}
+
+
+async def _rotate(registry: Registry, details: Details) -> Any:
+    """Begin to rotate the keys: {compromised} → how far that is."""
+    compromised = _flag(details, "compromised") or False
+    hosts = {each.removeprefix("tls+tcp://").rpartition(":")[0] for each in registry.addresses}
+    registry.rotate(sorted(host.strip("[]") for host in hosts), compromised=compromised)
+    return {
+        "site": registry.site,
+        "stage": registry.rotation.value,
+        "fingerprint": registry.book.own.fingerprint,
+    }
+
+
+async def _known(registry: Registry, _details: Details) -> Any:
+    """The trust book: {} → ourselves and every site that we know."""
+    members = sorted(registry.book.members.items())
+    own = _view(registry, registry.site, registry.book.own)
+    own["level"] = Level.LEFT.value if registry.has_left else "self"
+    return {
+        "federation": registry.federation,
+        "rotation": registry.rotation.value,
+        "sites": [own, *(_view(registry, site, member) for site, member in members)],
+    }
+
+
+VERBS: Final[dict[str, Callable[[Registry, Details], Awaitable[Any]]]] = {
+    "invite": _invite,
+    "join": _join,
+    "approve": _approve,
+    "leave": _leave,
+    "expel": _expel,
+    "trust": _trust,
+    "token": _token,
+    "revoke": _revoke,
+    "rotate": _rotate,
+    "known": _known,
+}
+
+
+def _view(registry: Registry, site: str, member: Member) -> dict[str, Any]:
+    """A site as people are shown it."""
+    level, card = registry.level(site), member.card.content
+    return {
+        "site": site,
+        "level": level.value if level else "unknown",
+        "fingerprint": member.fingerprint,
+        "addresses": list(card.addresses),
+        "contact": card.contact,
+        "serial": card.serial,
+        "rules": [permissions.to_plain(rule) for rule in sorted(member.rules, key=repr)],
+        "pickles": member.pickles,
+        "users": member.users,
+        "evidence": len(member.evidence),
+    }
+
+
+# --- details -------------------------------------------------------------------------------------
+
+
+def _line(value: object) -> object:
+    """A line that may be shown to people; BadOrder."""
+    try:
+        return strict.line(REASON_CHARS_MAX)(value)
+    except ValueError as error:
+        raise BadOrder(f"the reason {error}") from None
+
+
+def _member(registry: Registry, site: str) -> Member:
+    member = registry.book.members.get(site)
+    if member is None:
+        raise BookError(f"no site {site!r} is known here")
+    return member
+
+
+def _site(details: Details) -> str:
+    try:
+        return str(site_id(details.get("site")))
+    except ValueError as error:
+        raise BadOrder(f"a site's name {error}") from None
+
+
+def _rules(plain: object, verb: Verb) -> list[permissions.Rule]:
+    if not isinstance(plain, list) or len(plain) > RULES_MAX:
+        raise BadOrder(f"rules are a list of at most {RULES_MAX}")
+    try:
+        rules = [permissions.from_plain(each) for each in plain]
+    except ValueError as error:
+        raise BadOrder(f"a rule can't be read: {error}") from None
+    if any(rule.verb is not verb for rule in rules):
+        raise BadOrder(f"a rule under {verb} is about the other direction")
+    return rules
+
+
+def _text(details: Details, key: str) -> str:
+    value = details.get(key)
+    if type(value) is not str or not value:
+        raise BadOrder(f"{key} is missing")
+    return value
+
+
+def _names(details: Details, key: str) -> list[str]:
+    value = details.get(key) or []
+    if not isinstance(value, list) or not all(type(each) is str for each in value):
+        raise BadOrder(f"{key} must be a list of names")
+    return value
+
+
+def _flag(details: Details, key: str) -> bool | None:
+    value = details.get(key)
+    if value is not None and type(value) is not bool:
+        raise BadOrder(f"{key} must be true or false")
+    return value
+
+
+def _span(details: Details, key: str, default_s: float) -> float:
+    value = details.get(key, default_s)
+    if type(value) not in (int, float) or not 0 < value <= VALID_MAX_S:
+        raise BadOrder(f"{key} must be a time of at most {VALID_MAX_S / 86400:g} days")
+    return float(value)

@@ -1,0 +1,603 @@
+"""What we buy: contracts under which other sites run our jobs' tasks. Pure.
+
+To the broker a contract is a worker for one job, a round trip away: what it is assigned is
+forwarded under the assignment's number, which is the epoch, and what it reports is what was
+delivered. So credit, recall, retries and fencing are the same as for our own workers.
+
+    plan ─► AskQuote ─► Quote … choose ─► Hold ─► Held ─► stored ─► Commit ─► Committed
+    Committed → WorkerJoined       Assign → Forward          Recall → Reclaim
+    Deliver   → Reported           GivenBack → HandedBack    the lease runs out → WorkerGone
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from federation import deals
+from federation.contracts import Delivery, Move, Phase, Tab, Verdict, grantor_until_s, move
+from federation.errors import ProtocolError
+from federation.messages import Assign, Drain, NeedFunction, Recall
+from federation.money import NANOS_LIMIT
+from federation.ranges import Range, RangeSet
+from gateway import events
+from gateway.broker import Broker
+from gateway.dealing import DealRules, Outcome
+from gateway.effects import AnswerBill, SendFunction, Side
+from gateway.events import JobSpec
+from gateway.intake import SLOTS_MAX, check_ranges, wishes_plain
+from gateway.jobs import Job
+from gateway.ledger import records
+from gateway.ledger.records import ContractRow, PostingRow
+from policies.brokering import Quote, choose_quote
+from policies.decisions import Decision
+from policies.market import Key
+from policies.tariffs import Tariff, cost_nanos
+
+VERDICTS_MAX: Final = 100_000  # remembered of one contract
+ROUND_TRIP_MAX_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class Purchase:
+    """One contract, as the buyer has it. `phase` is None until a quote has come."""
+
+    contract: str
+    job: str
+    site: str
+    pool: str
+    tasks: int  # that were asked for
+    asked_s: float
+    phase: Phase | None = None
+    quote: deals.Quote | None = None
+    handle: int = 0
+    until_s: float = 0.0  # of the lease, as we must count it
+    round_trip_s: float = 0.0
+    busy_s: float = 0.0  # when something was last out
+    is_recovered: bool = False  # of a former life, and its seller has not said what it has
+    is_orphan: bool = False  # of a former life, and nobody wants what is out
+    tab: Tab = field(default_factory=lambda: Tab(NANOS_LIMIT))
+
+    @property
+    def place(self) -> str:
+        """What the broker calls the pool."""
+        return f"{self.site}/{self.pool}"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether tasks may be out under it."""
+        return self.phase in (Phase.OPEN, Phase.CLOSING)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it is being made."""
+        return self.phase in (None, Phase.QUOTED, Phase.HELD)
+
+
+@dataclass(slots=True)
+class Enquiry:
+    """Quotes that were asked for, for one job, and until when they are waited for."""
+
+    job: str
+    decision: Decision
+    asked: list[str]
+    until_s: float
+
+
+class Purchases:
+    """The contracts that we buy.
+
+    Args:
+        site: who we are.
+        boot: which life of the site this is; no contract of another has the same name.
+        broker: read, and told through `outcome`.
+        rules: the knobs.
+        outcome: where what follows is put.
+    """
+
+    def __init__(
+        self, site: str, boot: int, broker: Broker, rules: DealRules, outcome: Outcome
+    ) -> None:
+        self._site = site
+        self._boot = boot
+        self._broker = broker
+        self._rules = rules
+        self._outcome = outcome
+        self._numbers = 0
+        self._handles = -(1 << 40)  # apart from those of sales
+        self.purchases: dict[str, Purchase] = {}
+        self._by_handle: dict[int, Purchase] = {}
+        self._enquiries: dict[str, Enquiry] = {}  # by job
+        self.resting: dict[str, float] = {}  # sites that are spared, until when, UTC
+        self._refusals: dict[str, int] = {}  # by site, one after the other
+
+    # --- asking --------------------------------------------------------------------------------
+
+    def is_asking(self, job: str) -> bool:
+        """Whether quotes or a commit are awaited for this job."""
+        return job in self._enquiries or any(
+            each.job == job and each.is_under_way for each in self.purchases.values()
+        )
+
+    def live(self, job: str) -> list[Purchase]:
+        """The contracts that a job's tasks may be out under."""
+        return [each for each in self.purchases.values() if each.job == job and each.is_live]
+
+    def ask(self, job: Job, decision: Decision, keys: Iterable[Key], now_s: float) -> None:
+        """Ask sites for quotes, with which `choose` will decide when they are here."""
+        shares = {lane.key: n for lane, n in decision.plan.shares} if decision.plan else {}
+        asked = []
+        for site, pool in keys:
+            if self._open_with(site) >= self._rules.contracts_max:
+                continue
+            self._numbers += 1
+            contract = f"{self._site}-{self._boot}-{self._numbers}"
+            tasks = shares.get((site, pool), decision.ask.tasks)
+            self.purchases[contract] = purchase = Purchase(
+                contract, job.id, site, pool, tasks, now_s
+            )
+            asked.append(contract)
+            self._say(purchase, self._question(job, purchase, decision))
+        if asked:
+            until_s = now_s + self._rules.quote_wait_s
+            self._enquiries[job.id] = Enquiry(job.id, decision, asked, until_s)
+
+    def _open_with(self, site: str) -> int:
+        return sum(each.site == site for each in self.purchases.values())
+
+    def _question(self, job: Job, purchase: Purchase, decision: Decision) -> deals.AskQuote:
+        spec = job.spec
+        return deals.AskQuote(
+            contract=purchase.contract,
+            pool=purchase.pool,
+            tasks=purchase.tasks,
+            task_s=decision.ask.task_s,
+            function=spec.function,
+            name=spec.name,
+            user=spec.user,
+            project=spec.project,
+            priority=spec.priority,
+            tags=dict(spec.tags),
+            timeout_s=spec.timeout_s,
+            python=spec.python,
+            prints=spec.prints,
+            currency=spec.currency or "",
+            wishes=wishes_plain(spec.wishes),
+            path=[*spec.path, self._site],
+            hops_left=max(0, spec.hops_left - 1),
+        )
+
+    def _say(self, purchase: Purchase, message: deals.FromBuyer, *, urgent: bool = False) -> None:
+        self._outcome.say(purchase.site, Side.SELLER, message, urgent=urgent)
+
+    # --- what a seller says --------------------------------------------------------------------
+
+    def hear(self, seller: str, message: Any, now_s: float, utc_s: float) -> None:
+        """Take a message of a seller; ProtocolError when it breaks the rules."""
+        match message:
+            case deals.Renew():
+                self._grant(seller, message, now_s)
+            case NeedFunction():
+                self._outcome.effects.append(SendFunction(seller, message.digest, again=True))
+            case _:
+                self._hear_of(seller, message, now_s, utc_s)
+
+    def _hear_of(self, seller: str, message: Any, now_s: float, utc_s: float) -> None:
+        """Take a message about one contract."""
+        purchase = self.purchases.get(message.contract)
+        if purchase is None or purchase.site != seller:
+            self._unknown(seller, message)
+            return
+        match message:
+            case deals.Quote():
+                self._quoted(purchase, message, now_s, utc_s)
+            case deals.Decline():
+                self._declined(purchase, utc_s)
+            case deals.Held():
+                self._commit(purchase, now_s, utc_s)
+            case deals.Committed():
+                self._committed(purchase, now_s)
+            case deals.Deliver():
+                self._delivered(purchase, message, now_s, utc_s)
+            case deals.GivenBack():
+                self._given_back(purchase, message)
+            case deals.Bill():
+                self._billed(purchase, message)
+            case deals.Holding():
+                self._reconcile(purchase, message)
+            case deals.Closed():
+                self._closed(purchase, utc_s)
+            case _:
+                raise ProtocolError(f"a seller may not say {message.kind!r}")
+
+    def _unknown(self, seller: str, message: Any) -> None:
+        """A contract that we do not have any more: nothing of it counts."""
+        match message:
+            case deals.Bill():
+                self._outcome.effects.append(AnswerBill(seller, message))
+            case deals.Holding():
+                self._outcome.say(seller, Side.SELLER, deals.Abandon(message.contract))
+
+    def _quoted(self, purchase: Purchase, quote: deals.Quote, now_s: float, utc_s: float) -> None:
+        if purchase.phase is not None:
+            raise ProtocolError("a second quote for one contract")
+        if purchase.pool not in ("", quote.pool) or not 1 <= quote.slots <= SLOTS_MAX:
+            raise ProtocolError("a quote for another pool, or for no slots")
+        purchase.phase = Phase.QUOTED
+        purchase.quote = quote
+        purchase.pool = quote.pool
+        purchase.round_trip_s = min(now_s - purchase.asked_s, ROUND_TRIP_MAX_S)
+        self._consider(purchase.job, now_s, utc_s)
+
+    def _spare(self, site: str, utc_s: float) -> None:
+        """Leave a site alone for a while, twice as long each time that it is of no use."""
+        times = self._refusals[site] = self._refusals.get(site, 0) + 1
+        rest_s = min(self._rules.rest_s * 2.0 ** (times - 1), self._rules.rest_max_s)
+        self.resting[site] = utc_s + rest_s
+
+    def _declined(self, purchase: Purchase, utc_s: float) -> None:
+        self._spare(purchase.site, utc_s)
+        if purchase.is_live:
+            # Its seller knows nothing of it, or has given everything back.
+            self._lapse(purchase, "its seller declined")
+            return
+        self._drop(purchase)
+
+    def _consider(self, job: str, now_s: float, utc_s: float) -> None:
+        """Choose among the quotes for a job once all are here, or it takes too long."""
+        enquiry = self._enquiries.get(job)
+        if enquiry is None:
+            return
+        waiting = [self.purchases.get(each) for each in enquiry.asked]
+        found = [each for each in waiting if each is not None]
+        if now_s < enquiry.until_s and any(each.phase is None for each in found):
+            return
+        del self._enquiries[job]
+        quoted = [each for each in found if each.quote is not None]
+        chosen = self._chosen(enquiry.decision, quoted)
+        for purchase in found:
+            if purchase in chosen:
+                purchase.phase = move(Phase.QUOTED, Move.HOLD)
+                self._say(purchase, deals.Hold(purchase.contract))
+            else:
+                if purchase.phase is None:
+                    self._spare(purchase.site, utc_s)
+                self._drop(purchase)
+
+    def _chosen(self, decision: Decision, quoted: list[Purchase]) -> list[Purchase]:
+        """Of rivals for the same work the best; of shares each that is as was hoped."""
+        plan = decision.plan
+        if plan is not None and len(plan.shares) > 1:
+            return quoted
+        quotes = {(each.site, each.pool): each for each in quoted}
+        made_s = decision.made_s
+        best = choose_quote(
+            decision,
+            [_as_quote(key, each, made_s) for key, each in quotes.items() if each.quote],
+            made_s,
+        )
+        if best is not None:
+            return [quotes[best.key]]
+        is_known = plan is not None and plan.shares
+        return quoted[:1] if not is_known else []
+
+    def _commit(self, purchase: Purchase, now_s: float, utc_s: float) -> None:
+        quote = purchase.quote
+        if purchase.phase is not Phase.HELD or quote is None:
+            raise ProtocolError("held, and nobody asked")
+        if purchase.job not in self._broker.jobs:
+            self._say(purchase, deals.CloseContract(purchase.contract))
+            self._drop(purchase)
+            return
+        lease_s = self._rules.lease_s
+        purchase.until_s = grantor_until_s(now_s, lease_s)
+        self._outcome.write(
+            records.ContractOpened(
+                purchase.contract,
+                "buy",
+                purchase.site,
+                purchase.job,
+                purchase.pool,
+                quote.slots,
+                quote.price_nanos,
+                quote.currency,
+                lease_s,
+                utc_s,
+            ),
+            durable=True,
+        )
+        commit = deals.Commit(
+            purchase.contract, purchase.pool, quote.price_nanos, quote.currency, lease_s
+        )
+        self._say(purchase, commit)
+
+    def _committed(self, purchase: Purchase, now_s: float) -> None:
+        if purchase.phase is not Phase.HELD or purchase.quote is None or not purchase.until_s:
+            raise ProtocolError("committed, and nobody asked")
+        purchase.phase = move(purchase.phase, Move.COMMIT)
+        self._refusals.pop(purchase.site, None)
+        purchase.busy_s = now_s
+        # Its lease began when the seller opened it, which is later than we counted.
+        purchase.until_s = grantor_until_s(now_s, self._rules.lease_s)
+        job = self._broker.jobs.get(purchase.job)
+        if job is None:
+            return  # it ended meanwhile; the next tick closes the contract
+        self._join(purchase, job.id, job.spec)
+
+    def _join(self, purchase: Purchase, job: str, spec: JobSpec) -> None:
+        """Let the broker have it as a worker."""
+        self._handles -= 1
+        purchase.handle = self._handles
+        self._by_handle[purchase.handle] = purchase
+        quote = purchase.quote
+        assert quote is not None
+        self._outcome.effects.append(SendFunction(purchase.site, spec.function))
+        self._outcome.happened(
+            events.WorkerJoined(
+                purchase.handle,
+                purchase.place,
+                purchase.place,
+                quote.slots,
+                spec.tags,
+                spec.python,
+                job,
+                Tariff(quote.price_nanos, quote.currency, purchase.contract),
+                purchase.round_trip_s,
+            )
+        )
+
+    def _delivered(
+        self, purchase: Purchase, message: deals.Deliver, now_s: float, utc_s: float
+    ) -> None:
+        first, stop = message.first, message.first + len(message.values)
+        if not purchase.is_live or not self._is_out(purchase, message.epoch, first, stop):
+            return  # too late, or a second time: it will be void when it is billed
+        assert purchase.quote is not None
+        if message.cost_nanos > cost_nanos(purchase.quote.price_nanos, message.wall_ns) + 1:
+            raise ProtocolError("a delivery that costs more than was agreed")
+        delivery = Delivery(message.epoch, first, stop, message.cost_nanos)
+        if purchase.tab.deliver(delivery) is not None:
+            return
+        purchase.busy_s = now_s
+        self._outcome.write(
+            records.Posted(
+                purchase.contract,
+                "buy",
+                message.epoch,
+                first,
+                stop - first,
+                message.wall_ns,
+                message.cost_nanos,
+                utc_s,
+            )
+        )
+        self._outcome.happened(
+            events.Reported(
+                purchase.handle,
+                message.epoch,
+                first,
+                message.values,
+                message.failures,
+                message.prints,
+                message.wall_ns,
+                message.cpu_ns,
+                message.peak_memory_bytes,
+                message.cost_nanos,
+            )
+        )
+
+    def _is_out(self, purchase: Purchase, epoch: int, first: int, stop: int) -> bool:
+        worker = self._broker.workers.get(purchase.handle)
+        assignment = worker.assignments.get(epoch) if worker else None
+        return assignment is not None and assignment.left.within(first, stop) == [(first, stop)]
+
+    def _given_back(self, purchase: Purchase, message: deals.GivenBack) -> None:
+        if purchase.is_live:
+            ranges = check_ranges(message.ranges)
+            if all(self._is_out(purchase, message.epoch, *each) for each in ranges):
+                self._outcome.happened(events.HandedBack(purchase.handle, message.epoch, ranges))
+
+    def _billed(self, purchase: Purchase, bill: deals.Bill) -> None:
+        verdicts: list[list[int]] = []
+        tab = purchase.tab
+        for row in bill.deliveries:
+            if len(row) != 4:
+                raise ProtocolError("a delivery is billed as [epoch, first, tasks, cost]")
+            epoch, first, tasks, cost = row
+            pending = tab.pending.get((epoch, first))
+            settled = tab.verdicts.get((epoch, first))
+            known = pending or (settled[0] if settled else None)
+            if known is not None and known != Delivery(epoch, first, first + tasks, cost):
+                raise ProtocolError("a bill that differs from what was delivered")
+            is_posted = pending is not None or (settled is not None and settled[1] is Verdict.POST)
+            if pending is not None:
+                tab.settle(epoch, first, Verdict.POST)
+                self._outcome.write(
+                    records.PostingSettled(purchase.contract, "buy", epoch, first, Verdict.POST),
+                    durable=True,
+                )
+            verdicts.append([epoch, first, int(is_posted)])
+        while len(tab.verdicts) > VERDICTS_MAX:
+            del tab.verdicts[next(iter(tab.verdicts))]
+        self._say(purchase, deals.Settle(purchase.contract, verdicts))
+
+    def _reconcile(self, purchase: Purchase, message: deals.Holding) -> None:
+        """The seller's session is new: what it does not have any more is ours to place again."""
+        worker = self._broker.workers.get(purchase.handle)
+        if worker is None or not purchase.is_live:
+            return
+        held: dict[int, list[Range]] = {}
+        for row in message.forwards:
+            if len(row) != 3:
+                raise ProtocolError("what is held is [epoch, first, stop]")
+            held.setdefault(row[0], []).append((row[1], row[2]))
+        if purchase.is_recovered:
+            self._take_up(purchase, held)
+            return
+        for epoch, assignment in list(worker.assignments.items()):
+            missing = RangeSet(assignment.left)
+            for first, stop in held.get(epoch, ()):
+                missing.remove(first, stop)
+            if missing:
+                self._outcome.happened(events.HandedBack(purchase.handle, epoch, tuple(missing)))
+
+    def _take_up(self, purchase: Purchase, held: dict[int, list[Range]]) -> None:
+        """A contract of our former life: what its seller has of it is out again."""
+        purchase.is_recovered = False
+        for epoch, ranges in held.items():
+            self._outcome.happened(
+                events.Resumed(purchase.handle, epoch, check_ranges(sorted(map(list, ranges))))
+            )
+        self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
+
+    def recover(
+        self, row: ContractRow, postings: list[PostingRow], now_s: float, job: JobSpec | None
+    ) -> None:
+        """Take up a contract of a former life, in which tasks of a job may still be out.
+
+        The job waits until its seller has said which, or the lease has ended. `job` is None for
+        attached tasks, which their client sends again: then all of it is stopped.
+        """
+        quote = deals.Quote(
+            row.contract, row.pool, 0, row.slots, row.price_nanos, row.currency, 0.0, 0.0, 0.0
+        )
+        purchase = Purchase(row.contract, row.job, row.site, row.pool, 0, now_s, Phase.OPEN, quote)
+        purchase.until_s = grantor_until_s(now_s, row.lease_s)
+        purchase.busy_s = now_s
+        for each in postings:
+            delivery = Delivery(each.epoch, each.first, each.first + each.tasks, each.cost_nanos)
+            purchase.tab.deliver(delivery)
+            if each.state != "pending":
+                purchase.tab.settle(each.epoch, each.first, Verdict(each.state))
+        self.purchases[row.contract] = purchase
+        self._outcome.happened(events.JobHeld(row.job, row.contract, on=True))
+        if job is None:
+            purchase.phase = Phase.CLOSING
+            purchase.is_orphan = True
+            self._say(purchase, deals.Abandon(row.contract))
+            return
+        purchase.is_recovered = True
+        self._join(purchase, row.job, job)
+        self._say(purchase, deals.Resume(row.contract))
+
+    def _grant(self, seller: str, message: deals.Renew, now_s: float) -> None:
+        granted = []
+        for contract in message.contracts:
+            purchase = self.purchases.get(contract)
+            if purchase is None or purchase.site != seller:
+                continue
+            if purchase.is_orphan:
+                continue
+            # One that is committed, but not known to be open, is renewed as well.
+            if purchase.is_live or (purchase.phase is Phase.HELD and purchase.until_s):
+                purchase.until_s = grantor_until_s(now_s, self._rules.lease_s)
+                granted.append(contract)
+        answer = deals.Granted(message.stamp, granted)
+        self._outcome.say(seller, Side.SELLER, answer, urgent=True)
+
+    def _closed(self, purchase: Purchase, utc_s: float) -> None:
+        if purchase.is_live and self._out(purchase):
+            self._lapse(purchase, "its seller ended it")
+            return
+        state = "lapsed" if purchase.phase is Phase.LAPSED else "settled"
+        self._outcome.write(records.ContractEnded(purchase.contract, "buy", state, utc_s))
+        if purchase.is_live:
+            self._outcome.happened(events.WorkerGone(purchase.handle, "the contract ended"))
+        self._drop(purchase)
+
+    # --- what the broker says ------------------------------------------------------------------
+
+    def ordered(self, handle: int, message: Any, now_s: float) -> None:
+        """Take what the broker orders one of our workers, which are contracts, to do."""
+        purchase = self._by_handle.get(handle)
+        if purchase is None or not purchase.is_live:
+            return
+        purchase.busy_s = now_s
+        contract = purchase.contract
+        match message:
+            case Assign():
+                forward = deals.Forward(
+                    contract, message.assignment, message.first, message.arguments
+                )
+                self._say(purchase, forward, urgent=True)
+            case Recall():
+                reclaim = deals.Reclaim(
+                    contract, message.assignment, message.first, message.stop, message.kill
+                )
+                self._say(purchase, reclaim, urgent=True)
+            case Drain():
+                return
+            case _:
+                raise AssertionError(f"{message.kind!r} is not for a contract")
+
+    # --- as time passes ------------------------------------------------------------------------
+
+    def tick(self, now_s: float, utc_s: float) -> None:
+        """Give up quotes and commits that do not come, lapse leases, close what has no work."""
+        for site, until_s in list(self.resting.items()):
+            if utc_s >= until_s:
+                del self.resting[site]
+        for enquiry in list(self._enquiries.values()):
+            self._consider(enquiry.job, now_s, utc_s)
+        for purchase in list(self.purchases.values()):
+            waited_s = now_s - purchase.asked_s
+            if purchase.is_live and now_s >= purchase.until_s:
+                self._lapse(purchase, f"nothing was heard from {purchase.site} for its lease")
+                self._spare(purchase.site, utc_s)
+            elif purchase.phase is Phase.OPEN and self._is_done(purchase, now_s):
+                purchase.phase = move(purchase.phase, Move.CLOSE)
+                self._say(purchase, deals.CloseContract(purchase.contract))
+            elif purchase.phase is Phase.LAPSED:
+                if now_s >= purchase.until_s + self._rules.lease_s:
+                    self._outcome.write(
+                        records.ContractEnded(purchase.contract, "buy", "lapsed", utc_s)
+                    )
+                    self._drop(purchase)
+            elif purchase.is_under_way and waited_s > 2 * self._rules.hold_s:
+                self._spare(purchase.site, utc_s)
+                if purchase.until_s:  # it may be open there, by now
+                    self._say(purchase, deals.CloseContract(purchase.contract))
+                self._drop(purchase)
+
+    def unreachable(self, site: str, utc_s: float) -> None:
+        """A site can't be reached: what is not committed is off, the rest waits for its lease."""
+        self._spare(site, utc_s)
+        for purchase in list(self.purchases.values()):
+            if purchase.site == site and purchase.is_under_way and not purchase.until_s:
+                self._drop(purchase)
+
+    def _is_done(self, purchase: Purchase, now_s: float) -> bool:
+        if self._out(purchase) or purchase.is_recovered:
+            purchase.busy_s = now_s
+            return False
+        is_over = purchase.job not in self._broker.jobs
+        return is_over or now_s - purchase.busy_s > self._rules.idle_s
+
+    def _out(self, purchase: Purchase) -> int:
+        worker = self._broker.workers.get(purchase.handle)
+        return worker.in_flight if worker else 0
+
+    def _lapse(self, purchase: Purchase, reason: str) -> None:
+        purchase.phase = move(purchase.phase or Phase.OPEN, Move.LAPSE)
+        self._by_handle.pop(purchase.handle, None)
+        self._outcome.happened(events.WorkerGone(purchase.handle, reason))
+        if purchase.is_recovered or purchase.is_orphan:
+            purchase.is_recovered = purchase.is_orphan = False
+            self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
+
+    def _drop(self, purchase: Purchase) -> None:
+        if purchase.is_recovered or purchase.is_orphan:
+            self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
+        self.purchases.pop(purchase.contract, None)
+        self._by_handle.pop(purchase.handle, None)
+
+
+def _as_quote(key: Key, purchase: Purchase, now_s: float) -> Quote:
+    quote = purchase.quote
+    assert quote is not None
+    return Quote(
+        key,
+        quote.tasks,
+        quote.price_nanos,
+        now_s + quote.begin_in_s,
+        now_s + quote.finish_in_s,
+    )

@@ -1,0 +1,447 @@
+"""A gateway without its loops: frames become news, events, decisions, and what follows of them.
+
+Whoever has the loops (gateway.site, or a simulation) calls `take_frames`, `pipes_gone` and `tick`;
+nothing here waits, and time and chance come from outside.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from federation.errors import ProtocolError
+from federation.ids import id_time_ms
+from federation.messages import (
+    Ask,
+    Kept,
+    NeedFunction,
+    OpenJob,
+    Pulse,
+    PutFunction,
+    RejectJob,
+)
+from federation.reasons import Reason
+from federation.transport import Port
+from gateway import events
+from gateway.broker import Broker, Limits
+from gateway.config import SiteConfig, python_minor
+from gateway.dealing import Permits
+from gateway.effects import Effect
+from gateway.events import Event
+from gateway.exchange import Exchange
+from gateway.functions import Functions
+from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_event, worker_joined
+from gateway.ledger.store import JobRow, Store
+from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
+from gateway.outbox import Outbox
+from gateway.permits import Nobody
+from gateway.recovery import history_of, recovered
+from gateway.surroundings import Surroundings
+from policies.placement import Offer
+
+SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
+# Records waiting for the store, and their bytes, beyond which guests are held until it catches up.
+BACKLOG_MAX: Final = 50_000
+BACKLOG_BYTES_MAX: Final = 256 << 20
+
+# What the store knows of a job from before, and what it was charged; or why it can't be read.
+Recalled = tuple[JobRow, Event] | None
+Recall = Callable[[Callable[[], Recalled], Callable[[Recalled | str], None]], None]
+
+
+def recall_now(find: Callable[[], Recalled], then: Callable[[Recalled | str], None]) -> None:
+    """Ask the store on the spot: for a world in which that takes no time."""
+    then(find())
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What a site is among others.
+
+    `boot` is which life of the site this is, 0 in no federation; `permits` whom it deals with;
+    `handles` where guests' numbers come from, which all lobbies of a site share.
+    """
+
+    boot: int = 0
+    permits: Permits = field(default_factory=Nobody)
+    handles: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+
+class Reception:
+    """Joins lobby, broker, outbox and functions behind one port.
+
+    Args:
+        surroundings: the clock and the chance.
+        seat: what the site is among others.
+        on_stored: see Outbox.
+        ask: takes a guest's question; the answer is posted when it is there.
+        say: takes lines for the operator.
+        recall: `recall(find, then)` calls `find`, which may take its time, and then, in the site's
+            own thread, `then` with what it returned, or with a sentence when the store failed.
+        on_results: see Outbox.
+    """
+
+    def __init__(  # noqa: PLR0913 - what it stands on, each by its name
+        self,
+        config: SiteConfig,
+        port: Port,
+        store: Store,
+        *,
+        surroundings: Surroundings,
+        seat: Seat,
+        on_stored: Callable[[Callable[[], None]], None],
+        ask: Callable[[Guest, Ask], None],
+        say: Callable[[str], None],
+        recall: Recall = recall_now,
+        on_results: Callable[[Iterable[str]], None] = lambda jobs: None,
+    ) -> None:
+        self.config = config
+        self.store = store
+        self._clock = surroundings
+        self._ask = ask
+        self._say = say
+        self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
+        self.broker = _broker(config, seat.boot)
+        self.exchange = Exchange(
+            config.name,
+            seat.boot,
+            self.broker,
+            config.deals,
+            config.house,
+            seat.permits,
+            {pool.name: pool.facts for pool in config.pools},
+        )
+        self.functions = Functions()
+        self.lobby = Lobby(port, config.rules, surroundings.random_bytes, handles=seat.handles)
+        self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results)
+        self._recall = recall
+        self.pulses: dict[int, Any] = {}
+        self._unread: set[int] = set()
+        # What guests have said that waits for the store, by guest.
+        self._held: dict[int, deque[Any]] = {}
+        self._looked_up: set[int] = set()  # the guests among them that wait for a look-up
+        self._is_behind = False  # the store is, and everybody has to wait
+        self._started_s = surroundings.utc_s()
+        self._ticks = 0
+
+    def recover(self) -> None:
+        """Take up what the last gateway left in the store."""
+        now_s = self._clock.utc_s()
+        self.store.mark_lost(now_s)
+        effects: list[Effect] = []
+        for event in recovered(self.store):
+            effects += self.broker.handle(event, now_s)
+            if isinstance(event, events.JobRecovered) and event.spec is not None:
+                body = self.store.function(event.spec.function)
+                if body is not None:
+                    self.functions.put(event.spec.function, body, 0)
+        self.outbox.perform(effects)
+        contracts = [
+            (row, self.store.postings(row.side, row.contract))
+            for row in self.store.open_contracts()
+        ]
+        self.exchange.recover(contracts, self._clock.now_s())
+        self.act([])
+
+    def take_frames(self, frames: Iterable[tuple[int, bytes]]) -> None:
+        """Take what has arrived at the port."""
+        now_s = self._clock.now_s()
+        happened: list[Event] = []
+        self._look_behind()
+        for pipe, frame in frames:
+            self._take(self.lobby.receive(pipe, frame, now_s), happened)
+        self.act(happened)
+
+    def pipes_came(self, pipes: list[int]) -> None:
+        """These pipes were made."""
+        happened: list[Event] = []
+        self._take(self.lobby.pipes_came(pipes, self._clock.now_s()), happened)
+        self.act(happened)
+
+    def pipes_gone(self, pipes: list[int]) -> None:
+        """These pipes were closed."""
+        self.lobby.pipes_gone(pipes, self._clock.now_s())
+
+    def tick(self) -> bool:
+        """Time has passed: heartbeats, sessions that ran out, jobs without an owner.
+
+        Returns whether anything came of it.
+        """
+        self._ticks += 1
+        self.catch_up()
+        happened: list[Event] = []
+        self._take(self.lobby.tick(self._clock.now_s()), happened)
+        self._watch_readers(happened)
+        if self._ticks % SLOW_TICKS == 0:
+            happened.append(events.Ticked())
+            used = {job.spec.function for job in self.broker.jobs.values()}
+            self.functions.sweep(used | self.exchange.functions, set(self.lobby.guests))
+        is_due = self.exchange.tick(self._clock.now_s(), self._clock.utc_s())
+        if not happened and not is_due and not self.broker.is_uneven:
+            return False
+        self.act(happened)
+        return True
+
+    def _look_behind(self) -> None:
+        store = self.store
+        self._is_behind = store.backlog > BACKLOG_MAX or store.backlog_bytes > BACKLOG_BYTES_MAX
+
+    def catch_up(self) -> None:
+        """Hear those who were held because the store was behind, for as long as it no longer is.
+
+        Frames were taken all the while: who is held still shows that he lives, and so do we.
+        """
+        for handle in [each for each in self._held if each not in self._looked_up]:
+            self._look_behind()
+            if self._is_behind:
+                return
+            if handle in self._held:
+                happened: list[Event] = []
+                self._take_up(self.lobby.guests[handle], happened)
+                self.act(happened)
+
+    def expect(self, event: Event) -> None:
+        """Take an event that did not come in by the port (an operator's order)."""
+        self.act([event])
+
+    def flush(self) -> None:
+        """Send what was posted."""
+        self.lobby.flush(self._clock.now_s())
+        if self.outbox.carrier is not None:
+            self.outbox.carrier.flush()
+
+    def goodbye(self, reason: str) -> None:
+        """Tell everybody that the gateway stops."""
+        self.lobby.goodbye(reason, self._clock.now_s())
+
+    def _watch_readers(self, happened: list[Event]) -> None:
+        """Hold back the work of clients that leave their results unread."""
+        for guest in self.lobby.guests.values():
+            if guest.role != "client":
+                continue
+            unread = guest.session.backlog_bytes > self.config.unread_bytes
+            if unread != (guest.handle in self._unread):
+                (self._unread.add if unread else self._unread.discard)(guest.handle)
+                happened.append(events.ClientReading(guest.handle, not unread))
+
+    def act(self, happened: Iterable[Event]) -> None:
+        """Let broker and exchange decide about what happened, and carry it all out."""
+        effects = self.exchange.act(happened, self._clock.now_s(), self._clock.utc_s())
+        expels = self.outbox.perform(effects)
+        if expels:
+            gone: list[Event] = []
+            for expel in expels:
+                guest = self.lobby.guests.get(expel.guest)
+                if guest is not None:
+                    self._take(self.lobby.expel(guest, expel.reason, self._clock.now_s()), gone)
+            self.act(gone)
+        self.flush()
+
+    # --- from news to events -------------------------------------------------------------------
+
+    def _take(self, news: Iterable[News], happened: list[Event]) -> None:
+        for item in news:
+            match item:
+                case Said(guest, message):
+                    self._hear(guest, message, happened)
+                case CameIn(guest):
+                    self._meet(guest, happened)
+                case Left(guest, reason):
+                    self._part(guest, reason, happened)
+                case TurnedAway():
+                    continue  # it was told why, and anybody can make lines of these
+
+    def _meet(self, guest: Guest, happened: list[Event]) -> None:
+        if guest.role == "client":
+            happened.append(events.ClientJoined(guest.handle, guest.user))
+            return
+        try:
+            happened.append(worker_joined(guest.about, guest.handle, guest.name, self._pools))
+        except BadWorker as error:
+            self._take(self.lobby.expel(guest, str(error), self._clock.now_s()), happened)
+            return
+        self._say(f"worker {guest.name} joined with {guest.about['slots']} slots")
+
+    def _part(self, guest: Guest, reason: str, happened: list[Event]) -> None:
+        self._unread.discard(guest.handle)
+        for message in self._held.pop(guest.handle, ()):
+            if guest.role == "worker":  # what was done before it left is not done again
+                self._heed(guest, message, happened)
+        if guest.role == "client":
+            happened.append(events.ClientGone(guest.handle))
+        else:
+            happened.append(events.WorkerGone(guest.handle, reason))
+            self.functions.forget_worker(guest.handle)
+            self.pulses.pop(guest.handle, None)
+            self._say(f"worker {guest.name} left: {reason}")
+
+    def _hear(self, guest: Guest, message: Any, happened: list[Event]) -> None:
+        if self._is_behind and guest.handle not in self._held:
+            self._hold(guest)
+        is_question = isinstance(message, Ask) and guest.handle not in self._looked_up
+        if guest.handle in self._held and not is_question:
+            self._held[guest.handle].append(message)
+        else:
+            self._heed(guest, message, happened)
+
+    def _heed(self, guest: Guest, message: Any, happened: list[Event]) -> None:
+        try:
+            event = self._event(guest, message, happened)
+        except ProtocolError as error:
+            reason = f"protocol error: {error}"
+            self._take(self.lobby.expel(guest, reason, self._clock.now_s()), happened)
+            return
+        if event is not None:
+            happened.append(event)
+
+    def _event(self, guest: Guest, message: Any, happened: list[Event]) -> Event | None:
+        match guest.role, message:
+            case "worker", NeedFunction():
+                self._fetch_function(guest, message.digest)
+                return None
+            case "worker", Pulse():
+                self.pulses[guest.handle] = message.slots
+                return None
+            case "worker", _:
+                return worker_event(message, guest.handle)
+            case _, PutFunction():
+                self.put_function(message, guest.handle)
+                return None
+            case _, OpenJob():
+                return self._open(guest, message, happened)
+            case _, Ask():
+                self._ask(guest, message)
+                return None
+            case _:
+                return client_event(message, guest.handle)
+
+    def put_function(self, message: PutFunction, sender: int) -> None:
+        """Keep a function that somebody has sent, and hand it to who waits for it."""
+        waiting = self.functions.put(message.digest, message.body, sender)
+        self.outbox.hand_function(message.digest, waiting)
+
+    def _open(self, guest: Guest, message: OpenJob, happened: list[Event]) -> Event | None:
+        try:
+            event = job_event(message, guest.handle, guest.user)
+        except BadJob as error:
+            reject = RejectJob(message.job[:64], Reason.BAD_REQUEST, f"job refused: {error}")
+            self.lobby.post(guest, reject)
+            return None
+        if self.functions.body(message.function) is None:
+            if message.detached:
+                reason = "the function of a detached job must be sent before the job"
+                self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
+                return None
+            self.outbox.need_function(guest, message.function)
+        if self.broker.remembers(message.job) or self._is_fresh(message):
+            return event
+        self._hold(guest)
+        self._looked_up.add(guest.handle)
+        waiting: list[Event] | None = happened  # while we are in here
+
+        def find() -> Recalled:
+            row = self.store.job(message.job)
+            return None if row is None else (row, history_of(self.store, row))
+
+        def then(found: Recalled | str) -> None:
+            opened = [] if waiting is None else waiting
+            self._found(guest, message, event, found, opened)
+            if waiting is None:
+                self.act(opened)
+
+        self._recall(find, then)
+        waiting = None
+        return None
+
+    def _found(
+        self,
+        guest: Guest,
+        message: OpenJob,
+        event: Event,
+        found: Recalled | str,
+        happened: list[Event],
+    ) -> None:
+        """Open a job as the store remembers it, and hear what its client has said meanwhile."""
+        self._looked_up.discard(guest.handle)
+        if guest.handle not in self.lobby.guests:
+            return
+        if isinstance(found, str):
+            self.lobby.post(guest, RejectJob(message.job, Reason.STORE_TROUBLE, found))
+        elif self._may_open(guest, message, found):
+            if found is not None and not self.broker.remembers(message.job):
+                # The client sends again what it misses, and none of that is charged twice.
+                happened.append(found[1])
+            happened.append(event)
+        self._take_up(guest, happened)
+
+    def _may_open(self, guest: Guest, message: OpenJob, found: Recalled) -> bool:
+        """Whether a job that may have been here before may be opened; its client is told if not."""
+        if found is None:
+            return True
+        row, _ = found
+        if row.user != guest.user:
+            reason = f"job {message.job} is somebody else's"
+        elif row.detached and row.state != "open":
+            self.lobby.post(guest, Kept(message.job, row.total or 0, True))
+            return False
+        elif row.state in ("done", "cancelled") and not message.again:
+            reason = f"there was a job {message.job} before: each needs an id of its own"
+        else:
+            return True
+        self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
+        return False
+
+    def _hold(self, guest: Guest) -> None:
+        """Let what a guest says from now on wait, and have it send no more than its window."""
+        self._held.setdefault(guest.handle, deque())
+        self.lobby.hold(guest)
+
+    def _take_up(self, guest: Guest, happened: list[Event]) -> None:
+        """Hear what a guest has said while it was held."""
+        self.lobby.release(guest)
+        for message in self._held.pop(guest.handle, ()):
+            if guest.handle in self.lobby.guests:
+                self._hear(guest, message, happened)
+
+    def _is_fresh(self, message: OpenJob) -> bool:
+        """Whether there can't have been a job of this id: the store need not be asked.
+
+        Ids begin with their time. One that was made since we started, by somebody who has not
+        opened it before, could only be of a job that ended in this very run.
+        """
+        made_ms = id_time_ms(message.job)
+        is_new = made_ms is not None and made_ms / 1000 > self._started_s
+        return is_new and not message.again and not self.broker.has_ended(message.job)
+
+    def _fetch_function(self, worker: Guest, digest: bytes) -> None:
+        """A worker lacks a function: send it, or have its client send it."""
+        body = self.functions.want(worker.handle, digest)
+        if body is not None:
+            self.lobby.post(worker, PutFunction(digest, body))
+            return
+        for job in self.broker.jobs.values():
+            client = self.lobby.guests.get(job.client)
+            if job.spec.function != digest:
+                continue
+            if client is not None:
+                self.outbox.need_function(client, digest)
+            elif job.client < 0:
+                self.exchange.need_function(job.client, digest)
+
+
+def _broker(config: SiteConfig, boot: int) -> Broker:
+    rules = config.rules
+    return Broker(
+        {pool.name: pool.tariff for pool in config.pools},
+        {
+            f"pool {pool.name}": Offer(
+                f"pool {pool.name}", pool.name, pool.tags, python_minor(), pool.tariff.currency
+            )
+            for pool in config.pools
+            if pool.kind == "local"
+        },
+        # Slack for what is under way while a client counts its results.
+        Limits(rules.tasks_max * 2, rules.bytes_max * 2),
+        boot,
+    )

@@ -1,0 +1,246 @@
+"""Everything that one site holds of who it is and whom it trusts, on disk, changed in one place.
+
+One process at a time owns the folder (`gateway.keys.hold`): the gateway while it runs, else the
+command that changes something. So there is one writer, and what a command decides while the
+gateway runs is decided by the gateway. What was decided is on disk before anybody is told.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from federation.envelopes import Sealer, Verifier
+from federation.errors import ProtocolError
+from federation.identity import Refusal, SiteKey, Untrusted
+from federation.statements import Order
+from gateway import trust_file
+from gateway.expulsions import Follow
+from gateway.keys import (
+    OVERLAP_S,
+    SPREAD_S,
+    Generation,
+    KeyRing,
+    Rotation,
+    add_next,
+    load_keys,
+    make_generation,
+    next_boot,
+    promote_next,
+    rotation,
+    write_leaf,
+    write_pins,
+)
+from gateway.standing import Level
+from gateway.trust import BookError, TrustBook
+
+TRUST_FILE: Final = "trust.json"
+
+# A statement to pass on: its kind and its bytes, as TrustBook.note takes them.
+Word = tuple[str, bytes]
+
+
+class Registry:
+    """A site's keys, trust book and invitations. Hold the folder while you have one.
+
+    Args:
+        folder: of the keys and trust.json.
+        follow: whose expulsions count here.
+        spread_s: how long new keys are on our card before they are used.
+        overlap_s: how long the old ones stay on it after that.
+        clock: UTC epoch seconds.
+
+    `addresses`, `contact` and `join_address` are for who opens the ports to fill in; until then
+    the card keeps the addresses and contact that it has.
+
+    Raises:
+        KeyFileError, TrustFileError: there are no keys, or something can't be used.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        follow: Follow = Follow.TWO,
+        spread_s: float = SPREAD_S,
+        overlap_s: float = OVERLAP_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder = folder
+        self._spread_s = spread_s
+        self._overlap_s = overlap_s
+        self.clock = clock
+        self.ring: KeyRing = load_keys(folder)
+        self.book, self.invitations = trust_file.load(folder / TRUST_FILE, follow)
+        self.boot = 0
+        own = self.book.own.card.content
+        self.addresses: tuple[str, ...] = own.addresses
+        self.contact = own.contact
+        self.join_address = ""
+        self.news: list[Word] = []  # statements that others should hear of
+        self._shown: tuple[object, ...] = ()
+        self._start()
+
+    def _start(self) -> None:
+        self.verifier = Verifier(self.book)
+        self.sealer = Sealer(self.book.federation, self.book.site, self.boot, self.signing_key)
+
+    def begin_life(self) -> None:
+        """A gateway starts: count it, and finish what a crash left half done."""
+        self.boot = next_boot(self.folder, self.clock())
+        self._start()
+        self.renew()
+
+    # --- who we are; see gateway.introduction.Introducer ---------------------------------------
+
+    @property
+    def federation(self) -> str:
+        """Ours."""
+        return self.book.federation
+
+    @property
+    def site(self) -> str:
+        """Ours."""
+        return self.book.site
+
+    @property
+    def has_left(self) -> bool:
+        """Whether we have said farewell, and have not come back since."""
+        return self.book.has_left
+
+    @property
+    def rotation(self) -> Rotation:
+        """How far our keys' rotation is."""
+        card = self.book.own.card.content
+        return rotation(card, self.clock(), self._spread_s, self._overlap_s)
+
+    @property
+    def active(self) -> Generation:
+        """What to sign with and to show in TLS now."""
+        return self.ring.active(self.rotation)
+
+    @property
+    def signing_key(self) -> SiteKey:
+        """The key to sign with now."""
+        return self.active.key
+
+    def level(self, site: str) -> Level | None:
+        """How far we trust a site."""
+        return self.book.level(site)
+
+    def keys_of(self, site: str) -> tuple[bytes, ...]:
+        """The keys that a site signs with."""
+        return self.book.keys_of(site)
+
+    def meet(self, site: str, boot: int) -> None:
+        """A site has proved that it lives, in this boot; Untrusted OLD_BOOT."""
+        self.verifier.meet(site, boot)
+
+    @property
+    def approved(self) -> list[str]:
+        """The sites that may connect to us, and we to them."""
+        return sorted(self.book.pins().keys() - {self.site}) if not self.has_left else []
+
+    # --- changes -------------------------------------------------------------------------------
+
+    def save(self, *news: Word) -> None:
+        """Put what was decided on disk; `news` is what others should hear of it."""
+        trust_file.save(self.folder / TRUST_FILE, self.book, self.invitations)
+        self.news += news
+
+    def take_news(self) -> list[Word]:
+        """What others should hear of and have not been told."""
+        news, self.news = self.news, []
+        return news
+
+    def note(self, words: Iterable[Word]) -> list[ProtocolError]:
+        """Take statements from whoever passed them on; those that are new are news.
+
+        Returns what was not believed. A new card of a site comes after the ones that lead to it.
+        """
+        now_s = self.clock()
+        held = set(self.words())  # most of it, usually, and no signature needs checking then
+        newer: list[Word] = []
+        refused: list[ProtocolError] = []
+        for kind, raw in words:
+            if (kind, raw) in held:
+                continue
+            try:
+                if self.book.note(kind, raw, now_s) is Order.NEWER:
+                    newer.append((kind, raw))
+            except ProtocolError as error:
+                refused.append(error)
+        if newer or any(_is_evidence(error) for error in refused):
+            self.save(*newer)
+        return refused
+
+    def words(self) -> list[Word]:
+        """All that we know, for somebody who was away: cards in the order in which they lead on."""
+        cards = [("card", raw) for site in self._known() for raw in self.book.cards_since(site, -1)]
+        return [*cards, *self.book.statements()]
+
+    def _known(self) -> list[str]:
+        return [self.site, *sorted(self.book.members)]
+
+    def adopt(self, book: TrustBook) -> None:
+        """Move to another federation, with the book that gateway.joining.enter gave."""
+        if book is not self.book:
+            self.book = book
+            self._start()
+
+    def renew(self, *, compromised: bool = False) -> bool:
+        """Issue our card anew if addresses, contact or keys have changed; whether it did."""
+        if self.has_left:
+            return False
+        now_s = self.clock()
+        card = self.ring.card(self.federation, self.site, self.addresses, self.contact, now_s)
+        is_new = self.book.renew(card, self.ring.current.key, compromised=compromised)
+        if is_new:
+            self.save(("card", self.book.own.card.raw))
+        self.sealer.key = self.signing_key
+        return is_new
+
+    def rotate(self, hosts: Iterable[str], *, compromised: bool = False) -> None:
+        """Begin to rotate our keys; when they are compromised, also end it, at once.
+
+        BookError when a rotation is under way already.
+        """
+        if self.rotation is not Rotation.NONE and not compromised:
+            raise BookError("the keys are being rotated already")
+        if self.ring.next is None:
+            add_next(self.folder, make_generation(self.site, list(hosts), self.clock()))
+            self.ring = load_keys(self.folder)
+            self.renew()
+        if compromised:
+            self._promote(compromised=True)
+
+    def turn(self) -> bool:
+        """Do what is due of a rotation; whether our card has changed."""
+        self.sealer.key = self.signing_key
+        if self.rotation is not Rotation.DUE:
+            return False
+        self._promote(compromised=False)
+        return True
+
+    def _promote(self, *, compromised: bool) -> None:
+        promote_next(self.folder)
+        self.ring = load_keys(self.folder)
+        self.renew(compromised=compromised)
+
+    def write_tls(self) -> bool:
+        """Write what nng is to show and to believe; whether that has changed since the last time.
+
+        A listener that is open goes on with what it has read.
+        """
+        active, pins = self.active, self.book.pins()
+        shown = (active.leaf, tuple(sorted(pins.items())))
+        if shown == self._shown:
+            return False
+        write_leaf(self.folder, active)
+        write_pins(self.folder, pins)
+        self._shown = shown
+        return True
+
+
+def _is_evidence(error: ProtocolError) -> bool:
+    return isinstance(error, Untrusted) and error.refusal is Refusal.EQUIVOCATION

@@ -1,0 +1,671 @@
+"""What we sell: contracts under which we run other sites' tasks. Pure.
+
+To the broker a contract is a client with one job. Its tasks are numbered anew, in the order in
+which they came, so that a task may come back under a later epoch and is another one. What the
+broker tells that client becomes deliveries, counted on a tab until the buyer has settled them.
+
+    AskQuote → quote, or the reason why not       Forward → TasksArrived
+    Hold     → slots set aside for a moment       Results → Deliver, billed soon, kept till settled
+    Commit   → ClientJoined, JobOpened            the lease runs out → ClientGone: all is stopped
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from federation import deals
+from federation.contracts import Delivery, Lease, Move, Out, Phase, Tab, Verdict, move
+from federation.errors import ProtocolError
+from federation.messages import Answer, Dropped, NeedFunction, RejectJob, Results
+from federation.ranges import Range
+from federation.reasons import Reason
+from gateway import events
+from gateway.broker import Broker
+from gateway.dealing import CONTRACT_CHARS_MAX, DealRules, Outcome, Permits
+from gateway.effects import Charge, Side
+from gateway.events import HOPS_MAX, JobSpec
+from gateway.intake import BadJob, check_spec
+from gateway.ledger import records
+from gateway.ledger.records import ContractRow, PostingRow
+from policies.decisions import Decision
+from policies.placement import judge
+from policies.tariffs import Tariff
+
+BILL_ROWS_MAX: Final = 10_000
+QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
+LEASE_MAX_S: Final = 86_400.0
+RELAY: Final = "relay"  # what the pool is called that is another site's
+
+
+@dataclass(slots=True)
+class Bundle:
+    """A forward under our own numbers: `base` stands for task `first`; `left` are under way."""
+
+    base: int
+    epoch: int
+    first: int
+    count: int
+    left: int
+
+
+@dataclass(slots=True)
+class Sale:
+    """One contract, as the seller has it."""
+
+    contract: str
+    buyer: str
+    spec: JobSpec | None  # None: of a former life, of which nothing runs
+    pool: str
+    price: Tariff
+    slots: int
+    phase: Phase
+    until_s: float  # of the quote, then of the hold
+    job: str = ""
+    handle: int = 0
+    lease: Lease = field(default_factory=lambda: Lease(0.0, 0.0))
+    asked_s: float = 0.0  # when the last renewal was asked for
+    out: Out = field(default_factory=Out)
+    tab: Tab = field(default_factory=lambda: Tab(0))
+    next_number: int = 0
+    bundles: dict[int, Bundle] = field(default_factory=dict)  # by epoch
+    order: list[Bundle] = field(default_factory=list)  # by our numbers, and so by epoch too
+    kept: dict[tuple[int, int], deals.Deliver] = field(default_factory=dict)
+    unbilled: list[Delivery] = field(default_factory=list)
+    reclaims: dict[int, int] = field(default_factory=dict)  # request → epoch
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its tasks may run."""
+        return self.phase in (Phase.OPEN, Phase.CLOSING)
+
+    def bundle_of(self, number: int) -> Bundle | None:
+        """The bundle that one of our numbers lies in."""
+        at = bisect_right(self.order, number, key=lambda each: each.base) - 1
+        bundle = self.order[at] if at >= 0 else None
+        return bundle if bundle and number < bundle.base + bundle.count else None
+
+    def parts(self, first: int, stop: int) -> Iterator[tuple[Bundle, int, int]]:
+        """Our numbers [first, stop) by bundle, as numbers still."""
+        while first < stop:
+            bundle = self.bundle_of(first)
+            if bundle is None:
+                return
+            end = min(stop, bundle.base + bundle.count)
+            yield bundle, first, end
+            first = end
+
+    def forget(self, bundle: Bundle, count: int) -> None:
+        """So many of a bundle's tasks are not under way any more."""
+        bundle.left -= count
+        if bundle.left <= 0:
+            del self.bundles[bundle.epoch]
+            del self.order[bisect_left(self.order, bundle.base, key=lambda each: each.base)]
+
+
+class Sales:
+    """The contracts that we sell.
+
+    Args:
+        site: who we are.
+        broker: read, and told through `outcome`.
+        rules: the knobs.
+        permits: who may buy what.
+        outcome: where what follows is put.
+    """
+
+    def __init__(
+        self, site: str, broker: Broker, rules: DealRules, permits: Permits, outcome: Outcome
+    ) -> None:
+        self._site = site
+        self._broker = broker
+        self._rules = rules
+        self._permits = permits
+        self._outcome = outcome
+        # Where we would place it ourselves; the exchange knows.
+        self.decide: Callable[[JobSpec, int, float], Decision | None] = lambda *_: None
+        self.sales: dict[tuple[str, str], Sale] = {}
+        self._by_handle: dict[int, Sale] = {}
+        self._handles = 0
+        self._requests = 0
+        self._stamps = 0
+        self._asked: dict[int, tuple[str, float, list[str]]] = {}  # stamp → buyer, when, what
+        self._billed_s = 0.0
+
+    # --- what a buyer says ---------------------------------------------------------------------
+
+    def hear(self, buyer: str, message: Any, now_s: float, utc_s: float) -> None:
+        """Take a message of a buyer; ProtocolError when it breaks the rules."""
+        match message:
+            case deals.AskQuote():
+                self._ask_quote(buyer, message, now_s, utc_s)
+            case deals.Hold():
+                self._hold(buyer, message, now_s)
+            case deals.Commit():
+                self._commit(buyer, message, now_s, utc_s)
+            case deals.Forward():
+                self._forward(buyer, message)
+            case deals.Reclaim():
+                self._reclaim(buyer, message)
+            case deals.Granted():
+                self._granted(buyer, message, now_s)
+            case deals.Settle():
+                self._settle(buyer, message)
+            case deals.Resume() | deals.Abandon() | deals.CloseContract():
+                self._go_on(buyer, message)
+            case _:
+                raise ProtocolError(f"a buyer may not say {message.kind!r}")
+
+    def _say(self, sale: Sale, message: deals.FromSeller, *, urgent: bool = False) -> None:
+        self._outcome.say(sale.buyer, Side.BUYER, message, urgent=urgent)
+
+    def _decline(self, buyer: str, contract: str, code: str, reason: str) -> None:
+        self._outcome.say(buyer, Side.BUYER, deals.Decline(contract, code, reason))
+
+    def _ask_quote(self, buyer: str, ask: deals.AskQuote, now_s: float, utc_s: float) -> None:
+        if not 0 < len(ask.contract) <= CONTRACT_CHARS_MAX or not ask.contract.isprintable():
+            raise ProtocolError("a contract needs a name")
+        key = (buyer, ask.contract)
+        if key in self.sales:
+            raise ProtocolError(f"contract {ask.contract} is known already")
+        if sum(each.buyer == buyer for each in self.sales.values()) >= self._rules.contracts_max:
+            self._decline(buyer, ask.contract, Reason.BUSY, "too many contracts are open")
+            return
+        try:
+            spec = check_spec(ask, f"{ask.user}@{buyer}")
+        except BadJob as error:
+            self._decline(buyer, ask.contract, Reason.BAD_REQUEST, str(error))
+            return
+        refusal = self._refusal(buyer, ask, spec)
+        if refusal is None:
+            best = min(self._offers(ask, spec), key=lambda each: each[0], default=None)
+            quote = best[1] if best is not None else self._relayed(ask, spec, now_s, utc_s)
+            if quote is not None:
+                self._quote(buyer, ask, spec, quote, now_s)
+                return
+            refusal = Reason.NO_SLOTS, f"{self._site} has nothing that can run it now"
+        self._decline(buyer, ask.contract, *refusal)
+
+    def _refusal(self, buyer: str, ask: deals.AskQuote, spec: JobSpec) -> tuple[str, str] | None:
+        broker = self._broker
+        if buyer not in ask.path or ask.path[-1] != buyer:
+            raise ProtocolError("a path that does not end with its buyer")
+        if self._site in ask.path:
+            return Reason.ALREADY_VISITED, f"it came through {self._site} before"
+        if broker.trouble:
+            return Reason.STORE_TROUBLE, f"{self._site} can't record work now"
+        if broker.draining:
+            return Reason.DRAINING, f"{self._site} takes no new work"
+        if ask.hops_left > HOPS_MAX or len(ask.path) > HOPS_MAX + 1:
+            return Reason.NO_HOPS_LEFT, f"more than {HOPS_MAX} hops"
+        return None
+
+    def _offers(
+        self, ask: deals.AskQuote, spec: JobSpec
+    ) -> Iterator[tuple[tuple[float, int], deals.Quote]]:
+        """What each of our pools would do, by when it would be done and its price."""
+        for pool, tariff in self._broker.tariffs.items():
+            if ask.pool not in ("", pool) or ask.currency not in ("", tariff.currency):
+                continue
+            able = [
+                each
+                for each in self._broker.workers.values()
+                if each.offer.pool == pool
+                and not each.draining
+                and judge(spec.need, each.offer) is None
+            ]
+            total = sum(each.slots for each in able) - self.held_slots(pool)
+            slots = min(total, max(1, ask.tasks))
+            if slots < 1 or self._permits.may_send(
+                ask.path[-1], ask.path[0], pool, spec.project, slots, tariff
+            ):
+                continue
+            task_s = ask.task_s or self._broker.durations.of(spec.function) or 0.0
+            begin_s = self._load_s(pool) / total
+            finish_s = begin_s + task_s * -(-ask.tasks // slots)
+            quote = deals.Quote(
+                contract=ask.contract,
+                pool=pool,
+                tasks=ask.tasks,
+                slots=slots,
+                price_nanos=tariff.price_nanos,
+                currency=tariff.currency,
+                begin_in_s=begin_s,
+                finish_in_s=finish_s,
+                valid_s=self._rules.valid_s,
+            )
+            yield (finish_s, tariff.price_nanos), quote
+
+    def _relayed(
+        self, ask: deals.AskQuote, spec: JobSpec, now_s: float, utc_s: float
+    ) -> deals.Quote | None:
+        """What it would cost somewhere else, that the buyer may not know of."""
+        if ask.pool or not ask.hops_left:
+            return None
+        spec = replace(spec, path=tuple(ask.path), hops_left=ask.hops_left)
+        decision = self.decide(spec, ask.tasks, utc_s)
+        if decision is None or decision.plan is None or not decision.plan.shares:
+            return None
+        lanes = [lane for lane, _ in decision.plan.shares]
+        dearest = max(lanes, key=lambda lane: lane.price_nanos)
+        refusal = self._permits.may_send(
+            ask.path[-1],
+            ask.path[0],
+            RELAY,
+            spec.project,
+            1,
+            Tariff(dearest.price_nanos, dearest.currency, RELAY),
+        )
+        if refusal or ask.currency not in ("", dearest.currency):
+            return None
+        return deals.Quote(
+            contract=ask.contract,
+            pool=RELAY,
+            tasks=ask.tasks,
+            slots=max(1, min(round(sum(lane.slots for lane in lanes)), ask.tasks)),
+            price_nanos=dearest.price_nanos,
+            currency=dearest.currency,
+            begin_in_s=min(lane.start_s for lane in lanes),
+            finish_in_s=decision.plan.finish_s,
+            valid_s=self._rules.valid_s,
+        )
+
+    def held_slots(self, pool: str) -> int:
+        """Slots of a pool that are set aside for contracts that are not committed yet."""
+        held = (each for each in self.sales.values() if each.phase is Phase.HELD)
+        return sum(each.slots for each in held if each.pool == pool)
+
+    def _load_s(self, pool: str) -> float:
+        """Slot-seconds that a pool's workers have, and that wait here."""
+        held = sum(each.load_s for each in self._broker.workers.values() if each.offer.pool == pool)
+        waiting = sum(
+            job.waiting * (self._broker.durations.of(job.spec.function) or 0.0)
+            for job in self._broker.jobs.values()
+        )
+        return held + waiting
+
+    def _quote(
+        self, buyer: str, ask: deals.AskQuote, spec: JobSpec, quote: deals.Quote, now_s: float
+    ) -> None:
+        quoted = [
+            each
+            for each in self.sales.values()
+            if each.buyer == buyer and each.phase is Phase.QUOTED
+        ]
+        if len(quoted) >= QUOTES_MAX:
+            raise ProtocolError(f"over {QUOTES_MAX:,} quotes that nobody takes up")
+        tariff = self._broker.tariffs.get(quote.pool) or Tariff(
+            quote.price_nanos, quote.currency, RELAY
+        )
+        spec = replace(spec, price=tariff, path=tuple(ask.path), hops_left=ask.hops_left)
+        until_s = now_s + self._rules.valid_s
+        self.sales[buyer, ask.contract] = sale = Sale(
+            ask.contract, buyer, spec, quote.pool, tariff, quote.slots, Phase.QUOTED, until_s
+        )
+        self._say(sale, quote)
+
+    def _find(self, buyer: str, contract: str) -> Sale | None:
+        """A contract of this buyer's; when it is gone the buyer is told."""
+        sale = self.sales.get((buyer, contract))
+        if sale is None:
+            reason = "no such contract, or it has ended"
+            self._decline(buyer, contract[:CONTRACT_CHARS_MAX], Reason.JOB_NOT_FOUND, reason)
+        return sale
+
+    def _hold(self, buyer: str, message: deals.Hold, now_s: float) -> None:
+        sale = self._find(buyer, message.contract)
+        if sale is not None:
+            sale.phase = move(sale.phase, Move.HOLD)
+            sale.until_s = now_s + self._rules.hold_s
+            self._say(sale, deals.Held(sale.contract, self._rules.hold_s))
+
+    def _commit(self, buyer: str, message: deals.Commit, now_s: float, utc_s: float) -> None:
+        sale = self._find(buyer, message.contract)
+        if sale is None:
+            return
+        terms = (message.pool, message.price_nanos, message.currency)
+        if terms != (sale.pool, sale.price.price_nanos, sale.price.currency):
+            raise ProtocolError(f"contract {sale.contract}: committed at other terms than quoted")
+        if not 0 < message.lease_s <= LEASE_MAX_S or message.lease_s <= 2 * self._rules.grace_s:
+            self._drop(sale)
+            least_s = 2 * self._rules.grace_s
+            reason = f"a lease of {message.lease_s:g} s, it must be over {least_s:g}"
+            self._decline(buyer, sale.contract, Reason.BAD_REQUEST, reason)
+            return
+        sale.phase = move(sale.phase, Move.COMMIT)
+        sale.lease = Lease(message.lease_s, now_s + message.lease_s)
+        self._handles -= 1
+        sale.handle, sale.job = self._handles, f"{buyer}:{sale.contract}"
+        self._by_handle[sale.handle] = sale
+        spec = sale.spec
+        assert spec is not None
+        self._outcome.happened(events.ClientJoined(sale.handle, spec.user))
+        self._outcome.happened(events.JobOpened(sale.handle, sale.job, spec))
+        self._outcome.write(
+            records.ContractOpened(
+                sale.contract,
+                "sell",
+                buyer,
+                sale.job,
+                sale.pool,
+                sale.slots,
+                sale.price.price_nanos,
+                sale.price.currency,
+                message.lease_s,
+                utc_s,
+            ),
+            durable=True,
+        )
+        self._say(sale, deals.Committed(sale.contract))
+
+    def _forward(self, buyer: str, message: deals.Forward) -> None:
+        sale = self._find(buyer, message.contract)
+        count = len(message.arguments)
+        if sale is None or not sale.is_live:
+            return  # it lapsed meanwhile; the buyer waits for the lease to end, or knows
+        if not count or not sale.out.send(message.epoch, message.first, message.first + count):
+            return
+        base = sale.next_number
+        sale.next_number += count
+        bundle = Bundle(base, message.epoch, message.first, count, count)
+        sale.bundles[message.epoch] = bundle
+        sale.order.append(bundle)
+        self._outcome.happened(
+            events.TasksArrived(sale.handle, sale.job, base, list(message.arguments))
+        )
+
+    def _reclaim(self, buyer: str, message: deals.Reclaim) -> None:
+        sale = self._find(buyer, message.contract)
+        if sale is None or not sale.is_live:
+            return
+        ranges = self._numbers(sale, message.epoch, message.first, message.stop)
+        if not ranges:
+            self._say(sale, deals.GivenBack(sale.contract, message.epoch, []))
+            return
+        self._requests += 1
+        sale.reclaims[self._requests] = message.epoch
+        self._outcome.happened(
+            events.CancelAsked(sale.handle, self._requests, sale.job, ranges, message.kill)
+        )
+
+    def _numbers(self, sale: Sale, epoch: int, first: int, stop: int) -> tuple[Range, ...]:
+        """Our numbers of those tasks of a forward that are still out."""
+        forward = sale.out.forwards.get(epoch)
+        bundle = sale.bundles.get(epoch)
+        if forward is None or bundle is None:
+            return ()
+        shift = bundle.base - bundle.first
+        return tuple((low + shift, high + shift) for low, high in forward.left.within(first, stop))
+
+    def _granted(self, buyer: str, message: deals.Granted, now_s: float) -> None:
+        asked = self._asked.pop(message.stamp, None)
+        if asked is None or asked[0] != buyer:
+            return
+        granted = set(message.contracts)
+        for contract in asked[2]:
+            sale = self.sales.get((buyer, contract))
+            if sale is None or not sale.is_live:
+                continue
+            if contract not in granted or not sale.lease.renewed(asked[1], now_s):
+                self._lapse(sale)
+
+    def _settle(self, buyer: str, message: deals.Settle) -> None:
+        sale = self._find(buyer, message.contract)
+        if sale is None:
+            return
+        for row in message.verdicts:
+            if len(row) != 3:
+                raise ProtocolError("a verdict is [epoch, first, 0 or 1]")
+            epoch, first, is_posted = row
+            verdict = Verdict.POST if is_posted else Verdict.VOID
+            if sale.tab.settle(epoch, first, verdict):
+                sale.kept.pop((epoch, first), None)
+                sale.tab.verdicts.pop((epoch, first))  # the seller needs it no more
+                self._outcome.write(
+                    records.PostingSettled(sale.contract, "sell", epoch, first, verdict)
+                )
+
+    def _go_on(
+        self, buyer: str, message: deals.Resume | deals.Abandon | deals.CloseContract
+    ) -> None:
+        sale = self._find(buyer, message.contract)
+        match message:
+            case _ if sale is None:
+                return
+            case deals.Resume():
+                self._tell_again(sale)
+            case deals.Abandon() if sale.is_live:
+                self._lapse(sale)
+            case deals.CloseContract():
+                self._close(sale)
+
+    def _close(self, sale: Sale) -> None:
+        if sale.phase in (Phase.QUOTED, Phase.HELD):
+            self._drop(sale)
+            return
+        if sale.phase is Phase.OPEN:
+            sale.phase = move(sale.phase, Move.CLOSE)
+            self._outcome.happened(events.JobClosed(sale.handle, sale.job, sale.next_number))
+
+    # --- what the broker says ------------------------------------------------------------------
+
+    def told(self, handle: int, message: Any, charge: Charge | None, utc_s: float) -> None:
+        """Take what the broker tells one of our clients, which are contracts."""
+        sale = self._by_handle.get(handle)
+        if sale is None or not sale.is_live:
+            return
+        match message:
+            case Results():
+                self._deliver(sale, message, charge or Charge(0, 0, 0, 0), utc_s)
+            case Dropped():
+                self._deliver_failures(sale, message, utc_s)
+            case Answer():
+                self._give_back(sale, message)
+            case RejectJob():
+                self._return_all(sale)
+                self._decline(sale.buyer, sale.contract, message.code, message.reason)
+                self._lapse(sale)
+            case _:
+                raise AssertionError(f"{message.kind!r} is not for a contract")
+
+    def need_function(self, handle: int, digest: bytes) -> None:
+        """A worker lacks a function: its buyer has it."""
+        sale = self._by_handle.get(handle)
+        if sale is not None:
+            self._outcome.say(sale.buyer, Side.BUYER, NeedFunction(digest), urgent=True)
+
+    @property
+    def functions(self) -> set[bytes]:
+        """The functions of contracts, which may be here before their jobs."""
+        return {each.spec.function for each in self.sales.values() if each.spec is not None}
+
+    def expelled(self, handle: int, reason: str) -> None:
+        """The broker will not have a buyer's tasks any more: it sends more than it may."""
+        sale = self._by_handle.get(handle)
+        if sale is not None and sale.is_live:
+            self._decline(sale.buyer, sale.contract, Reason.BAD_REQUEST, reason)
+            self._lapse(sale)
+
+    def _deliver(self, sale: Sale, results: Results, charge: Charge, utc_s: float) -> None:
+        total = len(results.values)
+        first, stop = results.first, results.first + total
+        for bundle, low, high in list(sale.parts(first, stop)):
+            at, end = low - first, high - first
+            task = bundle.first + low - bundle.base
+            if not sale.out.take(bundle.epoch, task, task + high - low):
+                continue
+            sale.forget(bundle, high - low)
+            message = deals.Deliver(
+                contract=sale.contract,
+                epoch=bundle.epoch,
+                first=task,
+                values=results.values[at:end],
+                failures=_cut(results.failures, at, end),
+                prints=_cut(results.prints, at, end),
+                wall_ns=charge.wall_ns,
+                cpu_ns=charge.cpu_ns,
+                peak_memory_bytes=charge.peak_memory_bytes,
+                cost_nanos=charge.cost_nanos,
+            )
+            charge = Charge(0, 0, 0, 0)  # it is all in the first part
+            self._post(sale, message, utc_s)
+
+    def _deliver_failures(self, sale: Sale, dropped: Dropped, utc_s: float) -> None:
+        for first, stop in dropped.ranges:
+            failures = [[at, dropped.failure, dropped.reason, b""] for at in range(stop - first)]
+            values = [b""] * (stop - first)
+            results = Results(dropped.job, first, values, failures, [])
+            self._deliver(sale, results, Charge(0, 0, 0, 0), utc_s)
+
+    def _post(self, sale: Sale, message: deals.Deliver, utc_s: float) -> None:
+        tasks = len(message.values)
+        delivery = Delivery(message.epoch, message.first, message.first + tasks, message.cost_nanos)
+        sale.tab.deliver(delivery)
+        sale.kept[message.epoch, message.first] = message
+        sale.unbilled.append(delivery)
+        self._outcome.write(
+            records.Posted(
+                sale.contract,
+                "sell",
+                message.epoch,
+                message.first,
+                tasks,
+                message.wall_ns,
+                message.cost_nanos,
+                utc_s,
+            )
+        )
+        self._say(sale, message)
+
+    def _give_back(self, sale: Sale, answer: Answer) -> None:
+        epoch = sale.reclaims.pop(answer.request, None)
+        if epoch is None:
+            return
+        returned: list[list[int]] = []
+        for low, high in (answer.value or {}).get("taken", []):
+            for bundle, first, stop in list(sale.parts(low, high)):
+                task = bundle.first + first - bundle.base
+                if sale.out.take(bundle.epoch, task, task + stop - first):
+                    sale.forget(bundle, stop - first)
+                    returned.append([task, task + stop - first])
+        self._say(sale, deals.GivenBack(sale.contract, epoch, returned))
+
+    def _return_all(self, sale: Sale) -> None:
+        for epoch, forward in list(sale.out.forwards.items()):
+            ranges = [list(pair) for pair in forward.left]
+            self._say(sale, deals.GivenBack(sale.contract, epoch, ranges))
+
+    # --- as time passes ------------------------------------------------------------------------
+
+    def tick(self, now_s: float, utc_s: float) -> None:
+        """Let quotes and holds expire, ask for renewals, stop what has no lease, bill, close."""
+        renew: dict[str, list[Sale]] = {}
+        is_billing = now_s - self._billed_s >= self._rules.bill_s
+        if is_billing:
+            self._billed_s = now_s
+        for sale in list(self.sales.values()):
+            if sale.phase in (Phase.QUOTED, Phase.HELD):
+                if now_s >= sale.until_s:
+                    sale.phase = move(sale.phase, Move.EXPIRE)
+                    self._drop(sale)
+                continue
+            if sale.is_live and now_s >= sale.lease.until_s - self._rules.grace_s:
+                self._lapse(sale)
+            elif sale.is_live and self._is_due(sale, now_s):
+                renew.setdefault(sale.buyer, []).append(sale)
+            if is_billing:
+                self._bill(sale)
+            self._end(sale, utc_s)
+        for buyer, sales in renew.items():
+            self._ask_renewal(buyer, sales, now_s)
+        for stamp, (_, asked_s, _) in list(self._asked.items()):
+            if now_s - asked_s > LEASE_MAX_S:
+                del self._asked[stamp]
+
+    def _is_due(self, sale: Sale, now_s: float) -> bool:
+        every_s = (sale.lease.lease_s - self._rules.grace_s) / 4
+        return now_s >= sale.lease.until_s - sale.lease.lease_s + every_s and (
+            now_s - sale.asked_s >= every_s
+        )
+
+    def _ask_renewal(self, buyer: str, sales: list[Sale], now_s: float) -> None:
+        self._stamps += 1
+        contracts = [sale.contract for sale in sales]
+        for sale in sales:
+            sale.asked_s = now_s
+        self._asked[self._stamps] = buyer, now_s, contracts
+        renew = deals.Renew(self._stamps, contracts)
+        self._outcome.say(buyer, Side.BUYER, renew, urgent=True)
+
+    def _bill(self, sale: Sale) -> None:
+        while sale.unbilled:
+            part, sale.unbilled = sale.unbilled[:BILL_ROWS_MAX], sale.unbilled[BILL_ROWS_MAX:]
+            rows = [
+                [each.epoch, each.first, each.stop - each.first, each.cost_nanos] for each in part
+            ]
+            self._say(sale, deals.Bill(sale.contract, rows))
+
+    def _lapse(self, sale: Sale) -> None:
+        """The lease is over: stop everything; what was delivered is still owed."""
+        sale.phase = move(sale.phase, Move.LAPSE)
+        sale.out.take_all()
+        sale.order.clear()
+        sale.bundles.clear()
+        self._outcome.happened(events.ClientGone(sale.handle))
+
+    def _end(self, sale: Sale, utc_s: float) -> None:
+        """Forget a contract under which nothing is out and nothing is owed."""
+        if sale.phase not in (Phase.CLOSING, Phase.LAPSED) or len(sale.out) or sale.tab.pending:
+            return
+        state = "lapsed" if sale.phase is Phase.LAPSED else "settled"
+        if sale.phase is Phase.CLOSING:
+            self._outcome.happened(events.ClientGone(sale.handle))
+        sale.phase = move(sale.phase, Move.SETTLE)
+        self._outcome.write(records.ContractEnded(sale.contract, "sell", state, utc_s))
+        self._say(sale, deals.Closed(sale.contract))
+        self._drop(sale)
+
+    def _drop(self, sale: Sale) -> None:
+        del self.sales[sale.buyer, sale.contract]
+        self._by_handle.pop(sale.handle, None)
+
+    # --- who comes back ------------------------------------------------------------------------
+
+    def buyer_came(self, buyer: str) -> None:
+        """A buyer has a new session: what was said before is not known to have arrived."""
+        for sale in self.sales.values():
+            if sale.buyer == buyer and sale.phase not in (Phase.QUOTED, Phase.HELD):
+                self._tell_again(sale)
+
+    def _tell_again(self, sale: Sale) -> None:
+        rows = [
+            [epoch, low, high]
+            for epoch, forward in sale.out.forwards.items()
+            for low, high in forward.left
+        ]
+        rows += [
+            [epoch, first, first + len(each.values)] for (epoch, first), each in sale.kept.items()
+        ]
+        if sale.is_live:
+            self._say(sale, deals.Holding(sale.contract, rows))
+            for message in sale.kept.values():
+                self._say(sale, message)
+        sale.unbilled = list(sale.tab.pending.values())
+        sale.asked_s = 0.0
+
+    def recover(self, row: ContractRow, postings: list[PostingRow]) -> None:
+        """Take up a contract of a former life: nothing of it runs, what was delivered is owed."""
+        price = Tariff(row.price_nanos, row.currency, row.contract)
+        sale = Sale(row.contract, row.site, None, row.pool, price, row.slots, Phase.LAPSED, 0.0)
+        for each in postings:
+            if each.state == "pending":
+                sale.tab.deliver(
+                    Delivery(each.epoch, each.first, each.first + each.tasks, each.cost_nanos)
+                )
+        sale.unbilled = list(sale.tab.pending.values())
+        self.sales[row.site, row.contract] = sale
+
+
+def _cut(rows: list[list[Any]], first: int, stop: int) -> list[list[Any]]:
+    """Those rows whose offset lies in [first, stop), counted from there."""
+    return [[row[0] - first, *row[1:]] for row in rows if first <= row[0] < stop]

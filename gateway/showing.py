@@ -1,0 +1,80 @@
+"""What a site says of its pools: from the broker's picture to an advert. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from federation.adverts import PoolAdvert, SiteAdvert
+from gateway.broker import Broker
+from gateway.jobs import Worker
+from policies.placement import Tags
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFacts:
+    """What the configuration says of a pool, that its workers can't tell."""
+
+    tags: Tags = field(default_factory=dict)
+    region: str = ""
+    jurisdiction: str = ""
+    carbon_g_per_kwh: float | None = None
+    slot_watts: float | None = None
+
+
+def show_site(
+    site: str,
+    broker: Broker,
+    facts: Mapping[str, PoolFacts],
+    *,
+    held: Mapping[str, int],
+    utc_s: float,
+    version: int,
+    valid_s: float,
+    without: str = "",
+) -> SiteAdvert:
+    """Everything that there is to be said of a site now; policies.disclosure may hide some of it.
+
+    Args:
+        held: slots of a pool that are set aside.
+        without: a job whose waiting tasks don't count as load: it is them that are to be placed.
+    """
+    pools = tuple(
+        _show_pool(name, broker, each, held.get(name, 0), without) for name, each in facts.items()
+    )
+    return SiteAdvert(site, version, utc_s, valid_s, pools)
+
+
+def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, without: str) -> PoolAdvert:
+    workers = [
+        each
+        for each in broker.workers.values()
+        if each.offer.pool == name and not each.job and not each.draining
+    ]
+    tariff = broker.tariffs[name]
+    total = 0 if broker.draining else sum(each.slots for each in workers)
+    busy = sum(min(each.slots, each.in_flight) for each in workers)
+    waiting = [job for job in broker.jobs.values() if job.waiting and job.id != without]
+    queued_s = sum(job.waiting * (broker.durations.of(job.spec.function) or 0.0) for job in waiting)
+    return PoolAdvert(
+        pool=name,
+        slots_total=total,
+        price_nanos=tariff.price_nanos,
+        currency=tariff.currency,
+        slots_free=max(0, total - busy - held),
+        tasks_queued=sum(job.waiting for job in waiting),
+        load_slot_s=sum(each.load_s for each in workers) + queued_s,
+        tags=_largest(facts.tags, workers),
+        pythons=tuple(sorted({each.offer.python for each in workers})),
+        region=facts.region,
+        jurisdiction=facts.jurisdiction,
+        carbon_g_per_kwh=facts.carbon_g_per_kwh,
+        slot_watts=facts.slot_watts,
+    )
+
+
+def _largest(own: Tags, workers: Iterable[Worker]) -> dict[str, bool | int | float]:
+    """Each tag with the most that one worker has: a sum would promise what fits nowhere."""
+    found: dict[str, bool | int | float] = dict(own)
+    for worker in workers:
+        for name, value in worker.offer.tags.items():
+            found[name] = value if value is True else max(found.get(name, 0), value)
+    return found

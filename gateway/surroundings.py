@@ -1,0 +1,37 @@
+"""What a site stands on, in one place, so that a simulation can put another world under it."""
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from federation.nng import NngPort
+from federation.transport import Port
+from gateway.config import SiteConfig
+from gateway.ledger.store import SqlStore, Store
+
+
+def open_sql_store(config: SiteConfig, **callbacks: Any) -> Store:
+    """The store that a configuration names, its folder made; as SqlStore."""
+    config.state_path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return SqlStore(config.database_url, **callbacks)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The clock, chance, the network and the disk.
+
+    `now_s` is monotonic, `utc_s` counts from 1970. `open_port(addresses, on_pipe_change, tls)` and
+    `open_store(config, on_trouble=…, on_fatal=…)` are as NngPort and SqlStore. `read(query, *args)`
+    asks the store something that takes time.
+    """
+
+    now_s: Callable[[], float] = trio.current_time
+    utc_s: Callable[[], float] = time.time
+    random_bytes: Callable[[int], bytes] = secrets.token_bytes
+    open_port: Callable[..., Port] = NngPort
+    open_store: Callable[..., Store] = open_sql_store
+    read: Callable[..., Awaitable[Any]] = trio.to_thread.run_sync

@@ -1,0 +1,136 @@
+"""Draws a random world: a site or several, workers, users, their jobs, and what goes wrong."""
+
+from random import Random
+from typing import Any, Final
+
+from gateway.lobby import HouseRules
+from simulations.world.network import Weather
+from simulations.world.plan import (
+    ClientPlan,
+    Crash,
+    Cut,
+    DrainWorkers,
+    Fault,
+    JobPlan,
+    Pause,
+    Plan,
+    Pool,
+    Reset,
+    SitePlan,
+    SlowStore,
+    WorkerPlan,
+)
+
+CALM_S: Final = 25.0
+SITES: Final = ("london", "paris")
+
+
+def draw_plan(seed: int) -> Plan:
+    """The world of a seed."""
+    dice = Random(seed)
+    names = SITES[: 1 if dice.random() < 0.8 else 2]
+    sites = tuple(_site(name, dice) for name in names)
+    workers = tuple(
+        _worker(f"{site.name}-w{number}", site, dice)
+        for site in sites
+        for number in range(dice.randint(1, 4))
+    )
+    clients = tuple(
+        _client(f"user{number}", dice.choice(sites), dice) for number in range(dice.randint(1, 3))
+    )
+    faults: list[Fault] = []
+    for _ in range(dice.choice((0, 1, 2, 3, 5, 8))):
+        faults.append(_fault(dice, sites, workers, clients))
+    fast = Weather(0.0003, 0.0005)
+    weather = dice.choice((fast, Weather(0.01, 0.02), Weather(0.05, 0.2, 2e6)))
+    return Plan(sites, workers, clients, tuple(faults), weather, CALM_S)
+
+
+def _site(name: str, dice: Random) -> SitePlan:
+    pools = [Pool("farm", "36 USD", {"linux": True})]
+    if dice.random() < 0.5:
+        tags: dict[str, Any] = {"linux": True, "gpu": dice.randint(1, 3), "licence": 0.5}
+        pools.append(Pool("cards", "72 USD", tags))
+    rules = HouseRules(site=name, tasks_max=dice.choice((200_000, 200_000, 300)))
+    return SitePlan(
+        name,
+        tuple(pools),
+        rules,
+        commit_s=dice.choice((0.0, 0.0, 0.0005, 0.02)),
+        sync_s=dice.choice((0.001, 0.005, 0.1)),
+        skew_s=dice.choice((0.0, 0.0, -400.0, 400.0)),
+        drift=dice.uniform(-0.0002, 0.0002),
+    )
+
+
+def _worker(name: str, site: SitePlan, dice: Random) -> WorkerPlan:
+    return WorkerPlan(
+        name,
+        site.name,
+        dice.choice(site.pools).name,
+        slots=dice.randint(1, 4),
+        from_s=dice.choice((0.0, 0.0, dice.uniform(0, 10))),
+        skew_s=dice.choice((0.0, 100.0)),
+        drift=dice.uniform(-0.0002, 0.0002),
+    )
+
+
+def _client(name: str, site: SitePlan, dice: Random) -> ClientPlan:
+    jobs = tuple(_job(site, dice) for _ in range(dice.randint(1, 3)))
+    return ClientPlan(name, site.name, jobs, skew_s=dice.choice((0.0, -50.0)))
+
+
+def _job(site: SitePlan, dice: Random) -> JobPlan:
+    tags: dict[str, Any] = {"linux": True} if dice.random() < 0.3 else {}
+    if len(site.pools) > 1 and dice.random() < 0.4:
+        tags = {"gpu": 1} if dice.random() < 0.6 else {"licence": 0.1}
+    tasks = dice.choice((1, 10, 60, 60, 200, 400))
+    task_s = dice.choice((0.0005, 0.005, 0.03, 0.2, 1.0 if tasks <= 60 else 0.05))
+    trouble = dice.random()
+    stuck = 30 if trouble > 0.9 else 0
+    return JobPlan(
+        at_s=round(dice.uniform(0, 12), 3),
+        tasks=tasks,
+        batch=dice.choice((1 if tasks <= 60 else 20, 50, 400)),
+        every_s=dice.choice((0.001, 0.05, 0.4)),
+        task_s=task_s,
+        spread=dice.choice((1.0, 1.0, 20.0)),
+        tags=tags,
+        detached=dice.random() < 0.3,
+        retries=dice.choice((0, 0, 2)),
+        timeout_s=1.0 if stuck else None,
+        priority=dice.choice((0.0, 0.0, 1.0)),
+        errors=dice.choice((0, 0, 50)),
+        flaky=100 if trouble < 0.15 else 0,
+        poison=15 if 0.2 < trouble < 0.3 else 0,
+        stuck=stuck,
+        cancel_at_s=round(dice.uniform(1, 20), 3) if dice.random() < 0.25 else None,
+        kill=dice.random() < 0.5,
+        max_cost_nanos=10**8 if dice.random() < 0.05 else None,
+    )
+
+
+def _fault(
+    dice: Random,
+    sites: tuple[SitePlan, ...],
+    workers: tuple[WorkerPlan, ...],
+    clients: tuple[ClientPlan, ...],
+) -> Fault:
+    site = dice.choice(sites).name
+    callers: list[WorkerPlan | ClientPlan] = [*workers, *clients]
+    caller = dice.choice(callers)
+    host = dice.choice((site, dice.choice(workers).name, dice.choice(workers).name, caller.name))
+    at_s = round(dice.uniform(0.2, CALM_S - 8), 3)
+    for_s = dice.choice((0.1, 1.0, 3.0, 9.0, 14.0))
+    kinds: tuple[Fault, ...] = (
+        Crash(at_s, host, for_s, power=dice.random() < 0.3),
+        Pause(at_s, host, for_s),
+        Cut(at_s, caller.name, caller.site, for_s, one_way=dice.random() < 0.4),
+        Cut(at_s, caller.site, caller.name, for_s, one_way=dice.random() < 0.4),
+        Reset(
+            at_s, caller.name, caller.site, dice.choice((1, 1, 8)), dice.choice((0.02, 0.3, 2.0))
+        ),
+        SlowStore(at_s, site, dice.choice((0.05, 0.5, 3.0)), for_s),
+        DrainWorkers(at_s, site, for_s),
+    )
+    return dice.choice(kinds)

@@ -1,0 +1,327 @@
+"""Many members under one clock and one seed: what gossip costs, and how fast and sure it is.
+
+The members are federation.membership's, as they are; the network is pretended. A heap of what
+happens next is all there is to it, so that a thousand members fit into one process. Messages are
+handed over as they are, and encoded only while bytes are counted.
+
+What counts as a byte: the message as MessagePack, `frame_bytes` for each (frame, TLS record, TCP
+and IP headers and the acknowledgements that it causes), and `handshake_bytes` for each side of a
+new connection. The heartbeats of sessions are not counted.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from federation.gossip import Bulletin, Claim, Message, Notice, State, Topic, to_plain
+from federation.happenings import (
+    Admitted,
+    Announce,
+    Changed,
+    Effect,
+    Event,
+    Heard,
+    Join,
+    Keep,
+    Learned,
+    Leave,
+    Overtaken,
+    Send,
+    Started,
+    Tick,
+    Unreachable,
+    WakeAt,
+)
+from federation.membership import BOOT_SHIFT, Membership
+from federation.probing import Knobs, refresh_every_s
+from federation.wire import pack
+
+TICK: Final = Tick()
+# An advert of a site with three pools in its envelope, all fields of a pool in use, is as long.
+BULLETIN_BYTES: Final = 1000
+PRUNE_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The pretended network. Each pair of sites has a latency of its own, drawn once."""
+
+    latency_min_s: float = 0.005
+    latency_max_s: float = 0.080
+    frame_bytes: int = 110
+    handshake_bytes: int = 4000  # of each side: two certificates, and the hello on top
+    round_trips: int = 3  # before a new connection carries something: TCP, TLS, hello
+    idle_s: float = 10.0  # after which a connection that nobody keeps is closed
+    dial_s: float = 3.0  # after which a dial that nobody answers is given up
+    loss: float = 0.0  # share of messages that are lost, and their connection with them
+    notice_s: float = 3.0  # both sides learn of that within so long
+    cut: float = 0.0  # share of the pairs of sites that can't connect at all
+    cut_s: float = 60.0  # and for how long the same pairs
+
+
+class World:
+    """A federation of `members` sites, all of which know each other at the start.
+
+    Set `on_changed` and `on_learned` to look on: (site, effect) → None.
+    """
+
+    def __init__(
+        self,
+        members: int,
+        seed: int,
+        knobs: Knobs | None = None,
+        network: Network | None = None,
+        *,
+        start: bool = True,
+    ) -> None:
+        self.now = 0.0
+        self.knobs = knobs or Knobs()
+        self.network = network or Network()
+        self.rng = Random(seed)
+        self.sites = [f"site-{number:04}" for number in range(members)]
+        self.numbers = {site: number for number, site in enumerate(self.sites)}
+        self.down: set[int] = set()
+        self.side: list[int] = [0] * members  # of a partition
+        self.cores: list[Membership] = []
+        self.on_changed: Callable[[int, Changed], None] = lambda _number, _effect: None
+        self.on_learned: Callable[[int, Learned], None] = lambda _number, _effect: None
+        self.counting = False
+        self.sent_bytes: Counter[int] = Counter()
+        self.received_bytes: Counter[int] = Counter()
+        self.kinds: Counter[str] = Counter()
+        self.kind_bytes: Counter[str] = Counter()
+        self.handshakes = 0
+        self.events = 0
+        self.overtaken = 0
+        self.boots = [1] * members
+        self.versions = [0] * members
+        self._body = bytes(BULLETIN_BYTES)
+        self._seed = seed
+        self._heap: list[tuple[float, int, int, Event | Callable[[], None]]] = []
+        self._order = 0
+        self._wake: list[float] = [-1.0] * members
+        self._keeps: list[tuple[str, ...]] = [()] * members
+        self._open: dict[tuple[int, int], tuple[float, float]] = {}  # ready from, last used
+        self.cores = [self._make(number) for number in range(members)]
+        self._incarnation = 1 << BOOT_SHIFT
+        self.at(PRUNE_S, self._prune)
+        if start:
+            self._start_all()
+
+    def _make(self, number: int) -> Membership:
+        return Membership(
+            self.sites[number],
+            self.boots[number] << BOOT_SHIFT,
+            self.knobs,
+            Random(self._seed * 1_000_003 + number * 101 + self.boots[number]),
+        )
+
+    def _start_all(self) -> None:
+        known = tuple(Claim(site, State.ALIVE, self._incarnation) for site in self.sites)
+        everybody = tuple(self.sites)
+        for number in range(len(self.sites)):
+            self.feed(number, Admitted(everybody))
+            self.feed(number, Started(known))
+
+    # --- the clock -----------------------------------------------------------------------------
+
+    def at(self, at_s: float, action: Callable[[], None]) -> None:
+        """Do something at a time."""
+        self._push(at_s, -1, action)
+
+    def run(self, until_s: float) -> None:
+        """Let happen what happens until then."""
+        heap = self._heap
+        wake = self._wake
+        while heap and heap[0][0] <= until_s:
+            at_s, _, number, what = heapq.heappop(heap)
+            self.now = at_s
+            if number < 0:
+                what()  # type: ignore[operator]
+                continue
+            if what is TICK and wake[number] != at_s:
+                continue
+            self.feed(number, what)  # type: ignore[arg-type]
+        self.now = until_s
+
+    def run_until(self, is_done: Callable[[], bool], until_s: float, step_s: float = 0.1) -> bool:
+        """Run until something is so; False when it is not by then."""
+        while not is_done():
+            if self.now >= until_s:
+                return False
+            self.run(min(self.now + step_s, until_s))
+        return True
+
+    def feed(self, number: int, event: Event) -> None:
+        """Give a member an event, and do what it says."""
+        if number in self.down:
+            return
+        self.events += 1
+        for effect in self.cores[number].handle(event, self.now):
+            self._perform(number, effect)
+
+    def _perform(self, number: int, effect: Effect) -> None:
+        match effect:
+            case Send(peer, message):
+                self._transmit(number, self.numbers[peer], message)
+            case WakeAt(at_s):
+                self._wake[number] = at_s
+                self._push(at_s, number, TICK)
+            case Changed():
+                self.on_changed(number, effect)
+            case Learned():
+                self.on_learned(number, effect)
+            case Keep(peers):
+                self._keeps[number] = peers
+            case Overtaken():
+                self.overtaken += 1
+
+    def _push(self, at_s: float, number: int, what: Event | Callable[[], None]) -> None:
+        self._order += 1
+        heapq.heappush(self._heap, (at_s, self._order, number, what))
+
+    # --- the network ---------------------------------------------------------------------------
+
+    def latency_s(self, a: int, b: int) -> float:
+        """One way, the same both ways."""
+        mixed = (min(a, b) * 7_919 + max(a, b) * 104_729 + self._seed) * 2_654_435_761
+        share = (mixed >> 8 & 0xFFFF) / 0xFFFF
+        return self.network.latency_min_s + share * (
+            self.network.latency_max_s - self.network.latency_min_s
+        )
+
+    def can_talk(self, a: int, b: int) -> bool:
+        """Whether a connection between two could be had now."""
+        if self.side[a] != self.side[b]:
+            return False
+        if not self.network.cut:
+            return True
+        epoch = int(self.now / self.network.cut_s)
+        mixed = (min(a, b) * 7_919 + max(a, b) * 104_729 + epoch * 1_299_709) * 2_654_435_761
+        return ((mixed + self._seed * 40_503) >> 9 & 0xFFFF) >= self.network.cut * 0x10000
+
+    def _transmit(self, source: int, target: int, message: Message) -> None:
+        network = self.network
+        pair = (source, target) if source < target else (target, source)
+        latency_s = self.latency_s(source, target)
+        ready_s = self._ready_s(pair, latency_s)
+        self._count(source, target, message)
+        if target in self.down or not self.can_talk(source, target):
+            self._open.pop(pair, None)
+            self._push(self.now + network.dial_s, source, Unreachable(self.sites[target]))
+            return
+        if network.loss and self.rng.random() < network.loss:
+            self._open.pop(pair, None)
+            for one, other in (pair, pair[::-1]):
+                heard_s = self.now + self.rng.random() * network.notice_s
+                self._push(heard_s, one, Unreachable(self.sites[other]))
+            return
+        self._open[pair] = (ready_s, self.now)
+        self._push(ready_s + latency_s, target, Heard(self.sites[source], message))
+
+    def _ready_s(self, pair: tuple[int, int], latency_s: float) -> float:
+        found = self._open.get(pair)
+        if found is not None and (
+            self.now - found[1] <= self.network.idle_s or self._is_kept(pair)
+        ):
+            return max(found[0], self.now)
+        self.handshakes += 1
+        if self.counting:
+            for one in pair:
+                self.sent_bytes[one] += self.network.handshake_bytes
+                self.received_bytes[one] += self.network.handshake_bytes
+            self.kind_bytes["handshake"] += 2 * self.network.handshake_bytes
+            self.kinds["handshake"] += 1
+        return self.now + 2 * self.network.round_trips * latency_s
+
+    def _is_kept(self, pair: tuple[int, int]) -> bool:
+        one, other = pair
+        return self.sites[other] in self._keeps[one] or self.sites[one] in self._keeps[other]
+
+    def _count(self, source: int, target: int, message: Message) -> None:
+        if not self.counting:
+            return
+        size = len(pack(to_plain(message))) + self.network.frame_bytes
+        self.sent_bytes[source] += size
+        self.received_bytes[target] += size
+        self.kinds[message.kind] += 1
+        self.kind_bytes[message.kind] += size
+
+    def _prune(self) -> None:
+        """Close what is idle."""
+        self._open = {
+            pair: times
+            for pair, times in self._open.items()
+            if self.now - times[1] <= self.network.idle_s or self._is_kept(pair)
+        }
+        self.at(self.now + PRUNE_S, self._prune)
+
+    def connections(self) -> list[int]:
+        """How many connections each member has open now."""
+        self._prune()
+        ends = Counter(end for pair in self._open for end in pair)
+        return [ends[number] for number in range(len(self.sites))]
+
+    # --- what befalls members ------------------------------------------------------------------
+
+    def announce(self, number: int) -> Notice:
+        """A site's capacity changes; what to look for."""
+        self.versions[number] += 1
+        notice = Notice(
+            Topic(self.sites[number], "advert"), self.boots[number], self.versions[number]
+        )
+        self.feed(number, Announce(Bulletin(notice, self._body)))
+        return notice
+
+    def refresh_all(self) -> float:
+        """From now on every site announces afresh what has not changed; how often."""
+        every_s = refresh_every_s(self.knobs, len(self.sites), BULLETIN_BYTES)
+
+        def again(number: int) -> None:
+            if number not in self.down:
+                self.announce(number)
+            self.at(self.now + every_s * (0.9 + 0.2 * self.rng.random()), lambda: again(number))
+
+        for number in range(len(self.sites)):
+            self.at(self.now + every_s * self.rng.random(), lambda n=number: again(n))  # type: ignore[misc]
+        return every_s
+
+    def crash(self, number: int) -> None:
+        """A host is gone, and says nothing."""
+        self.down.add(number)
+
+    def pause(self, number: int) -> None:
+        """A process is stopped: it misses what it is sent, and keeps what it has."""
+        self.down.add(number)
+
+    def resume(self, number: int) -> None:
+        """It goes on, and does not know that time has passed."""
+        self.down.discard(number)
+        self.feed(number, TICK)
+
+    def restart(self, number: int, seeds: tuple[str, ...]) -> None:
+        """It is back, knows nobody, and joins through some seeds."""
+        self.down.discard(number)
+        self.boots[number] += 1
+        self.versions[number] = 0
+        self.cores[number] = self._make(number)
+        self.feed(number, Admitted(tuple(self.sites)))
+        self.feed(number, Started())
+        self.feed(number, Join(seeds))
+
+    def leave(self, number: int) -> None:
+        """It goes on purpose."""
+        self.feed(number, Leave())
+        self.down.add(number)
+
+    def believed(self, about: int, state: State | None) -> int:
+        """How many of the others that are up hold it to be in a state."""
+        site = self.sites[about]
+        return sum(
+            core.state(site) is state
+            for number, core in enumerate(self.cores)
+            if number != about and number not in self.down
+        )

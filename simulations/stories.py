@@ -1,0 +1,234 @@
+"""Stories of the federation's gossip, each told to the end, and the figures that it yields."""
+
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from federation.gossip import PRESENT, Notice, State
+from federation.happenings import Changed, Learned
+from federation.probing import Knobs
+from simulations.gossip import Network, World
+
+DETECTION_MAX_S: Final = 60.0
+SPREAD_MAX_S: Final = 30.0
+STEP_S: Final = 3600.0  # of a long story, between two words to who watches
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measure of a story, with each of its samples."""
+
+    measure: str
+    unit: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a story is told about."""
+
+    members: int
+    seed: int
+    hours: float = 24.0  # of a long one
+    loss: float = 0.05
+    cut: float = 0.0
+    samples: int = 20
+    knobs: Knobs = field(default_factory=Knobs)
+
+
+def tell_calm(settings: Settings) -> list[Figure]:
+    """Nothing happens, then capacities change, then hosts are gone, one after the other."""
+    world = World(settings.members, settings.seed, settings.knobs)
+    refresh_s = world.refresh_all()
+    world.run(refresh_s * 1.1)  # by now everybody has a bulletin of everybody
+    figures = [Figure("refresh of an advert", "s", (refresh_s,))]
+    figures += _measure_rest(world, min(60.0, refresh_s))
+    figures += _measure_spread(world, settings.samples)
+    figures += _measure_detection(world, min(settings.samples, settings.members // 4))
+    figures.append(_memory())
+    return figures
+
+
+def _measure_rest(world: World, for_s: float) -> list[Figure]:
+    world.counting = True
+    world.run(world.now + for_s)
+    world.counting = False
+    numbers = range(len(world.sites))
+    sent = [world.sent_bytes[number] / for_s / 1000 for number in numbers]
+    both = [sent[number] + world.received_bytes[number] / for_s / 1000 for number in numbers]
+    return [
+        Figure("sent at rest, mean of members", "kB/s", (sum(sent) / len(sent),)),
+        Figure("sent at rest, busiest member", "kB/s", (max(sent),)),
+        Figure("sent and received at rest, busiest member", "kB/s", (max(both),)),
+        Figure("messages sent at rest, mean", "1/s", (_rate(world, for_s),)),
+        Figure("connections, mean", "", (sum(world.connections()) / len(world.sites),)),
+        Figure("connections, most", "", (float(max(world.connections())),)),
+        *(
+            Figure(f"sent at rest as {kind}, mean", "kB/s", (size / for_s / len(sent) / 1000,))
+            for kind, size in sorted(world.kind_bytes.items())
+        ),
+    ]
+
+
+def _rate(world: World, for_s: float) -> float:
+    count = sum(count for kind, count in world.kinds.items() if kind != "handshake")
+    return count / for_s / len(world.sites)
+
+
+def _measure_spread(world: World, samples: int) -> list[Figure]:
+    nearly: list[float] = []
+    wholly: list[float] = []
+    for sample in range(samples):
+        delays = _spread(world, sample * 7 % len(world.sites))
+        nearly.append(delays[max(0, -(-len(delays) * 99 // 100) - 1)])
+        wholly.append(delays[-1])
+    return [
+        Figure("a change is known to 99 %", "s", tuple(nearly)),
+        Figure("a change is known to all", "s", tuple(wholly)),
+    ]
+
+
+def _spread(world: World, number: int) -> list[float]:
+    """How long after a change each member knew it, in order."""
+    found: list[float] = []
+    wanted: list[Notice] = []
+    began_s = world.now
+
+    def look(_number: int, effect: Learned) -> None:
+        if effect.bulletin.notice in wanted:
+            found.append(world.now - began_s)
+
+    world.on_learned = look
+    wanted.append(world.announce(number))
+    everybody = len(world.sites) - 1 - len(world.down)
+    if not world.run_until(lambda: len(found) == everybody, began_s + SPREAD_MAX_S):
+        raise RuntimeError(f"known to {len(found)} of {everybody} after {SPREAD_MAX_S} s")
+    world.on_learned = lambda _number, _effect: None
+    return found
+
+
+def _measure_detection(world: World, samples: int) -> list[Figure]:
+    first: list[float] = []
+    last: list[float] = []
+    wrong = Counter[str]()
+    for number in range(samples):
+        began_s = world.now
+        times: dict[int, float] = {}
+
+        def look(at: int, effect: Changed) -> None:
+            if effect.new is State.DEAD:
+                if world.numbers[effect.site] not in world.down:
+                    wrong[effect.site] += 1
+                times.setdefault(at, world.now - began_s)  # noqa: B023
+
+        world.on_changed = look
+        world.crash(number)
+        left = len(world.sites) - len(world.down)
+        is_done: Callable[[], bool] = lambda: len(times) == left  # noqa: B023, E731
+        if not world.run_until(is_done, began_s + DETECTION_MAX_S):
+            raise RuntimeError(f"{len(times)} of {left} know of a death after {DETECTION_MAX_S} s")
+        first.append(min(times.values()))
+        last.append(max(times.values()))
+    return [
+        Figure("a dead gateway is detected by the first", "s", tuple(first)),
+        Figure("a dead gateway is detected by all", "s", tuple(last)),
+        Figure("wrongly declared dead meanwhile", "", (float(sum(wrong.values())),)),
+    ]
+
+
+def tell_lossy(settings: Settings, watch: Callable[[str], None]) -> list[Figure]:
+    """For hours messages are lost with their connections, and some pairs can't connect at all.
+
+    Who interrupts it (Ctrl-C) has the figures until then.
+    """
+    network = Network(loss=settings.loss, cut=settings.cut)
+    world = World(settings.members, settings.seed, settings.knobs, network)
+    counts: Counter[State | None] = Counter()
+
+    def look(_number: int, effect: Changed) -> None:
+        counts[effect.new] += 1
+
+    world.on_changed = look
+    began_s = time.monotonic()
+    until_s = settings.hours * 3600
+    with suppress(KeyboardInterrupt):
+        while world.now < until_s:
+            world.run(min(world.now + STEP_S, until_s))
+            watch(
+                f"{world.now / 3600:.1f} h, {time.monotonic() - began_s:.0f} s: "
+                f"{world.events:,} events, dead {counts[State.DEAD]}"
+            )
+    objections = sum(core.incarnation - (1 << 20) for core in world.cores)
+    name = f"{settings.loss:.0%} of messages lost, {settings.cut:.0%} of pairs cut"
+    return [
+        Figure(f"{name}: hours", "h", (world.now / 3600,)),
+        Figure(f"{name}: objections to suspicion", "", (float(objections),)),
+        Figure(f"{name}: live members declared dead", "", (float(counts[State.DEAD]),)),
+        _memory(),
+    ]
+
+
+def tell_parted(settings: Settings) -> list[Figure]:
+    """The federation falls into two halves for five minutes; then the net is whole again."""
+    world = World(settings.members, settings.seed, settings.knobs)
+    changes: Counter[tuple[int, str]] = Counter()
+    half = settings.members // 2
+    world.side = [0] * half + [1] * (settings.members - half)
+    world.run(300.0)
+    parted = all(world.believed(number, State.ALIVE) < settings.members - 1 for number in (0, half))
+    world.on_changed = lambda number, effect: changes.update([(number, effect.site)])
+    world.side = [0] * settings.members
+    healed_s = world.now
+
+    def is_whole() -> bool:
+        return all(core.members == settings.members for core in world.cores) and not any(
+            claim.state is not State.ALIVE for core in world.cores for claim in core.claims()
+        )
+
+    if not parted or not world.run_until(is_whole, healed_s + 120.0, 0.5):
+        raise RuntimeError("the halves did not part, or did not come together in two minutes")
+    taken_s = world.now - healed_s
+    world.run(world.now + 60.0)  # and stays whole
+    return [
+        Figure("after a partition all are alive to all", "s", (taken_s,)),
+        Figure("changes of one member as seen by another, most", "", (max(changes.values()),)),
+        Figure("still not present a minute later", "", (float(_absent(world)),)),
+    ]
+
+
+def _absent(world: World) -> int:
+    return sum(claim.state not in PRESENT for core in world.cores for claim in core.claims())
+
+
+def tell_joining(settings: Settings) -> list[Figure]:
+    """A host that was gone comes back with nothing but the name of one other member."""
+    world = World(settings.members, settings.seed, settings.knobs)
+    world.refresh_all()
+    world.run(60.0)
+    known: list[float] = []
+    for number in range(min(5, settings.members // 2)):
+        world.crash(number)
+        world.run(world.now + 30.0)
+        began_s = world.now
+        world.restart(number, (world.sites[-1 - number],))
+
+        def is_in(number: int = number) -> bool:
+            everybody = len(world.sites) - 1
+            return (
+                world.believed(number, State.ALIVE) == everybody
+                and world.cores[number].members == everybody + 1
+            )
+
+        if not world.run_until(is_in, began_s + 60.0):
+            raise RuntimeError("a member that came back is not known to all after a minute")
+        known.append(world.now - began_s)
+    return [Figure("a member that comes back is known to all, and knows all", "s", tuple(known))]
+
+
+def _memory() -> Figure:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Figure("memory of the simulation, peak", "MiB", (peak,))

@@ -1,0 +1,1 @@
+"""What a world is made of: clock, network, hosts, faults, invariants."""

@@ -1,0 +1,165 @@
+"""Whoever dials a gateway: a process with one dialogue, over as many pipes as it takes.
+
+The dialogue is the real one (federation.handshake); what the shells of clients and workers do
+around it is done here in virtual time.
+"""
+
+from typing import Any, Final
+
+from federation.errors import ProtocolError, SessionRefused
+from federation.handshake import ACKNOWLEDGE_S, Dialogue, SharedSecret
+from federation.messages import Bye, Hello
+from simulations.world.host import Ground, Host
+from simulations.world.network import MemoryLink
+
+CHECK_S: Final = 0.25
+
+
+class Caller(Host):
+    """A client or a worker agent."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        name: str,
+        gateway: str,
+        *,
+        redial_s: tuple[float, float],
+        skew_s: float,
+        drift: float,
+    ) -> None:
+        super().__init__(ground, name, skew_s=skew_s, drift=drift)
+        self.gateway = gateway
+        self._redial_s = redial_s
+        self._link: MemoryLink | None = None
+        self._is_looking = False
+
+    def boot(self) -> None:
+        """Begin a conversation."""
+        self.is_leaving = False
+        self._wait_s = self._redial_s[0]
+        self.dialogue = self.new_dialogue()
+        self._dial()
+        self.after(CHECK_S, self._check)
+
+    def die(self, *, power: bool) -> None:
+        """Nothing of the process is left."""
+        if self._link is not None:
+            self._link.is_closed = True
+            self._link = None
+
+    def stop(self) -> None:
+        """End by itself."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        self.is_up = False
+        self.life += 1
+
+    def new_dialogue(self) -> Dialogue:
+        """A conversation of which nobody knows anything."""
+        return Dialogue(
+            hello=self.hello(), credentials=SharedSecret(""), random_bytes=self.random_bytes
+        )
+
+    def hello(self) -> Hello:
+        """Who it is."""
+        raise NotImplementedError
+
+    def hear(self, messages: list[Any]) -> None:
+        """Take what the gateway says."""
+        raise NotImplementedError
+
+    def fill(self) -> None:
+        """Post what waits, if the session takes it."""
+
+    def may_listen(self) -> bool:
+        """Whether what arrives now still counts."""
+        return True
+
+    # --- the pipe ------------------------------------------------------------------------------
+
+    def _dial(self) -> None:
+        if self._link is None and not self.is_leaving:
+            self._is_greeted = False
+            self._link = self.ground.network.dial(self.name, self.gateway, self._changed)
+
+    def _changed(self) -> None:
+        """Something has arrived: look at it soon, once."""
+        if not self._is_looking:
+            self._is_looking = True
+            life = self.life
+
+            def look() -> None:
+                self._is_looking = False
+                if self.life == life and self.is_up:
+                    self.do(self._look)
+
+            self.clock.after(0.0, look)
+
+    def _look(self) -> None:
+        link = self._link
+        if link is None:
+            return
+        if link.is_up and not self._is_greeted:
+            self._is_greeted = True
+            self.dialogue.connected(self.now_s())
+        try:
+            said_bye = self._receive(link)
+        except SessionRefused as refusal:
+            self.note("is refused", str(refusal))
+            self.refused(refusal)
+            self.hang_up()
+            return
+        except ProtocolError as error:
+            self.note("hangs up", str(error))
+            self.hang_up()
+            return
+        if self._link is not link:
+            return  # hung up while listening
+        if said_bye or link.is_lost:
+            self.hang_up()
+            return
+        self.flush()
+        if self.dialogue.owes:
+            self.after(ACKNOWLEDGE_S, self.flush)
+
+    def _receive(self, link: MemoryLink) -> bool:
+        frames = link.receive()
+        if frames and not self.may_listen():
+            return False
+        for frame in frames:
+            messages = self.dialogue.receive(frame, self.now_s())
+            if self.dialogue.is_open:
+                self._wait_s = self._redial_s[0]
+            self.hear(messages)
+            if any(isinstance(message, Bye) for message in messages):
+                return True
+        return False
+
+    def refused(self, refusal: SessionRefused) -> None:
+        """The gateway does not let us in, or has thrown us out."""
+
+    def hang_up(self) -> None:
+        """Give the pipe up, and dial again later."""
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        self.dialogue.lost()
+        self.after(self._wait_s * (0.5 + self.dice.random()), self._dial)
+        self._wait_s = min(2 * self._wait_s, self._redial_s[1])
+
+    def flush(self) -> None:
+        """Send what may go now."""
+        if self._link is None or self._link.is_lost:
+            return
+        self.fill()
+        self.dialogue.flush(self._link.send, self.now_s())
+
+    def _check(self) -> None:
+        self.after(CHECK_S, self._check)
+        link = self._link
+        if link is not None and self._is_greeted and self.dialogue.is_silent(self.now_s()):
+            self.note("gives up a silent pipe")
+            self.hang_up()
+        self.flush()

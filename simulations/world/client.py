@@ -1,0 +1,421 @@
+"""A user's process in virtual time: the real books and dialogue, and what a user does with them.
+
+What federation.engine does between them is done here by callbacks, without its threads.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import sha256
+from typing import Any, Final
+
+from federation.engine import BACKLOG_BYTES, LEAVE_S
+from federation.errors import SessionRefused
+from federation.gateways import PAUSE_MAX_S, PAUSE_MIN_S
+from federation.handshake import PASSING_REFUSALS, Opened
+from federation.ids import id_at
+from federation.messages import (
+    Answer,
+    Ask,
+    Bye,
+    Cancel,
+    CloseJob,
+    Dropped,
+    Hello,
+    Kept,
+    NeedFunction,
+    OpenJob,
+    PutFunction,
+    RejectJob,
+    Results,
+)
+from federation.streams import Ended, Placed, Stream
+from simulations.world.caller import Caller
+from simulations.world.host import Ground
+from simulations.world.plan import PYTHON, ClientPlan, JobPlan
+from simulations.world.tasks import Task, draw_task
+
+FETCH_WAIT_S: Final = 10.0
+OUTCOMES_MAX: Final = 16
+WAKE_S: Final = 0.005  # until the user's thread has seen what the engine heard
+
+
+@dataclass(slots=True)
+class Job:
+    """A job, as its user knows it: this outlives the user's process.
+
+    `outcomes` has what each call came to, None before; `is_kept` says that the gateway has
+    promised it; `life` is the process that opened it.
+    """
+
+    id: str
+    plan: JobPlan
+    life: int
+    tasks: list[Task] = field(default_factory=list)
+    outcomes: list[bytes | Ended | None] = field(default_factory=list)
+    left: int = 0
+    is_closed: bool = False
+    is_kept: bool = False
+    is_lost: bool = False  # its process died before the gateway had promised it
+    is_fetched: bool = False
+    is_cancelled: bool = False
+    is_asked: bool = False  # a fetch is under way
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its user knows all there is to know."""
+        if self.is_lost:
+            return True
+        if self.plan.detached:
+            return self.is_fetched
+        return self.is_closed and not self.left
+
+
+class Client(Caller):
+    """One user's process, and after a crash the next one."""
+
+    def __init__(self, ground: Ground, plan: ClientPlan) -> None:
+        super().__init__(
+            ground,
+            plan.name,
+            plan.site,
+            redial_s=(PAUSE_MIN_S, PAUSE_MAX_S),
+            skew_s=plan.skew_s,
+            drift=plan.drift,
+        )
+        self.plan = plan
+        self.jobs: dict[str, Job] = {}
+        self._begun = 0  # jobs of the plan
+        self._request = 0
+
+    def hello(self) -> Hello:
+        """Who it is."""
+        return Hello([], "client", f"{self.name}-{self.life}", self.name, b"", "", 0, {})
+
+    def boot(self) -> None:
+        """Begin with nothing but what was written down: ids of jobs that the gateway promised."""
+        self._streams: dict[str, Stream] = {}
+        self._sending: dict[str, Stream] = {}
+        self._functions: dict[bytes, bytes] = {}
+        self._sent_functions: set[bytes] = set()
+        self._calls_out = self._bytes_out = 0
+        self._requests: dict[int, tuple[Any, str]] = {}
+        self._is_finished = False
+        for job in self.jobs.values():
+            job.is_asked = False
+            if not job.is_over and not job.is_kept:
+                job.is_lost = True
+        super().boot()
+        for at, plan in enumerate(self.plan.jobs):
+            if at >= self._begun:
+                self.after(max(0.0, plan.at_s - self.clock.now_s), partial(self._begin, plan))
+        self._fetch_all()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all its jobs are, and it has begun them all."""
+        begun = self._begun == len(self.plan.jobs)
+        return begun and all(job.is_over for job in self.jobs.values())
+
+    def leave(self) -> None:
+        """Say goodbye, and end."""
+        self.dialogue.post(Bye("done"))
+        self.flush()
+        self.is_leaving = True
+        self.after(LEAVE_S, self.stop)
+
+    # --- what its user does --------------------------------------------------------------------
+
+    def _begin(self, plan: JobPlan) -> None:
+        session = self.dialogue.welcome
+        if session is None:  # a Client() waits for its first connection
+            self.after(0.1, lambda: self._begin(plan))
+            return
+        self._begun += 1
+        body = f"function of {self.name} {self._begun}".encode()
+        digest = sha256(body).digest()
+        self._functions[digest] = body
+        job = Job(id_at(round(self.utc_s() * 1000), self.dice.choice), plan, self.life)
+        self.jobs[job.id] = job
+        opening = OpenJob(
+            job=job.id,
+            name=f"job {self._begun}",
+            function=digest,
+            detached=plan.detached,
+            project="desk",
+            priority=plan.priority,
+            tags=dict(plan.tags),
+            timeout_s=plan.timeout_s,
+            retries=plan.retries,
+            max_cost_nanos=plan.max_cost_nanos,
+            currency="USD" if plan.max_cost_nanos is not None else "",
+            python=PYTHON,
+            prints=False,
+            again=False,
+            wishes={},
+        )
+        stream = self._streams[job.id] = Stream(opening, deque())
+        self.trace.add(self.name, "opens", job.id, data=job)
+        self._open(stream)
+        self._submit(job, stream)
+        if plan.cancel_at_s is not None:
+            wait_s = max(0.0, plan.cancel_at_s - self.clock.now_s)
+            self.after(wait_s, lambda: self._cancel(job))
+
+    def _submit(self, job: Job, stream: Stream) -> None:
+        plan = job.plan
+        if stream.rejected or job.is_cancelled:
+            self._close(job, stream)
+            return
+        first = len(job.tasks)
+        stop = min(plan.tasks, first + plan.batch)
+        tasks = [draw_task(plan, job.id, number, self.dice) for number in range(first, stop)]
+        job.tasks += tasks
+        job.outcomes += [None] * len(tasks)
+        job.left += len(tasks)
+        self.trace.add(self.name, "submits", job.id, (first, stop))
+        stream.extend([task.arguments for task in tasks])
+        self._sending[stream.id] = stream
+        if stop == plan.tasks:
+            self._close(job, stream)
+        else:
+            self.after(plan.every_s, lambda: self._submit(job, stream))
+        self.flush()
+
+    def _close(self, job: Job, stream: Stream) -> None:
+        job.is_closed = True
+        if not stream.closed and not stream.rejected:
+            stream.closed = True
+            if stream.id not in self._sending:
+                self._maybe_close(stream)
+            self.flush()
+
+    def _cancel(self, job: Job) -> None:
+        stream = self._streams.get(job.id)
+        job.is_cancelled = True
+        if job.is_over or (stream is None and not job.is_kept):
+            return
+        self.trace.add(self.name, "cancels", job.id, note=f"kill={job.plan.kill}")
+        if stream is not None and not job.plan.detached:
+            unsent = [pair for chunk in stream.waiting for pair in chunk.unfinished()]
+            self._end(stream, unsent, Ended("cancelled", "cancelled by this client"))
+        total = len(job.tasks)
+        ranges = [] if job.plan.detached or not total else [[0, total]]
+        self._ask(Cancel(0, job.id, ranges, job.plan.kill), job.id)
+
+    def _fetch_all(self) -> None:
+        """Ask for what the gateway has of kept jobs."""
+        self.after(0.5, self._fetch_all)
+        for job in self.jobs.values():
+            wanted = job.plan.detached and job.is_kept and not job.is_over and not job.is_asked
+            if wanted and self.dialogue.is_open:
+                job.is_asked = True
+                after = next((at for at, each in enumerate(job.outcomes) if each is None),
+                             len(job.outcomes))  # fmt: skip
+                details = {
+                    "job": job.id,
+                    "after": after,
+                    "limit": OUTCOMES_MAX,
+                    "wait_s": FETCH_WAIT_S,
+                }
+                self._ask(Ask(0, "results", details), job.id)
+
+    def _ask(self, question: Any, job: str) -> None:
+        self._request += 1
+        asked = replace(question, request=self._request)
+        self._requests[self._request] = asked, job
+        self.dialogue.post(asked)
+        self.flush()
+
+    # --- what goes out, as in federation.engine ------------------------------------------------
+
+    def fill(self) -> None:
+        """Pack what the session takes."""
+        session, welcome = self.dialogue.session, self.dialogue.welcome
+        if session is None or welcome is None or not self.dialogue.is_open:
+            return
+        while self._sending and session.backlog_bytes < BACKLOG_BYTES and session.has_room:
+            if self._calls_out >= welcome.tasks_max or self._bytes_out >= welcome.bytes_max:
+                break
+            self._send_chunk(next(iter(self._sending.values())))
+
+    def _send_chunk(self, stream: Stream) -> None:
+        found = stream.next_to_send()
+        if found is None:
+            del self._sending[stream.id]
+            self._maybe_close(stream)
+            return
+        chunk, messages = found
+        self._calls_out += chunk.missing
+        self._bytes_out += chunk.size
+        for message in messages:
+            self.dialogue.post(message)
+
+    def _maybe_close(self, stream: Stream) -> None:
+        if stream.closed and not stream.waiting:
+            self.dialogue.post(CloseJob(stream.id, stream.total, stream.elsewhere()))
+            self._forget_if_over(stream)
+
+    def _open(self, stream: Stream) -> None:
+        digest = stream.opening.function
+        if digest not in self._sent_functions:
+            self._sent_functions.add(digest)
+            self.dialogue.post(PutFunction(digest, self._functions[digest]))
+        self.dialogue.post(stream.opening)
+        self._sending[stream.id] = stream
+
+    # --- what the gateway says -----------------------------------------------------------------
+
+    def hear(self, messages: list[Any]) -> None:
+        """Take what the gateway says."""
+        for message in messages:
+            match message:
+                case Results():
+                    self._hear_results(message)
+                case Opened(resumed):
+                    self._opened(resumed=resumed)
+                case Answer():
+                    self._hear_answer(message)
+                case Dropped(job, ranges, failure, reason):
+                    stream = self._streams.get(job)
+                    if stream is not None:
+                        pairs = [(low, high) for low, high in ranges]
+                        self._end(stream, pairs, Ended(failure, reason))
+                case RejectJob(job, code, reason):
+                    self._rejected(job, code, reason)
+                case NeedFunction(digest):
+                    if digest in self._functions:
+                        self.dialogue.post(PutFunction(digest, self._functions[digest]))
+                case Kept():
+                    self._hear_kept(message)
+                case _:
+                    pass
+
+    def _hear_kept(self, message: Kept) -> None:
+        job, stream = self.jobs[message.job], self._streams.get(message.job)
+        if stream is None:
+            return
+        self._take(stream, stream.end([(0, message.tasks)], Ended("kept", "")))
+        if message.closed:
+            job.is_kept = True
+            self.trace.add(self.name, "knows it kept", job.id)
+            self.after(WAKE_S, partial(self._forget, job.id))
+
+    def _forget(self, job: str) -> None:
+        self._streams.pop(job, None)
+
+    def _opened(self, *, resumed: bool) -> None:
+        self.note("is in", "resumed" if resumed else "anew")
+        if resumed:
+            return
+        self._sent_functions.clear()
+        self._calls_out = self._bytes_out = 0
+        for stream in self._streams.values():
+            stream.send_again()
+            stream.opening = replace(stream.opening, again=True)
+            self._open(stream)
+        for question, _ in self._requests.values():
+            self.dialogue.post(question)
+
+    def _hear_results(self, message: Results) -> None:
+        outcomes: list[Any] = message.values
+        for offset, kind, text, payload in message.failures:
+            outcomes[int(offset)] = Ended(kind, text, payload)
+        self._learn(self.jobs[message.job], message.first, outcomes, "results")
+        stream = self._streams.get(message.job)
+        if stream is not None:
+            placed = stream.place(message.first, outcomes, failed=bool(message.failures))
+            self._take(stream, placed)
+
+    def _rejected(self, name: str, code: str, reason: str) -> None:
+        job = self.jobs[name]
+        if job.is_kept:
+            return
+        stream = self._streams.pop(name, None)
+        self._sending.pop(name, None)
+        if stream is None:
+            return
+        self.trace.add(self.name, "is rejected", name, note=f"{code}: {reason}")
+        stream.rejection = Ended(f"refused:{code}", reason)
+        self._end(stream, [(0, stream.total)], stream.rejection)
+        if job.plan.detached:
+            job.is_lost = True
+
+    def _hear_answer(self, answer: Answer) -> None:
+        question, name = self._requests.pop(answer.request, (None, ""))
+        if question is None:
+            return
+        job = self.jobs[name]
+        if isinstance(question, Cancel):
+            stream = self._streams.get(name)
+            pairs = [(low, high) for low, high in answer.value["taken"]] if not answer.code else []
+            if stream is not None and not job.plan.detached:
+                self._end(stream, pairs, Ended("cancelled", "cancelled by this client"))
+            return
+        job.is_asked = False
+        if answer.code:
+            self.trace.add(self.name, "can't fetch", name, note=f"{answer.code}: {answer.reason}")
+            return
+        for first, values, failures, _ in answer.value["outcomes"]:
+            outcomes = list(values)
+            for offset, kind, text, payload in failures:
+                outcomes[offset] = Ended(kind, text, payload)
+            self._learn(job, first, outcomes, "fetches", again=True)
+        if answer.value["ended"] and not answer.value["outcomes"]:
+            job.is_fetched = True
+
+    def _end(self, stream: Stream, ranges: list[tuple[int, int]], ended: Ended) -> None:
+        """These calls have ended without a value."""
+        job = self.jobs[stream.id]
+        for low, high in ranges:
+            top = min(high, len(job.outcomes))
+            for at in range(low, top):
+                if job.outcomes[at] is None or stream.rejected:
+                    continue
+                # Who is told so must not have had something else.
+                note = f"{ended.kind} after {job.outcomes[at]!r}"
+                self.trace.add(self.name, "is told twice", job.id, (at, at + 1), note)
+            if not stream.rejected:
+                self._learn(job, low, [ended] * (top - low), ended.kind, again=True)
+            else:
+                self._learn_missing(job, ended)
+        self._take(stream, stream.end(ranges, ended))
+
+    def _learn_missing(self, job: Job, ended: Ended) -> None:
+        for at, outcome in enumerate(job.outcomes):
+            if outcome is None:
+                self._learn(job, at, [ended], ended.kind)
+
+    def _learn(
+        self, job: Job, first: int, outcomes: list[Any], what: str, *, again: bool = False
+    ) -> None:
+        """Note what calls have come to."""
+        self.trace.add(self.name, f"learns ({what})", job.id, (first, first + len(outcomes)))
+        for at, outcome in enumerate(outcomes, first):
+            if at >= len(job.outcomes):
+                self.trace.add(self.name, "hears of a call never made", job.id, (at, at + 1))
+            elif job.outcomes[at] is None:
+                job.outcomes[at] = outcome
+                job.left -= 1
+            elif not again:
+                note = f"{outcome!r} after {job.outcomes[at]!r}"
+                self.trace.add(self.name, "is told twice", job.id, (at, at + 1), note)
+
+    def _take(self, stream: Stream, placed: Placed) -> None:
+        self._calls_out -= placed.calls
+        self._bytes_out -= placed.size
+        self._forget_if_over(stream)
+
+    def _forget_if_over(self, stream: Stream) -> None:
+        over = stream.closed and not stream.waiting and not stream.unfinished
+        if over and not stream.opening.detached:
+            self._streams.pop(stream.id, None)
+
+    def refused(self, refusal: SessionRefused) -> None:
+        """Nothing will ever finish, unless that may pass."""
+        if refusal.code in PASSING_REFUSALS:
+            return
+        self.trace.add(self.name, "is thrown out", note=str(refusal))
+        for stream in list(self._streams.values()):
+            stream.rejection = Ended("refused", str(refusal))
+            self._end(stream, [(0, stream.total)], stream.rejection)

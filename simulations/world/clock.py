@@ -1,0 +1,84 @@
+"""Virtual time: a heap of moments, each with what happens then. Ties go by the order of asking."""
+
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+# What UTC clocks of the pretend world show at its beginning.
+EPOCH_S: Final = 1_800_000_000.0
+
+Call = Callable[[], None]
+
+
+class Timer:
+    """Something that will happen; `cancel` and it won't."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Call) -> None:
+        self.call: Call | None = call
+
+    def cancel(self) -> None:
+        """Let it not happen."""
+        self.call = None
+
+
+class Clock:
+    """The one clock of a world, in seconds from its beginning.
+
+    Args:
+        on_earlier: called when something is due sooner than all that was known: whoever sleeps
+            until the next moment (the trio driver) must look again.
+    """
+
+    def __init__(self, on_earlier: Call = lambda: None) -> None:
+        self._now_s = 0.0
+        self.events = 0
+        self.on_earlier = on_earlier
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+
+    @property
+    def now_s(self) -> float:
+        """The moment that it is."""
+        return self._now_s
+
+    def at(self, when_s: float, call: Call) -> Timer:
+        """Have something happen at a moment, or now if that has passed."""
+        timer = Timer(call)
+        when_s = max(when_s, self.now_s)
+        is_first = not self._heap or when_s < self._heap[0][0]
+        heapq.heappush(self._heap, (when_s, next(self._order), timer))
+        if is_first:
+            self.on_earlier()
+        return timer
+
+    def after(self, wait_s: float, call: Call) -> Timer:
+        """Have something happen so many seconds from now."""
+        return self.at(self.now_s + wait_s, call)
+
+    @property
+    def next_s(self) -> float | None:
+        """When the next thing happens, None when nothing ever will."""
+        return self._heap[0][0] if self._heap else None
+
+    def step(self) -> None:
+        """Go on to the next moment, and let its first thing happen."""
+        when_s, _, timer = heapq.heappop(self._heap)
+        self._now_s = max(self._now_s, when_s)
+        if timer.call is not None:
+            self.events += 1
+            timer.call()
+
+    def run(self, until_s: float, is_over: Callable[[], bool], look_s: float = 0.25) -> None:
+        """Let things happen until a moment, or until `is_over`, asked every `look_s`."""
+        look_at_s = self.now_s
+        while self._heap and self._heap[0][0] <= until_s:
+            if self.now_s >= look_at_s:
+                if is_over():
+                    return
+                look_at_s = self.now_s + look_s
+            self.step()
+        if not self._heap or self._heap[0][0] > until_s:
+            self._now_s = max(self._now_s, until_s)

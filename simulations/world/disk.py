@@ -1,0 +1,413 @@
+"""A gateway's disk in memory: what was committed, what of it is hardened, and what is queued.
+
+`MemoryStore` keeps the contract of gateway.ledger.store.Store (tests/gateway/ledger runs over it
+too). Commits take time when there is a clock: whatever queues meanwhile goes into the next one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+
+from gateway.ledger.errors import StoreClosed
+from gateway.ledger.records import (
+    AttachedLost,
+    BundleKept,
+    ContractEnded,
+    ContractOpened,
+    ContractRow,
+    FunctionKept,
+    JobClosed,
+    JobEnded,
+    JobForgotten,
+    JobOpened,
+    OutcomeKept,
+    Posted,
+    PostingRow,
+    PostingSettled,
+    Record,
+    UsageRecord,
+)
+from gateway.ledger.store import DealTotal, Dimension, JobRow, KeptRange, UsageTotal
+from gateway.ledger.writer import AT_ONCE_RECORDS
+
+Kept = dict[tuple[str, int], tuple[int, bytes]]
+Later = Callable[[float, Callable[[], None]], None]
+
+
+@dataclass(slots=True)
+class _JobState:
+    """A row of the table of jobs, less its usage."""
+
+    opened: JobOpened
+    total: int | None = None
+    state: str = "open"
+    reason: str = ""
+    ended_at_s: float | None = None
+    counts: tuple[int, int, int] = (0, 0, 0)
+    forgotten: bool = False
+
+
+@dataclass(slots=True)
+class _Tables:
+    functions: dict[bytes, bytes] = field(default_factory=dict)
+    jobs: dict[str, _JobState] = field(default_factory=dict)
+    bundles: Kept = field(default_factory=dict)
+    outcomes: Kept = field(default_factory=dict)
+    usage: dict[tuple[str, int, int], UsageRecord] = field(default_factory=dict)
+    contracts: dict[tuple[str, str], ContractOpened] = field(default_factory=dict)
+    ended: set[tuple[str, str]] = field(default_factory=set)
+    postings: dict[tuple[str, str, int, int], Posted] = field(default_factory=dict)
+    verdicts: dict[tuple[str, str, int, int], str] = field(default_factory=dict)
+
+
+class Disk:
+    """What survives a gateway; `hardened` counts the records that survive a power cut too."""
+
+    def __init__(self) -> None:
+        self.tables = _Tables()
+        self.hardened = 0
+        self.power_cuts = 0
+        self._log: list[Record] = []
+
+    def commit(self, records: Sequence[Record], *, durable: bool) -> None:
+        """Apply records; durable ones harden everything before them."""
+        for record in records:
+            self._apply(record)
+        self._log.extend(records)
+        if durable:
+            self.hardened = len(self._log)
+
+    def cut_power(self) -> None:
+        """Lose what was not hardened."""
+        self.power_cuts += 1
+        kept, self._log = self._log[: self.hardened], []
+        self.tables = _Tables()
+        self.commit(kept, durable=True)
+
+    def charges(self) -> Iterator[UsageRecord]:
+        """The usage records that charge for something."""
+        return (each for each in self.tables.usage.values() if each.state != "repeat")
+
+    def _apply(self, record: Record) -> None:  # noqa: C901 - one match
+        tables = self.tables
+        match record:
+            case FunctionKept(digest, body):
+                tables.functions.setdefault(digest, body)
+            case BundleKept(job, first, count, body):
+                tables.bundles.setdefault((job, first), (count, body))
+            case OutcomeKept(job, first, count, body):
+                tables.outcomes.setdefault((job, first), (count, body))
+            case UsageRecord(job, first, _, attempt):
+                tables.usage.setdefault((job, first, attempt), record)
+            case JobOpened():
+                row = tables.jobs.setdefault(record.job, _JobState(record))
+                if row.state in ("lost", "abandoned"):
+                    row.state, row.reason, row.ended_at_s = "open", "", None
+            case JobClosed(job, total):
+                if job in tables.jobs:
+                    tables.jobs[job].total = total
+            case JobEnded():
+                self._end(record)
+            case AttachedLost(ended_at_s):
+                for row in tables.jobs.values():
+                    if row.ended_at_s is None and not row.opened.detached:
+                        row.state, row.ended_at_s = "lost", ended_at_s
+                        row.reason = "its gateway stopped before it ended"
+            case JobForgotten(job):
+                self._forget(job)
+            case ContractOpened() | Posted() | PostingSettled() | ContractEnded():
+                self._deal(record)
+
+    def _deal(self, record: ContractOpened | Posted | PostingSettled | ContractEnded) -> None:
+        tables, key = self.tables, (record.side, record.contract)
+        match record:
+            case ContractOpened():
+                tables.contracts.setdefault(key, record)
+            case ContractEnded():
+                tables.ended.add(key)
+            case Posted():
+                tables.postings.setdefault((*key, record.epoch, record.first), record)
+            case PostingSettled():
+                tables.verdicts.setdefault((*key, record.epoch, record.first), record.state)
+
+    def _end(self, record: JobEnded) -> None:
+        row = self.tables.jobs.get(record.job)
+        if row is not None and row.ended_at_s is None:
+            row.state, row.reason, row.ended_at_s = record.state, record.reason, record.ended_at_s
+            row.counts = (record.done, record.failed, record.cancelled)
+        self.tables.bundles = _without(self.tables.bundles, record.job)
+
+    def _forget(self, job: str) -> None:
+        row = self.tables.jobs.get(job)
+        if row is None or row.ended_at_s is None:
+            return
+        row.forgotten = True
+        self.tables.outcomes = _without(self.tables.outcomes, job)
+        function = row.opened.function
+        needed = (
+            other.opened.function == function and not other.forgotten
+            for other in self.tables.jobs.values()
+        )
+        if function is not None and not any(needed):
+            self.tables.functions.pop(function, None)
+
+
+def _without(kept: Kept, job: str) -> Kept:
+    return {key: value for key, value in kept.items() if key[0] != job}
+
+
+@dataclass(slots=True)
+class _Queued:
+    records: Sequence[Record]
+    durable: bool
+    done: Callable[[], None]
+
+
+class MemoryStore:
+    """A Store on a Disk.
+
+    Args:
+        later: `later(wait_s, call)` calls after so long; None commits at once, always.
+        commit_s: how long a commit takes that syncs, and one that does not.
+        settled: called after each group of acknowledgements.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        later: Later | None = None,
+        commit_s: Callable[[bool], float] = lambda _: 0.0,
+        settled: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._disk = disk
+        self._later = later
+        self._commit_s = commit_s
+        self._settled = settled
+        self._queue: list[_Queued] = []
+        self._committing: list[_Queued] = []
+        self._closed = False
+
+    @property
+    def backlog(self) -> int:
+        """See Store."""
+        return sum(len(each.records) for each in self._committing + self._queue)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """See Store."""
+        queued = (record for each in self._committing + self._queue for record in each.records)
+        return sum(len(getattr(record, "body", b"")) for record in queued)
+
+    def write(self, records: Sequence[Record], durable: bool, done: Callable[[], None]) -> None:
+        """See Store."""
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        is_quick = not durable and 0 < len(records) <= AT_ONCE_RECORDS and not self._is_busy
+        if self._later is None or (is_quick and self._commit_s(False) == 0.0):
+            self._disk.commit(records, durable=durable)
+            done()
+            return
+        self._queue.append(_Queued(records, durable, done))
+        self._begin()
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._queue or self._committing)
+
+    def _begin(self) -> None:
+        if self._committing or not self._queue or self._later is None:
+            return
+        self._committing, self._queue = self._queue, []
+        durable = any(each.durable for each in self._committing)
+        self._later(self._commit_s(durable), self._commit)
+
+    def _commit(self) -> None:
+        if self._closed:
+            return  # the process died before the commit
+        committed, self._committing = self._committing, []
+        records = [record for each in committed for record in each.records]
+        self._disk.commit(records, durable=any(each.durable for each in committed))
+        for each in committed:
+            each.done()
+        self._settled()
+        self._begin()
+
+    def kill(self) -> None:
+        """The process dies: what is queued was never acknowledged, and is gone."""
+        self._closed = True
+        self._queue, self._committing = [], []
+
+    def close(self) -> None:
+        """See Store."""
+        while self._is_busy:
+            queued, self._queue = self._committing + self._queue, []
+            self._committing = []
+            for each in queued:
+                self._disk.commit(each.records, durable=each.durable)
+                each.done()
+        self._closed = True
+
+    def mark_lost(self, now_s: float) -> None:
+        """See Store."""
+        self.write([AttachedLost(now_s)], durable=False, done=lambda: None)
+
+    # --- reading -------------------------------------------------------------------------------
+
+    @property
+    def _tables(self) -> _Tables:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        return self._disk.tables
+
+    def jobs(self, limit: int, user: str | None = None, project: str | None = None) -> list[JobRow]:
+        """See Store."""
+        rows = [
+            row
+            for row in self._tables.jobs.values()
+            if user in (None, row.opened.user) and project in (None, row.opened.project)
+        ]
+        rows.sort(key=lambda row: (-row.opened.submitted_at_s, row.opened.job))
+        return [self._row(row) for row in rows[:limit]]
+
+    def job(self, job: str) -> JobRow | None:
+        """See Store."""
+        row = self._tables.jobs.get(job)
+        return self._row(row) if row is not None else None
+
+    def unfinished(self) -> list[JobRow]:
+        """See Store."""
+        rows = [
+            row
+            for row in self._tables.jobs.values()
+            if row.opened.detached and row.ended_at_s is None
+        ]
+        rows.sort(key=lambda row: (row.opened.submitted_at_s, row.opened.job))
+        return [self._row(row) for row in rows]
+
+    def forgettable(self, start_s: float, end_s: float, limit: int) -> list[str]:
+        """See Store."""
+        found = [
+            (row.ended_at_s, row.opened.job)
+            for row in self._tables.jobs.values()
+            if row.opened.detached and not row.forgotten and row.ended_at_s is not None
+        ]
+        return [job for at_s, job in sorted(found) if start_s <= at_s < end_s][:limit]
+
+    def function(self, digest: bytes) -> bytes | None:
+        """See Store."""
+        return self._tables.functions.get(digest)
+
+    def bundles(self, job: str) -> Iterator[KeptRange]:
+        """See Store."""
+        yield from _ranges(self._tables.bundles, job)
+
+    def outcomes(self, job: str, start: int, limit: int) -> list[KeptRange]:
+        """See Store."""
+        kept = (each for each in _ranges(self._tables.outcomes, job) if each[0] + each[1] > start)
+        return list(islice(kept, limit))
+
+    def outcome_ranges(self, job: str) -> list[tuple[int, int]]:
+        """See Store."""
+        return [(first, count) for first, count, _ in _ranges(self._tables.outcomes, job)]
+
+    def charged_ranges(self, job: str) -> list[tuple[int, int]]:
+        """See Store."""
+        found = [each for each in self._usage_of(job) if each.state in ("ok", "failed")]
+        found.sort(key=lambda each: (each.first, each.attempt))
+        return [(each.first, each.tasks) for each in found]
+
+    def usage_totals(
+        self, by: Sequence[Dimension], start_s: float | None = None, end_s: float | None = None
+    ) -> list[UsageTotal]:
+        """See Store."""
+        totals: dict[tuple[tuple[str | int, ...], str], UsageTotal] = {}
+        for each in self._tables.usage.values():
+            if start_s is not None and each.ended_at_s < start_s:
+                continue
+            if end_s is not None and each.ended_at_s >= end_s:
+                continue
+            key = tuple(getattr(each, dimension.value) for dimension in by)
+            total = totals.get((key, each.currency))
+            total = total or UsageTotal(key, each.currency, 0, 0, 0, 0, 0, 0)
+            totals[key, each.currency] = replace(
+                total,
+                records=total.records + 1,
+                tasks=total.tasks + each.tasks,
+                wall_ns=total.wall_ns + each.wall_ns,
+                cpu_ns=total.cpu_ns + each.cpu_ns,
+                peak_memory_bytes=max(total.peak_memory_bytes, each.peak_memory_bytes),
+                cost_nanos=total.cost_nanos + each.cost_nanos,
+            )
+        return [totals[key] for key in sorted(totals)]
+
+    def open_contracts(self) -> list[ContractRow]:
+        """See Store."""
+        tables = self._tables
+        found = [each for key, each in tables.contracts.items() if key not in tables.ended]
+        return [
+            ContractRow(**asdict(each)) for each in sorted(found, key=lambda row: row.opened_at_s)
+        ]
+
+    def postings(self, side: str, contract: str) -> list[PostingRow]:
+        """See Store."""
+        tables = self._tables
+        return [
+            PostingRow(*key[2:], each.tasks, each.cost_nanos, tables.verdicts.get(key, "pending"))
+            for key, each in sorted(tables.postings.items())
+            if key[:2] == (side, contract)
+        ]
+
+    def deal_totals(self) -> list[DealTotal]:
+        """See Store."""
+        tables = self._tables
+        totals: dict[tuple[str, str, str, str], DealTotal] = {}
+        for key, each in tables.postings.items():
+            contract = tables.contracts[key[:2]]
+            state = tables.verdicts.get(key, "pending")
+            group = (contract.site, contract.side, contract.currency, state)
+            total = totals.get(group) or DealTotal(*group, 0, 0, 0)
+            totals[group] = replace(
+                total,
+                tasks=total.tasks + each.tasks,
+                wall_ns=total.wall_ns + each.wall_ns,
+                cost_nanos=total.cost_nanos + each.cost_nanos,
+            )
+        return [totals[group] for group in sorted(totals)]
+
+    def _usage_of(self, job: str) -> list[UsageRecord]:
+        return [each for key, each in self._tables.usage.items() if key[0] == job]
+
+    def _row(self, row: _JobState) -> JobRow:
+        opened, usage = row.opened, self._usage_of(row.opened.job)
+        costs_nanos: dict[str, int] = {}
+        prices_nanos: dict[str, int] = {}
+        for each in sorted(usage, key=lambda each: each.currency):
+            costs_nanos[each.currency] = costs_nanos.get(each.currency, 0) + each.cost_nanos
+            highest = prices_nanos.get(each.currency, 0)
+            prices_nanos[each.currency] = max(highest, each.price_nanos)
+        done, failed, cancelled = row.counts
+        return JobRow(
+            job=opened.job,
+            name=opened.name,
+            user=opened.user,
+            project=opened.project,
+            detached=opened.detached,
+            spec=opened.spec,
+            submitted_at_s=opened.submitted_at_s,
+            total=row.total,
+            state=row.state,
+            reason=row.reason,
+            ended_at_s=row.ended_at_s,
+            done=done,
+            failed=failed,
+            cancelled=cancelled,
+            forgotten=row.forgotten,
+            wall_ns=sum(each.wall_ns for each in usage),
+            cpu_ns=sum(each.cpu_ns for each in usage),
+            costs_nanos=costs_nanos,
+            prices_nanos=prices_nanos,
+        )
+
+
+def _ranges(kept: Kept, job: str) -> list[KeptRange]:
+    return sorted((first, *value) for (owner, first), value in kept.items() if owner == job)

@@ -1,0 +1,288 @@
+"""A gateway in virtual time: the real reception, lobby, broker, outbox and desk on the heap.
+
+What the loops of gateway.site do is done here by callbacks; `_go_on` carries the desk's coroutines
+over their waits.
+"""
+
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import Any, cast
+
+from federation import messages
+from federation.messages import Ask
+from gateway import events
+from gateway.broker import Broker
+from gateway.config import PoolConfig, SiteConfig
+from gateway.desk import Desk
+from gateway.effects import Effect, Expel, Order, Tell, Write
+from gateway.events import Event
+from gateway.ledger import records
+from gateway.lobby import Guest, Lobby
+from gateway.reception import Reception, Seat
+from gateway.site import TICK_S
+from gateway.surroundings import Surroundings
+from simulations.world.disk import Disk, MemoryStore
+from simulations.world.host import Ground, Host
+from simulations.world.network import MemoryPort
+from simulations.world.plan import SitePlan
+
+# Reading is not what is simulated: a query of the desk takes no time.
+
+
+async def read_now(query: Callable[..., Any], *args: Any) -> Any:
+    """Ask the store in line."""
+    return query(*args)
+
+
+class Member(Host):
+    """What every kind of simulated gateway has: a configuration, a disk, and who watches it."""
+
+    def __init__(self, ground: Ground, plan: SitePlan) -> None:
+        super().__init__(ground, plan.name, skew_s=plan.skew_s, drift=plan.drift)
+        self.plan = plan
+        self.disk = Disk()
+        self.commit_s: float | None = None  # when its disk is slow now
+        self.config = SiteConfig(
+            name=plan.name,
+            listen=(f"memory://{plan.name}",),
+            rules=plan.rules,
+            pools=tuple(PoolConfig(each.name, "remote", 0, 0, each.price, each.tags)
+                        for each in plan.pools),
+        )  # fmt: skip
+
+    @property
+    def reception(self) -> Reception | None:
+        """The gateway that runs now, None when none does."""
+        raise NotImplementedError
+
+    def open_store(self, settled: Callable[[], None] = lambda: None) -> MemoryStore:
+        """A store on this host's disk."""
+        return MemoryStore(self.disk, self.after, self._commit_s, settled)
+
+    def _commit_s(self, durable: bool) -> float:
+        if self.commit_s is not None:
+            return self.commit_s
+        return self.plan.sync_s if durable else self.plan.commit_s
+
+    def watch(self, broker: Broker) -> None:
+        """Note what a broker hears and decides, without it knowing."""
+        handle, settle = broker.handle, broker.settle
+
+        def handled(event: Event, now_s: float) -> list[Effect]:
+            self._note_event(event)
+            effects = handle(event, now_s)
+            self._note_effects(effects)
+            return effects
+
+        def settled(now_s: float) -> list[Effect]:
+            effects = settle(now_s)
+            self._note_effects(effects)
+            return effects
+
+        vars(broker).update(handle=handled, settle=settled)
+
+    def _note_event(self, event: Event) -> None:
+        add, host = self.trace.add, self.name
+        match event:
+            case events.TasksArrived(client, job, first, arguments):
+                add(host, "takes", job, (first, first + len(arguments)), f"from {client}")
+            case events.Reported(worker, number, first, values):
+                assignment = self._assignment(worker, number)
+                job = assignment.job.id if assignment else "?"
+                note = f"from {worker} of {number}{'' if assignment else ', closed'}"
+                add(host, "is reported", job, (first, first + len(values)), note)
+            case events.HandedBack(worker, number, ranges):
+                assignment = self._assignment(worker, number)
+                for span in ranges if assignment else ():
+                    add(host, "gets back", assignment.job.id, span, f"of {number}")
+            case events.JobOpened(client, job) | events.JobClosed(client, job):
+                add(host, type(event).__name__, job, note=f"by {client}")
+            case events.CancelAsked(client, _, job, ranges, kill):
+                add(host, "is asked to cancel", job, note=f"{ranges} kill={kill} by {client}")
+            case events.JobRecovered(job):
+                add(host, "recovers", job)
+            case events.Ticked():
+                pass
+            case _:
+                add(host, str(event))
+
+    def _assignment(self, worker: int, number: int) -> Any:
+        reception = self.reception
+        known = reception.broker.workers.get(worker) if reception else None
+        return known.assignments.get(number) if known else None
+
+    def _note_effects(self, effects: list[Effect]) -> None:
+        add, host = self.trace.add, self.name
+        for effect in effects:
+            match effect:
+                case Order(worker, messages.Assign() as message):
+                    span = (message.first, message.first + len(message.arguments))
+                    add(host, "assigns", message.job, span, f"{message.assignment} to {worker}")
+                case Order(worker, messages.Recall() as message):
+                    add(host, "recalls", note=f"{message} from {worker}")
+                case Write(records.UsageRecord() as usage):
+                    span = (usage.first, usage.first + usage.tasks)
+                    note = f"attempt {usage.attempt}, {usage.state}, {usage.cost_nanos} nanos"
+                    add(host, "charges", usage.job, span, note, usage)
+                case Tell(client, messages.Results() as message):
+                    span = (message.first, message.first + len(message.values))
+                    add(host, "tells results", message.job, span, f"to {client}")
+                case Tell(client, messages.Dropped() as message):
+                    for low, high in message.ranges:
+                        note = f"to {client}: {message.failure}, {message.reason}"
+                        add(host, "tells dropped", message.job, (low, high), note)
+                case Expel(guest, reason):
+                    add(host, "expels", note=f"{guest}: {reason}", data=effect)
+
+
+class _Progress:
+    """What a desk's coroutine waits for: something to happen, or so many seconds."""
+
+    def __init__(self, at_most_s: float) -> None:
+        self.at_most_s = at_most_s
+
+    def __await__(self) -> Generator[float, None, None]:
+        yield self.at_most_s
+
+
+class Gateway(Member):
+    """A gateway on the heap."""
+
+    def __init__(self, ground: Ground, plan: SitePlan) -> None:
+        super().__init__(ground, plan)
+        self._reception: Reception | None = None
+        self.surroundings = Surroundings(
+            now_s=self.now_s, utc_s=self.utc_s, random_bytes=self.random_bytes, read=read_now
+        )
+
+    @property
+    def reception(self) -> Reception | None:
+        """The gateway that runs now."""
+        return self._reception
+
+    def boot(self) -> None:
+        """Open port and store, take up what was left, and tick."""
+        self._is_looking = False
+        self._waiting: dict[int, Coroutine[float, None, None]] = {}
+        self._coroutines = 0
+        self.port: MemoryPort = self.ground.network.listen(self.name, self._changed)
+        self.store = self.open_store(self._stored)
+        self._reception = Reception(
+            self.config,
+            self.port,
+            self.store,
+            surroundings=self.surroundings,
+            seat=Seat(),
+            on_stored=lambda call: call(),
+            ask=self._ask,
+            say=self.note,
+        )
+        self.desk = Desk(cast("Any", self))
+        self.watch(self._reception.broker)
+        self._reception.recover()
+        self.after(TICK_S, self._tick)
+
+    def die(self, *, power: bool) -> None:
+        """What is queued for the store is lost, and with the power what was not synced."""
+        self.store.kill()
+        if power:
+            self.disk.cut_power()
+        self._reception = None
+        for coroutine in self._waiting.values():
+            coroutine.close()
+
+    # --- the loops -----------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            self.clock.after(0.0, lambda: self.do(self._look))
+
+    def _look(self) -> None:
+        self._is_looking = False
+        reception = self._reception
+        if reception is None:
+            return
+        came = self.port.came()
+        if came:
+            reception.pipes_came(came)
+        gone = self.port.gone()
+        if gone:
+            reception.pipes_gone(gone)
+        frames = self.port.receive()
+        if frames:
+            reception.take_frames(frames)
+            self._progress()
+
+    def _tick(self) -> None:
+        self.after(TICK_S, self._tick)
+        if self._reception is not None and self._reception.tick():
+            self._progress()
+
+    def _stored(self) -> None:
+        if self._reception is not None:
+            self._reception.catch_up()
+            self._reception.flush()
+            self._progress()
+
+    # --- what the desk sees of a site ----------------------------------------------------------
+
+    @property
+    def broker(self) -> Broker:
+        """Whoever decides here."""
+        assert self._reception is not None
+        return self._reception.broker
+
+    @property
+    def lobby(self) -> Lobby:
+        """Who is here."""
+        assert self._reception is not None
+        return self._reception.lobby
+
+    def expect(self, event: Event) -> None:
+        """An operator's order."""
+        if self._reception is not None:
+            self._reception.expect(event)
+
+    def tell_store_trouble(self, error: Exception) -> str:
+        """Say that the store can't be read; the sentence."""
+        self.note("says", f"store: {error}")
+        return str(error)
+
+    async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
+        """Read from the store."""
+        return await read_now(query, *arguments)
+
+    async def forget(self, jobs: Sequence[str]) -> None:
+        """Drop the results of jobs that have ended."""
+        self.store.write([records.JobForgotten(job) for job in jobs], False, self._stored)
+
+    def results_of(self, _job: str) -> None:
+        """Nothing is told of one job here: who waits looks whenever something has happened."""
+
+    def wait_for_results(self, _more: None, at_most_s: float) -> _Progress:
+        """Go on when something has happened, or after so many seconds."""
+        return _Progress(at_most_s)
+
+    def _ask(self, guest: Guest, question: Ask) -> None:
+        if not self.desk.takes(guest, question):
+            return
+        self._coroutines += 1
+        self._waiting[self._coroutines] = cast(
+            "Coroutine[float, None, None]", self.desk.answer(guest, question)
+        )
+        self._go_on(self._coroutines)
+
+    def _go_on(self, number: int) -> None:
+        coroutine = self._waiting.get(number)
+        if coroutine is None:
+            return
+        try:
+            wait_s = coroutine.send(None)
+        except StopIteration:
+            del self._waiting[number]
+            return
+        self.after(wait_s, lambda: self._go_on(number))
+
+    def _progress(self) -> None:
+        for number in list(self._waiting):
+            self._go_on(number)

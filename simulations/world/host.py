@@ -1,0 +1,119 @@
+"""A computer of the pretend world: its clocks, its timers, its crashes and its pauses."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from simulations.world.clock import EPOCH_S, Clock
+from simulations.world.network import Network
+from simulations.world.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What every host stands on."""
+
+    clock: Clock
+    dice: Random
+    trace: Trace
+    network: Network
+
+
+class Host:
+    """One process on one host.
+
+    Timers die with the process. Those that come due while it is paused happen when it goes on,
+    in order. `skew_s` is how far its calendar is off, `drift` by how much its clocks run fast.
+    """
+
+    def __init__(
+        self, ground: Ground, name: str, *, skew_s: float = 0.0, drift: float = 0.0
+    ) -> None:
+        self.ground = ground
+        self.clock, self.dice, self.trace = ground.clock, ground.dice, ground.trace
+        self.name = name
+        self.skew_s = skew_s
+        self.drift = drift
+        self.is_up = False
+        self.is_paused = False
+        self.resumed_s = 0.0
+        self.life = 0
+        self._deferred: list[Callable[[], None]] = []
+
+    def now_s(self) -> float:
+        """Its monotonic clock."""
+        return self.clock.now_s * (1 + self.drift)
+
+    def utc_s(self) -> float:
+        """Its calendar."""
+        return EPOCH_S + self.now_s() + self.skew_s
+
+    def random_bytes(self, count: int) -> bytes:
+        """Chance, of this world's seed."""
+        return self.dice.randbytes(count)
+
+    def after(self, wait_s: float, call: Callable[[], None]) -> None:
+        """Do something after so long by its own clock, if it still lives then."""
+        life = self.life
+
+        def due() -> None:
+            if self.life == life and self.is_up:
+                self.do(call)
+
+        self.clock.after(wait_s / (1 + self.drift), due)
+
+    def do(self, call: Callable[[], None]) -> None:
+        """Do something now, or as soon as it is not paused any more."""
+        if self.is_paused:
+            life = self.life
+            self._deferred.append(lambda: call() if self.life == life else None)
+        else:
+            call()
+
+    def start(self) -> None:
+        """Come up."""
+        if not self.is_up:
+            self.life += 1
+            self.is_up, self.is_paused = True, False
+            self._deferred.clear()
+            self.note("starts")
+            self.boot()
+
+    def crash(self, *, power: bool = False) -> None:
+        """Die. With `power` the whole machine does: nobody is told, and unsynced writes go."""
+        if self.is_up:
+            self.note("loses power" if power else "crashes")
+            self.is_up, self.is_paused = False, False
+            self.life += 1
+            self.ground.network.host_died(self.name, is_silent=power)
+            self.die(power=power)
+
+    def pause(self) -> None:
+        """Stop as SIGSTOP does."""
+        if self.is_up and not self.is_paused:
+            self.note("is paused")
+            self.is_paused = True
+            self.halt()
+
+    def resume(self) -> None:
+        """Go on as SIGCONT does."""
+        if self.is_paused:
+            self.note("goes on")
+            self.is_paused = False
+            self.resumed_s = self.clock.now_s
+            deferred, self._deferred = self._deferred, []
+            for call in deferred:
+                call()
+
+    def note(self, what: str, note: str = "") -> None:
+        """Note something that is of no single task."""
+        self.trace.add(self.name, what, note=note)
+
+    def boot(self) -> None:
+        """What it does when it comes up."""
+
+    def die(self, *, power: bool) -> None:
+        """What is left of it."""
+
+    def halt(self) -> None:
+        """What a pause does to it beyond its timers."""

@@ -1,0 +1,326 @@
+"""What must hold in every world, whatever happens. One class each; `all_invariants` lists them.
+
+An invariant sees every line of the trace as it is written (`see`), looks at the state of everybody
+twice a second (`check`), and once more when all is over (`finish`). It raises Broken. Those that
+compare one site's books with another's go beside these: they see all of the world.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from federation.handshake import SILENT_BEATS
+from federation.ranges import RangeSet
+from federation.session import DIALLER_WINDOW
+from federation.streams import Ended
+from gateway.jobs import Job as BrokerJob
+from gateway.ledger.store import Dimension
+from gateway.outcomes import CRASHES_MAX
+from gateway.reception import BACKLOG_MAX
+from simulations.world.client import Job
+from simulations.world.disk import MemoryStore
+from simulations.world.trace import Broken, Entry
+
+if TYPE_CHECKING:
+    from simulations.world.world import World
+
+# A process that was stopped runs on for a moment before it looks at the clock.
+WAKING_S: Final = 0.5
+# Results that were taken in before the store's backlog was seen to be too long.
+BACKLOG_SLACK: Final = 10_000
+
+
+class Invariant:
+    """Something that must hold."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+
+    def see(self, entry: Entry) -> None:
+        """Look at a line of the trace."""
+
+    def check(self) -> None:
+        """Look at everybody's state."""
+
+    def finish(self) -> None:
+        """Look at what it all came to."""
+
+    def fail(self, text: str, job: str = "", task: int = 0) -> None:
+        """Say that it does not hold."""
+        raise Broken(type(self).__name__, text, job, task)
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All jobs that any client has opened."""
+        return [job for client in self.world.clients.values() for job in client.jobs.values()]
+
+
+class EndsOnce(Invariant):
+    """Every task ends once, its client learns how, and it learns the truth."""
+
+    def see(self, entry: Entry) -> None:
+        """A client is never told twice, nor of what it never asked for."""
+        if entry.what in ("is told twice", "hears of a call never made", "got wrong arguments"):
+            self.fail(f"{entry.host} {entry.what}: {entry.note}", entry.job, entry.first)
+
+    def finish(self) -> None:
+        """Nothing is left open, and each outcome is one that can be."""
+        for job in self.jobs:
+            if job.is_lost:
+                continue
+            if not job.is_over:
+                at = next((at for at, each in enumerate(job.outcomes) if each is None), 0)
+                self.fail(f"job {job.id}: {job.left} tasks never ended", job.id, at)
+            for task, outcome in zip(job.tasks, job.outcomes, strict=True):
+                if isinstance(outcome, bytes):
+                    if outcome != task.result:
+                        self.fail(f"{task} came to {outcome!r}", job.id, task.number)
+                elif isinstance(outcome, Ended) and not self._may_end(job, task.manner, outcome):
+                    self.fail(f"{task} ended as {outcome}", job.id, task.number)
+                elif outcome is None and not job.is_cancelled:
+                    self.fail(f"{task} has no outcome", job.id, task.number)
+
+    def _may_end(self, job: Job, manner: str, ended: Ended) -> bool:
+        kind = ended.kind.partition(":")[0]
+        if kind == "cancelled":
+            return job.is_cancelled
+        if kind == "refused":
+            return job.is_cancelled or "can ever run it" in ended.text
+        possible = {
+            "error": manner in ("error", "flaky"),
+            "crash": manner == "poison",
+            "timeout": job.plan.timeout_s is not None,
+            "lost": True,  # its worker died under it, three times
+            "budget": job.plan.max_cost_nanos is not None,
+        }
+        return possible.get(kind, False)
+
+
+class ChargedOnce(Invariant):
+    """Exactly one charge for each run that counted, and every sum agrees with its parts."""
+
+    def _charges(self, site: str) -> dict[str, Counter[int]]:
+        charges: dict[str, Counter[int]] = {}
+        for usage in self.world.sites[site].disk.charges():
+            counts = charges.setdefault(usage.job, Counter())
+            counts.update(range(usage.first, usage.first + usage.tasks))
+        return charges
+
+    def check(self) -> None:
+        """No task is charged more often than it may have run."""
+        for client in self.world.clients.values():
+            charges = self._charges(client.gateway)
+            for job in client.jobs.values():
+                self._check_job(job, charges.get(job.id, Counter()))
+
+    def _check_job(self, job: Job, charges: Counter[int]) -> None:
+        for number, count in charges.items():
+            if count == 1:
+                continue
+            manner = job.tasks[number].manner
+            runs = 1 + job.plan.retries if manner in ("error", "flaky") else 1
+            runs = CRASHES_MAX if manner == "poison" else runs
+            runs = 1 + job.plan.retries if job.plan.timeout_s is not None else runs
+            if count > runs:
+                self.fail(f"task {number} of {job.id} is charged {count} times", job.id, number)
+
+    def finish(self) -> None:
+        """Whatever was delivered is charged, unless a power cut took the charge; sums agree."""
+        self.check()
+        for client in self.world.clients.values():
+            disk = self.world.sites[client.gateway].disk
+            charges = self._charges(client.gateway)
+            for job in client.jobs.values():
+                counts = charges.get(job.id, Counter())
+                for number, outcome in enumerate(job.outcomes):
+                    if isinstance(outcome, bytes) and not counts[number] and not disk.power_cuts:
+                        self.fail(f"task {number} of {job.id} is free", job.id, number)
+        for site in self.world.sites.values():
+            store = MemoryStore(site.disk)
+            total = sum(each.cost_nanos for each in site.disk.charges())
+            for dimension in (Dimension.JOB, Dimension.USER, Dimension.POOL):
+                summed = sum(each.cost_nanos for each in store.usage_totals([dimension]))
+                if summed != total:
+                    self.fail(f"{site.name}: {summed} nanos by {dimension}, {total} in all")
+            by_row = sum(sum(row.costs_nanos.values()) for row in store.jobs(1 << 30))
+            if by_row > total:
+                self.fail(f"{site.name}: jobs cost {by_row} nanos, {total} were charged")
+
+
+class InItsPlace(Invariant):
+    """Nothing runs where its tags forbid, beyond the slots, or beyond a counted tag."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._running: dict[str, Counter[str]] = {}  # by worker: tasks of which job
+        self._jobs: dict[str, Job] = {}
+
+    def see(self, entry: Entry) -> None:
+        """Count what runs, by worker."""
+        if entry.what == "opens":
+            self._jobs[entry.job] = entry.data
+        elif entry.what == "starts" and entry.job:
+            running = self._running.setdefault(entry.host, Counter())
+            running[entry.job] += 1
+            self._look(entry, running)
+        elif entry.data is not None and entry.host in self.world.workers and entry.job:
+            self._running[entry.host][entry.job] -= 1
+
+    def _look(self, entry: Entry, running: Counter[str]) -> None:
+        worker, job = self.world.workers[entry.host], self._jobs[entry.job]
+        if running.total() > worker.plan.slots:
+            self.fail(f"{entry.host} runs {running.total()} tasks", entry.job, entry.first)
+        for tag, wanted in job.plan.tags.items():
+            there = worker.tags.get(tag)
+            if there is None:
+                self.fail(f"{entry.host} has no {tag}", entry.job, entry.first)
+            elif there is not True:
+                needs = (self._jobs[name].plan.tags.get(tag, 0) * n for name, n in running.items())
+                used = sum(needs)
+                if used > there + 1e-6:
+                    self.fail(f"{entry.host} uses {used:g} {tag}", entry.job, entry.first)
+            elif wanted is not True:
+                self.fail(f"{entry.host} counts no {tag}", entry.job, entry.first)
+
+
+class RunsOnce(Invariant):
+    """No task runs at two workers at the same time: the lease of one ends before another begins.
+
+    Not counted: a worker that is stopped, or was until now, and work that the gateway gave out
+    before it died, for its workers learn of that when they find the next one.
+    """
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._running: dict[tuple[str, int], dict[str, int]] = {}
+
+    def see(self, entry: Entry) -> None:
+        """Note who runs what."""
+        if not entry.job or entry.host not in self.world.workers or entry.data is None:
+            return
+        runners = self._running.setdefault((entry.job, entry.first), {})
+        if entry.what != "starts":
+            runners.pop(entry.host, None)
+            return
+        worker = self.world.workers[entry.host]
+        life = self.world.sites[worker.gateway].life
+        for name, since in runners.items():
+            other = self.world.workers[name]
+            wakes = other.is_paused or entry.at_s - other.resumed_s < WAKING_S
+            if not wakes and since == life:
+                text = f"task {entry.first} runs at {name}, and now at {entry.host}"
+                self.fail(text, entry.job, entry.first)
+        runners[entry.host] = life
+
+
+class AddsUp(Invariant):
+    """The broker's accounts: what it counts is what is there, and nothing is below zero."""
+
+    def check(self) -> None:
+        """Recount everything."""
+        for site in self.world.sites.values():
+            if site.reception is not None:
+                self._recount(site.name)
+
+    def _recount(self, site: str) -> None:
+        reception = self.world.sites[site].reception
+        assert reception is not None
+        broker = reception.broker
+        for worker in broker.workers.values():
+            held = list(worker.assignments.values())
+            if worker.in_flight != sum(len(each.left) for each in held) or worker.load_s < 0:
+                self.fail(f"{site}: {worker.name} has {worker.in_flight} tasks in flight")
+            for tag, free in worker.free.items():
+                used = sum(each.job.counted.get(tag, 0) * len(each.left) for each in held)
+                there = worker.offer.tags[tag]
+                if free < 0 or abs(there - used - free) > 1e-6:
+                    name = held[0].job.id if held else ""
+                    text = f"{site}: {worker.name} has {free:g} {tag} free, {used:g} are in use"
+                    self.fail(text, name)
+        for job in broker.jobs.values():
+            self._recount_job(site, job)
+
+    def _recount_job(self, site: str, job: BrokerJob) -> None:
+        waiting = sum(len(run.arguments) for run in job.queue)
+        in_flight = sum(len(each.left) for each in job.assignments.values())
+        counts = (job.waiting, job.in_flight)
+        if counts != (waiting, in_flight) or min(job.load_s, job.held_bytes) < 0:
+            self.fail(f"{site}: job counts {counts}, has {(waiting, in_flight)}", job.id)
+        at_work = RangeSet(pair for each in job.assignments.values() for pair in each.left)
+        queued = RangeSet((run.first, run.stop) for run in job.queue)
+        if len(at_work) != in_flight or len(queued) != waiting:
+            self.fail(f"{site}: a task is in two places", job.id)
+        if any(at_work.within(*pair) or job.ended.within(*pair) for pair in queued):
+            self.fail(f"{site}: a task waits that is elsewhere", job.id)
+
+
+class WithinLimits(Invariant):
+    """Queues, windows and backlogs stay within what the knobs say; nobody is thrown out."""
+
+    def see(self, entry: Entry) -> None:
+        """Nobody here breaks the rules, so nobody may be expelled for it."""
+        if entry.what in ("expels", "is thrown out", "distrusts a slot", "hangs up"):
+            self.fail(f"{entry.host} {entry.what}: {entry.note}")
+
+    def check(self) -> None:
+        """Measure every queue."""
+        for site in self.world.sites.values():
+            reception = site.reception
+            if reception is None:
+                continue
+            rules = reception.lobby.rules
+            if reception.store.backlog > BACKLOG_MAX + BACKLOG_SLACK:
+                self.fail(f"{site.name}: {reception.store.backlog} records wait for the store")
+            for client in reception.broker.clients.values():
+                if not 0 <= client.tasks <= 2 * rules.tasks_max:
+                    self.fail(f"{site.name}: client {client.handle} has {client.tasks} tasks")
+            for guest in reception.lobby.guests.values():
+                if guest.session.owes > DIALLER_WINDOW:
+                    self.fail(f"{site.name}: owes {guest.name} {guest.session.owes} frames")
+                silent_s = site.now_s() - guest.heard_s
+                longest_s = SILENT_BEATS * rules.heartbeat_s + rules.grace_s + 1.0
+                if silent_s > longest_s and not site.is_paused and not self._woke(site.resumed_s):
+                    self.fail(f"{site.name}: keeps {guest.name}, silent for {silent_s:.1f} s")
+
+    def _woke(self, resumed_s: float) -> bool:
+        return self.world.clock.now_s - resumed_s < WAKING_S
+
+
+class Finishes(Invariant):
+    """When faults have stopped everything comes to its end, and nothing is left behind."""
+
+    def finish(self) -> None:
+        """Look for leftovers."""
+        for worker in self.world.workers.values():
+            if not worker.is_idle:
+                held = next(iter(worker.roster.held.values()), None)
+                self.fail(f"{worker.name} is still at work", held.terms.job if held else "")
+        for site in self.world.sites.values():
+            reception = site.reception
+            if reception is None:
+                self.fail(f"{site.name} is down")
+                continue
+            for job in reception.broker.jobs.values():
+                self.fail(f"{site.name} still has job {job.id}", job.id)
+            if reception.broker.clients:
+                self.fail(f"{site.name} still has clients")
+            present = {worker.name for worker in reception.broker.workers.values()}
+            missing = {w.name for w in self.world.workers.values() if w.gateway == site.name}
+            missing -= present
+            if missing:
+                self.fail(f"{site.name} never got {sorted(missing)} back")
+            rows = MemoryStore(site.disk).jobs(1 << 30)
+            still = [row.job for row in rows if row.state == "open"]
+            if still:
+                self.fail(f"{site.name}: the store has {still} open", still[0])
+
+
+all_invariants: Final[tuple[Callable[["World"], Invariant], ...]] = (
+    EndsOnce,
+    ChargedOnce,
+    InItsPlace,
+    RunsOnce,
+    AddsUp,
+    WithinLimits,
+    Finishes,
+)

@@ -1,0 +1,377 @@
+"""The network: connections between hosts, in memory, with everything that befalls them.
+
+A connection (a *pipe*) delivers in order, late, and at a bandwidth; two of them overtake each
+other. A cut holds back what goes from one host to another until it heals, as TCP does; a reset
+ends a pipe and what is on it, and its two ends learn of that at different times. A pipe's queue
+downwards holds two frames and drops what does not fit, as nng's does.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from federation.memory import Signal
+from simulations.world.clock import Clock
+
+QUEUE_DOWN: Final = 2
+DIAL_AGAIN_S: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How good the network is: seconds there, jitter on top, bytes a second."""
+
+    latency_s: float = 0.0005
+    jitter_s: float = 0.0005
+    bytes_per_s: float = 1e9
+
+
+@dataclass(slots=True)
+class _Way:
+    """One direction of a pipe: when it is free, what is held back, what is under way."""
+
+    source: str
+    target: str
+    take: Callable[[bytes], None]
+    closed: Callable[[], None]
+    free_s: float = 0.0
+    held: deque[bytes | None] = field(default_factory=deque)
+    under_way: int = 0
+    is_open: bool = True
+
+
+class Network:
+    """All pipes, ports and cuts of a world."""
+
+    def __init__(self, clock: Clock, dice: Random, weather: Weather) -> None:
+        self.clock = clock
+        self.weather = weather
+        self.dropped = 0  # frames that found the queue downwards full
+        self._dice = dice
+        self._ports: dict[str, MemoryPort] = {}
+        self._pipes: dict[int, tuple[_Way, _Way]] = {}
+        self._number = 0
+        self._cuts: dict[tuple[str, str], int] = {}
+        self._alone: set[str] = set()
+
+    # --- the two ends --------------------------------------------------------------------------
+
+    def listen(self, host: str, changed: Callable[[], None]) -> "MemoryPort":
+        """Open the port of a host; `changed` is called when a frame or an end has arrived."""
+        port = self._ports[host] = MemoryPort(self, host, changed)
+        return port
+
+    def dial(self, host: str, to: str, changed: Callable[[], None]) -> "MemoryLink":
+        """Dial a host's port, for as long as it takes."""
+        link = MemoryLink(self, host, to, changed)
+        self._connect(link)
+        return link
+
+    def _connect(self, link: "MemoryLink") -> None:
+        if link.is_closed:
+            return
+        port = self._ports.get(link.target)
+        blocked = self.is_cut(link.host, link.target) or self.is_cut(link.target, link.host)
+        if port is None or blocked:
+            self.clock.after(DIAL_AGAIN_S, lambda: self._connect(link))
+            return
+        self._number += 1
+        number = self._number
+        up = _Way(link.host, link.target, lambda frame: port.take(number, frame), port.end(number))
+        down = _Way(link.target, link.host, link.take, link.lose)
+        self._pipes[number] = up, down
+        port.meet(number)
+        link.number = number
+        self.clock.after(self._delay_s(), link.come_up)
+
+    # --- frames --------------------------------------------------------------------------------
+
+    def send_up(self, number: int, frame: bytes) -> bool:
+        """From the dialling end."""
+        pipe = self._pipes.get(number)
+        if pipe is None or not pipe[0].is_open:
+            return False
+        self._send(pipe[0], frame)
+        return True
+
+    def send_down(self, number: int, frame: bytes) -> bool:
+        """From the listening end; the third frame under way is lost without a word."""
+        pipe = self._pipes.get(number)
+        if pipe is None or not pipe[1].is_open:
+            return False
+        if pipe[1].under_way >= QUEUE_DOWN:
+            self.dropped += 1
+        else:
+            self._send(pipe[1], frame)
+        return True
+
+    def _send(self, way: _Way, frame: bytes | None) -> None:
+        """Put a frame on its way, or with None the end of the pipe."""
+        way.under_way += 1
+        if way.held or self.is_cut(way.source, way.target):
+            way.held.append(frame)
+            return
+        size = len(frame) if frame is not None else 0
+        arrives_s = max(self.clock.now_s + self._delay_s(), way.free_s)
+        way.free_s = arrives_s + size / self.weather.bytes_per_s
+        self.clock.at(way.free_s, lambda: self._arrive(way, frame))
+
+    def _arrive(self, way: _Way, frame: bytes | None) -> None:
+        if way.held or self.is_cut(way.source, way.target):
+            way.held.append(frame)
+            return
+        way.under_way -= 1
+        if frame is None:
+            way.is_open = False
+            way.closed()
+        elif way.is_open:
+            way.take(frame)
+
+    def _delay_s(self) -> float:
+        return self.weather.latency_s + self._dice.random() * self.weather.jitter_s
+
+    # --- what goes wrong -----------------------------------------------------------------------
+
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether nothing gets from one host to another now."""
+        alone = source in self._alone or target in self._alone
+        return alone or (source, target) in self._cuts
+
+    def cut(self, source: str, target: str) -> None:
+        """Hold back what goes from one host to another; cuts add up."""
+        self._cuts[source, target] = self._cuts.get((source, target), 0) + 1
+
+    def heal(self, source: str, target: str) -> None:
+        """Undo one cut: what was held back goes on its way."""
+        left = self._cuts.pop((source, target), 1) - 1
+        if left > 0:
+            self._cuts[source, target] = left
+            return
+        self._send_held()
+
+    def isolate(self, host: str) -> None:
+        """Let nothing get from or to a host."""
+        self._alone.add(host)
+
+    def rejoin(self, host: str) -> None:
+        """Undo `isolate`."""
+        self._alone.discard(host)
+        self._send_held()
+
+    def _send_held(self) -> None:
+        """What was held back goes on its way, where it may."""
+        for pipe in list(self._pipes.values()):
+            for way in pipe:
+                if way.held and not self.is_cut(way.source, way.target):
+                    held, way.held = way.held, deque()
+                    way.under_way -= len(held)
+                    for frame in held:
+                        self._send(way, frame)
+
+    def reset(self, one: str, other: str) -> None:
+        """End all pipes between two hosts; their ends learn of it up to a second apart."""
+        for number, (up, down) in list(self._pipes.items()):
+            if {up.source, up.target} == {one, other}:
+                self._forget(number)
+                for way in (up, down):
+                    way.is_open = False
+                    self.clock.after(self._dice.random(), way.closed)
+
+    def close(self, number: int, *, by_dialler: bool) -> None:
+        """One end closes: the other is told, after what was sent before."""
+        pipe = self._pipes.pop(number, None)
+        if pipe is None:
+            return
+        ours, theirs = pipe if by_dialler else (pipe[1], pipe[0])
+        theirs.is_open = False  # what is on its way to whoever closed is of no interest
+        if ours.is_open:
+            # Still listed, so that a cut that heals finds it.
+            self._pipes[-number] = pipe
+            self._send(ours, None)
+
+    def _forget(self, number: int) -> None:
+        self._pipes.pop(number, None)
+
+    def host_died(self, host: str, *, is_silent: bool) -> None:
+        """A process is gone: its system closes its pipes; or its machine is gone, and nobody does.
+
+        Of a machine that is gone the others learn by its silence.
+        """
+        port = self._ports.pop(host, None)
+        if port is not None:
+            port.is_closed = True
+        for number, (up, down) in list(self._pipes.items()):
+            if host not in (up.source, up.target) or number < 0:
+                continue
+            if is_silent:
+                self._pipes.pop(number)
+                dead, alive = (up, down) if up.target == host else (down, up)
+                dead.is_open, alive.is_open = True, False
+                dead.take, dead.closed = _nobody_takes, _nobody_hears
+                self._pipes[number] = up, down
+            else:
+                self.close(number, by_dialler=up.source == host)
+
+
+def _nobody_takes(_: bytes) -> None:
+    """Stand for a machine that is gone."""
+
+
+def _nobody_hears() -> None:
+    """Stand for a machine that is gone."""
+
+
+class MemoryPort:
+    """The listening end; see federation.transport.Port."""
+
+    def __init__(self, network: Network, host: str, changed: Callable[[], None]) -> None:
+        self.addresses = [f"memory://{host}"]
+        self.host = host
+        self.pipes: set[int] = set()
+        self.is_closed = False
+        self.signal: Signal | None = None  # for who waits by descriptor
+        self._network = network
+        self._changed = changed
+        self._arrived: list[tuple[int, bytes]] = []
+        self._gone: list[int] = []
+        self._came: list[int] = []
+
+    def meet(self, pipe: int) -> None:
+        """A pipe was made."""
+        self.pipes.add(pipe)
+        self._came.append(pipe)
+        self._changed()
+
+    def came(self) -> list[int]:
+        """The pipes that were made since the last call."""
+        came, self._came = self._came, []
+        return came
+
+    def is_local(self, pipe: int) -> bool:
+        """None of them is of a socket of the host."""
+        return False
+
+    def take(self, pipe: int, frame: bytes) -> None:
+        """A frame from a pipe."""
+        if pipe in self.pipes and not self.is_closed:
+            self._arrived.append((pipe, frame))
+            if self.signal is not None:
+                self.signal.raise_()
+            self._changed()
+
+    def end(self, pipe: int) -> Callable[[], None]:
+        """What is to be called when a pipe has ended."""
+
+        def ended() -> None:
+            if pipe in self.pipes and not self.is_closed:
+                self.pipes.discard(pipe)
+                self._gone.append(pipe)
+                self._changed()
+
+        return ended
+
+    def receive(self) -> list[tuple[int, bytes]]:
+        """The frames that have arrived, each with its pipe."""
+        arrived, self._arrived = self._arrived, []
+        if self.signal is not None:
+            self.signal.lower()
+        return arrived
+
+    def send(self, pipe: int, frame: bytes) -> bool:
+        """Hand a frame to a pipe."""
+        return pipe in self.pipes and self._network.send_down(pipe, frame)
+
+    def gone(self) -> list[int]:
+        """The pipes that were closed since the last call."""
+        gone, self._gone = self._gone, []
+        return gone
+
+    def drop(self, pipe: int) -> None:
+        """Close a pipe."""
+        if pipe in self.pipes:
+            self.pipes.discard(pipe)
+            self._gone.append(pipe)
+            self._network.close(pipe, by_dialler=False)
+            self._changed()
+
+    def fileno(self) -> int:
+        """The descriptor to poll, made when somebody asks for it."""
+        if self.signal is None:
+            self.signal = Signal()
+            if self._arrived:
+                self.signal.raise_()
+        return self.signal.descriptor
+
+    def close(self) -> None:
+        """Close every pipe."""
+        for pipe in sorted(self.pipes):
+            self.drop(pipe)
+        self.is_closed = True
+        if self.signal is not None:
+            self.signal.close()
+
+
+class MemoryLink:
+    """The dialling end; see federation.transport.Link."""
+
+    def __init__(
+        self, network: Network, host: str, target: str, changed: Callable[[], None]
+    ) -> None:
+        self.host = host
+        self.target = target
+        self.number = 0
+        self.is_up = self.is_lost = self.is_closed = False
+        self._network = network
+        self._changed = changed
+        self._arrived: list[bytes] = []
+        self._signal: Signal | None = None
+
+    def come_up(self) -> None:
+        """The pipe is connected."""
+        if not self.is_lost and not self.is_closed:
+            self.is_up = True
+            self._changed()
+
+    def take(self, frame: bytes) -> None:
+        """A frame from the port."""
+        if not self.is_closed:
+            self._arrived.append(frame)
+            if self._signal is not None:
+                self._signal.raise_()
+            self._changed()
+
+    def lose(self) -> None:
+        """The pipe is gone."""
+        self.is_up, self.is_lost = False, True
+        if not self.is_closed:
+            self._changed()
+
+    def receive(self) -> list[bytes]:
+        """The frames that have arrived."""
+        arrived, self._arrived = self._arrived, []
+        if self._signal is not None:
+            self._signal.lower()
+        return arrived
+
+    def send(self, frame: bytes) -> bool:
+        """Hand a frame to the pipe."""
+        return self.is_up and self._network.send_up(self.number, frame)
+
+    def fileno(self) -> int:
+        """The descriptor to poll, made when somebody asks for it."""
+        if self._signal is None:
+            self._signal = Signal()
+            if self._arrived:
+                self._signal.raise_()
+        return self._signal.descriptor
+
+    def close(self) -> None:
+        """Close the pipe."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.is_up = False
+            self._network.close(self.number, by_dialler=True)
+            if self._signal is not None:
+                self._signal.close()

@@ -1,0 +1,174 @@
+"""What a world is made of, and what happens to it: plain data, drawn or written down.
+
+A host's name is its address. Times are seconds from the world's beginning.
+"""
+
+from dataclasses import dataclass, field
+
+from gateway.lobby import HouseRules
+from policies.placement import TagValue
+from simulations.world.network import Weather
+
+PYTHON = "3.11"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A kind of slot at a site, and what a slot-hour costs."""
+
+    name: str = "farm"
+    price: str = "36 USD"
+    tags: dict[str, TagValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SitePlan:
+    """A site: its gateway's host has the same name.
+
+    `commit_s` and `sync_s` are how long a commit takes, and one that syncs.
+    """
+
+    name: str = "london"
+    pools: tuple[Pool, ...] = (Pool(),)
+    rules: HouseRules = field(default_factory=HouseRules)
+    commit_s: float = 0.0
+    sync_s: float = 0.004
+    skew_s: float = 0.0
+    drift: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """A worker, which comes at `from_s`."""
+
+    name: str
+    site: str = "london"
+    pool: str = "farm"
+    slots: int = 2
+    tags: dict[str, TagValue] = field(default_factory=dict)
+    from_s: float = 0.0
+    skew_s: float = 0.0
+    drift: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """A job: `tasks` calls from `at_s` on, `batch` at a time every `every_s`.
+
+    A task takes `task_s`, times up to `spread` (exponentially, so that few are long). Of each
+    thousand `errors` raise, `flaky` raise the first time, `poison` take their slot down, and
+    `stuck` never end by themselves. At `cancel_at_s` the whole job is cancelled.
+    """
+
+    at_s: float = 0.1
+    tasks: int = 50
+    batch: int = 50
+    every_s: float = 0.1
+    task_s: float = 0.05
+    spread: float = 1.0
+    tags: dict[str, TagValue] = field(default_factory=dict)
+    detached: bool = False
+    retries: int = 0
+    timeout_s: float | None = None
+    priority: float = 0.0
+    errors: int = 0
+    flaky: int = 0
+    poison: int = 0
+    stuck: int = 0
+    cancel_at_s: float | None = None
+    kill: bool = False
+    max_cost_nanos: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPlan:
+    """A user's process."""
+
+    name: str
+    site: str = "london"
+    jobs: tuple[JobPlan, ...] = (JobPlan(),)
+    skew_s: float = 0.0
+    drift: float = 0.0
+
+
+# --- what goes wrong -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """A host's process dies (with `power` the machine), and is back after so long."""
+
+    at_s: float
+    host: str
+    back_after_s: float = 3.0
+    power: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A host's process is stopped, and goes on after so long."""
+
+    at_s: float
+    host: str
+    for_s: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Nothing gets from one host to another for so long; nor back, unless `one_way`."""
+
+    at_s: float
+    source: str
+    target: str
+    for_s: float = 3.0
+    one_way: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The connections between two hosts break, so often, so far apart."""
+
+    at_s: float
+    one: str
+    other: str
+    times: int = 1
+    every_s: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SlowStore:
+    """A site's commits take so long each."""
+
+    at_s: float
+    site: str
+    commit_s: float = 0.5
+    for_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class DrainWorkers:
+    """A site's workers are drained, and go back to work after so long."""
+
+    at_s: float
+    site: str
+    for_s: float = 3.0
+
+
+Fault = Crash | Pause | Cut | Reset | SlowStore | DrainWorkers
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole world.
+
+    Faults may happen until `calm_s`; from then on nothing is wrong any more, and everything must
+    be finished within `settle_s`.
+    """
+
+    sites: tuple[SitePlan, ...] = (SitePlan(),)
+    workers: tuple[WorkerPlan, ...] = ()
+    clients: tuple[ClientPlan, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    weather: Weather = field(default_factory=Weather)
+    calm_s: float = 20.0
+    settle_s: float = 300.0

@@ -1,0 +1,87 @@
+"""What happened in a world, line by line: what invariants watch, and stories are told from."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that happened to tasks [first, stop) of a job; to everybody when `job` is empty.
+
+    `data` is for invariants only: it is not part of the line.
+    """
+
+    at_s: float
+    host: str
+    what: str
+    job: str
+    first: int
+    stop: int
+    note: str
+    data: Any = None
+
+    @property
+    def line(self) -> str:
+        """As it is printed, and hashed."""
+        tasks = ""
+        if self.job:
+            alone = self.stop == self.first + 1
+            tasks = f" {self.job[-6:]}[{self.first}{'' if alone else f'..{self.stop - 1}'}]"
+        return f"{self.at_s:12.6f}  {self.host:<12} {self.what}{tasks} {self.note}".rstrip()
+
+
+class Broken(Exception):
+    """An invariant does not hold: which, how, and for which task as far as it is one's."""
+
+    def __init__(self, name: str, text: str, job: str = "", task: int = 0) -> None:
+        super().__init__(f"{name}: {text}")
+        self.name = name
+        self.job = job
+        self.task = task
+
+
+class Trace:
+    """Everything that happened, oldest first."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self.entries: list[Entry] = []
+        self.watchers: list[Callable[[Entry], None]] = []
+        self._now_s = now_s
+
+    def add(
+        self,
+        host: str,
+        what: str,
+        job: str = "",
+        span: tuple[int, int] = (0, 0),
+        note: str = "",
+        data: Any = None,
+    ) -> None:
+        """Note something, and show it to who watches."""
+        entry = Entry(self._now_s(), host, what, job, *span, note, data)
+        self.entries.append(entry)
+        for watch in self.watchers:
+            watch(entry)
+
+    def digest(self) -> str:
+        """Equal for equal runs, and only for those."""
+        whole = hashlib.sha256()
+        for entry in self.entries:
+            whole.update(f"{entry.line} {entry.job}\n".encode())
+        return whole.hexdigest()
+
+    def story(self, job: str, task: int) -> Iterator[str]:
+        """What touched one task, and what befell everybody meanwhile."""
+        ours = [
+            at
+            for at, entry in enumerate(self.entries)
+            if entry.job == job and (entry.first <= task < entry.stop or entry.stop == 0)
+        ]
+        if not ours:
+            return
+        for at, entry in enumerate(self.entries[: ours[-1] + 1]):
+            is_ours = entry.job == job and (entry.first <= task < entry.stop or entry.stop == 0)
+            if is_ours or (not entry.job and at > ours[0] - 50):
+                yield entry.line

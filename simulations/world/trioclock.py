@@ -1,0 +1,194 @@
+"""The second driver: gateways as they really are, under trio, on a mock clock.
+
+Everybody else stays on the heap. One task sleeps until the heap's next moment and lets it happen;
+between two such moments the sites' own tasks run. All of it in one thread, in virtual time.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Final
+
+import trio
+import trio._core._run as trio_run
+from trio.testing import MockClock
+
+from federation.transport import Port
+from gateway.ledger.errors import StoreClosed
+from gateway.ledger.store import Store
+from gateway.reception import Reception
+from gateway.site import Site
+from gateway.surroundings import Surroundings
+from simulations.world.clock import Clock
+from simulations.world.disk import MemoryStore
+from simulations.world.gateway import Member, read_now
+from simulations.world.host import Ground
+from simulations.world.plan import Plan, SitePlan
+from simulations.world.trace import Broken
+from simulations.world.world import Run, World
+
+CLOSE_S: Final = 1e-9  # a moment so near is now: sums of floats are not exact
+
+
+@contextmanager
+def determined(seed: int) -> Iterator[None]:
+    """Have trio schedule tasks in an order that the seed decides. Private names: only here."""
+    run: Any = trio_run
+    before, state = run._ALLOW_DETERMINISTIC_SCHEDULING, run._r.getstate()
+    run._ALLOW_DETERMINISTIC_SCHEDULING = True
+    run._r.seed(seed)
+    try:
+        yield
+    finally:
+        run._ALLOW_DETERMINISTIC_SCHEDULING = before
+        run._r.setstate(state)
+
+
+class TrioClock(Clock):
+    """The heap of moments, on trio's time."""
+
+    def __init__(self) -> None:
+        super().__init__(self._look_again)
+        self._earlier = trio.Event()
+
+    @property
+    def now_s(self) -> float:
+        """The moment that it is."""
+        return trio.current_time()
+
+    def _look_again(self) -> None:
+        self._earlier.set()
+
+    async def pass_until(self, until_s: float, is_over: Callable[[], bool]) -> None:
+        """As `run`, letting trio's tasks run in between."""
+        look_at_s = self.now_s
+        while self.now_s < until_s - CLOSE_S:
+            if self.now_s >= look_at_s:
+                if is_over():
+                    return
+                look_at_s = self.now_s + 0.25
+            self._earlier = trio.Event()
+            next_s = self.next_s
+            wake_s = until_s if next_s is None else min(next_s, until_s)
+            with trio.move_on_at(wake_s):
+                await self._earlier.wait()
+            while self.next_s is not None and self.next_s <= self.now_s + CLOSE_S:
+                self.step()
+
+
+class TrioGateway(Member):
+    """A gateway.site.Site in the pretend world.
+
+    It can't be stopped as a process can: a pause is a network that is gone.
+    """
+
+    def __init__(self, ground: Ground, plan: SitePlan, nursery: trio.Nursery) -> None:
+        super().__init__(ground, plan)
+        self._nursery = nursery
+        self._site: Site | None = None
+        self._store: MemoryStore | None = None
+
+    @property
+    def reception(self) -> Reception | None:
+        """The gateway that runs now, once it has begun."""
+        return getattr(self._site, "reception", None)
+
+    def boot(self) -> None:
+        """Start the site."""
+        surroundings = Surroundings(
+            now_s=self.now_s,
+            utc_s=self.utc_s,
+            random_bytes=self.random_bytes,
+            open_port=self._open_port,
+            open_store=self._open_store,
+            read=read_now,
+        )
+        self._site = Site(self.config, self.note, surroundings)
+        self._scope = trio.CancelScope()
+        self._nursery.start_soon(self._serve, self._site, self._scope, self.life)
+
+    async def _serve(self, site: Site, scope: trio.CancelScope, life: int) -> None:
+        with scope:
+            try:
+                await site.run(task_status=_Started(lambda: self.watch(site.broker)))
+            except* StoreClosed:
+                if self.life == life:
+                    raise
+                # It died in the middle of something, and its disk with it.
+
+    def _open_port(self, _addresses: Any, changed: Callable[[], None], _tls: Any) -> Port:
+        return self.ground.network.listen(self.name, changed)
+
+    def _open_store(self, _config: Any, **_callbacks: Any) -> Store:
+        site = self._site
+        assert site is not None
+        self._store = self.open_store(site.nudge)
+        return self._store
+
+    def die(self, *, power: bool) -> None:
+        """What is queued for the store is lost, and with the power what was not synced."""
+        if self._store is not None:
+            self._store.kill()
+        if power:
+            self.disk.cut_power()
+        self._scope.cancel()
+        self._site = None
+
+    def pause(self) -> None:
+        """Nothing reaches it, and nothing leaves it."""
+        if self.is_up:
+            self.note("is out of reach")
+            self.ground.network.isolate(self.name)
+
+    def resume(self) -> None:
+        """Undo `pause`."""
+        self.ground.network.rejoin(self.name)
+
+
+class _Started(trio.TaskStatus[list[str]]):
+    """Is told that a site is ready."""
+
+    def __init__(self, ready: Callable[[], None]) -> None:
+        self._ready = ready
+
+    def started(self, value: Any = None) -> None:
+        """It is ready."""
+        self._ready()
+
+
+def run_under_trio(plan: Plan, seed: int) -> Run:
+    """Let a world happen with its gateways under trio."""
+    with determined(Random(seed).getrandbits(64)):
+        return trio.run(_run, plan, seed, clock=MockClock(autojump_threshold=0))
+
+
+async def _run(plan: Plan, seed: int) -> Run:
+    clock = TrioClock()
+    world: World | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            world = World(
+                plan,
+                seed,
+                clock=clock,
+                make_member=lambda ground, site: TrioGateway(ground, site, nursery),
+            )
+            for until_s, is_over in world.acts():
+                await clock.pass_until(until_s, is_over)
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        broken = _broken(group)
+        if broken is None or world is None:
+            raise
+        return world.told(broken)
+    assert world is not None
+    return world.told(None)
+
+
+def _broken(group: BaseExceptionGroup[Any]) -> Broken | None:
+    """The broken invariant among several exceptions, if that is what they are about."""
+    for error in group.exceptions:
+        found = _broken(error) if isinstance(error, BaseExceptionGroup) else error
+        if isinstance(found, Broken):
+            return found
+    return None

@@ -1,0 +1,404 @@
+"""A worker agent in virtual time: the real books, outbox and dialogue, over pretended slots.
+
+What gateway.worker.agent and .conversation do around them is done here by callbacks, step for
+step. A slot runs its chunks' tasks one after the other, as the plan of each task says.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from federation.errors import SessionRefused
+from federation.handshake import Opened
+from federation.messages import (
+    Assign,
+    Bye,
+    Drain,
+    Hello,
+    NeedFunction,
+    Pulse,
+    PutFunction,
+    Recall,
+    Report,
+    Returned,
+)
+from federation.ranges import Range, RangeSet
+from gateway.conversation import REDIAL_MAX_S, REDIAL_MIN_S
+from gateway.worker.agent import PULSE_S, WATCH_S
+from gateway.worker.cells import NO_LIMIT, SETTLE_S
+from gateway.worker.functions import Functions
+from gateway.worker.outbox import Outbox
+from gateway.worker.roster import LEVEL_S, Chunk, Freeze, Piece, Roster, SlotBook, Terms
+from simulations.world.caller import Caller
+from simulations.world.host import Ground
+from simulations.world.plan import PYTHON, WorkerPlan
+from simulations.world.tasks import Task, read_task
+
+PART_S: Final = 0.05
+SLOT_START_S: Final = 0.2
+
+
+@dataclass(slots=True)
+class Slot:
+    """A slot's process. `started` is the number of the last task that it came to."""
+
+    chunks: deque[Chunk] = field(default_factory=deque)
+    started: int = -1
+    since_s: float | None = None  # since when it is at that task
+    next: int = 0  # the task of its first chunk that comes next
+    limit: int = NO_LIMIT
+    values: list[bytes] = field(default_factory=list)
+    failures: list[list[Any]] = field(default_factory=list)
+    part_s: float = 0.0
+    task: Task | None = None
+    is_dead: bool = False
+
+
+class Worker(Caller):
+    """One worker: a host with slots."""
+
+    def __init__(self, ground: Ground, plan: WorkerPlan, gateway_tags: dict[str, Any]) -> None:
+        super().__init__(
+            ground,
+            plan.name,
+            plan.site,
+            redial_s=(REDIAL_MIN_S, REDIAL_MAX_S),
+            skew_s=plan.skew_s,
+            drift=plan.drift,
+        )
+        self.plan = plan
+        self.tags = {**gateway_tags, **plan.tags}
+
+    def boot(self) -> None:
+        """Start the slots, and dial."""
+        self.roster = Roster(self.plan.slots)
+        self._functions = Functions()
+        self._asked: set[bytes] = set()
+        self._outbox = Outbox()
+        self._is_draining = self._is_levelling = False
+        self._pulse_s = 0.0
+        self._slots = [Slot() for _ in range(self.plan.slots)]
+        for book in self.roster.slots:
+            self._ready_soon(book.index)
+        super().boot()
+        self.after(WATCH_S, self._watch)
+
+    def die(self, *, power: bool) -> None:
+        """Its slots die with it."""
+        super().die(power=power)
+        for slot in self._slots:
+            self._stop(slot, "dies with its agent")
+            slot.is_dead = True
+
+    def halt(self) -> None:
+        """Stopped: the books of who runs what must know."""
+        self.trace.add(self.name, "halts", data=self)
+
+    def hello(self) -> Hello:
+        """What it says of itself."""
+        about = {
+            "slots": self.plan.slots,
+            "tags": self.plan.tags,
+            "pool": self.plan.pool,
+            "python": PYTHON,
+        }
+        return Hello([], "worker", self.name, "ops", b"", "", 0, about)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has nothing to do and nothing to tell."""
+        return self.roster.is_idle and not self._outbox
+
+    # --- the conversation, as in gateway.worker.conversation ------------------------------------
+
+    def fill(self) -> None:
+        """Post what waits, if the session takes it."""
+        session = self.dialogue.session
+        if self.dialogue.is_open and session is not None and not session.backlog_bytes:
+            for message in self._outbox.take():
+                self.dialogue.post(message)
+
+    def may_listen(self) -> bool:
+        """Check the lease before anything that arrives."""
+        return self._check_lease()
+
+    def _check_lease(self) -> bool:
+        welcome = self.dialogue.welcome
+        if welcome is None or self.now_s() - self.dialogue.granted_s <= welcome.grace_s:
+            return True
+        self.note("lets its lease go")
+        self._start_over("its lease is over")
+        return False
+
+    def _start_over(self, reason: str) -> None:
+        self.hang_up()
+        self.dialogue = self.new_dialogue()
+        self._drop_all(reason)
+
+    def refused(self, refusal: SessionRefused) -> None:
+        """Look for the gateway again."""
+
+    # --- what the gateway says, as in gateway.worker.agent --------------------------------------
+
+    def hear(self, messages: list[Any]) -> None:
+        """Take what the gateway says."""
+        for message in messages:
+            match message:
+                case Opened(resumed):
+                    if not resumed:
+                        self._drop_all("a new session")
+                case Assign():
+                    self._assigned(message)
+                case PutFunction(digest, body):
+                    self._asked.discard(digest)
+                    gone = self._functions.put(digest, body, self.roster.functions)
+                    self.roster.known.difference_update(gone)
+                    self.roster.known.add(digest)
+                case Recall():
+                    self._recalled(message)
+                case Drain(on):
+                    self._is_draining = on
+                case Bye(reason):
+                    self._drop_all(reason)
+                    self.dialogue = self.new_dialogue()
+        self._feed()
+
+    def _assigned(self, message: Assign) -> None:
+        number, first = message.assignment, message.first
+        if self._is_draining:
+            stop = first + len(message.arguments)
+            self._outbox.add(Returned(number, [[first, stop]]))
+            return
+        terms = Terms(number, message.job, message.function, message.timeout_s, message.prints)
+        self.roster.assign(terms, first, message.arguments)
+        if message.function not in self._functions and message.function not in self._asked:
+            self._asked.add(message.function)
+            self._outbox.add(NeedFunction(message.function))
+
+    def _drop_all(self, reason: str) -> None:
+        self._is_draining = False
+        self._asked.clear()
+        self._outbox.take()
+        if not self.roster.is_idle:
+            self.note("drops its tasks", reason)
+        for book in self.roster.drop_all():
+            self._kill(book.index, reason)
+
+    # --- slots ---------------------------------------------------------------------------------
+
+    def _ready_soon(self, index: int) -> None:
+        book = self.roster.slots[index]
+
+        def ready() -> None:
+            book.is_ready = True
+            self._feed()
+
+        self.after(SLOT_START_S, ready)
+
+    def _feed(self) -> None:
+        for book, chunk in self.roster.feed():
+            slot = self._slots[book.index]
+            slot.chunks.append(chunk)
+            if len(slot.chunks) == 1:
+                slot.next = chunk.number
+                self._step(book.index, slot)
+        if not self._is_levelling and self.roster.is_uneven(self._started()):
+            self._is_levelling = True
+            self.after(0.0, self._level)
+        self.flush()
+
+    def _started(self) -> list[int]:
+        return [slot.started for slot in self._slots]
+
+    def _step(self, index: int, slot: Slot) -> None:
+        """Come to a slot's next task, or to the end of its chunk."""
+        chunk = slot.chunks[0]
+        number = slot.next
+        if number >= chunk.number + len(chunk.piece.arguments) or number >= slot.limit:
+            self._end_chunk(index, slot)
+            return
+        task = read_task(chunk.piece.arguments[number - chunk.number])
+        slot.started, slot.since_s, slot.task = number, self.clock.now_s, task
+        span = (task.number, task.number + 1)
+        terms = chunk.piece.terms
+        self.trace.add(self.name, "starts", task.job, span, f"of {terms.assignment}", self)
+        if task.number != chunk.task(number) or task.job != terms.job:
+            self.trace.add(self.name, "got wrong arguments", task.job, span)
+        seconds = math.inf if task.is_stuck else task.seconds
+
+        def over() -> None:
+            if not slot.is_dead and slot.started == number:
+                self._end_task(index, slot, task)
+
+        if seconds < math.inf:
+            self.after(seconds, over)
+
+    def _end_task(self, index: int, slot: Slot, task: Task) -> None:
+        self._stop(slot, "ends")
+        if task.is_poison:
+            self._bury(index, slot, "crash", "its process ended")
+            return
+        at = len(slot.values)
+        failed = task.fails(self.ground)
+        slot.values.append(b"" if failed else task.result)
+        if failed:
+            slot.failures.append([at, "error", "it raises", b""])
+        slot.part_s += task.seconds
+        slot.next += 1
+        if slot.part_s > PART_S and self._send_part(index, slot) is False:
+            return
+        if not slot.is_dead:
+            self._step(index, slot)
+
+    def _stop(self, slot: Slot, how: str) -> None:
+        if slot.task is not None:
+            span = (slot.task.number, slot.task.number + 1)
+            self.trace.add(self.name, how, slot.task.job, span, data=self)
+            slot.task = None
+        slot.since_s = None
+
+    def _send_part(self, index: int, slot: Slot) -> bool:
+        values, failures, wall_ns = slot.values, slot.failures, round(slot.part_s * 1e9)
+        slot.values, slot.failures, slot.part_s = [], [], 0.0
+        book = self.roster.slots[index]
+        number = slot.next - len(values)
+        found = self.roster.report(book, number, len(values), wall_ns)
+        if found is None:
+            self.trace.add(self.name, "distrusts a slot", note=str(number))
+            return False
+        if values:
+            terms, first = found
+            used = (wall_ns, wall_ns, 1 << 20)
+            self._outbox.add_report(Report(terms.assignment, first, values, failures, [], *used))
+            self.flush()
+        return True
+
+    def _end_chunk(self, index: int, slot: Slot) -> None:
+        if not self._send_part(index, slot):
+            return
+        slot.chunks.popleft()
+        book = self.roster.slots[index]
+        self._report_cancelled(self.roster.finish(book))
+        if book.freeze is None:
+            slot.limit = NO_LIMIT
+        if slot.chunks:
+            slot.next = slot.chunks[0].number
+            self._step(index, slot)
+        self._feed()
+
+    def _kill(self, index: int, reason: str) -> None:
+        """A slot whose work is nobody's any more ends, and another starts."""
+        slot = self._slots[index]
+        self._stop(slot, f"is killed ({reason})")
+        slot.is_dead = True
+        self.roster.died(self.roster.slots[index], slot.started, is_at_fault=False)
+        self._slots[index] = Slot()
+        self._ready_soon(index)
+
+    def _bury(self, index: int, slot: Slot, kind: str, text: str) -> None:
+        """A slot's process is gone, through the task that it was at."""
+        self._stop(slot, f"is stopped ({kind})")
+        slot.is_dead = True
+        book = self.roster.slots[index]
+        running = self.roster.running(book, slot.started)
+        cancelled = self.roster.died(book, slot.started, is_at_fault=running is not None)
+        self._slots[index] = Slot()
+        self._ready_soon(index)
+        if running is not None:
+            self._report_failure(*running, kind, text)
+        self._report_cancelled(cancelled)
+        self._feed()
+
+    def _report_failure(self, terms: Terms, task: int, kind: str, text: str) -> None:
+        failure = [0, kind, text, b""]
+        self._outbox.add_report(Report(terms.assignment, task, [b""], [failure], [], 0, 0, 0))
+
+    def _report_cancelled(self, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            for task in range(piece.first, piece.stop):
+                self._report_failure(piece.terms, task, "cancelled", "stopped on request")
+
+    # --- taking back ---------------------------------------------------------------------------
+
+    def _level(self) -> None:
+        started = self._started()
+        if not self.roster.is_uneven(started):
+            self._is_levelling = False
+            return
+        busy_s = [
+            self.clock.now_s - slot.since_s if slot.since_s is not None else 0.0
+            for slot in self._slots
+        ]
+        donor = self.roster.donor(started, busy_s)
+        if donor is None:
+            self.after(LEVEL_S, self._level)
+        else:
+            self._reclaim([donor], self._levelled)
+
+    def _levelled(self) -> None:
+        self._feed()
+        self._level()
+
+    def _reclaim(self, books: Iterable[SlotBook], then: Any) -> None:
+        frozen: list[tuple[SlotBook, Freeze]] = []
+        for book in books:
+            slot = self._slots[book.index]
+            freeze = self.roster.freeze(book, slot.started)
+            slot.limit = freeze.bound
+            frozen.append((book, freeze))
+
+        def settled() -> None:
+            for book, freeze in frozen:
+                started = self._slots[book.index].started
+                self._report_cancelled(self.roster.reclaim(book, freeze, started))
+            then()
+
+        self.after(SETTLE_S, settled)
+
+    def _recalled(self, message: Recall) -> None:
+        span = (message.assignment, message.first, message.stop)
+        taken = self.roster.withdraw(*span)
+        holders = self.roster.holders(*span, self._started())
+        if not holders:
+            self._hand_back(message, taken)
+            return
+
+        def settled() -> None:
+            more = self.roster.withdraw(*span)
+            self._hand_back(message, taken + more)
+            self._feed()
+
+        self._reclaim(holders, settled)
+
+    def _hand_back(self, message: Recall, taken: list[Range]) -> None:
+        ranges = [[first, stop] for first, stop in RangeSet(taken)]
+        self._outbox.add(Returned(message.assignment, ranges))
+        if not message.kill:
+            return
+        self.roster.cancel(message.assignment, message.first, message.stop)
+        for book, slot in zip(list(self.roster.slots), list(self._slots), strict=True):
+            running = self.roster.running(book, slot.started)
+            if running is None or running[0].assignment != message.assignment:
+                continue
+            if message.first <= running[1] < message.stop and slot.since_s is not None:
+                self._bury(book.index, slot, "cancelled", "stopped on request")
+
+    # --- what the clock says -------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        self.after(WATCH_S, self._watch)
+        now_s = self.now_s()
+        for book, slot in zip(list(self.roster.slots), list(self._slots), strict=True):
+            running = self.roster.running(book, slot.started)
+            limit_s = running[0].timeout_s if running else None
+            if limit_s is None or slot.since_s is None:
+                continue
+            if self.clock.now_s - slot.since_s > limit_s:
+                self._bury(book.index, slot, "timeout", f"it ran over {limit_s:g} s")
+        if self.dialogue.is_open and now_s - self._pulse_s > PULSE_S:
+            self._pulse_s = now_s
+            self._outbox.add(Pulse([]))
+        if self._check_lease():
+            self.flush()

@@ -1,0 +1,208 @@
+"""A world: hosts, the network between them, what befalls them, and what must hold all the time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Final, assert_never
+
+from gateway import events
+from simulations.world.client import Client
+from simulations.world.clock import Clock
+from simulations.world.gateway import Gateway, Member
+from simulations.world.host import Ground, Host
+from simulations.world.invariants import Invariant, all_invariants
+from simulations.world.network import Network
+from simulations.world.plan import (
+    Crash,
+    Cut,
+    DrainWorkers,
+    Fault,
+    Pause,
+    Plan,
+    Reset,
+    SlowStore,
+)
+from simulations.world.trace import Broken, Trace
+from simulations.world.worker import Worker
+
+CHECK_S: Final = 0.5  # how often invariants look at the state of everybody
+GOODBYE_S: Final = 30.0  # how long the last tidying up may take, once every client is done
+
+MakeMember = Callable[..., Member]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How a world went. `broken` is None when it kept all that it must."""
+
+    broken: Broken | None
+    trace: Trace
+    events: int
+    seconds: float  # virtual
+    digest: str
+
+
+class World:
+    """Everything that there is.
+
+    Args:
+        plan: what it is made of, and what befalls it.
+        seed: of all its chance.
+        clock, make_member: the driver's; the heap's unless said otherwise.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        seed: int,
+        *,
+        clock: Clock | None = None,
+        make_member: MakeMember = Gateway,
+        invariants: Sequence[Callable[["World"], Invariant]] = all_invariants,
+    ) -> None:
+        self.plan = plan
+        self.clock = clock or Clock()
+        self.dice = Random(seed)
+        self.trace = Trace(lambda: self.clock.now_s)
+        self.network = Network(self.clock, Random(self.dice.getrandbits(64)), plan.weather)
+        self.sites: dict[str, Member] = {}
+        self.workers: dict[str, Worker] = {}
+        self.clients: dict[str, Client] = {}
+        for site in plan.sites:
+            self.sites[site.name] = make_member(self._ground(), site)
+        for worker in plan.workers:
+            pools = {pool.name: pool.tags for pool in self.sites[worker.site].config.pools}
+            self.workers[worker.name] = Worker(self._ground(), worker, pools[worker.pool])
+        for client in plan.clients:
+            self.clients[client.name] = Client(self._ground(), client)
+        self.hosts: dict[str, Host] = {**self.sites, **self.workers, **self.clients}
+        self.invariants = [make(self) for make in invariants]
+        for invariant in self.invariants:
+            self.trace.watchers.append(invariant.see)
+
+    def _ground(self) -> Ground:
+        """Each host's chance is its own: what one draws changes nothing for the others."""
+        return Ground(self.clock, Random(self.dice.getrandbits(64)), self.trace, self.network)
+
+    # --- the story -----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start everybody, and plan what befalls them."""
+        for host in (*self.sites.values(), *self.clients.values()):
+            host.start()
+        for name, worker in self.workers.items():
+            self.clock.at(worker.plan.from_s, self.hosts[name].start)
+        for fault in self.plan.faults:
+            self.clock.at(fault.at_s, partial(self._befall, fault))
+        self.clock.at(self.plan.calm_s, self._calm_down)
+        self._check()
+
+    def acts(self) -> Iterator[tuple[float, Callable[[], bool]]]:
+        """The story, act by act: until when time must pass, and when that is enough."""
+        self.begin()
+        yield self.plan.calm_s, lambda: False
+        yield self.plan.calm_s + self.plan.settle_s, self.is_done
+        self.part()
+        yield self.clock.now_s + GOODBYE_S, self.is_quiet
+        self.finish()
+
+    def run(self) -> Run:
+        """Let it all happen, on the heap."""
+        try:
+            for until_s, is_over in self.acts():
+                self.clock.run(until_s, is_over)
+        except Broken as broken:
+            return self.told(broken)
+        return self.told(None)
+
+    def told(self, broken: Broken | None) -> Run:
+        """How it went."""
+        digest = self.trace.digest()
+        return Run(broken, self.trace, self.clock.events, self.clock.now_s, digest)
+
+    def is_done(self) -> bool:
+        """Whether every client knows all it ever will."""
+        return all(client.is_over for client in self.clients.values())
+
+    def part(self) -> None:
+        """Those clients that are done say goodbye."""
+        for client in self.clients.values():
+            if client.is_over:
+                client.leave()
+
+    def is_quiet(self) -> bool:
+        """Whether nobody has anything left to do."""
+        receptions = (site.reception for site in self.sites.values())
+        brokers = [each.broker for each in receptions if each is not None]
+        present = sum(len(broker.workers) for broker in brokers)
+        idle = all(worker.is_idle for worker in self.workers.values())
+        is_whole = len(brokers) == len(self.sites) and present == len(self.workers)
+        return idle and is_whole and not any(each.jobs or each.clients for each in brokers)
+
+    def finish(self) -> None:
+        """The end: look at everything once more."""
+        for invariant in self.invariants:
+            invariant.check()
+            invariant.finish()
+
+    def _check(self) -> None:
+        self.clock.after(CHECK_S, self._check)
+        for invariant in self.invariants:
+            invariant.check()
+
+    # --- faults --------------------------------------------------------------------------------
+
+    def _befall(self, fault: Fault) -> None:
+        self.trace.add("(fate)", str(fault))
+        match fault:
+            case Crash(_, host, back_after_s, power):
+                self.hosts[host].crash(power=power)
+                life = self.hosts[host].life
+                self.clock.after(back_after_s, partial(self._bring_back, host, life))
+            case Pause(_, host, for_s):
+                self.hosts[host].pause()
+                self.clock.after(for_s, self.hosts[host].resume)
+            case Cut(_, source, target, for_s, one_way):
+                ways = [(source, target)] if one_way else [(source, target), (target, source)]
+                for way in ways:
+                    self.network.cut(*way)
+                    self.clock.after(for_s, partial(self.network.heal, *way))
+            case Reset(_, one, other, times, every_s):
+                for nth in range(times):
+                    self.clock.after(nth * every_s, partial(self.network.reset, one, other))
+            case SlowStore(_, site, commit_s, for_s):
+                self.sites[site].commit_s = commit_s
+                self.clock.after(for_s, partial(self._hurry, site))
+            case DrainWorkers(_, site, for_s):
+                self._drain(site, on=True)
+                self.clock.after(for_s, partial(self._drain, site, on=False))
+            case _:
+                assert_never(fault)
+
+    def _bring_back(self, host: str, life: int) -> None:
+        if self.hosts[host].life == life:  # nobody else has, meanwhile
+            self.hosts[host].start()
+
+    def _hurry(self, site: str) -> None:
+        self.sites[site].commit_s = None
+
+    def _drain(self, site: str, *, on: bool) -> None:
+        reception = self.sites[site].reception
+        if reception is not None and not self.sites[site].is_paused:
+            for handle in list(reception.broker.workers):
+                reception.expect(events.DrainAsked(handle, on))
+
+    def _calm_down(self) -> None:
+        """From now on nothing is wrong: whoever is down or paused is up again."""
+        self.trace.add("(fate)", "calm")
+        for host in self.hosts.values():
+            host.resume()
+            host.start()
+        for source in self.hosts:
+            for target in self.hosts:
+                while self.network.is_cut(source, target):
+                    self.network.heal(source, target)
+        for site in self.sites:
+            self._hurry(site)
+            self._drain(site, on=False)

@@ -1,0 +1,374 @@
+"""Two and more sites that deal with each other, as pure objects."""
+
+from dataclasses import replace
+
+import pytest
+from town import RULES, Town, spec
+
+from federation import deals
+from federation.errors import ProtocolError
+from federation.ranges import RangeSet
+from gateway import events
+from gateway.effects import Side
+from gateway.ledger import records
+from policies.asks import Wishes
+
+CHEAP, DEAR = 10**7, 10**9
+
+
+@pytest.fixture
+def town():
+    """A dear small site, and a cheap large one, that know each other."""
+    town = Town()
+    town.build("london", DEAR, 1)
+    town.build("paris", CHEAP, 4)
+    town.show()
+    return town
+
+
+def finished(town, tasks, site="london"):
+    return lambda: len(town.sites[site].answers()) == tasks
+
+
+def check_books(town, buyer="london", seller="paris"):
+    bought, sold = town.sites[buyer].postings("buy"), town.sites[seller].postings("sell")
+    assert bought == sold
+    assert {row[2] for row in bought.values()} <= {"post"}
+    return bought
+
+
+def test_a_job_goes_where_it_is_cheap_and_comes_back_whole(town):
+    town.sites["london"].submit(5000)
+    town.run(finished(town, 5000))
+    assert town.sites["london"].answers() == {at: b"r%d" % at for at in range(5000)}
+
+
+def test_both_sides_book_the_same_and_the_user_pays_what_was_quoted(town):
+    town.sites["london"].submit(5000)
+    town.run(finished(town, 5000))
+    town.pass_time(2.0)
+    postings = check_books(town)
+    used = [r for r in town.sites["london"].books if isinstance(r, records.UsageRecord)]
+    remote = [r for r in used if r.pool == "paris/local"]
+    assert sum(r.cost_nanos for r in remote) == sum(row[1] for row in postings.values()) > 0
+    assert {r.price_nanos for r in remote} == {CHEAP}
+    assert sum(r.tasks for r in used) == 5000
+
+
+def test_a_contract_is_stored_before_it_is_committed(town):
+    london = town.sites["london"]
+    london.submit(100)
+    town.run(finished(town, 100))
+    [opened] = [r for r in london.books if isinstance(r, records.ContractOpened)]
+    commits = [m for sender, _, m in town.said if isinstance(m, deals.Commit)]
+    assert [opened.contract] == [m.contract for m in commits]
+    assert (opened.side, opened.site, opened.price_nanos) == ("buy", "paris", CHEAP)
+
+
+def test_the_function_crosses_once_for_a_job_and_site(town):
+    town.sites["london"].submit(5000)
+    town.run(finished(town, 5000))
+    assert town.functions.count(("london", "paris", b"f" * 32)) == 1
+
+
+def test_contracts_end_on_both_sides_when_the_job_has_ended(town):
+    town.sites["london"].submit(100)
+    town.run(finished(town, 100))
+    town.pass_time(3.0)
+    assert not town.sites["london"].exchange.purchases.purchases
+    assert not town.sites["paris"].exchange.sales.sales
+    assert not town.sites["paris"].broker.jobs
+    assert not town.sites["paris"].broker.clients
+
+
+def test_a_dead_seller_loses_nothing_and_its_tasks_wait_for_the_lease(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.deliver()
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    before = len(london.answers())
+    assert any(each.in_flight for each in london.broker.workers.values() if each.job)
+    town.cut.add(frozenset(("london", "paris")))
+    paris.at_work.clear()
+    died_s = town.now_s
+    out = next(iter(london.exchange.purchases.purchases.values())).contract
+    town.run(lambda: out not in london.exchange.purchases.purchases or not london.broker.workers)
+    town.run(finished(town, 20_000))
+    assert len(london.answers()) == 20_000 > before
+    assert town.now_s - died_s >= RULES.lease_s
+
+
+def test_a_seller_without_word_from_its_buyer_stops_before_the_buyer_places_again(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    town.cut.add(frozenset(("london", "paris")))
+    stopped_s = None
+    while any(each.is_live for each in london.exchange.purchases.purchases.values()):
+        town.pass_time(0.05)
+        live = [each for each in paris.exchange.sales.sales.values() if each.is_live]
+        if not live and stopped_s is None:
+            stopped_s = town.now_s
+    assert stopped_s is not None
+    # The agents of a dead gateway work on for the grace: even they have stopped by then.
+    assert stopped_s + RULES.grace_s <= town.now_s
+
+
+def test_a_partition_that_heals_pays_nothing_twice(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    paris.work(500)  # delivered into the cut
+    town.cut.add(frozenset(("london", "paris")))
+    paris.work(500)
+    town.run(finished(town, 20_000))
+    town.cut.clear()
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    town.pass_time(3.0)
+    sold, bought = paris.postings("sell"), london.postings("buy")
+    assert {row[2] for row in sold.values()} == {"post", "void"}
+    posted = {key: row for key, row in sold.items() if row[2] == "post"}
+    assert posted == bought
+
+
+def test_a_delivery_under_an_old_epoch_does_not_count(town):
+    london = town.sites["london"]
+    london.submit(2000)
+    town.run(lambda: len(london.answers()) > 100)
+    first = next(m for _, _, m in town.said if isinstance(m, deals.Deliver))
+    again = len(london.answers())
+    london.exchange.hear("paris", Side.SELLER, first, town.now_s, 1.0)
+    london.do()
+    assert len(london.answers()) == again
+
+
+def test_a_delivery_that_is_dearer_than_agreed_is_refused(town):
+    london = town.sites["london"]
+    london.submit(20_000)
+    town.run(lambda: any(isinstance(m, deals.Forward) for *_, m in town.said))
+    forward = next(m for *_, m in town.said if isinstance(m, deals.Forward))
+    dear = deals.Deliver(
+        forward.contract, forward.epoch, forward.first, [b"r"], [], [], 1000, 0, 0, 10**6
+    )
+    with pytest.raises(ProtocolError, match="costs more"):
+        london.exchange.hear("paris", Side.SELLER, dear, town.now_s, 1.0)
+
+
+def test_a_cancelled_job_is_taken_back_from_the_seller(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    london.do(events.CancelAsked(1, 7, "j", (), True))
+    town.pass_time(3.0)
+    assert not paris.broker.jobs
+    assert not london.broker.jobs
+    assert not london.exchange.purchases.purchases
+
+
+def test_a_seller_that_refuses_is_left_alone_for_a_while(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    paris.permits.refused = "not you"
+    london.submit(50)
+    town.run(finished(town, 50))
+    assert {r.pool for r in london.books if isinstance(r, records.UsageRecord)} == {"local"}
+    declined = [m for *_, m in town.said if isinstance(m, deals.Decline)]
+    assert 1 <= len(declined) <= 2
+
+
+def test_a_job_that_may_not_leave_stays(town):
+    london = town.sites["london"]
+    london.submit(50, wishes=Wishes(allowed_sites=frozenset({"london"})))
+    town.run(finished(town, 50))
+    assert not [m for *_, m in town.said if isinstance(m, deals.Forward)]
+
+
+def test_slots_that_are_held_are_let_go_when_nobody_commits(town):
+    paris = town.sites["paris"]
+    ask = next_question(town)
+    town.cut.add(frozenset(("london", "paris")))
+    paris.exchange.hear("london", Side.BUYER, ask, town.now_s, 1.0)
+    paris.exchange.hear("london", Side.BUYER, deals.Hold(ask.contract), town.now_s, 1.0)
+    assert paris.exchange.sales.held_slots("local") > 0
+    town.pass_time(RULES.hold_s + 0.1)
+    assert paris.exchange.sales.held_slots("local") == 0
+
+
+def next_question(town):
+    london = town.sites["london"]
+    london.submit(50)
+    return next(m for *_, m in town.said if isinstance(m, deals.AskQuote))
+
+
+def test_a_commit_at_other_terms_than_quoted_is_refused(town):
+    paris = town.sites["paris"]
+    ask = next_question(town)
+    paris.exchange.hear("london", Side.BUYER, ask, town.now_s, 1.0)
+    paris.exchange.hear("london", Side.BUYER, deals.Hold(ask.contract), town.now_s, 1.0)
+    commit = deals.Commit(ask.contract, "local", CHEAP - 1, "USD", RULES.lease_s)
+    with pytest.raises(ProtocolError, match="other terms"):
+        paris.exchange.hear("london", Side.BUYER, commit, town.now_s, 1.0)
+
+
+def test_a_restarted_seller_gives_the_tasks_back(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    paris.at_work.clear()
+    paris.start(boot=2)
+    paris.join(4)
+    town.show()
+    town.run(finished(town, 20_000))
+    assert town.sites["london"].answers() == {at: b"r%d" % at for at in range(20_000)}
+
+
+def ended(site):
+    return [r for r in site.books if isinstance(r, records.JobEnded)]
+
+
+def kept_tasks(site):
+    """Tasks of the detached job whose outcomes are in the books; none twice."""
+    found = set()
+    for record in site.books:
+        if isinstance(record, records.OutcomeKept):
+            tasks = set(range(record.first, record.first + record.count))
+            assert not tasks & found
+            found |= tasks
+    return found
+
+
+def restart_with_detached_job(town, tasks):
+    london = town.sites["london"]
+    done = RangeSet()
+    for at in kept_tasks(london):
+        done.add(at, at + 1)
+    recovered = events.JobRecovered("j", spec(detached=True), tasks, tuple(done), 0, 0, (), 0, 0, 0)
+    missing = done.missing(0, tasks)
+    arrived = [
+        events.TasksArrived(0, "j", low, [b"%d" % at for at in range(low, high)])
+        for low, high in missing
+    ]
+    london.workers = 0
+    london.recover(2, recovered, *arrived)
+    london.join(1)
+
+
+def test_a_buyer_that_restarts_takes_up_what_its_seller_still_runs(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000, detached=True)
+    town.run(lambda: len(kept_tasks(london)) > 1000)
+    town.deliver()
+    out = {each.contract for each in london.exchange.purchases.purchases.values()}
+    at_paris = sum(len(each.arguments) for work in paris.at_work.values() for each in work)
+    assert at_paris
+    town.mail.clear()  # what was under way died with the gateway
+    restart_with_detached_job(town, 20_000)
+    assert not [each for work in london.at_work.values() for each in work], (
+        "nothing is placed while tasks may be out"
+    )
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    town.deliver()
+    assert {each.contract for each in london.exchange.purchases.purchases.values()} == out
+    town.show()
+    town.run(lambda: len(kept_tasks(london)) == 20_000)
+    town.pass_time(4.0)
+    used = [r for r in london.books if isinstance(r, records.UsageRecord) and r.state == "ok"]
+    assert sum(r.tasks for r in used) == 20_000
+    check_books(town)
+
+
+def test_a_buyer_that_restarts_waits_for_the_lease_of_a_seller_that_is_gone(town):
+    london = town.sites["london"]
+    london.submit(20_000, detached=True)
+    town.run(lambda: len(kept_tasks(london)) > 1000)
+    town.deliver()
+    town.cut.add(frozenset(("london", "paris")))
+    town.mail.clear()
+    began_s = town.now_s
+    restart_with_detached_job(town, 20_000)
+    while not any(london.at_work.values()):
+        assert town.now_s < began_s + 60
+        town.pass_time(0.05)
+    assert town.now_s - began_s >= RULES.lease_s
+    town.run(lambda: len(kept_tasks(london)) == 20_000)
+
+
+def test_attached_tasks_of_a_buyer_that_restarts_are_stopped_where_they_ran(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    town.mail.clear()
+    london.workers = 0
+    london.results.clear()
+    london.recover(2)
+    london.join(1)
+    town.show()
+    town.deliver()
+    town.pass_time(2.0)
+    assert not paris.broker.jobs
+    london.submit(3000, client=1)
+    town.run(finished(town, 3000))
+
+
+def test_a_seller_that_restarts_is_paid_for_what_it_delivered(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    paris.work(300)
+    town.deliver()  # delivered, and not billed yet
+    assert "pending" in {row[2] for row in paris.postings("sell").values()}
+    paris.workers = 0
+    paris.recover(2)
+    paris.join(4)
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    town.show()
+    town.run(finished(town, 20_000))
+    town.pass_time(4.0)
+    check_books(town)
+
+
+def test_a_job_is_forwarded_on_by_a_site_that_knows_more():
+    town = Town()
+    london = town.build("london", DEAR, 1)
+    town.build("paris", CHEAP, 1)
+    tokyo = town.build("tokyo", 2 * CHEAP, 4, gpu=True)
+    london.permits.strangers.add("tokyo")
+    town.show(hidden={("tokyo", "london")})
+    london.submit(3000, tags={"gpu": True})
+    town.run(finished(town, 3000))
+    town.pass_time(4.0)
+    check_books(town, "london", "paris")
+    check_books(town, "paris", "tokyo")
+    assert {r.user for r in tokyo.books if isinstance(r, records.UsageRecord)} == {
+        "ann@london@paris"
+    }
+    assert {r.price_nanos for r in london.books if isinstance(r, records.UsageRecord)} == {
+        2 * CHEAP
+    }
+
+
+def test_a_job_never_comes_back_to_a_site_that_passed_it_on(town):
+    paris = town.sites["paris"]
+    ask = next_question(town)
+    town.cut.add(frozenset(("london", "paris")))
+    looped = replace(ask, contract="x", path=["paris", "london"])
+    paris.exchange.hear("london", Side.BUYER, looped, town.now_s, 1.0)
+    paris.do()
+    assert not paris.exchange.sales.sales
+
+
+def test_a_buyer_may_not_pretend_that_a_job_is_somebody_elses(town):
+    ask = next_question(town)
+    with pytest.raises(ProtocolError, match="path"):
+        town.sites["paris"].exchange.hear(
+            "london", Side.BUYER, replace(ask, path=["tokyo"]), town.now_s, 1.0
+        )

@@ -1,0 +1,222 @@
+"""Gateways among themselves, over real sockets with mutual TLS: who gets in, what gets through."""
+
+import pytest
+import trio
+from peers_support import Member, federation, meet, try_to_come_in, until
+
+from federation.handshake import Opened
+from federation.messages import Answer, Ask, Statements
+from gateway import introduction
+from gateway.certificates import to_pem
+from gateway.keys import Rotation
+from gateway.links import LinkDown, LinkSaid, LinkUp
+from gateway.lobby import Left
+from gateway.standing import Level
+
+pytestmark = pytest.mark.slow
+
+
+class Posing:
+    """A registry that says it is another site, or in another federation."""
+
+    def __init__(self, registry, **lies):
+        self._registry = registry
+        self._lies = lies
+
+    def __getattr__(self, name):
+        return self._lies.get(name, getattr(self._registry, name))
+
+
+async def test_two_sites_join_approve_and_talk_each_way(tmp_path):
+    async with federation(tmp_path, "london", "paris") as (london, paris):
+        joined = await paris.join(london)
+        assert (joined["level"], joined["there"]) == ("pending", "pending")
+        assert london.level(paris) is Level.PENDING
+        await london.approve(paris)
+        await paris.approve(london)
+        await until(lambda: london.meets(paris), "a session each way")
+        paris.peers.links.post("london", Ask(5, "status", {}))
+        paris.peers.flush(trio.current_time())
+        await until(lambda: london.said_by(paris), "the question")
+        assert london.said_by(paris) == [Ask(5, "status", {})]
+        guest = london.guest(paris)
+        assert (guest.role, guest.name) == ("gateway", "paris")
+        london.peers.answer(guest, Answer(5, "", "", "well"))
+        london.peers.flush(trio.current_time())
+        await until(lambda: paris.of(LinkSaid), "the answer")
+        assert paris.of(LinkSaid) == [LinkSaid("london", Answer(5, "", "", "well"))]
+
+
+async def test_an_invitation_lets_in_one_site(tmp_path):
+    async with federation(tmp_path, "london", "paris", "lyon") as (london, paris, lyon):
+        invitation = (await london.order("invite", approve=True))["invitation"]
+        joined = await paris.order("join", invitation=invitation, approve=True)
+        assert (joined["level"], joined["there"]) == ("approved", "approved")
+        with pytest.raises(Exception, match="has come with this invitation"):
+            await lyon.order("join", invitation=invitation)
+        assert london.told("who came to join was refused: used")
+        await until(lambda: london.meets(paris), "a session each way")
+
+
+async def test_a_third_site_is_known_by_hearsay_and_approved_without_an_invitation(tmp_path):
+    async with federation(tmp_path, "london", "paris", "lyon") as (london, paris, lyon):
+        await meet(london, paris)
+        await lyon.join(paris)
+        await paris.approve(lyon)
+        await lyon.approve(paris)
+        await until(lambda: london.level(lyon) is Level.KNOWN, "lyon's card at london")
+        await until(lambda: lyon.level(london) is Level.KNOWN, "london's card at lyon")
+        await london.approve(lyon)
+        await lyon.approve(london)
+        await until(lambda: london.meets(lyon), "a session each way")
+
+
+async def test_an_approved_site_can_not_take_another_ones_name(tmp_path):
+    async with federation(tmp_path, "london", "paris", "lyon") as (london, paris, lyon):
+        await meet(london, paris, lyon)
+        posing = Posing(lyon.registry, site="paris")
+        assert await try_to_come_in(london, lyon, own=posing) == "bad-signature"
+        await until(lambda: london.told("gateway 'paris' was turned away: bad-signature"), "a line")
+
+
+async def test_a_member_of_another_federation_is_refused_even_with_a_pinned_leaf(tmp_path):
+    async with federation(tmp_path, "london", "paris") as (london, paris):
+        await meet(london, paris)
+        posing = Posing(paris.registry, federation="others-1111")
+        assert await try_to_come_in(london, paris, own=posing) == "wrong-federation"
+        await until(lambda: london.told("wrong-federation"), "a line")
+
+
+async def test_a_stranger_does_not_get_past_tls(tmp_path):
+    async with federation(tmp_path, "london", "paris", "essex") as (london, paris, essex):
+        await meet(london, paris)
+        # It knows london's leaf, and whatever else can be known.
+        essex.registry.note([("card", london.registry.book.own.card.raw)])
+        pins = london.registry.book.own.card.content.leaves
+        (essex.registry.folder / "pins" / "london.pem").write_text(to_pem(pins))
+        with trio.move_on_after(1.0):
+            found = await try_to_come_in(london, essex)
+            assert found is None
+
+
+async def test_a_client_does_not_get_in_by_the_port_for_gateways(tmp_path):
+    async with federation(tmp_path, "london", "paris") as (london, paris):
+        await meet(london, paris)
+        hello = introduction.hello(paris.registry)
+        hello = type(hello)([], "client", "ada", "ada", b"", "", 0, {})
+        assert await try_to_come_in(london, paris, hello=hello) == "role"
+
+
+async def test_who_is_expelled_is_out_at_once_and_the_others_follow(tmp_path):
+    knobs = {"follow_expulsions": "any"}
+    async with federation(tmp_path, "london", "paris", "lyon", **knobs) as (london, paris, lyon):
+        await meet(london, paris, lyon)
+        await london.order("expel", site="lyon", reason="too loud")
+        await until(lambda: paris.level(lyon) is Level.EXPELLED, "the word at paris")
+        for site in (london, paris):
+            await until(lambda: "lyon" not in site.peers.links.up, "the end of the link")  # noqa: B023
+            assert "lyon" not in [each.name for each in site.peers.lobby.guests.values()]
+        await until(lambda: lyon.told("is expelled here"), "a line at lyon")
+        assert any(each.guest.name == "lyon" for each in london.of(Left))
+        assert london.meets(paris)
+
+
+async def test_who_leaves_is_gone_everywhere_and_may_come_back_with_an_invitation(tmp_path):
+    async with federation(tmp_path, "london", "paris", "lyon") as (london, paris, lyon):
+        await meet(london, paris, lyon)
+        await lyon.order("leave")
+        await until(lambda: london.level(lyon) is Level.LEFT, "the farewell at london")
+        await until(lambda: paris.level(lyon) is Level.LEFT, "the farewell at paris")
+        await until(lambda: not lyon.peers.links.sites, "the end of lyon's links")
+        await until(lambda: not lyon.peers.lobby.guests, "the end of lyon's sessions")
+        assert london.meets(paris)
+        await lyon.join(paris)
+        await paris.approve(lyon)
+        await lyon.approve(paris)
+        await until(lambda: lyon.meets(paris), "a session each way")
+
+
+async def test_keys_rotate_and_no_message_is_lost(tmp_path):
+    knobs = {"rotation_spread_s": 1.0, "rotation_overlap_s": 1.0}
+    async with federation(tmp_path, "london", "paris", **knobs) as (london, paris):
+        await meet(london, paris)
+        old = london.registry.active
+        await london.order("rotate")
+        sent = 0
+
+        def send():
+            nonlocal sent
+            sent += 1
+            for one, other in ((london, paris), (paris, london)):
+                one.peers.links.post(other.site, Ask(sent, "status", {}))
+                one.peers.flush(trio.current_time())
+
+        with trio.fail_after(30):
+            while london.registry.ring.current == old or london.registry.rotation != Rotation.NONE:
+                send()
+                await trio.sleep(0.01)
+        send()
+        await until(lambda: len(london.said_by(paris)) >= sent, "all of paris' messages")
+        await until(lambda: len(paris.said_by(london)) >= sent, "all of london's messages")
+        for one, other in ((london, paris), (paris, london)):
+            assert [each.request for each in one.said_by(other)] == list(range(1, sent + 1))
+            assert one.of(LinkDown) == []
+        new = london.registry.active
+        assert new != old
+        await until(lambda: paris.registry.keys_of("london") == (new.key.public,), "the new card")
+        assert paris.registry.book.pins()["london"] == (new.leaf.certificate,)
+        assert paris.level(london) is Level.APPROVED
+        assert any(up.resumed for up in paris.of(LinkUp)), "the port was opened anew"
+
+
+async def test_a_compromised_key_counts_no_more_at_once(tmp_path):
+    async with federation(tmp_path, "london", "paris") as (london, paris):
+        await meet(london, paris)
+        old = london.registry.active
+        await london.order("rotate", compromised=True)
+        await until(lambda: old.key.public not in paris.registry.keys_of("london"), "the new card")
+        assert old.key.public not in paris.registry.book.lasting_keys_of("london")
+        posing = Posing(london.registry, signing_key=old.key)
+        assert await try_to_come_in(paris, london, own=posing) in ("bad-signature", None)
+        await until(lambda: london.meets(paris), "a session each way")
+
+
+async def test_a_gateway_that_starts_anew_is_met_anew(tmp_path):
+    async with trio.open_nursery() as nursery:
+        london, paris = Member(tmp_path, "london"), Member(tmp_path, "paris")
+        await london.start(nursery)
+        await paris.start(nursery)
+        await meet(london, paris)
+        boot = paris.registry.boot
+        await paris.stop()
+        await until(lambda: london.of(LinkDown), "paris' goodbye")
+        await paris.start(nursery)
+        assert paris.registry.boot > boot
+        assert paris.level(london) is Level.APPROVED
+        await until(lambda: london.meets(paris), "a session each way")
+        nursery.cancel_scope.cancel()
+
+
+async def test_statements_that_are_not_believed_change_nothing_and_are_logged(tmp_path):
+    async with federation(tmp_path, "london", "paris", "essex") as (london, paris, essex):
+        await meet(london, paris)
+        forged = essex.registry.book.own.card.raw
+        noise = Statements([forged, b"noise"], [b"\xc1"], [b""], [b"\x93"])
+        for _ in range(2):
+            paris.peers.links.post("london", noise)
+        paris.peers.links.post("london", Ask(1, "status", {}))
+        paris.peers.flush(trio.current_time())
+        await until(lambda: london.said_by(paris), "what came after it")
+        assert london.told("paris passed on what is not believed: wrong-federation")
+        assert set(london.registry.book.members) == {"paris"}
+        assert london.meets(paris)
+
+
+async def test_a_new_session_of_a_site_ends_its_old_one(tmp_path):
+    async with federation(tmp_path, "london", "paris") as (london, paris):
+        await meet(london, paris)
+        first = london.guest(paris)
+        assert isinstance(await try_to_come_in(london, paris), Opened)
+        await until(lambda: any(each.guest is first for each in london.of(Left)), "its end")
+        names = [each.name for each in london.peers.lobby.guests.values()]
+        assert names.count("paris") == 1

@@ -1,0 +1,317 @@
+"""Sites as pure objects, for tests: brokers with their exchanges, joined by lists of messages.
+
+Time stands still until `pass_time`; a site's workers report when they are told to.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Container
+from dataclasses import asdict
+from typing import Any
+
+from federation import deals
+from federation.messages import Assign, Recall, Results
+from federation.wire import pack
+from gateway import events
+from gateway.broker import Broker, Limits
+from gateway.dealing import DealRules
+from gateway.effects import AnswerBill, Effect, Expel, Order, Say, SendFunction, Side, Tell, Write
+from gateway.events import JobSpec
+from gateway.exchange import Exchange
+from gateway.ledger import records
+from gateway.showing import PoolFacts
+from policies.asks import House
+from policies.tariffs import Tariff
+
+RULES = DealRules(lease_s=8.0, grace_s=2.0, plan_s=0.25)
+UTC_S = 1_000_000.0
+
+
+def spec(**changes: Any) -> JobSpec:
+    terms: dict[str, Any] = {
+        "name": "f",
+        "function": b"f" * 32,
+        "detached": False,
+        "user": "ann",
+        "project": "risk",
+        "priority": 0.0,
+        "tags": {},
+        "timeout_s": None,
+        "retries": 0,
+        "max_cost_nanos": None,
+        "currency": None,
+        "python": "3.11",
+        "prints": False,
+    }
+    return JobSpec(**(terms | changes))
+
+
+class Everybody:
+    """Permits that permit: all sites of the town deal with each other."""
+
+    def __init__(self, town: "Town", site: str) -> None:
+        self._town = town
+        self._site = site
+        self.refused = ""
+        self.strangers: set[str] = set()
+
+    def runners(self, project: str) -> set[str]:
+        return set(self._town.sites) - {self._site} - self.strangers
+
+    def may_send(self, *_: Any) -> str:
+        return self.refused
+
+
+class TownSite:
+    """One site: its broker, its books, and workers that do what they are told, when told."""
+
+    def __init__(self, town: "Town", name: str, price_nanos: int, boot: int = 1) -> None:
+        self.town = town
+        self.name = name
+        self.price_nanos = price_nanos
+        self.books: list[records.Record] = []
+        self.results: dict[int, list[Results]] = defaultdict(list)
+        self.told: list[Any] = []
+        self.at_work: dict[int, list[Assign]] = defaultdict(list)
+        self.workers = 0
+        self.permits = Everybody(town, name)
+        self.start(boot)
+
+    def start(self, boot: int) -> None:
+        tariff = Tariff(self.price_nanos, "USD", "test")
+        self.boot = boot
+        self.broker = Broker({"local": tariff}, {}, Limits(), boot)
+        self.exchange = Exchange(
+            self.name,
+            boot,
+            self.broker,
+            RULES,
+            self.town.house,
+            self.permits,
+            {"local": PoolFacts()},
+        )
+
+    def do(self, *happened: events.Event) -> None:
+        effects = self.exchange.act(happened, self.town.now_s, UTC_S + self.town.now_s)
+        self._perform(effects)
+
+    def join(self, slots: int, **tags: Any) -> int:
+        self.workers += 1
+        name = f"w{self.workers}"
+        self.do(events.WorkerJoined(self.workers, name, "local", slots, tags, "3.11"))
+        return self.workers
+
+    def submit(self, tasks: int, job: str = "j", client: int = 1, **changes: Any) -> None:
+        if client not in self.broker.clients:
+            self.do(events.ClientJoined(client, "ann"))
+        self.do(events.JobOpened(client, job, spec(**changes)))
+        self.do(events.TasksArrived(client, job, 0, [b"%d" % at for at in range(tasks)]))
+        self.do(events.JobClosed(client, job, tasks))
+
+    def work(self, most: int = 1 << 30, task_s: float = 0.001) -> int:
+        """Let the workers report up to so many tasks; how many they did."""
+        done = 0
+        for worker, assigned in self.at_work.items():
+            for order in list(assigned):
+                count = min(len(order.arguments), most - done)
+                if count <= 0:
+                    return done
+                done += count
+                self._report(worker, order, count, task_s)
+        return done
+
+    def _report(self, worker: int, order: Assign, count: int, task_s: float) -> None:
+        queue = self.at_work[worker]
+        at = queue.index(order)
+        left = order.arguments[count:]
+        if left:
+            queue[at] = Assign(
+                order.assignment, order.job, order.function, order.first + count, left, None, False
+            )
+        else:
+            del queue[at]
+        values = [b"r" + each for each in order.arguments[:count]]
+        wall_ns = round(task_s * 1e9) * count
+        self.do(
+            events.Reported(worker, order.assignment, order.first, values, [], [], wall_ns, wall_ns)
+        )
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Write():
+                    self.books.append(effect.record)
+                case Say():
+                    self.town.carry(self.name, effect)
+                case AnswerBill():
+                    self._answer(effect)
+                case SendFunction():
+                    self.town.functions.append((self.name, effect.site, effect.digest))
+                case Tell():
+                    self.told.append(effect.message)
+                    if isinstance(effect.message, Results):
+                        self.results[effect.client].append(effect.message)
+                case Order(message=Assign()):
+                    self.at_work[effect.worker].append(effect.message)
+                case Order(message=Recall()):
+                    self._recall(effect.worker, effect.message)
+                case Order():
+                    pass
+                case Expel():
+                    raise AssertionError(f"{self.name} expels {effect.guest}: {effect.reason}")
+
+    def _answer(self, answer: AnswerBill) -> None:
+        """As the outbox does, from the books."""
+        bill, posted = answer.bill, self.postings("buy")
+        verdicts = []
+        for epoch, first, tasks, cost in bill.deliveries:
+            row = posted.get((bill.contract, epoch, first))
+            verdicts.append([epoch, first, int(row is not None and row[:2] == [tasks, cost])])
+            if verdicts[-1][2] and row[2] == "pending":
+                self.books.append(
+                    records.PostingSettled(bill.contract, "buy", epoch, first, "post")
+                )
+        settle = Say(answer.site, Side.SELLER, deals.Settle(bill.contract, verdicts))
+        self.town.carry(self.name, settle)
+
+    def recover(self, boot: int, *happened: events.Event) -> None:
+        """Start again with nothing but the books."""
+        self.at_work.clear()
+        self.start(boot)
+        for event in happened:
+            self.do(event)
+        ended = {
+            (each.side, each.contract)
+            for each in self.books
+            if isinstance(each, records.ContractEnded)
+        }
+        found = []
+        for each in self.books:
+            if isinstance(each, records.ContractOpened):
+                if (each.side, each.contract) in ended:
+                    continue
+                row = records.ContractRow(**asdict(each))
+                postings = [
+                    records.PostingRow(epoch, first, tasks, cost, state)
+                    for (contract, epoch, first), (tasks, cost, state) in self.postings(
+                        each.side
+                    ).items()
+                    if contract == each.contract
+                ]
+                found.append((row, postings))
+        self.exchange.recover(found, self.town.now_s)
+        self.do()
+
+    def _recall(self, worker: int, recall: Recall) -> None:
+        """Nothing of ours ever starts before it is reported: all can be given back."""
+        for order in list(self.at_work[worker]):
+            if order.assignment != recall.assignment:
+                continue
+            low = max(order.first, recall.first)
+            high = min(order.first + len(order.arguments), recall.stop)
+            self.at_work[worker].remove(order)
+            kept = order.arguments[: low - order.first]
+            if kept:
+                self.at_work[worker].append(
+                    Assign(
+                        order.assignment, order.job, order.function, order.first, kept, None, False
+                    )
+                )
+            self.town.later.append(
+                (self, events.HandedBack(worker, recall.assignment, ((low, high),)))
+            )
+
+    def answers(self, client: int = 1) -> dict[int, bytes]:
+        """Task → result, of everything that a client was told; no task twice."""
+        found: dict[int, bytes] = {}
+        for part in self.results[client]:
+            for at, value in enumerate(part.values, part.first):
+                assert at not in found, f"task {at} was told twice"
+                found[at] = value
+        return found
+
+    def postings(self, side: str) -> dict[tuple[str, int, int], list[Any]]:
+        """(contract, epoch, first) → [tasks, cost, state] as the books have it."""
+        found: dict[tuple[str, int, int], list[Any]] = {}
+        for record in self.books:
+            match record:
+                case records.Posted(side=where) if where == side:
+                    key = (record.contract, record.epoch, record.first)
+                    assert key not in found, f"posted twice: {key}"
+                    found[key] = [record.tasks, record.cost_nanos, "pending"]
+                case records.PostingSettled(side=where) if where == side:
+                    row = found[record.contract, record.epoch, record.first]
+                    assert row[2] == "pending"
+                    row[2] = str(record.state)
+        return found
+
+
+class Town:
+    """Sites that know each other, and the messages between them."""
+
+    def __init__(self, prefer_own_s: float = 0.0) -> None:
+        self.now_s = 0.0
+        self.house = House(prefer_own_s=prefer_own_s)
+        self.sites: dict[str, TownSite] = {}
+        self.mail: deque[tuple[str, str, Side, bytes, Any]] = deque()
+        self.functions: list[tuple[str, str, bytes]] = []
+        self.later: list[tuple[TownSite, events.Event]] = []
+        self.cut: set[frozenset[str]] = set()
+        self.said: list[tuple[str, str, Any]] = []
+
+    def build(self, name: str, price: int, slots: int, **tags: Any) -> TownSite:
+        site = self.sites[name] = TownSite(self, name, price)
+        if slots:
+            site.join(slots, **tags)
+        return site
+
+    def carry(self, sender: str, say: Say) -> None:
+        if frozenset((sender, say.site)) in self.cut:
+            return
+        self.said.append((sender, say.site, say.message))
+        self.mail.append((sender, say.site, say.side, pack(0), say.message))
+
+    def show(self, hidden: Container[tuple[str, str]] = ()) -> None:
+        """Everybody learns everybody's advert, but for those hidden from one: (whose, from)."""
+        utc_s = UTC_S + self.now_s
+        for site in self.sites.values():
+            advert = site.exchange.show(utc_s)
+            for other in self.sites.values():
+                if (site.name, other.name) not in hidden:
+                    other.exchange.learn(advert, utc_s)
+
+    def deliver(self) -> None:
+        """Carry messages until nobody has anything to say."""
+        while self.mail or self.later:
+            while self.later:
+                site, event = self.later.pop(0)
+                site.do(event)
+            if not self.mail:
+                continue
+            sender, receiver, side, _, message = self.mail.popleft()
+            site = self.sites.get(receiver)
+            if site is None or frozenset((sender, receiver)) in self.cut:
+                continue
+            # To whom it is our seller, we are the buyer.
+            theirs = Side.BUYER if side is Side.SELLER else Side.SELLER
+            site.exchange.hear(sender, theirs, message, self.now_s, UTC_S + self.now_s)
+            site.do()
+
+    def pass_time(self, seconds: float, step_s: float = 0.05) -> None:
+        end_s = self.now_s + seconds
+        while self.now_s < end_s - 1e-9:
+            self.now_s += step_s
+            for site in self.sites.values():
+                site.exchange.tick(self.now_s, UTC_S + self.now_s)
+                site.do(events.Ticked())
+            self.deliver()
+
+    def run(self, until: Any, seconds: float = 60.0, task_s: float = 0.001) -> None:
+        """Let everybody work until a condition holds."""
+        end_s = self.now_s + seconds
+        while not until():
+            assert self.now_s < end_s, "it does not come to an end"
+            self.deliver()
+            for site in self.sites.values():
+                site.work(task_s=task_s)
+            self.deliver()
+            self.pass_time(0.05)
