@@ -9,8 +9,6 @@
     ├── AddressError            an address that can't be dialled (federation.nng)
     ├── ForkedProcessError      a client was used in a forked child (federation.nng)
     ├── NameCollision           another distribution owns a package of ours (federation.houses)
-    ├── Untrusted               what a site said does not bear out who it is (federation.identity)
-    ├── WrongMoveError          a contract can't go that way (federation.contracts)
     ├── TaskError               a task ended without a result
     │   ├── RemoteError         it raised, and its exception could not be rebuilt here
     │   ├── TaskTimeout         it ran over its `timeout_s` and was stopped
@@ -21,7 +19,9 @@
     │   ├── CostLimitReached    the job reached its `max_cost` before the task could start
     │   └── TaskStopped         somebody cancelled it
     └── ProtocolError           the other side broke the protocol
-        └── UnknownMessage      a message of no kind that we know (federation.wire)
+        ├── UnknownMessage      a message of no kind that we know (federation.wire)
+        ├── Untrusted           well formed, but not to be believed (federation.identity)
+        └── WrongMoveError      a contract can't go that way (federation.contracts)
 
 A task that raised an ordinary exception raises that very exception in the client, with the
 remote traceback as its cause: TaskError is only for tasks that have none of their own.
