@@ -3,12 +3,13 @@
 # make check   lint, types, import rules
 # make bench   benchmarks, with results in benchmarks/results (long)
 # make stress  the transport's stress test and other long tests
+# make swarm   random worlds until one breaks: SEEDS=300, or MINUTES=5 of them
 # Each sets up what it needs, in .venv. PYTHON names another interpreter (3.11 or newer).
 
 PYTHON ?= python3
 PY := .venv/bin/python
 
-.PHONY: demo test check stress bench format clean
+.PHONY: demo test check stress swarm bench format clean
 
 .venv/ready: pyproject.toml requirements-dev.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -31,6 +32,9 @@ check: .venv/ready
 
 stress: .venv/ready
 	$(PY) -m pytest -m stress --timeout 1800
+
+swarm: .venv/ready
+	$(PY) -m simulations swarm $(if $(MINUTES),--minutes $(MINUTES),--seeds $(or $(SEEDS),300))
 
 bench: .venv/ready
 	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[bench]'

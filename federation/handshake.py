@@ -187,7 +187,6 @@ class Dialogue:
         self._session_id = ""
         self._greeted_s = 0.0
         self._made: deque[tuple[int, float]] = deque()  # frames not acknowledged, and since when
-        self._noted = 0  # the last of them
         # The gateway has heard us since then: what is leased for so long counts from here. What
         # *arrives* proves less, for it may have been under way while nothing of ours gets there.
         self.granted_s = 0.0
@@ -273,7 +272,6 @@ class Dialogue:
                 message_bytes_max=welcome.message_bytes_max,
             )
             self._made.clear()
-            self._noted = 0
         self.granted_s = self._greeted_s
         self._session_id = welcome.session
         self.welcome = welcome
@@ -319,10 +317,10 @@ class Dialogue:
             return None
         owed = self.owes and now_s - self._owed_s >= ACKNOWLEDGE_S
         due = owed or now_s - self._sent_s >= self.welcome.heartbeat_s
+        before = self.session.sent
         frame = self.session.next_frame(acknowledge=due)
-        if self.session.sent > self._noted:
-            self._noted = self.session.sent
-            self._made.append((self._noted, now_s))
+        if self.session.sent > before:
+            self._made.append((self.session.sent, now_s))
         return frame
 
     @property

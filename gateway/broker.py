@@ -47,7 +47,9 @@ ENDED_MAX: Final = 100_000  # ids of jobs that have ended, so that none is used 
 # How long a detached job may stay half submitted without its client.
 ORPHAN_S: Final = 60.0
 RECALLS_MAX: Final = 8  # in one settling
-EPOCH_BITS: Final = 40  # of an assignment's number; the boot stands above
+# Bits of an assignment's number below the boot. A boot is never below the second in which it began,
+# so that the next life begins above all that this one gives out: nobody assigns a billion a second.
+EPOCH_BITS: Final = 30
 NO_CHARGE: Final = Charge(0, 0, 0, 0)
 ALL_TASKS: Final = 1 << 62  # a task number past every job's end
 

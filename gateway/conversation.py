@@ -109,6 +109,12 @@ class Conversation:
         welcome = self._dialogue.welcome
         return welcome.message_bytes_max if welcome else None
 
+    @property
+    def heartbeat_s(self) -> float:
+        """How often the gateway wants to hear from us; inf before it has said so."""
+        welcome = self._dialogue.welcome
+        return welcome.heartbeat_s if welcome else math.inf
+
     def flush(self) -> None:
         """Send what the session takes now."""
         dialogue, link = self._dialogue, self._link

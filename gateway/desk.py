@@ -13,7 +13,7 @@ from federation.errors import GridError
 from federation.messages import Answer, Ask
 from federation.reasons import Reason
 from federation.wire import unpack
-from gateway import events, orders, views
+from gateway import events, federation_desk, orders, views
 from gateway.ledger.errors import StoreError
 from gateway.ledger.reports import Report, cost_report, usage_report
 from gateway.lobby import Guest
@@ -50,6 +50,10 @@ class Desk:
             "workers": self._workers,
             "drain": self._drain,
             "report": self._report,
+            "sites": self._sites,
+            "pools": self._pools,
+            "deals": self._deals,
+            "explain": self._explain,
         }
 
     def takes(self, guest: Guest, ask: Ask) -> bool:
@@ -202,6 +206,21 @@ class Desk:
         for handle in handles:
             self._site.expect(events.DrainAsked(handle, on))
         return {"worker": name, "draining": on}
+
+    async def _sites(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+        return federation_desk.sites(self._site)
+
+    async def _pools(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+        return federation_desk.pools(self._site)
+
+    async def _deals(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+        return await federation_desk.deals(self._site)
+
+    async def _explain(self, guest: Guest, details: dict[str, Any]) -> Any:
+        try:
+            return federation_desk.explain(self._site, details, guest.user)
+        except federation_desk.BadFederationQuestion as error:
+            raise BadQuestion(str(error)) from None
 
     async def _report(self, _guest: Guest, details: dict[str, Any]) -> Any:
         """Usage or cost, summed by dimensions, over [start_s, end_s)."""

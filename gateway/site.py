@@ -27,10 +27,12 @@ from federation.errors import GridError
 from federation.messages import Ask
 from federation.transport import Port, TlsSettings
 from gateway.broker import Broker
+from gateway.circle import Circle
 from gateway.config import SiteConfig
 from gateway.dealings import Dealings
 from gateway.desk import Desk
 from gateway.events import Event
+from gateway.exchange import Exchange
 from gateway.grids.local import LocalGrid
 from gateway.ledger.database import READERS
 from gateway.ledger.errors import StoreError
@@ -76,6 +78,16 @@ class Site:
     def broker(self) -> Broker:
         """Whoever decides here."""
         return self.reception.broker
+
+    @property
+    def exchange(self) -> Exchange:
+        """What we have to do with other sites."""
+        return self.reception.exchange
+
+    @property
+    def circle(self) -> Circle | None:
+        """The federation as we see it; None for a single site."""
+        return self._dealings.circle if self._dealings is not None else None
 
     @property
     def lobby(self) -> Lobby:

@@ -21,7 +21,8 @@ from simulations.world.plan import (
     WorkerPlan,
 )
 
-CALM_S: Final = 25.0
+CALM_S: Final = 30.0
+SETTLE_S: Final = 900.0
 SITES: Final = ("london", "paris")
 
 
@@ -36,14 +37,15 @@ def draw_plan(seed: int) -> Plan:
         for number in range(dice.randint(1, 4))
     )
     clients = tuple(
-        _client(f"user{number}", dice.choice(sites), dice) for number in range(dice.randint(1, 3))
+        _client(f"user{number}", dice.choice(sites), workers, dice)
+        for number in range(dice.randint(1, 3))
     )
     faults: list[Fault] = []
     for _ in range(dice.choice((0, 1, 2, 3, 5, 8))):
         faults.append(_fault(dice, sites, workers, clients))
     fast = Weather(0.0003, 0.0005)
     weather = dice.choice((fast, Weather(0.01, 0.02), Weather(0.05, 0.2, 2e6)))
-    return Plan(sites, workers, clients, tuple(faults), weather, CALM_S)
+    return Plan(sites, workers, clients, tuple(faults), weather, CALM_S, SETTLE_S)
 
 
 def _site(name: str, dice: Random) -> SitePlan:
@@ -51,7 +53,13 @@ def _site(name: str, dice: Random) -> SitePlan:
     if dice.random() < 0.5:
         tags: dict[str, Any] = {"linux": True, "gpu": dice.randint(1, 3), "licence": 0.5}
         pools.append(Pool("cards", "72 USD", tags))
-    rules = HouseRules(site=name, tasks_max=dice.choice((200_000, 200_000, 300)))
+    heartbeat_s, grace_s = dice.choice(((2.0, 10.0), (0.5, 3.0), (0.5, 3.0)))
+    rules = HouseRules(
+        site=name,
+        heartbeat_s=heartbeat_s,
+        grace_s=grace_s,
+        tasks_max=dice.choice((200_000, 200_000, 300)),
+    )
     return SitePlan(
         name,
         tuple(pools),
@@ -75,17 +83,21 @@ def _worker(name: str, site: SitePlan, dice: Random) -> WorkerPlan:
     )
 
 
-def _client(name: str, site: SitePlan, dice: Random) -> ClientPlan:
-    jobs = tuple(_job(site, dice) for _ in range(dice.randint(1, 3)))
+def _client(name: str, site: SitePlan, workers: tuple[WorkerPlan, ...], dice: Random) -> ClientPlan:
+    # What nobody could ever run would wait for ever for somebody who can.
+    has_cards = any(each.site == site.name and each.pool == "cards" for each in workers)
+    jobs = tuple(_job(dice, has_cards=has_cards) for _ in range(dice.randint(1, 3)))
     return ClientPlan(name, site.name, jobs, skew_s=dice.choice((0.0, -50.0)))
 
 
-def _job(site: SitePlan, dice: Random) -> JobPlan:
+def _job(dice: Random, *, has_cards: bool) -> JobPlan:
     tags: dict[str, Any] = {"linux": True} if dice.random() < 0.3 else {}
-    if len(site.pools) > 1 and dice.random() < 0.4:
+    if has_cards and dice.random() < 0.4:
         tags = {"gpu": 1} if dice.random() < 0.6 else {"licence": 0.1}
     tasks = dice.choice((1, 10, 60, 60, 200, 400))
     task_s = dice.choice((0.0005, 0.005, 0.03, 0.2, 1.0 if tasks <= 60 else 0.05))
+    if dice.random() < 0.15:  # tasks that outlast a lease
+        tasks, task_s = dice.choice((1, 3, 6)), dice.choice((6.0, 15.0))
     trouble = dice.random()
     stuck = 30 if trouble > 0.9 else 0
     return JobPlan(
@@ -120,9 +132,12 @@ def _fault(
     callers: list[WorkerPlan | ClientPlan] = [*workers, *clients]
     caller = dice.choice(callers)
     host = dice.choice((site, dice.choice(workers).name, dice.choice(workers).name, caller.name))
-    at_s = round(dice.uniform(0.2, CALM_S - 8), 3)
+    at_s = round(dice.uniform(0.2, CALM_S - 12), 3)
     for_s = dice.choice((0.1, 1.0, 3.0, 9.0, 14.0))
+    user = dice.choice(clients)
     kinds: tuple[Fault, ...] = (
+        Crash(at_s, site, for_s, power=dice.random() < 0.3),
+        Cut(at_s, user.site, user.name, for_s, one_way=dice.random() < 0.4),
         Crash(at_s, host, for_s, power=dice.random() < 0.3),
         Pause(at_s, host, for_s),
         Cut(at_s, caller.name, caller.site, for_s, one_way=dice.random() < 0.4),

@@ -12,8 +12,10 @@ from federation.errors import FAILURES
 from federation.messages import HANDSHAKE, MESSAGES
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, PoolConfig, SiteConfig
+from gateway.dealing import DealRules
 from gateway.desk import Desk
 from gateway.federation_config import FederationConfig
+from policies.asks import House
 
 ROOT = Path(__file__).parent.parent
 
@@ -43,9 +45,11 @@ def test_the_protocol_has_no_message_that_is_not_there():
 
 def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
-    known -= {"rules", "pools", "unread_bytes", "federation"}
+    known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house"}
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known |= {field.name for field in dataclasses.fields(FederationConfig)}
+    known |= {field.name for field in dataclasses.fields(DealRules)}
+    known |= {field.name for field in dataclasses.fields(House)}
     assert set(table_rows("configuration.md")) == known
 
 

@@ -65,7 +65,6 @@ contact = {contact}             # on our card, for people
 # handshakes_per_s = 50.0       # new connections a second to each port
 # frames_per_s = 2000.0         # of one other gateway; who sends more is slowed down
 # queue_bytes = 67108864        # what may wait for one other gateway
-# neighbours = 8                # approved sites that we stay connected to by ourselves
 # give_up_s = 30.0              # what waits for a site out of reach for so long is dropped
 # idle_s = 60.0                 # a connection that nobody needs is closed after so long
 # rotation_spread_s = 3600.0    # how long new keys are on our card before they are used
@@ -80,6 +79,31 @@ contact = {contact}             # on our card, for people
 # sessions = 4096               # clients and workers at a time
 # unread_bytes = 67108864       # results left unread before a client's work waits
 
+[contracts]
+# How this site deals with others. The lease is how long a site that we can't reach keeps our tasks,
+# and must be over twice grace_s.
+# lease_s = 30.0
+# valid_s = 5.0                 # how long a quote of ours stands
+# hold_s = 5.0                  # how long slots stay set aside for a contract that is not committed
+# quote_wait_s = 1.0            # how long to wait for the slowest of the quotes that we asked for
+# bill_s = 0.25                 # how often deliveries are billed
+# plan_s = 0.25                 # how often the places of a job that waits are chosen anew
+# idle_s = 10.0                 # a contract without work is closed after so long
+# rest_s = 5.0                  # a site that declined is spared for so long, then twice as long,
+# rest_max_s = 300.0            # ... up to this
+# contracts_max = 10000         # with one site, in each direction
+
+[placement]
+# Where the work of our own users goes.
+# objective = "cheapest"        # or "fastest", "greenest", {{ money = 1, time = 1, carbon = 0 }}
+# prefer_own_s = 0.0            # work stays here if it starts within so long; inf: it never leaves
+# band = 0.10                   # what differs by no more than this share counts as equal
+# currency = "USD"              # prices are compared in it
+# rates = {{ EUR = 1.1 }}         # what one of another is worth, to compare by
+# quotes_max = 3                # sites asked for a quote for the same work
+# sites_max = 8                 # places that one job is split over at a time
+# task_s_unknown = 1.0          # a task of unknown length is compared as if it took this
+
 # Without any pool there is one, "workers", that workers of other hosts dial in to.
 # [[pool]]
 # name = "local"
@@ -88,6 +112,10 @@ contact = {contact}             # on our card, for people
 # memory_bytes = 0              # local only; per slot, 0: no limit
 # price = "0.04 USD"            # per slot-hour
 # tags = {{ linux = true, gpu = 2 }}
+# region = ""                   # what our advert says of it
+# jurisdiction = ""             # where its data lies; jobs may demand it
+# carbon_g_per_kwh = 400.0      # of its electricity; without it "greenest" passes it over
+# slot_watts = 12.0             # that a busy slot draws
 """
 
 

@@ -71,6 +71,7 @@ class Agent:
         self._asked: set[bytes] = set()
         self._is_draining = False
         self._is_stopping = False
+        self._said_bye = False
         self._is_levelling = False
         self._bad_starts = 0
         self.exit_code = 0
@@ -339,7 +340,8 @@ class Agent:
             now_ns, now_s = time.monotonic_ns(), time.monotonic()
             for slot, process in zip(self._roster.slots, self._processes, strict=True):
                 self._watch_slot(slot, process, now_ns)
-            if self._gateway.is_open and now_s - pulse_s > PULSE_S:
+            is_heard = self._gateway.is_open and not self._said_bye
+            if is_heard and now_s - pulse_s > min(PULSE_S, self._gateway.beat_s):
                 pulse_s = now_s
                 self._gateway.post(Pulse(self._pulse(now_ns)))
             self._gateway.tick()
@@ -406,6 +408,7 @@ class Agent:
         with trio.move_on_after(STOP_S):
             while any(slot.chunks for slot in self._roster.slots):  # noqa: ASYNC110 - not for long
                 await trio.sleep(WATCH_S)
+        self._said_bye = True
         self._gateway.post(Bye("drained" if self._is_draining else "stopped"))
         await self._gateway.settle()
         self._end("stopped", 0)

@@ -68,6 +68,11 @@ class WorkerConversation:
         """The largest message that the gateway takes."""
         return self._conversation.message_bytes_max or MESSAGE_BYTES_MAX
 
+    @property
+    def beat_s(self) -> float:
+        """How often something must be said that is acknowledged: the lease counts from that."""
+        return self._conversation.heartbeat_s
+
     def post(self, message: Any) -> None:
         """Queue a message for the gateway; `flush` sends it."""
         self._outbox.add(message)

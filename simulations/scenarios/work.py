@@ -57,6 +57,6 @@ def scarce_tags(seed: int) -> Plan:
 
 
 def empty_tasks(seed: int) -> Plan:
-    """A hundred thousand tasks that do almost nothing."""
-    job = JobPlan(tasks=100_000, batch=1000, every_s=0.005, task_s=0.0001)
+    """Twenty thousand tasks that do almost nothing."""
+    job = JobPlan(tasks=20_000, batch=1000, every_s=0.005, task_s=0.0001)
     return Plan(workers=WORKERS, clients=(ClientPlan("ann", jobs=(job,)),))

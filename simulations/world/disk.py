@@ -4,9 +4,10 @@
 too). Commits take time when there is a clock: whatever queues meanwhile goes into the next one.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 
 from gateway.ledger.errors import StoreClosed
 from gateway.ledger.records import (
@@ -30,7 +31,7 @@ from gateway.ledger.records import (
 from gateway.ledger.store import DealTotal, Dimension, JobRow, KeptRange, UsageTotal
 from gateway.ledger.writer import AT_ONCE_RECORDS
 
-Kept = dict[tuple[str, int], tuple[int, bytes]]
+Kept = dict[str, dict[int, tuple[int, bytes]]]  # by job and first task: count and body
 Later = Callable[[float, Callable[[], None]], None]
 
 
@@ -53,7 +54,8 @@ class _Tables:
     jobs: dict[str, _JobState] = field(default_factory=dict)
     bundles: Kept = field(default_factory=dict)
     outcomes: Kept = field(default_factory=dict)
-    usage: dict[tuple[str, int, int], UsageRecord] = field(default_factory=dict)
+    usage: dict[str, dict[tuple[int, int], UsageRecord]] = field(default_factory=dict)
+    charged: dict[str, Counter[int]] = field(default_factory=dict)
     contracts: dict[tuple[str, str], ContractOpened] = field(default_factory=dict)
     ended: set[tuple[str, str]] = field(default_factory=set)
     postings: dict[tuple[str, str, int, int], Posted] = field(default_factory=dict)
@@ -86,7 +88,12 @@ class Disk:
 
     def charges(self) -> Iterator[UsageRecord]:
         """The usage records that charge for something."""
-        return (each for each in self.tables.usage.values() if each.state != "repeat")
+        for records in self.tables.usage.values():
+            yield from (each for each in records.values() if each.state != "repeat")
+
+    def charged(self, job: str) -> Counter[int]:
+        """How often each task of a job was charged."""
+        return self.tables.charged.get(job, Counter())
 
     def _apply(self, record: Record) -> None:  # noqa: C901 - one match
         tables = self.tables
@@ -94,11 +101,11 @@ class Disk:
             case FunctionKept(digest, body):
                 tables.functions.setdefault(digest, body)
             case BundleKept(job, first, count, body):
-                tables.bundles.setdefault((job, first), (count, body))
+                tables.bundles.setdefault(job, {}).setdefault(first, (count, body))
             case OutcomeKept(job, first, count, body):
-                tables.outcomes.setdefault((job, first), (count, body))
-            case UsageRecord(job, first, _, attempt):
-                tables.usage.setdefault((job, first, attempt), record)
+                tables.outcomes.setdefault(job, {}).setdefault(first, (count, body))
+            case UsageRecord():
+                self._charge(record)
             case JobOpened():
                 row = tables.jobs.setdefault(record.job, _JobState(record))
                 if row.state in ("lost", "abandoned"):
@@ -130,19 +137,27 @@ class Disk:
             case PostingSettled():
                 tables.verdicts.setdefault((*key, record.epoch, record.first), record.state)
 
+    def _charge(self, record: UsageRecord) -> None:
+        records = self.tables.usage.setdefault(record.job, {})
+        if records.setdefault((record.first, record.attempt), record) is not record:
+            return
+        if record.state != "repeat":
+            counts = self.tables.charged.setdefault(record.job, Counter())
+            counts.update(range(record.first, record.first + record.tasks))
+
     def _end(self, record: JobEnded) -> None:
         row = self.tables.jobs.get(record.job)
         if row is not None and row.ended_at_s is None:
             row.state, row.reason, row.ended_at_s = record.state, record.reason, record.ended_at_s
             row.counts = (record.done, record.failed, record.cancelled)
-        self.tables.bundles = _without(self.tables.bundles, record.job)
+        self.tables.bundles.pop(record.job, None)
 
     def _forget(self, job: str) -> None:
         row = self.tables.jobs.get(job)
         if row is None or row.ended_at_s is None:
             return
         row.forgotten = True
-        self.tables.outcomes = _without(self.tables.outcomes, job)
+        self.tables.outcomes.pop(job, None)
         function = row.opened.function
         needed = (
             other.opened.function == function and not other.forgotten
@@ -150,10 +165,6 @@ class Disk:
         )
         if function is not None and not any(needed):
             self.tables.functions.pop(function, None)
-
-
-def _without(kept: Kept, job: str) -> Kept:
-    return {key: value for key, value in kept.items() if key[0] != job}
 
 
 @dataclass(slots=True)
@@ -321,7 +332,7 @@ class MemoryStore:
     ) -> list[UsageTotal]:
         """See Store."""
         totals: dict[tuple[tuple[str | int, ...], str], UsageTotal] = {}
-        for each in self._tables.usage.values():
+        for each in chain.from_iterable(map(dict.values, self._tables.usage.values())):
             if start_s is not None and each.ended_at_s < start_s:
                 continue
             if end_s is not None and each.ended_at_s >= end_s:
@@ -375,7 +386,7 @@ class MemoryStore:
         return [totals[group] for group in sorted(totals)]
 
     def _usage_of(self, job: str) -> list[UsageRecord]:
-        return [each for key, each in self._tables.usage.items() if key[0] == job]
+        return list(self._tables.usage.get(job, {}).values())
 
     def _row(self, row: _JobState) -> JobRow:
         opened, usage = row.opened, self._usage_of(row.opened.job)
@@ -410,4 +421,4 @@ class MemoryStore:
 
 
 def _ranges(kept: Kept, job: str) -> list[KeptRange]:
-    return sorted((first, *value) for (owner, first), value in kept.items() if owner == job)
+    return sorted((first, *value) for first, value in kept.get(job, {}).items())

@@ -397,7 +397,9 @@ class Worker(Caller):
                 continue
             if self.clock.now_s - slot.since_s > limit_s:
                 self._bury(book.index, slot, "timeout", f"it ran over {limit_s:g} s")
-        if self.dialogue.is_open and now_s - self._pulse_s > PULSE_S:
+        welcome = self.dialogue.welcome
+        beat_s = min(PULSE_S, welcome.heartbeat_s) if welcome else PULSE_S
+        if self.dialogue.is_open and now_s - self._pulse_s > beat_s:
             self._pulse_s = now_s
             self._outbox.add(Pulse([]))
         if self._check_lease():

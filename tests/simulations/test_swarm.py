@@ -1,0 +1,34 @@
+"""Random worlds keep what they must, and the checker finds what is planted."""
+
+import os
+
+import pytest
+
+from simulations.bugs import BUGS
+from simulations.swarm import find, judge, swarm
+
+SEEDS = 40
+BUG_SEEDS = 120  # each planted bug is found within so many
+
+
+def _broken(seeds: range) -> list[tuple[int, str]]:
+    processes = min(2, os.cpu_count() or 1)
+    return [(each.seed, each.broken) for each in swarm(seeds, processes) if each.broken]
+
+
+@pytest.mark.slow
+def test_no_invariant_breaks_in_random_worlds() -> None:
+    assert _broken(range(SEEDS)) == []
+
+
+@pytest.mark.stress
+def test_no_invariant_breaks_in_hundreds_of_random_worlds() -> None:
+    assert _broken(range(300)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_swarm_finds_a_planted_bug_and_the_clean_world_survives_its_seed(bug: str) -> None:
+    found = find(bug, BUG_SEEDS)
+    assert found is not None
+    assert not judge(found.seed).broken
