@@ -226,7 +226,8 @@ class Client(concurrent.futures.Executor):
         address: the gateway's, or several, best first: a sequence, or text with commas; else
             $GRIDFED_GATEWAY, else this user's own gateway.
         secret: what the gateway asks for; else $GRIDFED_SECRET.
-        tls: for tls+tcp:// addresses.
+        tls: for tls+tcp:// addresses; what it leaves out is in $GRIDFED_TLS_CA_FILE,
+            $GRIDFED_TLS_SERVER_NAME and $GRIDFED_TLS_CERTIFICATE_FILE.
         user: who is billed; else the login name.
         connect_timeout_s: how long the first connection may take.
         failover_s: how long a lost gateway is waited for before the client goes to another, if
@@ -289,7 +290,7 @@ class Client(concurrent.futures.Executor):
             itinerary,
             origin,
             secret=os.environ.get("GRIDFED_SECRET", "") if where.secret is None else where.secret,
-            tls=where.tls or TlsSettings(),
+            tls=(where.tls or TlsSettings()).or_environment(),
             user=where.user or _login(),
             connect_timeout_s=connect_timeout_s,
         )

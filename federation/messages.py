@@ -301,7 +301,7 @@ class Assign:
 class Recall:
     """Give back what has not started of this assignment, in [first, stop); answered by Returned.
 
-    With `stop`, what runs is killed as well, and reported as failed with kind "cancelled".
+    With `kill`, what runs is killed as well, and reported as failed with kind "cancelled".
     """
 
     kind: ClassVar[str] = "recall"

@@ -135,6 +135,23 @@ class Circle:
         """How another site is thought to be."""
         return self.membership.state(site)
 
+    @property
+    def known(self) -> list[str]:
+        """The sites that may be members, ourselves excluded."""
+        return sorted(self._admitted)
+
+    def word(self, site: str) -> str:
+        """How a site is thought to be, for people: up, suspect, gone, or unknown."""
+        match self.state(site):
+            case State.ALIVE:
+                return "up"
+            case State.SUSPECT:
+                return "suspect"
+            case State.DEAD | State.LEFT:
+                return "gone"
+            case _:
+                return "unknown"
+
     def _admit(self) -> None:
         approved = frozenset(self._peers.registry.approved)
         if approved == self._admitted:

@@ -234,16 +234,35 @@ class Exchange:
                 self._note_sent(decision, wanted, utc_s)
         self._outcome.happened(events.PlacesChosen(job.id, places))
 
+    def refresh(self, utc_s: float) -> None:
+        """Let the market see our own pools as they are now."""
+        self.market.learn(self.show(utc_s), utc_s)
+
     def decide(
-        self, spec: JobSpec, tasks: int, utc_s: float, spent_nanos: int = 0, chance: str = ""
+        self,
+        spec: JobSpec,
+        tasks: int,
+        utc_s: float,
+        spent_nanos: int = 0,
+        chance: str = "",
+        task_s: float | None = None,
     ) -> Decision:
-        """Where tasks of this kind would go now, and why."""
+        """Where tasks of this kind would go now, and why.
+
+        Args:
+            spec: what they are.
+            tasks: how many.
+            utc_s: now.
+            spent_nanos: of the job's cost limit.
+            chance: equal words draw equally among equals.
+            task_s: how long one takes, where it was never measured.
+        """
         limit = spec.max_cost_nanos
         ask = Ask(
             terms=self.terms(spec),
             objective=spec.wishes.objective or self.house.objective,
             tasks=max(1, tasks),
-            task_s=self._broker.durations.of(spec.function),
+            task_s=self._broker.durations.of(spec.function) or task_s,
             deadline_s=spec.wishes.deadline_s,
             budget_nanos=None if limit is None else max(0, limit - spent_nanos),
         )

@@ -39,6 +39,7 @@ def live_job(job: Job) -> dict[str, Any]:
         "cpu_ns": job.cpu_ns,
         **_money(job.costs_nanos, job.prices_nanos),
         "tags": dict(job.spec.tags),
+        "forgotten": False,
     }
 
 
@@ -66,6 +67,7 @@ def stored_job(row: JobRow) -> dict[str, Any]:
         "cpu_ns": row.cpu_ns,
         **_money(row.costs_nanos, row.prices_nanos),
         "tags": {},
+        "forgotten": row.forgotten,
     }
 
 

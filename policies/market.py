@@ -174,6 +174,11 @@ class Market:
         return self._all
 
     @property
+    def adverts(self) -> list[SiteAdvert]:
+        """The newest of each site, by its name."""
+        return [self._adverts[site] for site in self._names]
+
+    @property
     def has_others(self) -> bool:
         """Whether any other site has shown itself."""
         return len(self._names) > (self.site in self._sites)

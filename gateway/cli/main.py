@@ -4,8 +4,8 @@ import importlib.metadata
 
 import click
 
-from gateway.cli import federate
-from gateway.cli.control import cancel, drain
+from gateway.cli import federate, look
+from gateway.cli.control import cancel, drain, forget
 from gateway.cli.found import init
 from gateway.cli.inspect import job, jobs, status, workers
 from gateway.cli.report import report
@@ -29,8 +29,9 @@ def cli() -> None:
 
 
 for command in (
-    *(up, gateway, worker, status, jobs, job, cancel, workers, drain, report),
+    *(up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report),
     *(init, *federate.commands),
+    *(look.sites, look.pools, look.deals, look.explain),
 ):
     cli.add_command(command)
 

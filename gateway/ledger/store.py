@@ -1,7 +1,8 @@
 """The seam between a gateway and what it remembers, and the store on SQLAlchemy behind it.
 
 Writing is asynchronous: `write` queues and returns, `done` says when. Reading is synchronous, sees
-what was committed, and may be done from any thread.
+what was committed, and may be done from any thread but one that must not wait: a read takes its
+time, and who finds all `database.READERS` connections in use waits for one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -136,6 +137,9 @@ class Store(Protocol):
     def unfinished(self) -> list[JobRow]:
         """Return the detached jobs that have not ended, in the order of submission."""
 
+    def forgettable(self, start_s: float, end_s: float, limit: int) -> list[str]:
+        """Return detached jobs that ended in [start_s, end_s) and are not forgotten, in order."""
+
     def function(self, digest: bytes) -> bytes | None:
         """Return a kept function."""
 
@@ -238,6 +242,15 @@ class SqlStore:
         with self._reading() as connection:
             found = connection.execute(query.order_by(jobs.c.submitted_at_s, jobs.c.job)).all()
             return _with_usage(connection, found)
+
+    def forgettable(self, start_s: float, end_s: float, limit: int) -> list[str]:
+        """See Store."""
+        at = jobs.c.ended_at_s
+        query = select(jobs.c.job).where(
+            at >= start_s, at < end_s, jobs.c.detached, ~jobs.c.forgotten
+        )
+        with self._reading() as connection:
+            return list(connection.scalars(query.order_by(at, jobs.c.job).limit(limit)))
 
     def function(self, digest: bytes) -> bytes | None:
         """See Store."""

@@ -295,7 +295,7 @@ class Agent:
         # A task may be a client of the grid itself.
         environment["GRIDFED_GATEWAY"] = settings.address
         environment["GRIDFED_SECRET"] = settings.secret
-        environment["GRIDFED_IN_TASK"] = "1"
+        environment |= settings.tls.environment()
         return SlotProcess(environment, settings.memory_bytes)
 
     async def _keep_slot(self, index: int) -> None:

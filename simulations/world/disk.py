@@ -299,6 +299,15 @@ class MemoryStore:
         rows.sort(key=lambda row: (row.opened.submitted_at_s, row.opened.job))
         return [self._row(row) for row in rows]
 
+    def forgettable(self, start_s: float, end_s: float, limit: int) -> list[str]:
+        """See Store."""
+        found = [
+            (row.ended_at_s, row.opened.job)
+            for row in self._tables.jobs.values()
+            if row.opened.detached and not row.forgotten and row.ended_at_s is not None
+        ]
+        return [job for at_s, job in sorted(found) if start_s <= at_s < end_s][:limit]
+
     def function(self, digest: bytes) -> bytes | None:
         """See Store."""
         return self._tables.functions.get(digest)

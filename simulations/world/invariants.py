@@ -16,7 +16,7 @@ from federation.streams import Ended
 from gateway.jobs import Job as BrokerJob
 from gateway.ledger.store import Dimension
 from gateway.outcomes import CRASHES_MAX
-from gateway.site import BACKLOG_MAX
+from gateway.reception import BACKLOG_MAX
 from simulations.world.client import Job
 from simulations.world.disk import MemoryStore
 from simulations.world.trace import Broken, Entry

@@ -1,6 +1,7 @@
 """What goes wrong, on real processes: each ends in a clear error, and harms nobody else."""
 
 import ctypes
+import functools
 import multiprocessing
 import os
 import signal
@@ -179,16 +180,29 @@ def test_a_worker_that_was_paused_comes_back(make_site):
         assert future.result(timeout=30) == 9
 
 
-def test_kill_9_of_the_gateway_every_future_resolves_once_and_is_charged_once(make_site):
+def gated_square(gate, x):
+    """Square; the one in the middle only once there is a file at `gate`."""
+    while x == 10_000 and not os.path.exists(gate):
+        time.sleep(0.01)
+    return x * x
+
+
+def test_kill_9_of_the_gateway_every_future_resolves_once_and_is_charged_once(make_site, tmp_path):
     site = make_site(2)
+    gate = tmp_path / "gate"
+    task = functools.partial(gated_square, str(gate))
     with site.client() as client:
         resolved = []
-        futures = [client.submit(square, x) for x in range(20_000)]
+        futures = [client.submit(task, x) for x in range(20_000)]
         for future in futures:
             future.add_done_callback(resolved.append)
-        results = client.options(name="mapped").map(square, range(20_000))
+        results = client.options(name="mapped").map(task, range(20_000))
         assert next(results) == 0
+        wait_until(lambda: futures[0].done(), "the first result")
         site.kill()
+        assert not futures[10_000].done()
+        assert 0 < len(resolved) < len(futures)
+        gate.touch()
         site.start()
         assert [0, *results] == [x * x for x in range(20_000)]
         assert [future.result(timeout=60) for future in futures] == [x * x for x in range(20_000)]

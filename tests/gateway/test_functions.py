@@ -56,3 +56,17 @@ def test_what_no_job_needs_goes_with_its_sender() -> None:
     used.clear()
     functions.sweep(set())
     assert functions.body(needed) is None
+
+
+def test_nothing_is_kept_of_a_worker_that_left_while_it_waited() -> None:
+    functions = Functions(1000, set)
+    body = b"body"
+    digest = hashlib.sha256(body).digest()
+    for worker in (1, 2):
+        assert functions.want(worker, digest) is None
+    functions.forget_worker(1)
+    assert functions.put(digest, body, sender=9) == {2}
+    for worker in range(3, 100):
+        functions.want(worker, bytes([worker]) * 32)
+        functions.forget_worker(worker)
+    assert not functions._wanted

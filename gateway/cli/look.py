@@ -1,0 +1,171 @@
+"""Looking at the federation: sites, pools, deals, explain."""
+
+from typing import Any
+
+import click
+
+from gateway.cli import show
+from gateway.cli.common import (
+    ask,
+    errors_to_exit_codes,
+    gateway_option,
+    json_option,
+    parse_tags,
+)
+
+
+@click.command()
+@gateway_option
+@json_option
+@errors_to_exit_codes
+def sites(address: str | None, as_json: bool) -> None:
+    """Show every site of the federation, as this gateway sees it."""
+    found = ask(address, "sites")
+    if as_json:
+        show.as_json(found)
+        return
+    show.table(
+        ("site", "state", "pools", "free", "slots", "queue", "regions", "age s"),
+        [
+            [
+                *(row[key] for key in ("site", "state", "pools", "slots_free", "slots_total")),
+                f"{row['tasks_queued']:,}",
+                ", ".join(row["regions"]),
+                row["age_s"],
+            ]
+            for row in found
+        ],
+        "no sites",
+    )
+
+
+@click.command()
+@gateway_option
+@json_option
+@errors_to_exit_codes
+def pools(address: str | None, as_json: bool) -> None:
+    """Show every pool of the federation: capacity, price now and next, tags."""
+    found = ask(address, "pools")
+    if as_json:
+        show.as_json(found)
+        return
+    show.table(
+        (
+            *("site", "pool", "state", "free", "slots", "queue", "price", "next price", "from"),
+            *("tags", "region", "age s"),
+        ),
+        [
+            [
+                *(row[key] for key in ("site", "pool", "state", "slots_free", "slots_total")),
+                f"{row['tasks_queued']:,}",
+                row["price"],
+                row["next_price"],
+                show.when(row["next_price_at_s"]),
+                ", ".join(row["tags"]),
+                row["region"],
+                row["age_s"],
+            ]
+            for row in found
+        ],
+        "no pools",
+    )
+
+
+@click.command()
+@gateway_option
+@json_option
+@errors_to_exit_codes
+def deals(address: str | None, as_json: bool) -> None:
+    """Show what was bought from other sites, and sold to them."""
+    found = ask(address, "deals")
+    if as_json:
+        show.as_json(found)
+        return
+    words = {"buy": "bought from", "sell": "sold to"}
+    show.table(
+        ("", "site", "state", "tasks", "slot-s", "cost"),
+        [
+            [
+                words.get(row["side"], row["side"]),
+                row["site"],
+                {"post": "settled"}.get(row["state"], row["state"]),
+                f"{row['tasks']:,}",
+                show.seconds(row["wall_ns"]),
+                row["cost"],
+            ]
+            for row in found
+        ],
+        "no deals with other sites yet",
+    )
+
+
+@click.command()
+@click.argument("job_id", metavar="[JOB]", required=False)
+@gateway_option
+@json_option
+@click.option("--tasks", default=1, show_default=True, type=click.IntRange(1), help="How many.")
+@click.option("--task-s", type=float, help="How long one takes, where it was never measured.")
+@click.option("--tags", default="", help="What it asks of its workers, as in linux,gpu=2.")
+@click.option("--python", default="", help="The Python that it was made with. [default: this one]")
+@click.option("--objective", help="cheapest, fastest or greenest. [default: the site's taste]")
+@errors_to_exit_codes
+def explain(
+    job_id: str | None,
+    address: str | None,
+    as_json: bool,
+    tasks: int,
+    task_s: float | None,
+    tags: str,
+    python: str,
+    objective: str | None,
+) -> None:
+    """Say why a JOB goes where it goes; without one, where such a job would go."""
+    details: dict[str, Any] = (
+        {"job": job_id}
+        if job_id
+        else {
+            "tasks": tasks,
+            "task_s": task_s,
+            "tags": parse_tags(tags),
+            "python": python,
+            "wishes": {"objective": objective} if objective else {},
+        }
+    )
+    found = ask(address, "explain", **details)
+    if as_json:
+        show.as_json(found)
+        return
+    click.echo(show.clean(found["text"]))
+    for share in found["shares"]:
+        click.echo(
+            f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
+            f"done by {show.when(share['finish_s'])} UTC, {share['cost']}"
+        )
+    show.table(
+        ("site", "pool", "price", "wait s", "done by", "cost", "carbon g", "advert age s"),
+        [_candidate(row) for row in found["candidates"]],
+        "nobody can run it now",
+    )
+    for group in found["refused"]:
+        kind = "never" if group["never"] else "not now"
+        click.echo(f"{group['count']:,} refused ({kind}, {group['reason']}):")
+        for each in group["examples"]:
+            where = f"{show.clean(each['site'])}/{show.clean(each['pool'])}"
+            click.echo(f"  {where} {show.clean(each['text'])}")
+    for place in found.get("places", ()):
+        why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
+        click.echo(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
+
+
+def _candidate(row: dict[str, Any]) -> list[Any]:
+    carbon = "" if row["carbon_g"] is None else f"{row['carbon_g']:.3g}"
+    return [
+        row["site"],
+        row["pool"],
+        row["price"],
+        f"{row['wait_s']:.2f}",
+        show.when(row["finish_s"]),
+        row["cost"],
+        carbon,
+        f"{row['age_s']:.1f}",
+    ]

@@ -1,0 +1,93 @@
+"""Answers questions about the federation: sites, pools, deals, explain."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from federation.messages import OpenJob
+from gateway import federation_views
+from gateway.config import python_minor
+from gateway.intake import BadJob, check_spec
+
+if TYPE_CHECKING:
+    from gateway.site import Site
+
+TASKS_MAX: Final = 1 << 40
+# What a question about a job that does not exist yet may say of it, and what it is otherwise.
+_TERMS: Final[dict[str, Any]] = {
+    "name": "dry run",
+    "function": bytes(32),
+    "project": "default",
+    "priority": 0.0,
+    "tags": {},
+    "timeout_s": None,
+    "max_cost_nanos": None,
+    "currency": "",
+    "python": python_minor(),
+    "wishes": {},
+}
+
+
+class BadFederationQuestion(Exception):
+    """A question that can't be answered as it was asked."""
+
+
+def sites(site: "Site") -> Any:
+    """Every site of the federation, as we see it."""
+    return federation_views.sites(
+        site.exchange.market, site.exchange.show(_utc_s(site)), _states(site), _utc_s(site)
+    )
+
+
+def pools(site: "Site") -> Any:
+    """Every pool of the federation, as it was advertised."""
+    return federation_views.pools(
+        site.exchange.market, site.exchange.show(_utc_s(site)), _states(site), _utc_s(site)
+    )
+
+
+async def deals(site: "Site") -> Any:
+    """What was bought and sold."""
+    totals = await site.surroundings.read(site.store.deal_totals)
+    return federation_views.deals(totals)
+
+
+def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:
+    """Why a job goes where it goes, or where one would go; BadFederationQuestion."""
+    utc_s = _utc_s(site)
+    site.exchange.refresh(utc_s)
+    name = details.get("job", "")
+    if name:
+        job = site.broker.jobs.get(name) if isinstance(name, str) else None
+        if job is None:
+            raise BadFederationQuestion(f"no job {str(name)[:64]!r} here that has not ended")
+        workers = site.broker.workers.values()
+        return federation_views.explain_job(job, site.exchange, workers, utc_s)
+    return _dry_run(site, details, user, utc_s)
+
+
+def _dry_run(site: "Site", details: Mapping[str, Any], user: str, utc_s: float) -> Any:
+    tasks, task_s = details.get("tasks", 1), details.get("task_s")
+    if type(tasks) is not int or not 1 <= tasks <= TASKS_MAX:
+        raise BadFederationQuestion("tasks must be a number from 1")
+    if task_s is not None and (type(task_s) not in (int, float) or not 0 < task_s < 1e9):
+        raise BadFederationQuestion("task_s must be above zero")
+    given = {key: details[key] for key in _TERMS if details.get(key) not in (None, "")}
+    terms = {**_TERMS, **given}
+    try:
+        opening = OpenJob(job="dry", detached=False, retries=0, prints=False, again=False, **terms)
+        event_spec = check_spec(opening, user or "nobody")
+    except (BadJob, TypeError, ValueError, AttributeError) as error:
+        raise BadFederationQuestion(f"the job can't be as it is described: {error}") from None
+    decision = site.exchange.decide(event_spec, tasks, utc_s, task_s=task_s)
+    return decision.to_plain()
+
+
+def _states(site: "Site") -> dict[str, str]:
+    circle = site.circle
+    if circle is None:
+        return {}
+    return {each: circle.word(each) for each in circle.known}
+
+
+def _utc_s(site: "Site") -> float:
+    return site.surroundings.utc_s()

@@ -1,0 +1,118 @@
+"""What people are shown of the federation: sites, pools, deals, and why a job goes where. Pure.
+
+The keys are an interface (`--json`, Client.explain): they are only ever added to.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from federation.adverts import SiteAdvert
+from federation.money import format_money
+from federation.ranges import RangeSet
+from gateway.dispatch import refusal
+from gateway.exchange import Exchange
+from gateway.jobs import Job, Worker
+from gateway.ledger.store import DealTotal
+from policies.market import Market
+from policies.placement import show_tag
+
+
+def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: float) -> list[Any]:
+    """Every site: up, suspect or gone, how much it has, and how old that is."""
+    adverts = {own.site: own, **{advert.site: advert for advert in market.adverts}}
+    adverts[own.site] = own
+    rows = []
+    for site in sorted({*adverts, *states}):
+        advert = adverts.get(site)
+        pools = advert.pools if advert else ()
+        rows.append(
+            {
+                "site": site,
+                "state": "here" if site == own.site else states.get(site, "unknown"),
+                "pools": len(pools),
+                "slots_free": sum(pool.slots_free for pool in pools),
+                "slots_total": sum(pool.slots_total for pool in pools),
+                "tasks_queued": sum(pool.tasks_queued for pool in pools),
+                "regions": sorted({pool.region for pool in pools if pool.region}),
+                "age_s": max(0.0, round(now_s - advert.issued_s, 1)) if advert else None,
+            }
+        )
+    return rows
+
+
+def pools(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: float) -> list[Any]:
+    """Every pool of every site, as its advert says."""
+    rows = []
+    for advert in (own, *(each for each in market.adverts if each.site != own.site)):
+        for pool in advert.pools:
+            change = pool.next_price
+            rows.append(
+                {
+                    "site": advert.site,
+                    "pool": pool.pool,
+                    "state": "here" if advert is own else states.get(advert.site, "unknown"),
+                    "slots_free": pool.slots_free,
+                    "slots_total": pool.slots_total,
+                    "tasks_queued": pool.tasks_queued,
+                    "load_slot_s": pool.load_slot_s,
+                    "price": format_money(pool.price_nanos, pool.currency),
+                    "price_nanos": pool.price_nanos,
+                    "currency": pool.currency,
+                    "next_price": format_money(change.price_nanos, pool.currency) if change else "",
+                    "next_price_at_s": change.at_s if change else None,
+                    "tags": [show_tag(name, value) for name, value in sorted(pool.tags.items())],
+                    "pythons": list(pool.pythons),
+                    "region": pool.region,
+                    "jurisdiction": pool.jurisdiction,
+                    "carbon_g_per_kwh": pool.carbon_g_per_kwh,
+                    "age_s": max(0.0, round(now_s - advert.issued_s, 1)),
+                }
+            )
+    return sorted(rows, key=lambda row: (row["site"], row["pool"]))
+
+
+def deals(totals: Iterable[DealTotal]) -> list[Any]:
+    """What was bought from, and sold to, each site, by what became of it."""
+    return [
+        {
+            "site": each.site,
+            "side": each.side,
+            "state": each.state,
+            "tasks": each.tasks,
+            "wall_ns": each.wall_ns,
+            "cost_nanos": each.cost_nanos,
+            "currency": each.currency,
+            "cost": format_money(each.cost_nanos, each.currency),
+        }
+        for each in totals
+    ]
+
+
+def explain_job(job: Job, exchange: Exchange, workers: Iterable[Worker], utc_s: float) -> Any:
+    """Where a job's tasks are and may go, and what every known pool was judged."""
+    left = max(1, job.waiting or job.in_flight or (job.total or 0) - len(job.ended))
+    decision = exchange.decide(job.spec, left, utc_s, job.limited_nanos, chance=job.id)
+    found = decision.to_plain()
+    found["job"] = job.id
+    found["waiting"] = job.waiting
+    found["in_flight"] = job.in_flight
+    found["places"] = [
+        {
+            "worker": worker.name,
+            "pool": worker.offer.pool,
+            "slots": worker.slots,
+            "in_flight": sum(
+                len(each.left) for each in worker.assignments.values() if each.job is job
+            ),
+            "why_not": _why_not(job, worker),
+        }
+        for worker in workers
+        if not worker.job or worker.job == job.id
+    ]
+    found["ended"] = [list(pair) for pair in RangeSet(job.ended)][:100]
+    return found
+
+
+def _why_not(job: Job, worker: Worker) -> str:
+    found = refusal(job, worker)
+    return found.text if found else ""
