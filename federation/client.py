@@ -226,7 +226,8 @@ class Client(concurrent.futures.Executor):
         address: the gateway's, or several, best first: a sequence, or text with commas; else
             $GRIDFED_GATEWAY, else this user's own gateway.
         secret: what the gateway asks for; else $GRIDFED_SECRET.
-        tls: for tls+tcp:// addresses.
+        tls: for tls+tcp:// addresses; what it leaves out is in $GRIDFED_TLS_CA_FILE,
+            $GRIDFED_TLS_SERVER_NAME and $GRIDFED_TLS_CERTIFICATE_FILE.
         user: who is billed; else the login name.
         connect_timeout_s: how long the first connection may take.
         failover_s: how long a lost gateway is waited for before the client goes to another, if
@@ -234,6 +235,12 @@ class Client(concurrent.futures.Executor):
             stops.
         give_up_s: how long no gateway may be reached before everything fails with
             GatewayUnreachable; for ever by default.
+
+    A task may use a `Client()` of its own, which finds the gateway by itself. While it waits for
+    what it submitted, it keeps its slot: a gateway does not take a waiting task off its slot to
+    run what it waits for. When tasks that wait for tasks fill every slot, or nest deeper than
+    there are slots, nothing goes on until one of them ends at its `timeout_s`. Keep fewer of them
+    unfinished than there are slots, or give the inner ones to workers of their own by tags.
 
     Raises:
         GatewayUnreachable: nobody answers there.
@@ -260,7 +267,6 @@ class Client(concurrent.futures.Executor):
         self._where = _Where(named, secret, tls, user, connect_timeout_s, failover_s, give_up_s)
         self._options = Options()
         self._shared = _Shared()
-        self._streams: dict[Any, Stream] = {}
         self._recent: tuple[SealedFunction, Stream] | None = None
         self._connect()
 
@@ -284,7 +290,7 @@ class Client(concurrent.futures.Executor):
             itinerary,
             origin,
             secret=os.environ.get("GRIDFED_SECRET", "") if where.secret is None else where.secret,
-            tls=where.tls or TlsSettings(),
+            tls=(where.tls or TlsSettings()).or_environment(),
             user=where.user or _login(),
             connect_timeout_s=connect_timeout_s,
         )
@@ -337,7 +343,9 @@ class Client(concurrent.futures.Executor):
             retries: how often a task that failed is tried again.
             priority: higher goes first.
             project: who is billed, beside the user.
-            max_cost: "5 USD"; when the job has cost so much, nothing more of it starts.
+            max_cost: "5 USD"; when the job has cost so much, nothing more of it starts. All that
+                is submitted of one function under it is one job; otherwise submit begins another
+                when a function was not used for a while.
             name: what the job is called.
             prints: whether what tasks print comes back here.
             objective: "cheapest", "fastest", "greenest", or weights as in
@@ -356,7 +364,7 @@ class Client(concurrent.futures.Executor):
                 f"{', '.join(Options.__slots__)}"
             )
         view = object.__new__(type(self))
-        view._where, view._shared, view._streams = self._where, self._shared, self._streams
+        view._where, view._shared = self._where, self._shared
         view._options = replace(self._options, **changes)
         view._recent = None
         return view
@@ -367,22 +375,23 @@ class Client(concurrent.futures.Executor):
         payload = seal_call(args, kwargs)
         function = seal_function(fn)
         recent = self._recent
-        if recent is not None and recent[0] is function and recent[1].is_open:
+        if recent is not None and recent[0] is function:
             stream = recent[1]
         else:
             stream = self._stream(engine, function)
-            self._recent = function, stream
         future: TaskFuture[T] = TaskFuture(engine, stream)
-        future.task = engine.submit(stream, payload, future)
+        task = engine.submit(stream, payload, future)
+        while task is None:  # the job was closed meanwhile: on to another
+            future._stream = self._stream(engine, function)
+            task = engine.submit(future._stream, payload, future)
+        future.task = task
         return future
 
     def _stream(self, engine: Engine, function: SealedFunction) -> Stream:
         """The job that calls of this function go to, under these options."""
         key = (function.digest, self._options.key())
-        stream = self._streams.get(key)
-        if stream is None or not stream.is_open:
-            stream = engine.open_stream(self._opening(function, detached=False), function)
-            self._streams[key] = stream
+        stream = engine.filling(key, function, lambda: self._opening(function, detached=False))
+        self._recent = function, stream
         return stream
 
     def _opening(self, function: SealedFunction, *, detached: bool) -> OpenJob:
@@ -418,7 +427,9 @@ class Client(concurrent.futures.Executor):
         """Run fn over the iterables, zipped; an iterator over the results, in order.
 
         Lazy both ways: inputs are taken, in this thread, as far ahead as the gateway allows, and
-        more as results are consumed. Leaving the iterator early cancels the rest.
+        more as results are consumed. An input that is slow to come is sent before the next is
+        asked for, and not waited for while there is a result to give. Leaving the iterator early
+        cancels the rest.
 
         Args:
             timeout: raise TimeoutError when a result is not there so many seconds after the call.
@@ -528,12 +539,12 @@ class Client(concurrent.futures.Executor):
 
         With `cancel_futures` what has not started is taken back. Without `wait`, pending futures
         still get their results while this process lives; a gateway that does not answer holds
-        nobody up for more than two seconds.
+        nobody up for more than two seconds. In a forked child it does nothing.
         """
         for beside in list(self._shared.beside.values()):
             beside.close()
         engine = self._shared.engine
-        if engine is None or engine.closed:
+        if engine is None or engine.closed or engine.is_foreign:
             return
         engine.shut = True
         if wait:
@@ -568,7 +579,7 @@ class Client(concurrent.futures.Executor):
 def _revive(where: _Where, options: Options) -> Client:
     client = object.__new__(Client)
     client._where, client._options = where, options
-    client._shared, client._streams, client._recent = _Shared(), {}, None
+    client._shared, client._recent = _Shared(), None
     return client
 
 

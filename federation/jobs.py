@@ -1,4 +1,4 @@
-"""A handle to a job at a gateway: ask how it is, fetch its results, cancel it."""
+"""A handle to a job at a gateway: ask how it is, fetch its results, cancel it, forget it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -155,6 +155,13 @@ class JobHandle:
             return engine.cancel_job(self.id, stop=stop, at=self.gateway)
         except GatewayUnreachable as error:
             raise self._explain(error) from error
+
+    def forget(self) -> None:
+        """Have the gateway drop the job's results, once it has ended; its cost stays on record.
+
+        Without this they are kept for as long as the site keeps results. Raises JobNotFound.
+        """
+        self._ask("forget", {})
 
     def __repr__(self) -> str:
         return f"<gridfed job {self.id} at {self.gateway or 'the gateway of its client'}>"

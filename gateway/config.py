@@ -16,8 +16,15 @@ grace_s = 10.0                          # a session outlives its pipe by this; w
 client_tasks = 200000                   # unfinished tasks of one client
 client_bytes = 268435456                # and their arguments
 message_bytes = 67108864                # the largest argument or result
+client_jobs = 50000                     # unfinished jobs of one client
+client_function_bytes = 536870912       # functions of one client's that its jobs need
+detached_bytes = 1073741824             # arguments of all detached jobs that have not run
+function_wait_s = 60.0                  # a job is rejected if its function is not here by then
 sessions = 4096
+connections = 512                       # that have not come in yet; each has 10 s to do it
+questions = 256                         # of one client that are not answered yet
 unread_bytes = 67108864                 # results left unread before a client's work waits
+results_s = 2592000                     # results of an ended detached job; 0: kept for ever
 
 [federation]                            # see gateway.federation_config
 listen = "tls+tcp://0.0.0.0:7462"
@@ -111,6 +118,7 @@ class SiteConfig:
     tls_ca_file: str = ""
     others: tuple[str, ...] = ()
     unread_bytes: int = 64 << 20
+    results_s: float = 30 * 86400.0
     rules: HouseRules = field(default_factory=HouseRules)
     pools: tuple[PoolConfig, ...] = ()
     federation: FederationConfig | None = None
@@ -160,8 +168,21 @@ _LIMITS: Final[dict[str, tuple[str, float, float]]] = {
     "client_tasks": ("tasks_max", 1, 10**9),
     "client_bytes": ("bytes_max", 1 << 16, 1 << 40),
     "message_bytes": ("message_bytes_max", 1 << 16, 1 << 31),
+    "client_jobs": ("jobs_max", 1, 10**7),
+    "client_function_bytes": ("function_bytes_max", 1 << 16, 1 << 40),
+    "detached_bytes": ("kept_bytes_max", 1 << 16, 1 << 44),
+    "function_wait_s": ("function_wait_s", 1, 86400),
     "sessions": ("guests_max", 1, 10**6),
+    "connections": ("strangers_max", 1, 10**6),
+    "questions": ("questions_max", 1, 10**6),
     "unread_bytes": ("unread_bytes", 1 << 16, 1 << 40),
+    "results_s": ("results_s", 0, 10**10),
+}
+_OF_THE_SITE: Final = ("unread_bytes", "results_s")  # the limits that SiteConfig has itself
+
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    field.name: field.default for kind in (HouseRules, SiteConfig) for field in fields(kind)
 }
 
 
@@ -230,7 +251,7 @@ def _read(document: dict[str, Any]) -> SiteConfig:
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
-    allowed = set(kinds) - {"rules", "pools", "unread_bytes", "federation", "deals", "house"}
+    allowed = set(kinds) - {"rules", "pools", *_OF_THE_SITE, "federation", "deals", "house"}
     _expect(site, allowed, "[site]")
     values: dict[str, Any] = {}
     for key, value in site.items():
@@ -242,9 +263,8 @@ def _read(document: dict[str, Any]) -> SiteConfig:
             raise ConfigError(f"[site] {key} must be text")
         else:
             values[key] = value
-    rules, unread_bytes = _limits(_table(document, "limits"))
-    if unread_bytes is not None:
-        values["unread_bytes"] = unread_bytes
+    rules, own = _limits(_table(document, "limits"))
+    values |= own
     if "federation" in document:
         try:
             values["federation"] = read_federation(_table(document, "federation"))
@@ -264,7 +284,7 @@ def _read(document: dict[str, Any]) -> SiteConfig:
     return SiteConfig(**values, rules=rules, pools=tuple(_pool(pool) for pool in pools))
 
 
-def _limits(table: dict[str, Any]) -> tuple[HouseRules, int | None]:
+def _limits(table: dict[str, Any]) -> tuple[HouseRules, dict[str, Any]]:
     _expect(table, set(_LIMITS), "[limits]")
     values: dict[str, Any] = {}
     for key, value in table.items():
@@ -273,9 +293,13 @@ def _limits(table: dict[str, Any]) -> tuple[HouseRules, int | None]:
             raise ConfigError(f"[limits] {key} must be a number")
         if not low <= value <= high:
             raise ConfigError(f"[limits] {key} is {value}: it must be {low:g} to {high:g}")
+        if type(_DEFAULTS[name]) is int:
+            if value != int(value):
+                raise ConfigError(f"[limits] {key} is {value}: it must be a whole number")
+            value = int(value)
         values[name] = value
-    unread_bytes = values.pop("unread_bytes", None)
-    return HouseRules(**values), unread_bytes
+    own: dict[str, Any] = {name: values.pop(name) for name in _OF_THE_SITE if name in values}
+    return HouseRules(**values), own
 
 
 def _pool(table: Any) -> PoolConfig:

@@ -138,7 +138,7 @@ class Dealings:
             case GossipMessage():
                 self.circle.hear(site, message.body)
             case PutFunction() if side is Side.BUYER:
-                self._reception.put_function(message, sender)
+                self._reception.expect(self._reception.put_function(message, sender))
             case _ if isinstance(message, (*deals.FROM_BUYER, *deals.FROM_SELLER, NeedFunction)):
                 now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
                 self._reception.exchange.hear(site, side, message, now_s, utc_s)

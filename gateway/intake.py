@@ -62,7 +62,7 @@ def job_event(message: messages.OpenJob, client: int, user: str) -> events.JobOp
         max_cost_nanos=message.max_cost_nanos,
         currency=message.currency if message.max_cost_nanos is not None else None,
     )
-    return events.JobOpened(client, message.job, spec)
+    return events.JobOpened(client, message.job, spec, again=message.again)
 
 
 def check_spec(message: messages.OpenJob | AskQuote, user: str) -> JobSpec:
@@ -205,6 +205,8 @@ def worker_event(message: Any, worker: int) -> Event | None:
             )
         case messages.Returned():
             return events.HandedBack(worker, message.assignment, check_ranges(message.ranges))
+        case messages.Drain():
+            return events.DrainAsked(worker, message.on, by_itself=True)
         case messages.Unknown():
             return None
         case _:

@@ -51,9 +51,10 @@ def is_sound(report: Reported) -> bool:
     return count > 0 and in_order and inside and printed
 
 
-def judge_report(job: Job, report: Reported) -> Verdict:
+def judge_report(job: Job, report: Reported, *, is_stopped: bool = False) -> Verdict:
     """Sort a report's tasks. Tasks that have ended already (cancelled, say) are left out.
 
+    What was killed because the client had left (`is_stopped`) did not end: nobody cancelled it.
     Counts strikes against tasks that failed, and rewrites the failure of a poisonous task so
     that it says why it was given up.
     """
@@ -67,6 +68,9 @@ def judge_report(job: Job, report: Reported) -> Verdict:
     for offset, kind, text, payload in report.failures:
         task = first + int(offset)  # type: ignore[call-overload]
         if task in job.ended:
+            continue
+        if is_stopped and kind == "cancelled":
+            again.append(Again(task, alone=False))
             continue
         retry = _strike(job, task, str(kind))
         if retry is not None:
@@ -87,7 +91,9 @@ def _strike(job: Job, task: int, kind: str) -> Again | None:
     if job.spec.price is not None:
         return None  # the buyer decides, who may try elsewhere
     strikes = job.strikes.setdefault(task, Strikes())
-    if kind == "crash":
+    if job.leaving == "cancelled":
+        pass  # it would wait for a turn that does not come
+    elif kind == "crash":
         strikes.crashes += 1
         if strikes.crashes < CRASHES_MAX:
             return Again(task, alone=True)
@@ -163,7 +169,7 @@ def usage_records(
                 job=job.id,
                 first=low,
                 tasks=high - low,
-                attempt=assignment.run.attempt + (state == "repeat"),
+                attempt=assignment.run.attempt,
                 user=job.spec.user,
                 project=job.spec.project,
                 name=job.spec.name,

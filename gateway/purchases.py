@@ -392,9 +392,13 @@ class Purchases:
 
     def _given_back(self, purchase: Purchase, message: deals.GivenBack) -> None:
         if purchase.is_live:
-            ranges = check_ranges(message.ranges)
-            if all(self._is_out(purchase, message.epoch, *each) for each in ranges):
-                self._outcome.happened(events.HandedBack(purchase.handle, message.epoch, ranges))
+            # Also when nothing is: the broker counts its recalls, and waits for each answer.
+            back = tuple(
+                each
+                for each in check_ranges(message.ranges)
+                if self._is_out(purchase, message.epoch, *each)
+            )
+            self._outcome.happened(events.HandedBack(purchase.handle, message.epoch, back))
 
     def _billed(self, purchase: Purchase, bill: deals.Bill) -> None:
         verdicts: list[list[int]] = []
@@ -437,8 +441,9 @@ class Purchases:
             missing = RangeSet(assignment.left)
             for first, stop in held.get(epoch, ()):
                 missing.remove(first, stop)
-            if missing:
-                self._outcome.happened(events.HandedBack(purchase.handle, epoch, tuple(missing)))
+            if missing or assignment.recalls:
+                back = events.HandedBack(purchase.handle, epoch, tuple(missing), of_all=True)
+                self._outcome.happened(back)
 
     def _take_up(self, purchase: Purchase, held: dict[int, list[Range]]) -> None:
         """A contract of our former life: what its seller has of it is out again."""

@@ -1,4 +1,4 @@
-"""Changing: cancel, drain."""
+"""Changing: cancel, forget, drain."""
 
 import click
 
@@ -21,6 +21,20 @@ def cancel(job_id: str, stop: bool, address: str | None, as_json: bool) -> None:
         show.as_json({"job": job_id, "cancelled": taken})
     else:
         click.echo(f"{taken:,} tasks cancelled")
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@gateway_option
+@json_option
+@errors_to_exit_codes
+def forget(job_id: str, address: str | None, as_json: bool) -> None:
+    """Drop the results of a job of yours that has ended; what it cost stays on record."""
+    found = ask(address, "forget", job=job_id)
+    if as_json:
+        show.as_json(found)
+    else:
+        click.echo(f"the results of job {show.clean(job_id)} are gone")
 
 
 @click.command()

@@ -83,7 +83,8 @@ def job(job_id: str, address: str | None, as_json: bool) -> None:
     for name, value in lines:
         click.echo(f"{name:>12}  {show.clean(value)}")
     for why in found.get("why_waiting", []):
-        click.echo(f"{'waits':>12}  {why['workers']} workers: {show.clean(why['text'])}")
+        who = f"{why['workers']} workers: " if why["workers"] else ""
+        click.echo(f"{'waits':>12}  {who}{show.clean(why['text'])}")
 
 
 @click.command()

@@ -13,6 +13,7 @@ import trio
 
 from federation.address import resolve
 from federation.errors import GridError
+from federation.houses import NameCollision, check_owners
 from federation.transport import TlsSettings
 from gateway.child import collect_seldom
 from gateway.cli import show
@@ -23,7 +24,7 @@ from gateway.site import Site
 from gateway.worker.agent import AgentSettings, run_agent
 
 INTERRUPTED: Final = 130
-POOLS_READY_S: Final = 20.0
+POOLS_READY_S: Final = 20.0  # after so long without a worker people are told, and again
 
 
 @click.command()
@@ -39,8 +40,8 @@ def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_jso
 @click.command()
 @click.option("--slots", type=click.IntRange(min=1), help="Slots. [default: one per core]")
 @click.option("--price", help='Price per slot-hour, as in "0.04 USD".')
-@click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
-@click.option("--tags", default="", help="What the slots carry, as in linux,gpu=2.")
+@click.option("--memory", help="Memory limit per slot, as in 2G. [default: none]")
+@click.option("--tags", help="What the slots carry, as in linux,gpu=2.")
 @click.option("--config", "path", metavar="FILE", help="A TOML file; see docs/configuration.md.")
 @click.option("--listen", multiple=True, metavar="URL", help="Where to listen; may be repeated.")
 @click.option("--state", metavar="DIR", help="The folder of the database.")
@@ -48,19 +49,35 @@ def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_jso
 def up(
     slots: int | None,
     price: str | None,
-    memory: str,
-    tags: str,
+    memory: str | None,
+    tags: str | None,
     path: str | None,
     listen: tuple[str, ...],
     state: str | None,
     as_json: bool,
 ) -> None:
-    """Run a gateway with a local pool for all cores: a grid of your own, in one command."""
+    """Run a gateway with a local pool for all cores: a grid of your own, in one command.
+
+    A pool `local` of the file is that pool; what is given here wins over the file.
+    """
     config = _configured(path, listen, state)
-    pool = PoolConfig("local", "local", slots or 0, parse_size(memory), tags=parse_tags(tags))
-    pool = replace(pool, price=price) if price else pool
-    others = tuple(each for each in config.pools if each.name != pool.name)
-    _serve(replace(config, pools=(pool, *others)), as_json)
+    given: dict[str, Any] = {"kind": "local"}
+    if slots is not None:
+        given["slots"] = slots
+    if price is not None:
+        given["price"] = price
+    if memory is not None:
+        given["memory_bytes"] = parse_size(memory)
+    if tags is not None:
+        given["tags"] = parse_tags(tags)
+    _serve(replace(config, pools=with_local(config.pools, given)), as_json)
+
+
+def with_local(pools: tuple[PoolConfig, ...], given: dict[str, Any]) -> tuple[PoolConfig, ...]:
+    """The pools with a local one, `local`, first: the one there is, changed as given, or a new."""
+    known = {pool.name: pool for pool in pools}
+    local = replace(known.pop("local", PoolConfig("local")), **given)
+    return (local, *known.values())
 
 
 def _configured(path: str | None, listen: tuple[str, ...], state: str | None) -> SiteConfig:
@@ -74,6 +91,10 @@ def _configured(path: str | None, listen: tuple[str, ...], state: str | None) ->
 
 
 def _serve(config: SiteConfig, as_json: bool) -> None:
+    try:
+        check_owners()
+    except NameCollision as error:
+        raise click.ClickException(str(error)) from None
     try:
         config = check(config)
         for pool in config.pools:
@@ -98,7 +119,8 @@ async def _run_site(site: Site, as_json: bool) -> int:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop_on_signal, nursery.cancel_scope, _say)
             addresses = await nursery.start(site.run)
-            await site.wait_for_local_pools(POOLS_READY_S)
+            while missing := await site.wait_for_local_pools(POOLS_READY_S):
+                _say(f"gridfed: not ready: no worker yet in pool {', '.join(missing)}")
             if as_json:
                 ready = {"ready": True, "site": site.config.name, "addresses": addresses}
                 if site.peers is not None:
@@ -145,8 +167,14 @@ def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 @click.option("--name", help="What to be called. [default: host and process]")
 @click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
 @click.option("--secret-file", help="A file with the gateway's secret. [default: $GRIDFED_SECRET]")
-@click.option("--tls-ca-file", help="For tls+tcp://: the gateway's certificate, or its CA's.")
-@click.option("--tls-server-name", help="For tls+tcp://: the name in the gateway's certificate.")
+@click.option(
+    "--tls-ca-file",
+    help="For tls+tcp://: the gateway's certificate, or its CA's. [default: $GRIDFED_TLS_CA_FILE]",
+)
+@click.option(
+    "--tls-server-name",
+    help="For tls+tcp://: the name in that certificate. [default: $GRIDFED_TLS_SERVER_NAME]",
+)
 def worker(  # noqa: PLR0913 - each is an option of the command
     address: str | None,
     slots: int | None,
@@ -168,7 +196,7 @@ def worker(  # noqa: PLR0913 - each is an option of the command
     settings = AgentSettings(
         address=dialled,
         secret=secret,
-        tls=TlsSettings(ca_file=tls_ca_file, server_name=tls_server_name),
+        tls=TlsSettings(ca_file=tls_ca_file, server_name=tls_server_name).or_environment(),
         name=name or f"{socket.gethostname()}-{os.getpid()}",
         slots=slots or len(os.sched_getaffinity(0)),
         tags=parse_tags(tags),

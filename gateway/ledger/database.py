@@ -20,7 +20,7 @@ from .tables import SCHEMA_VERSION
 
 BUSY_TIMEOUT_MS: Final = 5_000
 WAL_LIMIT_BYTES: Final = 64 * 2**20
-READERS: Final = 4
+READERS: Final = 5
 # The first to take the thousands of parameters that statements.py gives a statement.
 SQLITE_LEAST: Final = (3, 32, 0)
 

@@ -295,7 +295,7 @@ class Agent:
         # A task may be a client of the grid itself.
         environment["GRIDFED_GATEWAY"] = settings.address
         environment["GRIDFED_SECRET"] = settings.secret
-        environment["GRIDFED_IN_TASK"] = "1"
+        environment |= settings.tls.environment()
         return SlotProcess(environment, settings.memory_bytes)
 
     async def _keep_slot(self, index: int) -> None:
@@ -398,9 +398,10 @@ class Agent:
                     self._nursery.start_soon(self._wind_up)
 
     async def _wind_up(self) -> None:
+        self._gateway.post(Drain(True))
+        self._gateway.flush()
         await self._reclaim([slot for slot in self._roster.slots if slot.chunks])
-        # What the gateway assigns from now on, not knowing yet, stays here until the Bye:
-        # handed back at once it would only come again.
+        # What the gateway has assigned meanwhile, not knowing yet, is its again with the Bye.
         for number in list(self._roster.held):
             taken = self._roster.withdraw(number, 0, ALL_TASKS)
             self._gateway.post(Returned(number, [list(span) for span in taken]))

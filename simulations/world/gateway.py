@@ -4,8 +4,8 @@ What the loops of gateway.site do is done here by callbacks; `_go_on` carries th
 over their waits.
 """
 
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final, cast
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import Any, cast
 
 from federation import messages
 from federation.messages import Ask
@@ -18,7 +18,7 @@ from gateway.events import Event
 from gateway.ledger import records
 from gateway.lobby import Guest, Lobby
 from gateway.reception import Reception, Seat
-from gateway.site import BACKLOG_MAX, TICK_S
+from gateway.site import TICK_S
 from gateway.surroundings import Surroundings
 from simulations.world.disk import Disk, MemoryStore
 from simulations.world.host import Ground, Host
@@ -26,7 +26,6 @@ from simulations.world.network import MemoryPort
 from simulations.world.plan import SitePlan
 
 # Reading is not what is simulated: a query of the desk takes no time.
-LOOK_AGAIN_S: Final = 0.01
 
 
 async def read_now(query: Callable[..., Any], *args: Any) -> Any:
@@ -209,9 +208,6 @@ class Gateway(Member):
         gone = self.port.gone()
         if gone:
             reception.pipes_gone(gone)
-        if self.store.backlog > BACKLOG_MAX:
-            self.after(LOOK_AGAIN_S, self._changed)
-            return
         frames = self.port.receive()
         if frames:
             reception.take_frames(frames)
@@ -224,6 +220,7 @@ class Gateway(Member):
 
     def _stored(self) -> None:
         if self._reception is not None:
+            self._reception.catch_up()
             self._reception.flush()
             self._progress()
 
@@ -246,15 +243,29 @@ class Gateway(Member):
         if self._reception is not None:
             self._reception.expect(event)
 
-    def tell_operator(self, line: str) -> None:
-        """Say something where the operator looks."""
-        self.note("says", line)
+    def tell_store_trouble(self, error: Exception) -> str:
+        """Say that the store can't be read; the sentence."""
+        self.note("says", f"store: {error}")
+        return str(error)
 
-    def wait_for_progress(self, at_most_s: float) -> _Progress:
+    async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
+        """Read from the store."""
+        return await read_now(query, *arguments)
+
+    async def forget(self, jobs: Sequence[str]) -> None:
+        """Drop the results of jobs that have ended."""
+        self.store.write([records.JobForgotten(job) for job in jobs], False, self._stored)
+
+    def results_of(self, _job: str) -> None:
+        """Nothing is told of one job here: who waits looks whenever something has happened."""
+
+    def wait_for_results(self, _more: None, at_most_s: float) -> _Progress:
         """Go on when something has happened, or after so many seconds."""
         return _Progress(at_most_s)
 
     def _ask(self, guest: Guest, question: Ask) -> None:
+        if not self.desk.takes(guest, question):
+            return
         self._coroutines += 1
         self._waiting[self._coroutines] = cast(
             "Coroutine[float, None, None]", self.desk.answer(guest, question)

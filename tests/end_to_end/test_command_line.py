@@ -13,6 +13,9 @@ import psutil
 import pytest
 from tests_support import wait_until
 
+from federation import Client
+from federation.errors import JobNotFound
+
 
 def run(*arguments, code=0, **environment):
     done = subprocess.run(
@@ -66,6 +69,23 @@ def test_cancel(site):
         job = client.submit_job(time.sleep, [60] * 5)
         assert "5 tasks cancelled" in run("cancel", job.id, "--stop")
         assert job.wait(20) == "cancelled"
+
+
+def test_forget(site):
+    with site.client() as client:
+        job = client.submit_job(square, range(3))
+        other = client.submit_job(time.sleep, [600])
+        assert list(job.results()) == [0, 1, 4]
+        job.wait(20)
+        assert "has not ended: cancel it first" in run("forget", other.id, code=1)
+        assert "are gone" in run("forget", job.id)
+        with pytest.raises(JobNotFound, match="are gone"):
+            next(job.results())
+        assert job.details()["forgotten"]
+        other.cancel(stop=True)
+    mallory = Client(site.address, user="mallory")
+    with mallory, pytest.raises(JobNotFound, match="of yours"):
+        mallory.job(job.id).forget()
 
 
 def test_a_job_that_is_not_there(site):
@@ -145,6 +165,15 @@ def test_a_bad_configuration_is_told_with_its_place(tmp_path, text, complaint):
     path = tmp_path / "site.toml"
     path.write_text(text)
     assert complaint in run("gateway", "--config", str(path), "--state", str(tmp_path), code=1)
+
+
+def test_a_gateway_does_not_start_where_another_distribution_owns_a_package_of_ours(tmp_path):
+    other = tmp_path / "impostor-1.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: impostor\nVersion: 1.0\n")
+    (other / "top_level.txt").write_text("policies\n")
+    said = run("gateway", "--state", str(tmp_path), code=1, PYTHONPATH=str(tmp_path))
+    assert "package 'policies' also belongs to impostor" in said
 
 
 def test_tags_of_workers_and_pools(make_site):

@@ -247,7 +247,9 @@ def restart_with_detached_job(town, tasks):
     done = RangeSet()
     for at in kept_tasks(london):
         done.add(at, at + 1)
-    recovered = events.JobRecovered("j", spec(detached=True), tasks, tuple(done), 0, 0, (), 0, 0, 0)
+    recovered = events.JobRecovered(
+        "j", spec(detached=True), tasks, tuple(done), 0, 0, (), {}, 0, 0
+    )
     missing = done.missing(0, tasks)
     arrived = [
         events.TasksArrived(0, "j", low, [b"%d" % at for at in range(low, high)])
