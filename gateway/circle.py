@@ -47,7 +47,7 @@ from federation.messages import GossipMessage
 from federation.probing import Knobs, refresh_every_s
 from federation.wire import pack, unpack
 from gateway.exchange import Exchange
-from gateway.peers import Peers
+from gateway.neighbours import Neighbours
 from gateway.surroundings import Surroundings
 
 ADVERT: Final = "advert"  # the topic's name, and the kind of the envelope
@@ -74,7 +74,7 @@ class Circle:
 
     def __init__(
         self,
-        peers: Peers,
+        peers: Neighbours,
         exchange: Exchange,
         surroundings: Surroundings,
         *,

@@ -50,7 +50,7 @@ class Network:
         self.weather = weather
         self.dropped = 0  # frames that found the queue downwards full
         self._dice = dice
-        self._ports: dict[str, MemoryPort] = {}
+        self._ports: dict[tuple[str, str], MemoryPort] = {}  # by host and service
         self._pipes: dict[int, tuple[_Way, _Way]] = {}
         self._number = 0
         self._cuts: dict[tuple[str, str], int] = {}
@@ -58,21 +58,26 @@ class Network:
 
     # --- the two ends --------------------------------------------------------------------------
 
-    def listen(self, host: str, changed: Callable[[], None]) -> "MemoryPort":
-        """Open the port of a host; `changed` is called when a frame or an end has arrived."""
-        port = self._ports[host] = MemoryPort(self, host, changed)
+    def listen(self, host: str, changed: Callable[[], None], service: str = "") -> "MemoryPort":
+        """Open a port of a host; `changed` is called when a frame or an end has arrived.
+
+        A host has one port of each `service`: who dials names it.
+        """
+        port = self._ports[host, service] = MemoryPort(self, host, changed)
         return port
 
-    def dial(self, host: str, to: str, changed: Callable[[], None]) -> "MemoryLink":
+    def dial(
+        self, host: str, to: str, changed: Callable[[], None], service: str = ""
+    ) -> "MemoryLink":
         """Dial a host's port, for as long as it takes."""
-        link = MemoryLink(self, host, to, changed)
+        link = MemoryLink(self, host, to, changed, service)
         self._connect(link)
         return link
 
     def _connect(self, link: "MemoryLink") -> None:
         if link.is_closed:
             return
-        port = self._ports.get(link.target)
+        port = self._ports.get((link.target, link.service))
         blocked = self.is_cut(link.host, link.target) or self.is_cut(link.target, link.host)
         if port is None or blocked:
             self.clock.after(DIAL_AGAIN_S, lambda: self._connect(link))
@@ -199,9 +204,10 @@ class Network:
 
         Of a machine that is gone the others learn by its silence.
         """
-        port = self._ports.pop(host, None)
-        if port is not None:
-            port.is_closed = True
+        for key, port in list(self._ports.items()):
+            if port.host == host:
+                port.is_closed = True
+                del self._ports[key]
         for number, (up, down) in list(self._pipes.items()):
             if host not in (up.source, up.target) or number < 0:
                 continue
@@ -317,10 +323,16 @@ class MemoryLink:
     """The dialling end; see federation.transport.Link."""
 
     def __init__(
-        self, network: Network, host: str, target: str, changed: Callable[[], None]
+        self,
+        network: Network,
+        host: str,
+        target: str,
+        changed: Callable[[], None],
+        service: str = "",
     ) -> None:
         self.host = host
         self.target = target
+        self.service = service
         self.number = 0
         self.is_up = self.is_lost = self.is_closed = False
         self._network = network

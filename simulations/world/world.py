@@ -135,11 +135,13 @@ class World:
         """Whether nobody has anything left to do."""
         receptions = [site.reception for site in self.sites.values() if site.reception is not None]
         brokers = [each.broker for each in receptions]
-        present = sum(len(broker.workers) for broker in brokers)
+        present = sum(handle > 0 for broker in brokers for handle in broker.workers)
         is_whole = len(brokers) == len(self.sites) and present == len(self.workers)
         is_idle = all(worker.is_idle for worker in self.workers.values())
         is_stored = not any(each.store.backlog for each in receptions)
         is_empty = not any(each.jobs or each.clients for each in brokers)
+        exchanges = [each.exchange for each in receptions]
+        is_empty &= not any(each.sales.sales or each.purchases.purchases for each in exchanges)
         return is_whole and is_idle and is_stored and is_empty
 
     def finish(self) -> None:
