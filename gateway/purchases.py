@@ -241,7 +241,7 @@ class Purchases:
             # Its seller knows nothing of it, or has given everything back.
             self._lapse(purchase, "its seller declined")
             return
-        self._drop(purchase)
+        self._give_up(purchase, utc_s)
 
     def _consider(self, job: str, now_s: float, utc_s: float) -> None:
         """Choose among the quotes for a job once all are here, or it takes too long."""
@@ -559,7 +559,13 @@ class Purchases:
                 self._spare(purchase.site, utc_s)
                 if purchase.until_s:  # it may be open there, by now
                     self._say(purchase, deals.CloseContract(purchase.contract))
-                self._drop(purchase)
+                self._give_up(purchase, utc_s)
+
+    def _give_up(self, purchase: Purchase, utc_s: float) -> None:
+        """It never came about; if it is in the books it ends there too."""
+        if purchase.until_s:
+            self._outcome.write(records.ContractEnded(purchase.contract, "buy", "settled", utc_s))
+        self._drop(purchase)
 
     def unreachable(self, site: str, utc_s: float) -> None:
         """A site can't be reached: what is not committed is off, the rest waits for its lease."""

@@ -422,3 +422,23 @@ def test_a_forward_that_was_lost_with_its_session_is_sent_again(town):
     assert town.now_s - began_s < RULES.lease_s
     town.pass_time(4.0)
     check_books(town)
+
+
+def test_a_contract_that_never_came_about_ends_in_the_books_too(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(100)
+    while not any(isinstance(each[-1], deals.Held) for each in town.mail):
+        sender, receiver, side, _, message = town.mail.popleft()
+        theirs = Side.BUYER if side is Side.SELLER else Side.SELLER
+        town.sites[receiver].exchange.hear(sender, theirs, message, town.now_s, town.now_s)
+        town.sites[receiver].do()
+    held = town.mail.popleft()
+    town.cut.add(frozenset(("london", "paris")))  # the commit is lost
+    london.exchange.hear("paris", Side.SELLER, held[-1], town.now_s, town.now_s)
+    london.do()
+    [opened] = [r for r in london.books if isinstance(r, records.ContractOpened)]
+    town.run(finished(town, 100))
+    town.pass_time(3 * RULES.hold_s)
+    ends = [r for r in london.books if isinstance(r, records.ContractEnded)]
+    assert [each.contract for each in ends if each.contract == opened.contract]
+    assert not paris.exchange.sales.sales
