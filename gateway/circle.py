@@ -215,7 +215,11 @@ class Circle:
 
     def _learn(self, bulletin: Bulletin) -> None:
         _, body, _ = unpack(bulletin.body, GOSSIP_BYTES_MAX)
-        self._exchange.learn(_read(body), self._clock.utc_s())
+        try:
+            self._exchange.learn(_read(body), self._clock.utc_s())
+        except ProtocolError as error:
+            # Who passed it on did nothing wrong, and membership has taken it: it is not dealt by.
+            self._say(str(error))
 
     # --- what we say of ourselves --------------------------------------------------------------
 
