@@ -48,9 +48,7 @@ class BooksAgree(Invariant):
             text = f"{key}: {seller.name} sold {row}, {buyer.name} bought {other}"
             if row[2] == "pending":
                 self.fail(f"nobody has settled {text}")
-            elif row[2] == "post" and other != row:
-                self.fail(text)
-            elif row[2] == "void" and other is not None:
+            elif (row[2] == "post" and other != row) or (row[2] == "void" and other is not None):
                 self.fail(text)
         for key, row in bought.items():
             if sold.get(key) != row and not (key not in sold and seller.disk.power_cuts):
