@@ -14,7 +14,7 @@ from gateway.circle import Circle
 from gateway.effects import Side
 from gateway.links import LinkDown, LinkNews, LinkSaid, LinkUp
 from gateway.lobby import CameIn, Guest, Left, News, Said
-from gateway.peers import Peers
+from gateway.neighbours import Neighbours
 from gateway.reception import Reception
 from gateway.surroundings import Surroundings
 
@@ -35,7 +35,7 @@ class Dealings:
 
     def __init__(
         self,
-        peers: Peers,
+        peers: Neighbours,
         reception: Reception,
         surroundings: Surroundings,
         say: Callable[[str], None],

@@ -53,6 +53,7 @@ class Purchase:
     until_s: float = 0.0  # of the lease, as we must count it
     round_trip_s: float = 0.0
     busy_s: float = 0.0  # when something was last out
+    doubted: int = 0  # forwards up to this epoch may have been lost with a session
     is_recovered: bool = False  # of a former life, and its seller has not said what it has
     is_orphan: bool = False  # of a former life, and nobody wants what is out
     tab: Tab = field(default_factory=lambda: Tab(NANOS_LIMIT))
@@ -240,7 +241,7 @@ class Purchases:
             # Its seller knows nothing of it, or has given everything back.
             self._lapse(purchase, "its seller declined")
             return
-        self._drop(purchase)
+        self._give_up(purchase, utc_s)
 
     def _consider(self, job: str, now_s: float, utc_s: float) -> None:
         """Choose among the quotes for a job once all are here, or it takes too long."""
@@ -438,6 +439,8 @@ class Purchases:
             self._take_up(purchase, held)
             return
         for epoch, assignment in list(worker.assignments.items()):
+            if epoch > purchase.doubted:
+                continue  # it went out after the seller had said this, and is under way
             missing = RangeSet(assignment.left)
             for first, stop in held.get(epoch, ()):
                 missing.remove(first, stop)
@@ -561,14 +564,25 @@ class Purchases:
                 self._spare(purchase.site, utc_s)
                 if purchase.until_s:  # it may be open there, by now
                     self._say(purchase, deals.CloseContract(purchase.contract))
-                self._drop(purchase)
+                self._give_up(purchase, utc_s)
+
+    def _give_up(self, purchase: Purchase, utc_s: float) -> None:
+        """It never came about; if it is in the books it ends there too."""
+        if purchase.until_s:
+            self._outcome.write(records.ContractEnded(purchase.contract, "buy", "settled", utc_s))
+        self._drop(purchase)
 
     def unreachable(self, site: str, utc_s: float) -> None:
         """A site can't be reached: what is not committed is off, the rest waits for its lease."""
         self._spare(site, utc_s)
         for purchase in list(self.purchases.values()):
-            if purchase.site == site and purchase.is_under_way and not purchase.until_s:
+            if purchase.site != site:
+                continue
+            if purchase.is_under_way and not purchase.until_s:
                 self._drop(purchase)
+            worker = self._broker.workers.get(purchase.handle)
+            if worker is not None and worker.assignments:
+                purchase.doubted = max(worker.assignments)
 
     def _is_done(self, purchase: Purchase, now_s: float) -> bool:
         if self._out(purchase) or purchase.is_recovered:

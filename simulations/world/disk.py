@@ -70,6 +70,7 @@ class Disk:
         self.tables = _Tables()
         self.hardened = 0
         self.power_cuts = 0
+        self.boot = 0  # a file beside the database, synced before it counts
         self._log: list[Record] = []
 
     def commit(self, records: Sequence[Record], *, durable: bool) -> None:

@@ -205,15 +205,17 @@ class RunsOnce(Invariant):
         if entry.what != "starts":
             runners.pop(entry.host, None)
             return
-        worker = self.world.workers[entry.host]
-        life = self.world.sites[worker.gateway].life
+        life = self._life_at(entry.host)
         for name, since in runners.items():
             other = self.world.workers[name]
             wakes = other.is_paused or entry.at_s - other.resumed_s < WAKING_S
-            if not wakes and since == life:
+            if not wakes and since == self._life_at(name):
                 text = f"task {entry.first} runs at {name}, and now at {entry.host}"
                 self.fail(text, entry.job, entry.first)
         runners[entry.host] = life
+
+    def _life_at(self, worker: str) -> int:
+        return self.world.sites[self.world.workers[worker].gateway].life
 
 
 class AddsUp(Invariant):
@@ -233,7 +235,7 @@ class AddsUp(Invariant):
             held = list(worker.assignments.values())
             if worker.in_flight != sum(len(each.left) for each in held) or worker.load_s < 0:
                 self.fail(f"{site}: {worker.name} has {worker.in_flight} tasks in flight")
-            for tag, free in worker.free.items():
+            for tag, free in worker.free.items() if not worker.job else ():
                 used = sum(each.job.counted.get(tag, 0) * len(each.left) for each in held)
                 there = worker.offer.tags[tag]
                 if free < 0 or abs(there - used - free) > 1e-6:
