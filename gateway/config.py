@@ -37,7 +37,7 @@ from typing import Any, Final
 from federation.address import default_address
 from federation.money import parse_money
 from federation.nng import check_address
-from gateway.intake import check_tags
+from gateway.intake import USUAL_POOL, check_tags
 from gateway.lobby import HouseRules
 from policies.placement import TagValue
 from policies.tariffs import Tariff
@@ -153,7 +153,7 @@ def load(path: str | None) -> SiteConfig:
 
 def check(config: SiteConfig) -> SiteConfig:
     """Check what only the whole can tell; return it, with a pool if it had none."""
-    pools = config.pools or (PoolConfig("workers"),)
+    pools = config.pools or (PoolConfig(USUAL_POOL),)
     names = [pool.name for pool in pools]
     if len(set(names)) != len(names):
         raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")

@@ -133,7 +133,7 @@ def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 @click.option("--gateway", "address", metavar="URL", help="The gateway to work for.")
 @click.option("--slots", type=click.IntRange(min=1), help="Slots. [default: one per core]")
 @click.option("--tags", default="", help="What the slots carry, as in linux,gpu=2.")
-@click.option("--pool", default="workers", show_default=True, help="The gateway's pool to join.")
+@click.option("--pool", default="", help="The pool to join. [default: the only one, or `workers`]")
 @click.option("--name", help="What to be called. [default: host and process]")
 @click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
 @click.option("--secret-file", help="A file with the gateway's secret. [default: $GRIDFED_SECRET]")

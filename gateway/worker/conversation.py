@@ -78,6 +78,7 @@ class Conversation:
         self._changed = trio.Event()
         self._scope = trio.CancelScope()
         self._was_told = False
+        self._last_refusal = ""
 
     def _new_dialogue(self) -> Dialogue:
         return Dialogue(hello=self._hello, secret=self._secret, random_bytes=secrets.token_bytes)
@@ -168,7 +169,10 @@ class Conversation:
             except SessionRefused as refusal:
                 if refusal.code in FINAL_REFUSALS:
                     raise
-                self._say(f"is refused, and tries again: {refusal}")
+                if str(refusal) != self._last_refusal:
+                    self._last_refusal = str(refusal)
+                    self._say(f"is refused, and goes on trying: {refusal}")
+                self._dialogue.lost()  # we were in for a moment: no reason to hurry
             except ProtocolError as error:
                 self._say(f"hangs up: {error}")
             finally:

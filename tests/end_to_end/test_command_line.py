@@ -176,3 +176,16 @@ def test_a_second_interrupt_ends_it_at_once(make_site):
 def slot_states(site):
     found = json.loads(run("workers", "--json", GRIDFED_GATEWAY=site.address))
     return [slot["state"] for worker in found for slot in worker["slot_details"]]
+
+
+def test_a_worker_that_is_refused_says_so_once(make_site):
+    site = make_site(1)
+    worker = site.add_worker(1, "--pool", "nope")
+    wait_until(lambda: site.gateway.text().count("left: there is no pool") > 2, "three tries")
+    assert worker.text().count("choose one with --pool; there are local") == 1
+
+
+def test_a_worker_joins_what_up_has_started(make_site):
+    site = make_site(1)
+    site.add_worker(1, "--name", "guest")
+    wait_until(lambda: "worker guest joined" in site.gateway.text(), "the worker")
