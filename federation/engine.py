@@ -55,7 +55,7 @@ from federation.messages import (
     RejectJob,
     Results,
 )
-from federation.nng import ForkedProcessError, NngLink
+from federation.nng import ForkedProcessError, NngLink, explain_silence
 from federation.payload import SealedFunction, open_result
 from federation.ranges import Range
 from federation.reasons import Reason
@@ -150,8 +150,9 @@ class Engine:
             raise self._refusal
         if not reached:
             raise GatewayUnreachable(
-                f"no gateway answers at {self.address} ({origin}). Start one with `gridfed up`, "
-                "or name another by Client(address) or $GRIDFED_GATEWAY."
+                f"no gateway answers at {self.address} ({origin}): "
+                f"{explain_silence(self.address)}. Start one with `gridfed up`, "
+                "or name another by Client(address), --gateway or $GRIDFED_GATEWAY."
             )
 
     @property

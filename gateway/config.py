@@ -111,11 +111,27 @@ class SiteConfig:
         """The shared secret, from its file or $GRIDFED_SECRET; empty when there is none."""
         if not self.secret_file:
             return os.environ.get("GRIDFED_SECRET", "")
-        path = Path(self.secret_file).expanduser()
-        try:
-            return path.read_text().strip()
-        except OSError as error:
-            raise ConfigError(f"secret_file {path}: {error.strerror}") from None
+        return read_secret(self.secret_file)
+
+
+def read_secret(name: str) -> str:
+    """The secret in a file. Raises ConfigError: an empty one would let everybody in."""
+    path = Path(name).expanduser()
+    try:
+        secret = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"secret_file {path}: {getattr(error, 'strerror', error)}") from None
+    if not secret:
+        raise ConfigError(f"secret_file {path}: it is empty; `openssl rand -hex 32` makes a secret")
+    return secret
+
+
+def exposure(name: str) -> str:
+    """A warning where others on this host can read a file that holds a secret; else nothing."""
+    path = Path(name).expanduser()
+    if not path.stat().st_mode & 0o077:
+        return ""
+    return f"{path} holds a secret and others on this host can read it: chmod 600 {path}"
 
 
 # key in [limits] → (field of HouseRules or SiteConfig, smallest, largest)

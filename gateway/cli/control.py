@@ -2,20 +2,19 @@
 
 import click
 
-from federation import Client
 from gateway.cli import show
-from gateway.cli.common import ask, errors_to_exit_codes, gateway_option, json_option
+from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 
 
 @click.command()
 @click.argument("job_id", metavar="ID")
 @click.option("--stop", is_flag=True, help="Stop what runs as well; else only what waits.")
-@gateway_option
+@reach_options
 @json_option
 @errors_to_exit_codes
-def cancel(job_id: str, stop: bool, address: str | None, as_json: bool) -> None:
+def cancel(job_id: str, stop: bool, reach: Reach, as_json: bool) -> None:
     """Cancel a job of yours."""
-    with Client(address) as client:
+    with reach.client() as client:
         taken = client.job(job_id).cancel(stop=stop)
     if as_json:
         show.as_json({"job": job_id, "cancelled": taken})
@@ -26,15 +25,15 @@ def cancel(job_id: str, stop: bool, address: str | None, as_json: bool) -> None:
 @click.command()
 @click.argument("worker", required=False, default="")
 @click.option("--undo", is_flag=True, help="Go back to work.")
-@gateway_option
+@reach_options
 @json_option
 @errors_to_exit_codes
-def drain(worker: str, undo: bool, address: str | None, as_json: bool) -> None:
+def drain(worker: str, undo: bool, reach: Reach, as_json: bool) -> None:
     """Give a worker no new work and take back what it has not started; it finishes what runs.
 
     Without a WORKER the whole gateway drains: it takes no new jobs and finishes those it has.
     """
-    found = ask(address, "drain", worker=worker, on=not undo)
+    found = ask(reach, "drain", worker=worker, on=not undo)
     if as_json:
         show.as_json(found)
         return

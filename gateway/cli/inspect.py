@@ -5,16 +5,16 @@ from typing import Any
 import click
 
 from gateway.cli import show
-from gateway.cli.common import ask, errors_to_exit_codes, gateway_option, json_option
+from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 
 
 @click.command()
-@gateway_option
+@reach_options
 @json_option
 @errors_to_exit_codes
-def status(address: str | None, as_json: bool) -> None:
+def status(reach: Reach, as_json: bool) -> None:
     """Show the site at a glance."""
-    found = ask(address, "status")
+    found = ask(reach, "status")
     if as_json:
         show.as_json(found)
         return
@@ -32,13 +32,13 @@ def status(address: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@gateway_option
+@reach_options
 @json_option
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
 @errors_to_exit_codes
-def jobs(address: str | None, as_json: bool, limit: int) -> None:
+def jobs(reach: Reach, as_json: bool, limit: int) -> None:
     """List the latest jobs."""
-    found = ask(address, "jobs", limit=limit)
+    found = ask(reach, "jobs", limit=limit)
     if as_json:
         show.as_json(found)
         return
@@ -58,12 +58,12 @@ def _job_row(row: dict[str, Any]) -> list[Any]:
 
 @click.command()
 @click.argument("job_id", metavar="ID")
-@gateway_option
+@reach_options
 @json_option
 @errors_to_exit_codes
-def job(job_id: str, address: str | None, as_json: bool) -> None:
+def job(job_id: str, reach: Reach, as_json: bool) -> None:
     """Show one job: state, progress, cost, and why it waits."""
-    found = ask(address, "job", job=job_id)
+    found = ask(reach, "job", job=job_id)
     if as_json:
         show.as_json(found)
         return
@@ -87,12 +87,12 @@ def job(job_id: str, address: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@gateway_option
+@reach_options
 @json_option
 @errors_to_exit_codes
-def workers(address: str | None, as_json: bool) -> None:
+def workers(reach: Reach, as_json: bool) -> None:
     """List the workers and what their slots are doing."""
-    found = ask(address, "workers")
+    found = ask(reach, "workers")
     if as_json:
         show.as_json(found)
         return

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from gateway.cli import show
-from gateway.cli.common import ask, errors_to_exit_codes, gateway_option
+from gateway.cli.common import Reach, ask, errors_to_exit_codes, reach_options
 from gateway.ledger.reports import Report, to_csv, to_json
 
 DIMENSIONS = "user,project,pool,job,day,name"
@@ -19,7 +19,7 @@ DIMENSIONS = "user,project,pool,job,day,name"
 @click.option("--to", "end", metavar="DATE", help="Last day (included) or moment (not included).")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@gateway_option
+@reach_options
 @errors_to_exit_codes
 def report(
     kind: str,
@@ -28,7 +28,7 @@ def report(
     end: str | None,
     as_csv: bool,
     as_json: bool,
-    address: str | None,
+    reach: Reach,
 ) -> None:
     """Sum usage or cost by user, project, pool, job, day or name."""
     details: dict[str, Any] = {"kind": kind, "by": [part for part in by.split(",") if part]}
@@ -36,7 +36,7 @@ def report(
         details["start_s"] = _moment(start, end_of_day=False)
     if end:
         details["end_s"] = _moment(end, end_of_day=True)
-    found = ask(address, "report", **details)
+    found = ask(reach, "report", **details)
     made = Report(
         tuple(found["columns"]),
         tuple(tuple(row) for row in found["rows"]),

@@ -16,8 +16,8 @@ from federation.errors import GridError
 from federation.transport import TlsSettings
 from gateway.child import collect_seldom
 from gateway.cli import show
-from gateway.cli.common import parse_size, parse_tags
-from gateway.config import ConfigError, PoolConfig, SiteConfig, check, load
+from gateway.cli.common import Reach, parse_size, parse_tags, reach_options
+from gateway.config import ConfigError, PoolConfig, SiteConfig, check, exposure, load
 from gateway.site import Site
 from gateway.worker.agent import AgentSettings, run_agent
 
@@ -82,6 +82,8 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
     # The store's writer shares the interpreter with the loop: a turn of 5 ms is an age to both.
     sys.setswitchinterval(0.0005)
     collect_seldom()
+    if config.secret_file and (warning := exposure(config.secret_file)):
+        _say(f"gridfed: {warning}")
     site = Site(config, _say)
     code = trio.run(_run_site, site, as_json)
     sys.exit(code)
@@ -130,37 +132,26 @@ def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 
 
 @click.command()
-@click.option("--gateway", "address", metavar="URL", help="The gateway to work for.")
 @click.option("--slots", type=click.IntRange(min=1), help="Slots. [default: one per core]")
 @click.option("--tags", default="", help="What the slots carry, as in linux,gpu=2.")
 @click.option("--pool", default="", help="The pool to join. [default: the only one, or `workers`]")
 @click.option("--name", help="What to be called. [default: host and process]")
 @click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
-@click.option("--secret-file", help="A file with the gateway's secret. [default: $GRIDFED_SECRET]")
-@click.option("--tls-ca-file", help="For tls+tcp://: the gateway's certificate, or its CA's.")
-@click.option("--tls-server-name", help="For tls+tcp://: the name in the gateway's certificate.")
-def worker(  # noqa: PLR0913 - each is an option of the command
-    address: str | None,
+@reach_options
+def worker(
     slots: int | None,
     tags: str,
     pool: str,
     name: str | None,
     memory: str,
-    secret_file: str | None,
-    tls_ca_file: str | None,
-    tls_server_name: str | None,
+    reach: Reach,
 ) -> None:
     """Add this host's cores to a gateway's pool."""
-    dialled, _ = resolve(address)
-    config = SiteConfig(secret_file=secret_file or "")
-    try:
-        secret = config.secret
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from None
+    dialled, _ = resolve(reach.address)
     settings = AgentSettings(
         address=dialled,
-        secret=secret,
-        tls=TlsSettings(ca_file=tls_ca_file, server_name=tls_server_name),
+        secret=os.environ.get("GRIDFED_SECRET", "") if reach.secret is None else reach.secret,
+        tls=reach.tls or TlsSettings(),
         name=name or f"{socket.gethostname()}-{os.getpid()}",
         slots=slots or len(os.sched_getaffinity(0)),
         tags=parse_tags(tags),

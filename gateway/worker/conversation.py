@@ -19,7 +19,7 @@ import trio
 from federation.errors import GatewayUnreachable, ProtocolError, SessionRefused
 from federation.handshake import ACKNOWLEDGE_S, Dialogue
 from federation.messages import Bye, Hello, Report
-from federation.nng import NngLink
+from federation.nng import NngLink, explain_silence
 from federation.transport import TlsSettings
 from gateway.worker.outbox import Outbox
 
@@ -187,7 +187,7 @@ class Conversation:
         while not link.is_up:
             if link.is_lost:
                 return
-            self._give_up_in_time()
+            await self._give_up_in_time()
             await self._wait_for_change()
         self._dialogue.connected(time.monotonic())
         self.flush()
@@ -233,7 +233,7 @@ class Conversation:
                     return
             self.flush()
 
-    def _give_up_in_time(self) -> None:
+    async def _give_up_in_time(self) -> None:
         lonely_s = time.monotonic() - self._heard_s
         if self._give_up_s and lonely_s > self._give_up_s:
             raise GatewayUnreachable(
@@ -241,7 +241,8 @@ class Conversation:
             )
         if lonely_s > UNHEARD_S and not self._was_told:
             self._was_told = True
-            self._say(f"finds no gateway at {self._address}, and goes on trying")
+            why = await trio.to_thread.run_sync(explain_silence, self._address)
+            self._say(f"finds no gateway at {self._address}, and goes on trying: {why}")
 
     async def _wait_for_change(self) -> None:
         with trio.move_on_after(CHECK_S):

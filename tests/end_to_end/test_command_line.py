@@ -11,7 +11,7 @@ import time
 
 import psutil
 import pytest
-from tests_support import wait_until
+from tests_support import make_certificate, wait_until
 
 
 def run(*arguments, code=0, **environment):
@@ -127,7 +127,9 @@ def test_bad_words_are_told(site):
     assert "choose from" in run("report", "cost", "--by", "colour", code=1)
     assert "2026-11-20" in run("report", "cost", "--from", "yesterday", code=2)
     assert "gridfed up" in run("status", "--gateway", "ipc:///nowhere/at/all", code=5)
-    assert "must start with" in run("status", "--gateway", "ws://localhost:1", code=1)
+    assert "must start with" in run("status", "--gateway", "ws://localhost:1", code=2)
+    assert "must end in a port" in run("status", "--gateway", "tcp://localhost:99999", code=2)
+    assert "may be 107 bytes long" in run("status", "--gateway", f"ipc:///{'x' * 200}", code=2)
 
 
 @pytest.mark.parametrize(
@@ -189,3 +191,36 @@ def test_a_worker_joins_what_up_has_started(make_site):
     site = make_site(1)
     site.add_worker(1, "--name", "guest")
     wait_until(lambda: "worker guest joined" in site.gateway.text(), "the worker")
+
+
+@pytest.fixture
+def tls_site(make_site, tmp_path):
+    """A site that shows a certificate and asks for one, and the options to come in with."""
+    own, pinned = make_certificate(tmp_path, "gateway")
+    mine, known = make_certificate(tmp_path, "dialler")
+    config = f'[site]\ntls_certificate_file = "{own}"\ntls_ca_file = "{known}"\n'
+    site = make_site(0, "--listen", "tls+tcp://127.0.0.1:0", config=config)
+    ca = ["--gateway", site.ready["addresses"][1], "--tls-ca-file", pinned]
+    return site, ca, ["--tls-certificate-file", mine]
+
+
+def test_every_question_can_be_asked_over_mutual_tls(tls_site):
+    _, ca, certificate = tls_site
+    assert json.loads(run("status", "--json", *ca, *certificate))["state"] == "up"
+    assert "no workers" in run("workers", *ca, *certificate)
+    assert "TLS fails" in run("status", *ca, code=5)
+
+
+def test_a_worker_joins_over_mutual_tls_without_naming_the_host(tls_site):
+    site, ca, certificate = tls_site
+    site.add_worker(1, "--name", "over-tls", *ca, *certificate)
+    wait_until(lambda: "worker over-tls joined" in site.gateway.text(), "the worker")
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_tls_file_that_is_no_good_is_named(tmp_path, content):
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_text(content)
+    address = ["--gateway", "tls+tcp://127.0.0.1:1", "--tls-ca-file", str(path)]
+    assert str(path) in run("status", *address, code=2)
