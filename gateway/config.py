@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from federation.address import default_address
+from federation.errors import GridError
 from federation.money import parse_money
 from federation.nng import check_address
 from gateway.intake import USUAL_POOL, check_tags
@@ -187,6 +188,14 @@ def check(config: SiteConfig) -> SiteConfig:
             raise ConfigError(f"[site] {address} needs tls_certificate_file")
     rules = replace(config.rules, site=config.name, secret=config.secret)
     return replace(config, pools=pools, rules=rules)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for its owner alone, unless it is there. Raises GridError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise GridError(f"can't make the folder {path}: {error.strerror}") from None
 
 
 def python_minor() -> str:

@@ -34,7 +34,7 @@ from federation.reasons import Reason
 from federation.transport import TlsSettings
 from gateway import events
 from gateway.broker import Broker, Limits
-from gateway.config import SiteConfig, python_minor
+from gateway.config import SiteConfig, make_folder, python_minor
 from gateway.desk import Desk
 from gateway.effects import Effect
 from gateway.events import Event
@@ -94,7 +94,7 @@ class Site:
         self._wake = trio.Event()
         self._progress = trio.Event()
         self._pipes_changed = trio.Event()
-        self.config.state_path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self.config.state_path)
         self.store = SqlStore(
             self.config.database_url, on_trouble=self._on_trouble, on_fatal=self._on_fatal
         )
@@ -133,8 +133,7 @@ class Site:
         for address in self.config.addresses:
             if address.startswith("ipc://"):
                 # The folder is for its owner alone: the socket lets in whoever reaches it.
-                folder = Path(address.removeprefix("ipc://")).parent
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                make_folder(Path(address.removeprefix("ipc://")).parent)
         return self.config.addresses
 
     def _tls(self) -> TlsSettings:

@@ -224,3 +224,31 @@ def test_a_tls_file_that_is_no_good_is_named(tmp_path, content):
         path.write_text(content)
     address = ["--gateway", "tls+tcp://127.0.0.1:1", "--tls-ca-file", str(path)]
     assert str(path) in run("status", *address, code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--state", "/proc/nobody/state"], "can't make the folder /proc/nobody/state"),
+        (["--listen", "ipc:///proc/nobody/gw.sock"], "can't make the folder /proc/nobody"),
+    ],
+)
+def test_a_gateway_that_can_not_start_says_why_in_a_line(tmp_path, arguments, complaint):
+    told = run("gateway", "--state", str(tmp_path), *arguments, code=1)
+    assert complaint in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_gateway_names_its_certificate_file_when_it_is_no_good(tmp_path, content):
+    path = tmp_path / "own.pem"
+    if content is not None:
+        path.write_text(content)
+    config = tmp_path / "site.toml"
+    config.write_text(
+        f'[site]\nlisten = ["tls+tcp://127.0.0.1:0"]\nstate = "{tmp_path}"\n'
+        f'tls_certificate_file = "{path}"\n'
+    )
+    told = run("gateway", "--config", str(config), code=1)
+    assert str(path) in told
+    assert "Traceback" not in told
