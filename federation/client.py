@@ -421,7 +421,10 @@ class Client(concurrent.futures.Executor):
         """Wait for what was submitted; after a Ctrl-C drop it instead."""
         engine = self._shared.get("engine")
         if engine is not None and kind is not None and issubclass(kind, KeyboardInterrupt):
-            engine.close()
+            try:
+                engine.close()
+            except KeyboardInterrupt:
+                engine.let_go()  # the first one is on its way already
         else:
             self.shutdown()
 

@@ -105,6 +105,7 @@ class Engine:
         self._redial_s = 0.0
         self._redial_wait_s = REDIAL_MIN_S
         self._warned = False
+        self._leaving = False  # has said goodbye, or is about to
         self.closed = False
         self.shut = False  # takes no new work
         self.error: GridError | None = None
@@ -273,14 +274,14 @@ class Engine:
         self._redial_s = now_s
         self._greeted = False
 
-    def _hang_up(self, now_s: float) -> None:
+    def _hang_up(self, now_s: float, *, by_us: bool = False) -> None:
         if self._link is not None:
             self._link.close()
             self._link = None
         self._dialogue.lost()
         self._redial_s = now_s + self._redial_wait_s * random.uniform(0.5, 1.5)  # noqa: S311
         self._redial_wait_s = min(2 * self._redial_wait_s, REDIAL_MAX_S)
-        if self._streams and not self._warned:
+        if self._streams and not (self._warned or by_us or self._leaving):
             self._warned = True
             _log.warning("the gateway at %s is gone; dialling until it is back", self.address)
 
@@ -292,7 +293,7 @@ class Engine:
             # Ctrl-C half way: what was done of it nobody knows. Say hello as a new client, and
             # send again what has no outcome; what ran already is not charged again.
             self._dialogue.start_over()
-            self._hang_up(time.monotonic())
+            self._hang_up(time.monotonic(), by_us=True)
             raise
 
     def _exchange(self, now_s: float) -> bool:
@@ -642,6 +643,7 @@ class Engine:
         """Say goodbye and let go of everything. Idempotent, and safe in a forked child."""
         if os.getpid() != self._pid or self.closed:
             return
+        self._leaving = True
         with self._lock:
             for stream in self.streams:
                 self.close_stream(stream)
@@ -657,6 +659,11 @@ class Engine:
         if threading.current_thread() is not self._thread:
             self._thread.join(LEAVE_S)
         self._release()
+
+    def let_go(self) -> None:
+        """End at once, without a goodbye: the gateway finds out by itself. Waits for nothing."""
+        self.closed = True
+        self._wake()
 
     def _is_said(self) -> bool:
         session = self._dialogue.session
