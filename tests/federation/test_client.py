@@ -6,7 +6,9 @@ from concurrent.futures import Future, InvalidStateError
 
 import pytest
 
-from federation.client import Options, TaskFuture
+from federation.client import Options, TaskFuture, _revive
+
+ADDRESS = "ipc:///tmp/nobody"
 
 
 class EngineWithNothing:
@@ -56,6 +58,9 @@ def test_a_future_is_finished_once(is_waited_for):
         {"project": "\ud800"},
         {"name": "a\nb"},
         {"tags": {"gpu": -1}},
+        {"tags": "gpu"},
+        {"max_cost": 5},
+        {"prints": 1},
         {"tags": {"gpu": 2**70}},
         {"tags": {"\ud800": True}},
     ],
@@ -63,3 +68,12 @@ def test_a_future_is_finished_once(is_waited_for):
 def test_options_that_could_not_travel_are_refused(wrong):
     with pytest.raises((TypeError, ValueError)):
         Options(**wrong)
+
+
+def test_a_view_shows_the_options_that_are_not_as_usual():
+    client = _revive((ADDRESS, None, None, None, 1.0), Options())
+    view = client.options(tags={"gpu": 1}, retries=2)
+    assert repr(client) == f"<gridfed Client of {ADDRESS}, not connected yet>"
+    assert repr(view) == (
+        f"<gridfed Client of {ADDRESS}, not connected yet, tags={{'gpu': 1}}, retries=2>"
+    )
