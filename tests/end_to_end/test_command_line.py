@@ -252,3 +252,14 @@ def test_a_gateway_names_its_certificate_file_when_it_is_no_good(tmp_path, conte
     told = run("gateway", "--config", str(config), code=1)
     assert str(path) in told
     assert "Traceback" not in told
+
+
+def test_another_host_joins_as_the_readme_says(make_site, monkeypatch):
+    monkeypatch.setenv("GRIDFED_SECRET", "a" * 64)
+    site = make_site(1, "--listen", "tcp://0.0.0.0:0")
+    port = site.ready["addresses"][1].rpartition(":")[2]
+    site.address = f"tcp://127.0.0.1:{port}"
+    site.add_worker(1, "--name", "other", "--tags", "gpu=1")
+    wait_until(lambda: "worker other joined" in site.gateway.text(), "the other host")
+    with site.client() as client:
+        assert client.options(tags={"gpu": 1}).submit(square, 5).result(timeout=30) == 25
