@@ -87,7 +87,8 @@ def room(job: Job, worker: Worker, task_s: float | None) -> int:
         credit_s = worker.slots * HORIZON_S - worker.load_s
         tasks = max(int(credit_s / max(task_s, 1e-7)), worker.slots + idle)
     for name, amount in job.counted.items():
-        tasks = min(tasks, int((worker.free[name] + 1e-9) // amount)) if amount > 0 else tasks
+        if amount > 0:
+            tasks = min(tasks, int((worker.free.get(name, 0) + 1e-9) // amount))
     return tasks
 
 
