@@ -250,7 +250,8 @@ class Engine:
                     try:
                         self._lead(POLL_MAX_S)
                     except BaseException:  # noqa: BLE001 - a callback's exit is not this thread's
-                        _log.warning("what a result set off has failed", exc_info=True)
+                        if not self.closed:
+                            _log.warning("what a result set off has failed", exc_info=True)
                     continue
             time.sleep(PARK_S)
 

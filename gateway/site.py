@@ -194,6 +194,30 @@ class Site:
             while not wanted <= {each.offer.pool for each in self.broker.workers.values()}:
                 await self.wait_for_progress(TICK_S)
 
+    async def wind_up(self, at_most_s: float) -> None:
+        """Take back what has not started, wait so long for what runs, and say goodbye.
+
+        Results that come meanwhile still reach their clients; what runs on after that is lost.
+        """
+        if not self.addresses:
+            return
+        for handle in list(self.broker.workers):
+            self.expect(events.DrainAsked(handle, on=True))
+        with trio.move_on_after(at_most_s):
+            while self._is_busy():
+                await self.wait_for_progress(TICK_S)
+        # Now, so that local workers don't wait for us to hear their own goodbye.
+        self.lobby.goodbye("the gateway stops", trio.current_time())
+
+    def _is_busy(self) -> bool:
+        """Whether work is under way, or guests who are here have not had all that we said."""
+        guests = self.lobby.guests.values()
+        return (
+            self.store.backlog > 0
+            or any(job.in_flight for job in self.broker.jobs.values())
+            or any(guest.pipe is not None and not guest.session.is_idle for guest in guests)
+        )
+
     # --- the loops -----------------------------------------------------------------------------
 
     def _recover(self) -> None:

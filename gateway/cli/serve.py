@@ -23,6 +23,7 @@ from gateway.worker.agent import AgentSettings, run_agent
 
 INTERRUPTED: Final = 130
 POOLS_READY_S: Final = 20.0
+STOP_S: Final = 5.0  # how long running tasks may take to end when the gateway stops
 
 
 @click.command()
@@ -96,7 +97,7 @@ def _say(line: str) -> None:
 async def _run_site(site: Site, as_json: bool) -> int:
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_stop_on_signal, nursery.cancel_scope, _say)
+            nursery.start_soon(_stop_on_signal, site, nursery.cancel_scope, _say)
             addresses = await nursery.start(site.run)
             await site.wait_for_local_pools(POOLS_READY_S)
             if as_json:
@@ -112,15 +113,16 @@ async def _run_site(site: Site, as_json: bool) -> int:
     return 1 if site.failed else 0
 
 
-async def _stop_on_signal(scope: trio.CancelScope, say: Callable[[str], None]) -> None:
-    """First signal: stop cleanly. Second: at once."""
+async def _stop_on_signal(site: Site, scope: trio.CancelScope, say: Callable[[str], None]) -> None:
+    """First signal: stop when what runs has ended. Second: at once."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             break
     # Only now: the receiver puts the former handlers back when it ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(INTERRUPTED))
-    say("gridfed: stopping; once more to stop at once")
+    say(f"gridfed: stopping; running tasks get {STOP_S:g} s to end; once more to stop at once")
+    await site.wind_up(STOP_S)
     scope.cancel()
 
 

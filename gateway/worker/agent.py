@@ -391,7 +391,10 @@ class Agent:
                     self._end("stopped at once", STOPPED_AT_ONCE)
                 else:
                     self._is_stopping = True
-                    self._say("stops when its running tasks end; once more to stop at once")
+                    if self._roster.is_idle:
+                        self._say("stops")
+                    else:
+                        self._say("stops when its running tasks end; once more to stop at once")
                     self._nursery.start_soon(self._wind_up)
 
     async def _wind_up(self) -> None:

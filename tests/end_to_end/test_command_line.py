@@ -175,6 +175,25 @@ def test_a_second_interrupt_ends_it_at_once(make_site):
     client.shutdown(wait=False, cancel_futures=True)
 
 
+def until_there(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return "done in time"
+
+
+def test_a_gateway_that_stops_lets_running_tasks_end(make_site, tmp_path):
+    site = make_site(1)
+    client = site.client()
+    future = client.submit(until_there, str(tmp_path / "go"))
+    wait_until(lambda: slot_states(site) == ["running"], "the start of the task")
+    site.gateway.process.send_signal(signal.SIGINT)
+    wait_until(lambda: "running tasks get" in site.gateway.text(), "its answer")
+    (tmp_path / "go").touch()
+    assert future.result(timeout=30) == "done in time"
+    assert site.gateway.process.wait(20) == 0
+    client.shutdown(wait=False, cancel_futures=True)
+
+
 def slot_states(site):
     found = json.loads(run("workers", "--json", GRIDFED_GATEWAY=site.address))
     return [slot["state"] for worker in found for slot in worker["slot_details"]]
