@@ -554,8 +554,9 @@ class Broker:
             self._mark_ready(job)
         job.done += verdict.done
         job.failed += verdict.failed
+        job.cancelled += verdict.cancelled
         self.tasks_done += verdict.done
-        self._credit_client(job, verdict.done + verdict.failed)
+        self._credit_client(job, verdict.done + verdict.failed + verdict.cancelled)
         for results in verdict.results:
             count = len(results.values)
             job.ended.add(results.first, results.first + count)

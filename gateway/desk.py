@@ -84,7 +84,7 @@ class Desk:
             views.live_job(live[row.job]) if row.job in live else views.stored_job(row)
             for row in rows
         ]
-        return (unseen + shown)[:limit]
+        return views.latest(unseen + shown, limit)
 
     async def _job(self, _guest: Guest, details: dict[str, Any]) -> Any:
         name = _text(details, "job")

@@ -316,7 +316,8 @@ class Site:
         except BadWorker as error:
             self._take(self.lobby.expel(guest, str(error), trio.current_time()), happened)
             return
-        self._say(f"worker {guest.name} joined with {guest.about['slots']} slots")
+        slots = guest.about["slots"]
+        self._say(f"worker {guest.name} joined with {slots} slot{'s' * (slots != 1)}")
 
     def _part(self, guest: Guest, reason: str, happened: list[Event]) -> None:
         self._unread.discard(guest.handle)

@@ -19,7 +19,7 @@ def cancel(job_id: str, stop: bool, reach: Reach, as_json: bool) -> None:
     if as_json:
         show.as_json({"job": job_id, "cancelled": taken})
     else:
-        click.echo(f"{taken:,} tasks cancelled")
+        click.echo(f"{show.count(taken, 'task')} cancelled")
 
 
 @click.command()

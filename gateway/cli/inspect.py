@@ -24,7 +24,8 @@ def status(reach: Reach, as_json: bool) -> None:
     for line in found["addresses"]:
         click.echo(f"  at {show.clean(line)}")
     click.echo(
-        f"{found['clients']} clients, {found['jobs']} jobs, {found['waiting']:,} tasks waiting, "
+        f"{show.count(found['clients'], 'client')}, {show.count(found['jobs'], 'job')}, "
+        f"{show.count(found['waiting'], 'task')} waiting, "
         f"{found['in_flight']:,} at workers, {found['tasks_done']:,} done"
     )
     keys = ("pool", "workers", "slots", "busy", "price")
@@ -43,7 +44,10 @@ def jobs(reach: Reach, as_json: bool, limit: int) -> None:
         show.as_json(found)
         return
     show.table(
-        ("id", "name", "user", "project", "state", "done", "failed", "tasks", "slot-s", "cost"),
+        (
+            *("id", "name", "user", "project", "state"),
+            *("done", "failed", "cancelled", "tasks", "slot-s", "cost"),
+        ),
         [_job_row(row) for row in found],
         "no jobs yet",
     )
@@ -51,7 +55,7 @@ def jobs(reach: Reach, as_json: bool, limit: int) -> None:
 
 def _job_row(row: dict[str, Any]) -> list[Any]:
     total = row["total"] if row["total"] is not None else row["tasks"]
-    counts = [row["done"], row["failed"], total]
+    counts = [row["done"], row["failed"], row["cancelled"], total]
     who = [row["id"], row["name"], row["user"], row["project"], row["state"]]
     return [*who, *(f"{count:,}" for count in counts), show.seconds(row["wall_ns"]), row["cost"]]
 
@@ -75,7 +79,11 @@ def job(job_id: str, reach: Reach, as_json: bool) -> None:
         ("state", f"{found['state']} {found['reason'] and '(' + found['reason'] + ')'}"),
         ("submitted", show.when(found["submitted_at_s"])),
         ("ended", show.when(found["ended_at_s"])),
-        ("tasks", f"{found['done']:,} done, {found['failed']:,} failed of {total:,}"),
+        (
+            "tasks",
+            f"{found['done']:,} done, {found['failed']:,} failed, "
+            f"{found['cancelled']:,} cancelled of {total:,}",
+        ),
         ("slot-seconds", show.seconds(found["wall_ns"])),
         ("CPU-seconds", show.seconds(found["cpu_ns"])),
         ("cost", found["cost"]),
@@ -83,7 +91,8 @@ def job(job_id: str, reach: Reach, as_json: bool) -> None:
     for name, value in lines:
         click.echo(f"{name:>12}  {show.clean(value)}")
     for why in found.get("why_waiting", []):
-        click.echo(f"{'waits':>12}  {why['workers']} workers: {show.clean(why['text'])}")
+        workers_ = show.count(why["workers"], "worker")
+        click.echo(f"{'waits':>12}  {workers_}: {show.clean(why['text'])}")
 
 
 @click.command()

@@ -31,11 +31,18 @@ def report(
     reach: Reach,
 ) -> None:
     """Sum usage or cost by user, project, pool, job, day or name."""
+    if as_csv and as_json:
+        raise click.UsageError("--csv or --json, not both")
     details: dict[str, Any] = {"kind": kind, "by": [part for part in by.split(",") if part]}
+    for part in details["by"]:
+        if part not in DIMENSIONS.split(","):
+            raise click.BadParameter(f"{part!r}: choose from {DIMENSIONS}", param_hint="--by")
     if start:
         details["start_s"] = _moment(start, end_of_day=False)
     if end:
         details["end_s"] = _moment(end, end_of_day=True)
+    if start and end and details["start_s"] >= details["end_s"]:
+        raise click.UsageError(f"--from {start} is not before --to {end}")
     found = ask(reach, "report", **details)
     made = Report(
         tuple(found["columns"]),

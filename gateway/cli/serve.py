@@ -13,6 +13,7 @@ import trio
 
 from federation.address import resolve
 from federation.errors import GridError
+from federation.nng import AddressError, check_address
 from federation.transport import TlsSettings
 from gateway.child import collect_seldom
 from gateway.cli import show
@@ -67,7 +68,12 @@ def _configured(path: str | None, listen: tuple[str, ...], state: str | None) ->
     try:
         config = load(path)
     except ConfigError as error:
-        raise click.ClickException(str(error)) from None
+        raise click.UsageError(str(error)) from None
+    for address in listen:
+        try:
+            check_address(address)
+        except AddressError as error:
+            raise click.BadParameter(str(error), param_hint="--listen") from None
     if listen:
         config = replace(config, listen=listen)
     return replace(config, state=state) if state else config
@@ -79,7 +85,7 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
         for pool in config.pools:
             _ = pool.tariff
     except (ConfigError, ValueError) as error:
-        raise click.ClickException(str(error)) from None
+        raise click.UsageError(str(error)) from None
     # The store's writer shares the interpreter with the loop: a turn of 5 ms is an age to both.
     sys.setswitchinterval(0.0005)
     collect_seldom()

@@ -51,7 +51,7 @@ def test_jobs_and_job(site):
     assert "shown" in run("jobs")
     found = json.loads(run("job", results.job, "--json"))
     assert (found["done"], found["project"], found["state"]) == (10, "cli", "done")
-    assert "10 done" in run("job", results.job)
+    assert "10 done, 0 failed, 0 cancelled of 10" in run("job", results.job)
     assert any(row["id"] == results.job for row in json.loads(run("jobs", "--json")))
 
 
@@ -124,7 +124,10 @@ def test_reports_agree_to_the_nano_unit(site):
 
 
 def test_bad_words_are_told(site):
-    assert "choose from" in run("report", "cost", "--by", "colour", code=1)
+    assert "choose from" in run("report", "cost", "--by", "colour", code=2)
+    assert "not both" in run("report", "cost", "--csv", "--json", code=2)
+    days = ["--from", "2026-01-02", "--to", "2026-01-01"]
+    assert "is not before" in run("report", "cost", *days, code=2)
     assert "2026-11-20" in run("report", "cost", "--from", "yesterday", code=2)
     assert "gridfed up" in run("status", "--gateway", "ipc:///nowhere/at/all", code=5)
     assert "must start with" in run("status", "--gateway", "ws://localhost:1", code=2)
@@ -146,7 +149,21 @@ def test_bad_words_are_told(site):
 def test_a_bad_configuration_is_told_with_its_place(tmp_path, text, complaint):
     path = tmp_path / "site.toml"
     path.write_text(text)
-    assert complaint in run("gateway", "--config", str(path), "--state", str(tmp_path), code=1)
+    assert complaint in run("gateway", "--config", str(path), "--state", str(tmp_path), code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["up", "--price", "free"], "is not an amount of money"),
+        (["up", "--listen", "foo"], "Invalid value for --listen"),
+        (["gateway", "--config", "/nonexistent.toml"], "No such file"),
+        (["status", "--gateway", "127.0.0.1:5555"], "must start with"),
+    ],
+)
+def test_a_command_that_is_wrong_is_told_apart_from_one_that_failed(tmp_path, arguments, complaint):
+    state = ["--state", str(tmp_path)] if arguments[0] != "status" else []
+    assert complaint in run(*arguments, *state, code=2)
 
 
 def test_tags_of_workers_and_pools(make_site):

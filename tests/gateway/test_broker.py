@@ -531,3 +531,12 @@ def test_a_client_that_did_not_leave_gets_no_task_run_again() -> None:
     (order,) = orders(world.submit(1))
     world.report(order)
     assert orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"again"]))) == []
+
+
+def test_a_task_that_its_leaving_client_interrupts_is_cancelled_and_has_not_failed():
+    world = World(slots=1)
+    (order,) = orders(world.submit(1))
+    world.do(events.ClientGone(CLIENT))
+    effects = world.report(order, failures=[[0, "cancelled", "stopped on request", b""]])
+    (ended,) = written(effects, records.JobEnded)
+    assert (ended.state, ended.failed, ended.cancelled) == ("abandoned", 0, 1)
