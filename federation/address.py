@@ -14,11 +14,18 @@ def default_address() -> str:
     return f"ipc://{folder / 'gateway.sock'}"
 
 
+def expand(address: str) -> str:
+    """The address with `~` in a socket's path as the home that it stands for."""
+    if not address.startswith("ipc://~"):
+        return address
+    return f"ipc://{os.path.expanduser(address.removeprefix('ipc://'))}"
+
+
 def resolve(address: str | None) -> tuple[str, str]:
     """The address to dial, and where it came from, in words."""
     if address:
-        return address, "given"
+        return expand(address), "given"
     named = os.environ.get(GATEWAY_VARIABLE)
     if named:
-        return named, f"from ${GATEWAY_VARIABLE}"
+        return expand(named), f"from ${GATEWAY_VARIABLE}"
     return default_address(), "the default"

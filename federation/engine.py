@@ -57,6 +57,7 @@ from federation.messages import (
 )
 from federation.nng import ForkedProcessError, NngLink, explain_silence
 from federation.payload import SealedFunction, open_result
+from federation.progress import show
 from federation.ranges import Range
 from federation.reasons import Reason
 from federation.streams import Chunk, Ended, Outcome, Placed, Stream
@@ -691,7 +692,7 @@ def _numbered(question: Any, number: int) -> Any:
 def _show(text: str) -> None:
     """Print what a task has printed, if this process can."""
     try:
-        sys.stdout.write(text)
+        show(text)
     except (OSError, ValueError) as error:
         _log.warning("what a task has printed can't be shown: %s", error)
 

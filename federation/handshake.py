@@ -74,8 +74,8 @@ class Greeting:
                 due = prove(self._secret, "dialler", self.hello.nonce, self._nonce)
                 if not hmac.compare_digest(due, message.mac) and self._secret:
                     raise SessionRefused(
-                        f"the secret is not the one of site {self._site!r}: set GRIDFED_SECRET "
-                        "(or --secret-file) to the gateway's",
+                        f"the secret is not the one of site {self._site!r}: give the gateway's by "
+                        "$GRIDFED_SECRET, --secret-file, or Client(secret=...) in Python",
                         "secret",
                     )
                 return self.hello
@@ -202,7 +202,11 @@ class Dialogue:
     def _open(self, welcome: Welcome, challenge: Challenge) -> Opened:
         due = prove(self._secret, "gateway", self._nonce, challenge.nonce)
         if self._secret and not hmac.compare_digest(due, welcome.mac):
-            raise SessionRefused("the gateway does not know our secret", "impostor")
+            raise SessionRefused(
+                "the gateway does not know our secret: either it was started without one (then "
+                "unset $GRIDFED_SECRET here, or give it the secret), or it is another gateway",
+                "impostor",
+            )
         resumed = welcome.resumed and self.session is not None
         if resumed and self.session is not None:
             self.session.rewind(welcome.received)

@@ -38,7 +38,8 @@ class Cost:
     project: str
 
     def __str__(self) -> str:
-        return format_money(self.nanos, self.currency)
+        # Until something has run there is no currency: pools may differ in theirs.
+        return format_money(self.nanos, self.currency) if self.currency else "0"
 
 
 class JobHandle:

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from federation.address import default_address
+from federation.address import default_address, expand
 from federation.errors import GridError
 from federation.money import parse_money
 from federation.nng import check_address
@@ -45,6 +45,7 @@ from policies.tariffs import Tariff
 
 LOCAL_HOSTS: Final = ("127.", "localhost", "[::1]")
 DEFAULT_PRICE: Final = "0.04 USD"
+MEMORY_BYTES_MIN: Final = 64 << 20  # Python and our slot alone take half of that
 
 
 class ConfigError(Exception):
@@ -92,7 +93,7 @@ class SiteConfig:
     @property
     def addresses(self) -> tuple[str, ...]:
         """Where to listen."""
-        return self.listen or (default_address(),)
+        return tuple(map(expand, self.listen)) or (default_address(),)
 
     @property
     def state_path(self) -> Path:
@@ -263,6 +264,10 @@ def _pool(table: Any) -> PoolConfig:
         value = getattr(pool, key)
         if type(value) is not int or value < 0:
             raise ConfigError(f"{where}: {key} must be a whole number of zero or more")
+        if value and pool.kind != "local":
+            raise ConfigError(f"{where}: {key} is for local pools; here each worker brings its own")
+    if 0 < pool.memory_bytes < MEMORY_BYTES_MIN:
+        raise ConfigError(f"{where}: memory_bytes must be 0 or at least {MEMORY_BYTES_MIN}")
     if not isinstance(pool.tags, dict):
         raise ConfigError(f"{where}: tags must be a table")
     try:

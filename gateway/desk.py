@@ -152,7 +152,7 @@ class Desk:
             raise BadQuestion(f"there is no worker {str(name)[:60]!r}")
         for handle in handles:
             self._site.expect(events.DrainAsked(handle, on))
-        return {"worker": name, "draining": on}
+        return {"worker": name, "workers": len(handles), "draining": on}
 
     async def _report(self, _guest: Guest, details: dict[str, Any]) -> Any:
         """Usage or cost, summed by dimensions, over [start_s, end_s)."""

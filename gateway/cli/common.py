@@ -14,7 +14,7 @@ from federation import Client
 from federation.errors import GatewayUnreachable, GridError
 from federation.nng import AddressError
 from federation.transport import TlsSettings
-from gateway.config import ConfigError, read_secret
+from gateway.config import MEMORY_BYTES_MIN, ConfigError, read_secret
 
 WRONG: Final = 2
 UNREACHABLE: Final = 5
@@ -141,5 +141,14 @@ def parse_size(text: str) -> int:
     factor = units.get(number[-1:], 1)
     try:
         return int(float(number.rstrip("KMGT") or "x") * factor)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise click.BadParameter(f"{text!r} is not a size: write 500M or 4G") from None
+
+
+def parse_memory(text: str) -> int:
+    """Read a slot's memory limit in bytes; 0 for none."""
+    size = parse_size(text)
+    if size and size < MEMORY_BYTES_MIN:
+        least = MEMORY_BYTES_MIN >> 20
+        raise click.BadParameter(f"{text!r}: a slot needs {least}M at least; 0 is no limit")
+    return size

@@ -23,19 +23,25 @@ def cancel(job_id: str, stop: bool, reach: Reach, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("worker", required=False, default="")
+@click.argument("worker", metavar="WORKER", required=False, default="")
+@click.option("--all", "everything", is_flag=True, help="Drain the whole site.")
 @click.option("--undo", is_flag=True, help="Go back to work.")
 @reach_options
 @json_option
 @errors_to_exit_codes
-def drain(worker: str, undo: bool, reach: Reach, as_json: bool) -> None:
+def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool) -> None:
     """Give a worker no new work and take back what it has not started; it finishes what runs.
 
-    Without a WORKER the whole gateway drains: it takes no new jobs and finishes those it has.
+    Workers that share a name drain together. With --all in place of a WORKER the whole site
+    drains: it takes no new jobs and finishes those it has.
     """
+    if everything == bool(worker):
+        raise click.UsageError("name a worker (see `gridfed workers`), or say --all")
     found = ask(reach, "drain", worker=worker, on=not undo)
     if as_json:
         show.as_json(found)
         return
     what = f"worker {worker}" if worker else f"site {found['site']}"
+    alike = found.get("workers", 1)
+    what += f" ({alike} workers of that name)" if alike > 1 else ""
     click.echo(f"{what} {'works again' if undo else 'is draining'}")

@@ -17,7 +17,7 @@ from federation.nng import AddressError, check_address
 from federation.transport import TlsSettings
 from gateway.child import collect_seldom
 from gateway.cli import show
-from gateway.cli.common import Reach, parse_size, parse_tags, reach_options
+from gateway.cli.common import Reach, parse_memory, parse_tags, reach_options
 from gateway.config import ConfigError, PoolConfig, SiteConfig, check, exposure, load
 from gateway.site import Site
 from gateway.worker.agent import AgentSettings, run_agent
@@ -58,7 +58,7 @@ def up(
 ) -> None:
     """Run a gateway with a local pool for all cores: a grid of your own, in one command."""
     config = _configured(path, listen, state)
-    pool = PoolConfig("local", "local", slots or 0, parse_size(memory), tags=parse_tags(tags))
+    pool = PoolConfig("local", "local", slots or 0, parse_memory(memory), tags=parse_tags(tags))
     pool = replace(pool, price=price) if price else pool
     others = tuple(each for each in config.pools if each.name != pool.name)
     _serve(replace(config, pools=(pool, *others)), as_json)
@@ -164,6 +164,6 @@ def worker(
         slots=slots or len(os.sched_getaffinity(0)),
         tags=parse_tags(tags),
         pool=pool,
-        memory_bytes=parse_size(memory),
+        memory_bytes=parse_memory(memory),
     )
     sys.exit(trio.run(run_agent, settings))

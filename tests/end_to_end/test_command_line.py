@@ -84,7 +84,8 @@ def test_drain_and_back(make_site):
         assert not future.done()
         run("drain", worker["name"], "--undo", *address)
         assert future.result(timeout=30) == 16
-    run("drain", *address)
+    assert "--all" in run("drain", *address, code=2)
+    run("drain", "--all", *address)
     assert json.loads(run("status", "--json", *address))["state"] == "draining"
 
 
@@ -143,6 +144,8 @@ def test_bad_words_are_told(site):
         ("[[pool]]\nname = 'p'\nkind = 'cloud'\n", "must be"),
         ("[limits]\ngrace_s = 'long'\n", "must be a number"),
         ("[site\n", "site.toml"),
+        ("[[pool]]\nname = 'p'\nslots = 2\n", "for local pools"),
+        ("[[pool]]\nname = 'p'\nkind = 'local'\nmemory_bytes = 9\n", "at least 67108864"),
         ("[[pool]]\nname = 'p'\n[[pool]]\nname = 'p'\n", "same name"),
     ],
 )
@@ -156,6 +159,8 @@ def test_a_bad_configuration_is_told_with_its_place(tmp_path, text, complaint):
     ("arguments", "complaint"),
     [
         (["up", "--price", "free"], "is not an amount of money"),
+        (["up", "--memory", "1"], "64M at least"),
+        (["up", "--memory", "-1G"], "64M at least"),
         (["up", "--listen", "foo"], "Invalid value for --listen"),
         (["gateway", "--config", "/nonexistent.toml"], "No such file"),
         (["status", "--gateway", "127.0.0.1:5555"], "must start with"),
@@ -221,6 +226,30 @@ def test_a_worker_that_is_refused_says_so_once(make_site):
     worker = site.add_worker(1, "--pool", "nope")
     wait_until(lambda: site.gateway.text().count("left: there is no pool") > 2, "three tries")
     assert worker.text().count("choose one with --pool; there are local") == 1
+
+
+def test_workers_of_one_name_drain_together_and_that_is_said(make_site):
+    site = make_site(0)
+    for _ in range(2):
+        site.add_worker(1, "--name", "twin")
+    wait_until(lambda: site.gateway.text().count("worker twin joined") == 2, "the twins")
+    told = run("drain", "twin", "--gateway", site.address)
+    assert told == "worker twin (2 workers of that name) is draining\n"
+
+
+def test_a_worker_that_is_stopped_at_once_is_not_waited_for(make_site):
+    site = make_site(0)
+    worker = site.add_worker(1, "--name", "hasty")
+    with site.client() as client:
+        client.submit(time.sleep, 600)
+        wait_until(lambda: slot_states(site) == ["running"], "the start of the task")
+        worker.process.send_signal(signal.SIGINT)
+        wait_until(lambda: "once more to stop at once" in worker.text(), "its answer")
+        worker.process.send_signal(signal.SIGINT)
+        assert worker.process.wait(20) == 130
+        wait_until(lambda: "worker hasty left" in site.gateway.text(), "its goodbye")
+        assert "did not come back" not in site.gateway.text()
+        client.shutdown(wait=False, cancel_futures=True)
 
 
 def test_a_worker_joins_what_up_has_started(make_site):

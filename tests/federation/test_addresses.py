@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from federation.address import resolve
 from federation.nng import AddressError, check_address, explain_silence
 
 
@@ -35,3 +36,10 @@ def test_a_listener_that_does_not_answer_in_tls_is_told_apart(stranger):
 def test_where_nothing_listens_that_is_said(tmp_path):
     assert "nothing listens" in explain_silence("tcp://127.0.0.1:1")
     assert "no such socket" in explain_silence(f"ipc://{tmp_path}/gone.sock")
+
+
+def test_a_home_in_an_address_is_found(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.setenv("GRIDFED_GATEWAY", "ipc://~/b.sock")
+    assert resolve("ipc://~/a.sock")[0] == "ipc:///home/ann/a.sock"
+    assert resolve(None)[0] == "ipc:///home/ann/b.sock"

@@ -7,6 +7,7 @@ from concurrent.futures import Future, InvalidStateError
 import pytest
 
 from federation.client import Options, TaskFuture, _revive
+from federation.jobs import Cost
 
 ADDRESS = "ipc:///tmp/nobody"
 
@@ -77,3 +78,7 @@ def test_a_view_shows_the_options_that_are_not_as_usual():
     assert repr(view) == (
         f"<gridfed Client of {ADDRESS}, not connected yet, tags={{'gpu': 1}}, retries=2>"
     )
+
+
+def test_the_cost_of_what_has_not_begun_is_nothing_without_a_currency():
+    assert str(Cost(0, "", 0, 0, "ann", "risk")) == "0"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.config import ConfigError, exposure, read_secret
+from gateway.config import ConfigError, SiteConfig, exposure, read_secret
 
 
 def test_an_empty_secret_file_is_no_secret_but_a_mistake(tmp_path):
@@ -19,3 +19,9 @@ def test_a_secret_that_others_can_read_is_warned_of(tmp_path):
     assert f"chmod 600 {path}" in exposure(str(path))
     path.chmod(0o600)
     assert not exposure(str(path))
+
+
+def test_a_home_in_an_address_to_listen_at_is_found(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ann")
+    config = SiteConfig(listen=("ipc://~/gw.sock", "tcp://127.0.0.1:0"))
+    assert config.addresses == ("ipc:///home/ann/gw.sock", "tcp://127.0.0.1:0")
