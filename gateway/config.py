@@ -175,6 +175,13 @@ def check(config: SiteConfig) -> SiteConfig:
     names = [pool.name for pool in pools]
     if len(set(names)) != len(names):
         raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")
+    for pool in pools:
+        # Only here: `gridfed up` makes the file's pool `local` a local one.
+        if pool.kind != "local" and (pool.slots or pool.memory_bytes):
+            raise ConfigError(
+                f"[[pool]] {pool.name}: slots and memory_bytes are for local pools; to a remote "
+                "one each worker brings its own"
+            )
     for address in config.addresses:
         try:
             check_address(address)
@@ -264,8 +271,6 @@ def _pool(table: Any) -> PoolConfig:
         value = getattr(pool, key)
         if type(value) is not int or value < 0:
             raise ConfigError(f"{where}: {key} must be a whole number of zero or more")
-        if value and pool.kind != "local":
-            raise ConfigError(f"{where}: {key} is for local pools; here each worker brings its own")
     if 0 < pool.memory_bytes < MEMORY_BYTES_MIN:
         raise ConfigError(f"{where}: memory_bytes must be 0 or at least {MEMORY_BYTES_MIN}")
     if not isinstance(pool.tags, dict):
