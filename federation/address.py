@@ -51,12 +51,12 @@ def check_others(addresses: list[str]) -> list[str]:
     if len(found) > OTHERS_MAX:
         raise AddressError(f"{len(found)} other gateways: at most {OTHERS_MAX} are told of")
     for address in found:
-        check_address(address)
         if len(address) > ADDRESS_CHARS_MAX or not address.isprintable():
             raise AddressError(
                 f"address {address!a:.80}: it must be printable, of at most {ADDRESS_CHARS_MAX} "
                 "characters"
             )
+        check_address(address)
     return found
 
 
