@@ -102,11 +102,7 @@ class Options:
 
     def __post_init__(self) -> None:
         _ = self.wishes
-        for name, value in self.tags.items():
-            if not isinstance(name, str) or not name or not _is_plain(name):
-                raise TypeError(f"tags: {name!r} is no name")
-            if value is not True and not _is_number(value, 0, TAG_MAX):
-                raise TypeError(f"tags: {name} is {value!r}; it must be True or a number from zero")
+        _check_tags(self.tags)
         if self.timeout_s is not None and not (
             _is_number(self.timeout_s, 0, TIMEOUT_MAX_S) and self.timeout_s > 0
         ):
@@ -122,13 +118,25 @@ class Options:
             if text is not None and not _is_plain(text):
                 raise ValueError(f"{what} is {text!a:.80}; it must be printable")
         if self.max_cost is not None:
+            if not isinstance(self.max_cost, str):
+                raise TypeError(f'max_cost is {self.max_cost!r:.80}; write text, as in "5 USD"')
             parse_money(self.max_cost)
+        if type(self.prints) is not bool:
+            raise TypeError(f"prints is {self.prints!r:.80}; it must be True or False")
 
     def key(self) -> tuple[Any, ...]:
         """What tells one set of options from another."""
         tags = tuple(sorted(self.tags.items()))
         rest = (self.timeout_s, self.retries, self.priority, self.project, self.max_cost)
         return (tags, *rest, self.name, self.prints, repr(self.wishes))
+
+    def __str__(self) -> str:
+        """Those that are not as usual: `retries=2, project='risk'`."""
+        usual = Options()
+        pairs = ((name, getattr(self, name)) for name in self.__slots__)
+        return ", ".join(
+            f"{name}={value!r}" for name, value in pairs if value != getattr(usual, name)
+        )
 
 
 class TaskFuture(concurrent.futures.Future[T]):
@@ -340,14 +348,17 @@ class Client(concurrent.futures.Executor):
         Args (all optional):
             tags: what a worker must carry: {"linux": True, "gpu": 2}; numbers are counted.
             timeout_s: a task that runs longer is stopped and fails.
-            retries: how often a task that failed is tried again.
+            retries: how often a task that raised, ran over its time or its memory is tried
+                again. One that takes its process down is tried a second time whatever this
+                says, and alone: only so can the culprit be told from its neighbours. One whose
+                worker was lost is tried again too, and neither counts as a retry.
             priority: higher goes first.
             project: who is billed, beside the user.
             max_cost: "5 USD"; when the job has cost so much, nothing more of it starts. All that
                 is submitted of one function under it is one job; otherwise submit begins another
                 when a function was not used for a while.
             name: what the job is called.
-            prints: whether what tasks print comes back here.
+            prints: whether what tasks print comes back here; else nobody sees it.
             objective: "cheapest", "fastest", "greenest", or weights as in
                 {"money": 1, "time": 2, "carbon": 0}; the gateway's own taste otherwise.
             deadline_s: UTC, seconds since 1970; goes only where it would be done by then.
@@ -429,7 +440,9 @@ class Client(concurrent.futures.Executor):
         Lazy both ways: inputs are taken, in this thread, as far ahead as the gateway allows, and
         more as results are consumed. An input that is slow to come is sent before the next is
         asked for, and not waited for while there is a result to give. Leaving the iterator early
-        cancels the rest.
+        cancels the rest, and so does a task that failed: its exception ends the iterator, as with
+        every Executor. To go on past failures use submit, or submit_job and its
+        results(return_exceptions=True).
 
         Args:
             timeout: raise TimeoutError when a result is not there so many seconds after the call.
@@ -556,7 +569,10 @@ class Client(concurrent.futures.Executor):
         """Wait for what was submitted; after a Ctrl-C drop it instead."""
         engine = self._shared.engine
         if engine is not None and kind is not None and issubclass(kind, KeyboardInterrupt):
-            engine.close()
+            try:
+                engine.close()
+            except KeyboardInterrupt:
+                engine.let_go()  # the first one is on its way already
         else:
             self.shutdown()
 
@@ -566,10 +582,12 @@ class Client(concurrent.futures.Executor):
     def __repr__(self) -> str:
         engine = self._shared.engine
         if engine is None:
-            address = resolve_address(self._where.address)[0][0]
-            return f"<gridfed Client of {address}, not connected yet>"
-        state = "shut down" if engine.closed else f"{engine.unfinished:,} tasks unfinished"
-        return f"<gridfed Client of {engine.address}, {state}>"
+            address, state = resolve_address(self._where.address)[0][0], "not connected yet"
+        else:
+            address = engine.address
+            state = "shut down" if engine.closed else f"{engine.unfinished:,} tasks unfinished"
+        terms = str(self._options)
+        return f"<gridfed Client of {address}, {state}{terms and ', ' + terms}>"
 
     def _repr_html_(self) -> str:
         text = repr(self).strip("<>").replace("&", "&amp;").replace("<", "&lt;")
@@ -588,6 +606,16 @@ def _login() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid-{os.getuid()}"
+
+
+def _check_tags(tags: Any) -> None:
+    if not isinstance(tags, Mapping):
+        raise TypeError(f'tags is {tags!r:.80}; write a map, as in {{"gpu": 1}}')
+    for name, value in tags.items():
+        if not isinstance(name, str) or not name or not _is_plain(name):
+            raise TypeError(f"tags: {name!r} is no name")
+        if value is not True and not _is_number(value, 0, TAG_MAX):
+            raise TypeError(f"tags: {name} is {value!r}; it must be True or a number from zero")
 
 
 def _is_number(value: Any, least: float, most: float) -> bool:

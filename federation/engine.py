@@ -54,7 +54,7 @@ from federation.messages import (
     RejectJob,
     Results,
 )
-from federation.nng import ForkedProcessError
+from federation.nng import ForkedProcessError, explain_silence
 from federation.outcomes import resolve_all, show
 from federation.payload import SealedFunction
 from federation.ranges import Range
@@ -104,6 +104,7 @@ class Engine:
         self._leader: int | None = None
         self._drivers = 0
         self._driven_s = 0.0
+        self._leaving = False  # has said goodbye, or is about to
         self.closed = False
         self.shut = False  # takes no new work
         self.error: GridError | None = None
@@ -152,8 +153,9 @@ class Engine:
             raise self._refusal
         if not reached:
             raise GatewayUnreachable(
-                f"no gateway answers at {' or '.join(own)} ({origin}). Start one with "
-                "`gridfed up`, or name another by Client(address) or $GRIDFED_GATEWAY."
+                f"no gateway answers at {' or '.join(own)} ({origin}): "
+                f"{'; '.join(dict.fromkeys(map(explain_silence, own)))}. Start one with "
+                "`gridfed up`, or name another by Client(address), --gateway or $GRIDFED_GATEWAY."
             )
 
     @property
@@ -231,14 +233,16 @@ class Engine:
                     try:
                         self._lead(POLL_MAX_S)
                     except BaseException:  # noqa: BLE001 - a callback's exit is not this thread's
-                        _log.warning("what a result set off has failed", exc_info=True)
+                        if not self.closed:
+                            _log.warning("what a result set off has failed", exc_info=True)
                     continue
             time.sleep(PARK_S)
 
     # --- the connection ------------------------------------------------------------------------
 
-    def _hang_up(self, loss: Loss, now_s: float, since_s: float) -> None:
-        reason = self._line.hang_up(loss, now_s, since_s, is_missed=bool(self._streams))
+    def _hang_up(self, loss: Loss, now_s: float, since_s: float, *, by_us: bool = False) -> None:
+        is_missed = bool(self._streams) and not (by_us or self._leaving)
+        reason = self._line.hang_up(loss, now_s, since_s, is_missed=is_missed)
         if reason:
             refusal = self._refusal if loss is Loss.UNWILLING else None
             self._fail(refusal or GatewayUnreachable(reason))
@@ -260,7 +264,7 @@ class Engine:
             # send again what has no outcome; what ran already is not charged again.
             self._dialogue.start_over()
             now_s = time.monotonic()
-            self._hang_up(Loss.GONE, now_s, now_s)
+            self._hang_up(Loss.GONE, now_s, now_s, by_us=True)
             raise
 
     def _exchange(self, now_s: float) -> bool:
@@ -734,6 +738,7 @@ class Engine:
         """Say goodbye and let go of everything. Idempotent, and safe in a forked child."""
         if self.is_foreign or self.closed:
             return
+        self._leaving = True
         with self._lock:
             for stream in self.streams:
                 self.close_stream(stream)
@@ -749,6 +754,11 @@ class Engine:
         if threading.current_thread() is not self._thread:
             self._thread.join(LEAVE_S)
         self._release()
+
+    def let_go(self) -> None:
+        """End at once, without a goodbye: the gateway finds out by itself. Waits for nothing."""
+        self.closed = True
+        self._line.wake()
 
     def _is_said(self) -> bool:
         session = self._dialogue.session

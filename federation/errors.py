@@ -24,7 +24,9 @@
         └── WrongMoveError      a contract can't go that way (federation.contracts)
 
 A task that raised an ordinary exception raises that very exception in the client, with the
-remote traceback as its cause: TaskError is only for tasks that have none of their own.
+remote traceback as its cause: TaskError is only for tasks that have none of their own. An
+exception that can't be pickled and made again (its class takes other arguments than its `args`,
+say) comes as a RemoteError with the traceback's text: give such a class a __reduce__.
 """
 
 from typing import Final

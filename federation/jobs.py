@@ -39,7 +39,8 @@ class Cost:
     project: str
 
     def __str__(self) -> str:
-        return format_money(self.nanos, self.currency)
+        # Until something has run there is no currency: pools may differ in theirs.
+        return format_money(self.nanos, self.currency) if self.currency else "0"
 
 
 class JobHandle:
@@ -80,7 +81,12 @@ class JobHandle:
 
     @property
     def state(self) -> str:
-        """waiting, running, done, cancelled, abandoned or lost."""
+        """waiting, running, open, done, cancelled, abandoned or lost.
+
+        An open job has nothing to run and may get more tasks yet. Done says that all tasks have
+        ended, whether well or not; an abandoned one lost its client half way, a lost one its
+        gateway.
+        """
         return str(self.details()["state"])
 
     def progress(self) -> Progress:
@@ -123,7 +129,8 @@ class JobHandle:
     def results(self, *, return_exceptions: bool = False) -> Iterator[Any]:
         """The results of a detached job, in order, waiting for those that are not there yet.
 
-        A failed task raises at its place; with `return_exceptions` the exception is the result.
+        The first failed task raises at its place and ends the iterator; with `return_exceptions`
+        the exception stands for the result, and the iterator goes on.
         """
         at = 0
         while True:

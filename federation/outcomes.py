@@ -1,11 +1,11 @@
 """What becomes of a call's outcome in the client: a result, an exception, a print."""
 
 import logging
-import sys
 from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
+from federation import progress
 from federation.errors import (
     FAILURES,
     GatewayUnreachable,
@@ -23,7 +23,7 @@ _log = logging.getLogger("gridfed")
 def show(text: str) -> None:
     """Print what a task has printed, if this process can."""
     try:
-        sys.stdout.write(text)
+        progress.show(text)
     except (OSError, ValueError) as error:
         _log.warning("what a task has printed can't be shown: %s", error)
 

@@ -24,7 +24,8 @@ class TlsSettings:
 
     A listener needs `certificate_file` (certificate and key in one file) and, to ask its diallers
     for theirs, `ca_file`. A dialler needs `ca_file` (the listener's own certificate, pinned, or
-    the CA above it) and `server_name`, which must stand in the listener's certificate.
+    the CA above it). `server_name` must stand in the listener's certificate; without it the host
+    of the address must.
     """
 
     certificate_file: str | None = None

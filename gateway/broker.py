@@ -462,6 +462,7 @@ class Broker:
         job.may_repeat = not job.spec.detached and job.client != event.client
         job.client = event.client
         job.leaving = job.reason = ""
+        job.interrupted = 0
         job.orphan_since_s = None
         client = self.clients[event.client]
         client.jobs[job.id] = None
@@ -678,7 +679,7 @@ class Broker:
             self._remember(job.history())
         job.hold_bytes(-job.held_bytes)
         self._disown(job)
-        counts = (job.done, job.failed, job.cancelled)
+        counts = (job.done, job.failed, job.cancelled + job.interrupted)
         self._write(records.JobEnded(job.id, state, job.reason, now_s, *counts))
 
     # --- cancelling ----------------------------------------------------------------------------
@@ -792,11 +793,13 @@ class Broker:
             run = assignment.run.cut(retry.task, retry.task + 1)
             run.attempt += 1
             run.alone = retry.alone
+            job.interrupted += job.leaving == "abandoned"
             self._requeue(job, run)
         job.done += verdict.done
         job.failed += verdict.failed
+        job.cancelled += verdict.cancelled
         self.tasks_done += verdict.done
-        self._credit_client(job, verdict.done + verdict.failed)
+        self._credit_client(job, verdict.done + verdict.failed + verdict.cancelled)
         for results in verdict.results:
             count = len(results.values)
             job.ended.add(results.first, results.first + count)

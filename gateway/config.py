@@ -52,11 +52,12 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from federation.address import check_address, check_others, default_address, is_local
+from federation.address import check_address, check_others, default_address, expand, is_local
+from federation.errors import GridError
 from federation.money import parse_money
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig, KnobError, check_federation, read_federation
-from gateway.intake import check_tags
+from gateway.intake import USUAL_POOL, check_tags
 from gateway.lobby import HouseRules
 from gateway.market_config import DealKnobError, read_contracts, read_placement
 from gateway.showing import PoolFacts
@@ -65,6 +66,7 @@ from policies.placement import TagValue
 from policies.tariffs import Tariff
 
 DEFAULT_PRICE: Final = "0.04 USD"
+MEMORY_BYTES_MIN: Final = 64 << 20  # Python and our slot alone take half of that
 
 
 class ConfigError(Exception):
@@ -128,7 +130,7 @@ class SiteConfig:
     @property
     def addresses(self) -> tuple[str, ...]:
         """Where to listen."""
-        return self.listen or (default_address(),)
+        return tuple(map(expand, self.listen)) or (default_address(),)
 
     @property
     def state_path(self) -> Path:
@@ -154,11 +156,27 @@ class SiteConfig:
         """The shared secret, from its file or $GRIDFED_SECRET; empty when there is none."""
         if not self.secret_file:
             return os.environ.get("GRIDFED_SECRET", "")
-        path = Path(self.secret_file).expanduser()
-        try:
-            return path.read_text().strip()
-        except OSError as error:
-            raise ConfigError(f"secret_file {path}: {error.strerror}") from None
+        return read_secret(self.secret_file)
+
+
+def read_secret(name: str) -> str:
+    """The secret in a file. Raises ConfigError: an empty one would let everybody in."""
+    path = Path(name).expanduser()
+    try:
+        secret = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"secret_file {path}: {getattr(error, 'strerror', error)}") from None
+    if not secret:
+        raise ConfigError(f"secret_file {path}: it is empty; `openssl rand -hex 32` makes a secret")
+    return secret
+
+
+def exposure(name: str) -> str:
+    """A warning where others on this host can read a file that holds a secret; else nothing."""
+    path = Path(name).expanduser()
+    if not path.stat().st_mode & 0o077:
+        return ""
+    return f"{path} holds a secret and others on this host can read it: chmod 600 {path}"
 
 
 # key in [limits] → (field of HouseRules or SiteConfig, smallest, largest)
@@ -209,10 +227,17 @@ def load(path: str | None) -> SiteConfig:
 
 def check(config: SiteConfig) -> SiteConfig:
     """Check what only the whole can tell; return it, with a pool if it had none."""
-    pools = config.pools or (PoolConfig("workers"),)
+    pools = config.pools or (PoolConfig(USUAL_POOL),)
     names = [pool.name for pool in pools]
     if len(set(names)) != len(names):
         raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")
+    for pool in pools:
+        # Only here: `gridfed up` makes the file's pool `local` a local one.
+        if pool.kind != "local" and (pool.slots or pool.memory_bytes):
+            raise ConfigError(
+                f"[[pool]] {pool.name}: slots and memory_bytes are for local pools; to a remote "
+                "one each worker brings its own"
+            )
     for address in config.addresses:
         try:
             check_address(address)
@@ -236,6 +261,14 @@ def check(config: SiteConfig) -> SiteConfig:
         raise ConfigError(f"[site] others: {error}") from None
     rules = replace(config.rules, site=config.name, secret=config.secret)
     return replace(config, pools=pools, rules=rules)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for its owner alone, unless it is there. Raises GridError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise GridError(f"can't make the folder {path}: {error.strerror}") from None
 
 
 def python_minor() -> str:
@@ -302,6 +335,17 @@ def _limits(table: dict[str, Any]) -> tuple[HouseRules, dict[str, Any]]:
     return HouseRules(**values), own
 
 
+def _check_facts(pool: PoolConfig, where: str) -> None:
+    for key in ("region", "jurisdiction"):
+        text = getattr(pool, key)
+        if not isinstance(text, str) or len(text) > 60 or not (text == "" or text.isprintable()):
+            raise ConfigError(f"{where}: {key} must be text of up to 60 characters")
+    for key in ("carbon_g_per_kwh", "slot_watts"):
+        number = getattr(pool, key)
+        if number is not None and (type(number) not in (int, float) or not 0 <= number <= 1e6):
+            raise ConfigError(f"{where}: {key} must be a number from 0 to 1e6")
+
+
 def _pool(table: Any) -> PoolConfig:
     if not isinstance(table, dict):
         raise ConfigError("a [[pool]] must be a table")
@@ -317,14 +361,9 @@ def _pool(table: Any) -> PoolConfig:
         value = getattr(pool, key)
         if type(value) is not int or value < 0:
             raise ConfigError(f"{where}: {key} must be a whole number of zero or more")
-    for key in ("region", "jurisdiction"):
-        text = getattr(pool, key)
-        if not isinstance(text, str) or len(text) > 60 or not (text == "" or text.isprintable()):
-            raise ConfigError(f"{where}: {key} must be text of up to 60 characters")
-    for key in ("carbon_g_per_kwh", "slot_watts"):
-        number = getattr(pool, key)
-        if number is not None and (type(number) not in (int, float) or not 0 <= number <= 1e6):
-            raise ConfigError(f"{where}: {key} must be a number from 0 to 1e6")
+    _check_facts(pool, where)
+    if 0 < pool.memory_bytes < MEMORY_BYTES_MIN:
+        raise ConfigError(f"{where}: memory_bytes must be 0 or at least {MEMORY_BYTES_MIN}")
     if not isinstance(pool.tags, dict):
         raise ConfigError(f"{where}: tags must be a table")
     try:

@@ -124,7 +124,7 @@ class Desk:
             views.live_job(live[row.job]) if row.job in live else views.stored_job(row)
             for row in rows
         ]
-        return (unseen + shown)[:limit]
+        return views.latest(unseen + shown, limit)
 
     async def _job(self, _guest: Guest, details: dict[str, Any]) -> Any:
         name = _text(details, "job")
@@ -205,7 +205,7 @@ class Desk:
             raise BadQuestion(f"there is no worker {str(name)[:60]!r}")
         for handle in handles:
             self._site.expect(events.DrainAsked(handle, on))
-        return {"worker": name, "draining": on}
+        return {"worker": name, "workers": len(handles), "draining": on}
 
     async def _sites(self, _guest: Guest, _details: dict[str, Any]) -> Any:
         return federation_desk.sites(self._site)

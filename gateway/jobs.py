@@ -153,6 +153,7 @@ class Job:
     done: int = 0
     failed: int = 0
     cancelled: int = 0
+    interrupted: int = 0  # killed because their client left: cancelled, unless it comes back
     total: int | None = None
     strikes: dict[int, Strikes] = field(default_factory=dict)
     costs_nanos: dict[str, int] = field(default_factory=dict)  # by currency

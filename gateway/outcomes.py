@@ -34,6 +34,7 @@ class Verdict:
     again: list[Again]
     done: int
     failed: int
+    cancelled: int
 
 
 def is_sound(report: Reported) -> bool:
@@ -62,7 +63,7 @@ def judge_report(job: Job, report: Reported, *, is_stopped: bool = False) -> Ver
     gone = job.ended.within(first, stop)
     if not report.failures and not gone:
         whole = Results(job.id, first, report.values, [], report.prints)
-        return Verdict([whole], [], len(report.values), 0)
+        return Verdict([whole], [], len(report.values), 0, 0)
     failures: dict[int, list[object]] = {}
     again: list[Again] = []
     for offset, kind, text, payload in report.failures:
@@ -83,7 +84,9 @@ def judge_report(job: Job, report: Reported, *, is_stopped: bool = False) -> Ver
         _part(job, report, part, failures) for part in _remaining(first, stop, sorted(skipped))
     ]
     delivered = sum(len(part.values) for part in results)
-    return Verdict(results, again, delivered - len(failures), len(failures))
+    cancelled = sum(kind == "cancelled" for kind, *_ in failures.values())
+    failed = len(failures) - cancelled
+    return Verdict(results, again, delivered - len(failures), failed, cancelled)
 
 
 def _strike(job: Job, task: int, kind: str) -> Again | None:

@@ -261,7 +261,8 @@ class Reception:
         except BadWorker as error:
             self._take(self.lobby.expel(guest, str(error), self._clock.now_s()), happened)
             return
-        self._say(f"worker {guest.name} joined with {guest.about['slots']} slots")
+        slots = guest.about["slots"]
+        self._say(f"worker {guest.name} joined with {slots} slot{'s' * (slots != 1)}")
 
     def _part(self, left: Left, happened: list[Event]) -> None:
         guest, reason = left.guest, left.reason

@@ -26,9 +26,10 @@ from federation.address import OTHERS_MAX
 from federation.errors import GridError
 from federation.messages import Ask
 from federation.transport import Port, TlsSettings
+from gateway import events
 from gateway.broker import Broker
 from gateway.circle import Circle
-from gateway.config import SiteConfig
+from gateway.config import SiteConfig, make_folder
 from gateway.dealings import Dealings
 from gateway.desk import Desk
 from gateway.events import Event
@@ -216,8 +217,7 @@ class Site:
         for address in self.config.addresses:
             if address.startswith("ipc://"):
                 # The folder is for its owner alone: the socket lets in whoever reaches it.
-                folder = Path(address.removeprefix("ipc://")).parent
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                make_folder(Path(address.removeprefix("ipc://")).parent)
         return self.config.addresses
 
     def _tls(self) -> TlsSettings:
@@ -334,6 +334,30 @@ class Site:
             while missing := wanted - {each.offer.pool for each in self.broker.workers.values()}:
                 await self.wait_for_progress(TICK_S)
         return sorted(missing)
+
+    async def wind_up(self, at_most_s: float) -> None:
+        """Take back what has not started, wait so long for what runs, and say goodbye.
+
+        Results that come meanwhile still reach their clients; what runs on after that is lost.
+        """
+        if not self.addresses:
+            return
+        for handle in list(self.broker.workers):
+            self.expect(events.DrainAsked(handle, on=True))
+        with trio.move_on_after(at_most_s):
+            while self._is_busy():
+                await self.wait_for_progress(TICK_S)
+        # Now, so that local workers don't wait for us to hear their own goodbye.
+        self.lobby.goodbye("the gateway stops", trio.current_time())
+
+    def _is_busy(self) -> bool:
+        """Whether work is under way, or guests who are here have not had all that we said."""
+        guests = self.lobby.guests.values()
+        return (
+            self.store.backlog > 0
+            or any(job.in_flight for job in self.broker.jobs.values())
+            or any(guest.pipe is not None and not guest.session.is_idle for guest in guests)
+        )
 
     # --- the loops -----------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ def live_job(job: Job) -> dict[str, Any]:
         "user": job.spec.user,
         "project": job.spec.project,
         "detached": job.spec.detached,
-        "state": job.leaving or ("running" if job.in_flight else "waiting"),
+        "state": job.leaving or _state(job),
         "reason": job.reason,
         "submitted_at_s": job.opened_s,
         "ended_at_s": None,
@@ -43,6 +43,13 @@ def live_job(job: Job) -> dict[str, Any]:
     }
 
 
+def _state(job: Job) -> str:
+    """What a job that goes on is doing: an open one has nothing to run, and may get more."""
+    if job.in_flight:
+        return "running"
+    return "waiting" if job.waiting else "open"
+
+
 def stored_job(row: JobRow) -> dict[str, Any]:
     """A job that has ended, from the store."""
     tasks = row.done + row.failed + row.cancelled
@@ -52,7 +59,8 @@ def stored_job(row: JobRow) -> dict[str, Any]:
         "user": row.user,
         "project": row.project,
         "detached": row.detached,
-        "state": row.state,
+        # A job that was closed is done, whatever became of its tasks; people mean something else.
+        "state": "cancelled" if row.state == "done" and 0 < tasks == row.cancelled else row.state,
         "reason": row.reason,
         "submitted_at_s": row.submitted_at_s,
         "ended_at_s": row.ended_at_s,
@@ -85,6 +93,11 @@ def _money(costs_nanos: Mapping[str, int], prices_nanos: Mapping[str, int]) -> d
         "costs_nanos": costs,
         "cost": ", ".join(format_money(nanos, code) for code, nanos in costs.items()),
     }
+
+
+def latest(jobs: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+    """The jobs that were submitted last, the last first."""
+    return sorted(jobs, key=lambda job: job["submitted_at_s"], reverse=True)[:limit]
 
 
 def why_waiting(broker: Broker, job: Job) -> list[dict[str, Any]]:

@@ -601,3 +601,51 @@ def test_a_job_id_is_used_once_and_by_its_owner(shared_site):
         stream = ann._engine.open_stream(again, sealed)
         ann._engine.drive(lambda: stream.rejected, 30)
         assert "an id of its own" in stream.rejection.text
+
+
+def test_leaving_by_ctrl_c_is_not_mistaken_for_a_lost_gateway(shared_site, caplog):
+    def leave():
+        with shared_site.client() as client:
+            results.append(client.map(time.sleep, [60] * 4))
+            raise KeyboardInterrupt
+
+    results = []
+    with pytest.raises(KeyboardInterrupt):
+        leave()
+    results[0].close()
+    assert not caplog.records
+
+
+def test_an_interrupt_while_frames_are_taken_is_not_mistaken_for_a_lost_gateway(
+    shared_site, caplog, monkeypatch
+):
+    def interrupted(self, now_s):
+        if threading.current_thread() is not threading.main_thread():
+            return exchange(self, now_s)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    exchange = Engine._exchange
+    with shared_site.client() as client:
+        results = client.map(time.sleep, [60] * 4)
+        monkeypatch.setattr(Engine, "_exchange", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(results)
+        results.close()
+    assert not caplog.records
+
+
+def test_a_second_ctrl_c_adds_no_traceback_to_the_first(shared_site, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt("second")
+
+    def leave(client):
+        with client:
+            monkeypatch.setattr(client._engine, "drive", interrupted)
+            raise KeyboardInterrupt("first")
+
+    client = shared_site.client()
+    with pytest.raises(KeyboardInterrupt, match="first") as caught:
+        leave(client)
+    assert caught.value.__context__ is None
+    assert client._engine.closed

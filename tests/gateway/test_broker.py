@@ -929,3 +929,12 @@ def test_why_a_job_waits_names_what_its_client_has_not_done() -> None:
     world.do(events.DrainAsked(WORKER, True))
     world.do(events.ClientReading(CLIENT, True))
     assert [each["reason"] for each in views.why_waiting(world.broker, job)] == ["draining"]
+
+
+def test_a_task_that_its_leaving_client_interrupts_is_cancelled_and_has_not_failed():
+    world = World(slots=1)
+    (order,) = orders(world.submit(1))
+    world.do(events.ClientGone(CLIENT))
+    effects = world.report(order, failures=[[0, "cancelled", "stopped on request", b""]])
+    (ended,) = written(effects, records.JobEnded)
+    assert (ended.state, ended.failed, ended.cancelled) == ("abandoned", 0, 1)
