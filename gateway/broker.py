@@ -33,7 +33,7 @@ from gateway.effects import Charge, Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
 from gateway.jobs import Assignment, Job, Run, Worker
 from gateway.ledger import records
-from gateway.outcomes import is_sound, judge_report, usage_records
+from gateway.outcomes import is_nothing, is_sound, judge_report, usage_records
 from gateway.terms import opened_record
 from policies.placement import Offer, counted, judge_all
 from policies.tariffs import Tariff
@@ -608,7 +608,9 @@ class Broker:
             self._resolve_closed(assignment.id)
         worker.tasks_done += stop - first
         self.durations.learn(job.spec.function, stop - first, event.wall_ns)
-        used = usage_records(job, assignment, event, now_s)
+        # Of what was stopped before it did anything the owner may want another, and pays that one.
+        is_void = assignment.abandoned and is_nothing(event)
+        used = [] if is_void else usage_records(job, assignment, event, now_s)
         for record in used:
             job.cost_nanos += record.cost_nanos
             job.wall_ns += record.wall_ns
@@ -624,8 +626,13 @@ class Broker:
     def _deliver(
         self, job: Job, assignment: Assignment, event: events.Reported, charge: Charge
     ) -> None:
-        verdict = judge_report(job, event)
+        verdict = judge_report(job, event, abandoned=assignment.abandoned)
         for retry in reversed(verdict.again):
+            if assignment.abandoned and event.wall_ns:
+                job.charged.add(retry.task, retry.task + 1)
+            if job.leaving:
+                job.known.remove(retry.task, retry.task + 1)  # should its client come back
+                continue
             run = assignment.run.cut(retry.task, retry.task + 1)
             run.attempt += 1
             run.alone = retry.alone
@@ -786,6 +793,7 @@ class Broker:
         for first, stop in job.withdraw(0, ALL_TASKS):
             job.known.remove(first, stop)
         for assignment in list(job.assignments.values()):
+            assignment.abandoned = True
             for first, stop in assignment.left:
                 self._order_recall(assignment, first, stop, kill=True)
         self._mark_ready(job)

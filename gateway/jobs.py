@@ -53,6 +53,7 @@ class Assignment:
     given_s: float
     left: RangeSet
     recalled: bool = False  # a recall is under way, or found nothing to take
+    abandoned: bool = False  # it was stopped because its client had gone, whoever comes back
 
 
 @dataclass(slots=True)

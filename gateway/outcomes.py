@@ -51,9 +51,10 @@ def is_sound(report: Reported) -> bool:
     return count > 0 and in_order and inside and printed
 
 
-def judge_report(job: Job, report: Reported) -> Verdict:
+def judge_report(job: Job, report: Reported, *, abandoned: bool = False) -> Verdict:
     """Sort a report's tasks. Tasks that have ended already (cancelled, say) are left out.
 
+    With `abandoned` those that were stopped have not ended: it was not their owner who asked.
     Counts strikes against tasks that failed, and rewrites the failure of a poisonous task so
     that it says why it was given up.
     """
@@ -68,7 +69,8 @@ def judge_report(job: Job, report: Reported) -> Verdict:
         task = first + int(offset)  # type: ignore[call-overload]
         if task in job.ended:
             continue
-        retry = _strike(job, task, str(kind))
+        is_stopped = abandoned and kind == "cancelled"
+        retry = Again(task, alone=False) if is_stopped else _strike(job, task, str(kind))
         if retry is not None:
             again.append(retry)
         else:
@@ -128,6 +130,12 @@ def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[obje
             if low <= int(at) + offset < high  # type: ignore[call-overload]
         ],
     )
+
+
+def is_nothing(report: Reported) -> bool:
+    """Whether all that it says is that tasks were stopped, which took no time."""
+    stopped = sum(kind == "cancelled" for _, kind, *_ in report.failures)
+    return stopped == len(report.values) and not report.wall_ns
 
 
 def usage_records(
