@@ -97,7 +97,7 @@ def _member(name: str, names: tuple[str, ...], dice: Random) -> SitePlan:
     return replace(
         site,
         pools=pools,
-        # An advert from over two seconds ahead is not dealt by, an envelope from over thirty refused.
+        # By an advert from over two seconds ahead nobody deals.
         skew_s=dice.choice((0.0, 0.0, -0.9, 0.9, 10.0)),
         others=tuple(other for other in names if other != name),
         deals=DealRules(lease_s=lease_s, grace_s=grace_s),
