@@ -33,7 +33,7 @@ from gateway.effects import Charge, Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
 from gateway.jobs import Account, Assignment, Job, Run, Worker
 from gateway.ledger import records
-from gateway.outcomes import is_sound, judge_report, usage_records
+from gateway.outcomes import is_nothing, is_sound, judge_report, usage_records
 from gateway.terms import answer_ended, opened_record
 from policies.placement import Offer, counted, judge_all
 from policies.tariffs import Tariff
@@ -460,6 +460,7 @@ class Broker:
             previous.jobs.pop(job.id, None)
             self._forgive(job)
         job.may_repeat = not job.spec.detached and job.client != event.client
+        job.begin_attempt()
         job.client = event.client
         job.leaving = job.reason = ""
         job.interrupted = 0
@@ -775,7 +776,9 @@ class Broker:
             self._resolve_closed(assignment.id)
         worker.tasks_done += stop - first
         self.durations.learn(job.spec.function, stop - first, event.wall_ns)
-        used = usage_records(job, assignment, event, now_s)
+        # Of what was stopped before it did anything the owner may want another, and pays that one.
+        is_void = assignment.is_stopped and is_nothing(event)
+        used = [] if is_void else usage_records(job, assignment, event, now_s)
         for record in used:
             job.charge(record)
             self._write(record)
@@ -790,6 +793,8 @@ class Broker:
     ) -> None:
         verdict = judge_report(job, event, is_stopped=assignment.is_stopped)
         for retry in reversed(verdict.again):
+            if assignment.is_stopped and event.wall_ns:
+                job.charged.add(retry.task, retry.task + 1)
             run = assignment.run.cut(retry.task, retry.task + 1)
             run.attempt += 1
             run.alone = retry.alone

@@ -276,6 +276,12 @@ class Job:
                 tasks.remove(low, high)
             self.attempt = self.attempt_max + 1
 
+    def begin_attempt(self) -> None:
+        """What is sent again from now on has an attempt above all that ran, or may still be run."""
+        runs = [run.attempt for run in self.queue]
+        runs += [each.run.attempt for each in self.assignments.values()]
+        self.attempt = max([self.attempt_max, *runs]) + 1
+
     def take_up(self, history: JobRecovered) -> None:
         """Begin with what is known of its time before."""
         self.charged = RangeSet(history.charged)

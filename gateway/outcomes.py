@@ -139,6 +139,12 @@ def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[obje
     )
 
 
+def is_nothing(report: Reported) -> bool:
+    """Whether all that it says is that tasks were stopped, which took no time."""
+    stopped = sum(kind == "cancelled" for _, kind, *_ in report.failures)
+    return stopped == len(report.values) and not report.wall_ns
+
+
 def usage_records(
     job: Job, assignment: Assignment, report: Reported, now_s: float
 ) -> list[UsageRecord]:

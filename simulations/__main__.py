@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from itertools import count
 
 from simulations import gossip_figures
-from simulations.bugs import BUGS, planted
+from simulations.bugs import BUGS, TREATY_BUGS, planted
 from simulations.draw import draw_plan
 from simulations.scenarios import SCENARIOS
 from simulations.swarm import swarm
@@ -101,7 +101,7 @@ def main() -> int:
     run.add_argument("--seed", type=int, default=1)
     run.add_argument("--story", default="", metavar="JOB:TASK", help="a job's last letters")
     run.add_argument("--trace", action="store_true", help="everything that happens")
-    run.add_argument("--bug", choices=BUGS, default="", help="plant a bug")
+    run.add_argument("--bug", choices=[*BUGS, *TREATY_BUGS], default="", help="plant a bug")
     run.add_argument("--trio", action="store_true", help="gateways in trio, on a mock clock")
     many = commands.add_parser("swarm", help="random worlds until one breaks")
     many.add_argument("--minutes", type=float, default=0.0)

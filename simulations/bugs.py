@@ -1,8 +1,8 @@
 """Bugs that are planted on purpose, to see that the swarm finds them. Nothing of it ships.
 
 Each is a context manager that patches the real code by name, in this process, while it is open.
-A checker that cannot fail proves nothing. What comes with federation (a lease without an epoch, a
-refutation that is ignored) takes its place in BUGS.
+A checker that cannot fail proves nothing. TREATY_BUGS are those that only sites that deal with each
+other can show: they are looked for in federations alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,9 +10,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 from unittest.mock import patch
 
+from federation.contracts import Phase
+from federation.deals import Deliver, Settle
+from federation.gossip import Claim, State
+from federation.membership import Membership
 from federation.session import Session
 from federation.wire import pack, unpack
+from gateway.effects import AnswerBill, Say, Side
 from gateway.jobs import Assignment, Job, Worker
+from gateway.outbox import Outbox
+from gateway.purchases import Purchase, Purchases
+from gateway.sales import Sales
 from simulations.world.worker import Worker as Agent
 
 Bug = Callable[[], AbstractContextManager[Any]]
@@ -71,14 +79,79 @@ def endless_lease() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def no_epoch() -> Iterator[None]:
+    """A delivery counts whenever it comes, under whichever assignment: also after the lease."""
+    delivered = Purchases._delivered
+
+    def unfenced(
+        self: Purchases, purchase: Purchase, message: Deliver, now_s: float, utc_s: float
+    ) -> None:
+        with (
+            patch.object(Purchase, "is_live", True),
+            patch.object(Purchases, "_is_out", lambda *_: True),
+        ):
+            delivered(self, purchase, message, now_s, utc_s)
+
+    with patch.object(Purchases, "_delivered", unfenced):
+        yield
+
+
+@contextmanager
+def paid_after_failover() -> Iterator[None]:
+    """A bill of a contract that is over is paid unread: so is what has run elsewhere since."""
+
+    def unread(self: Outbox, answer: AnswerBill) -> None:
+        verdicts = [[row[0], row[1], 1] for row in answer.bill.deliveries]
+        self.perform([Say(answer.site, Side.SELLER, Settle(answer.bill.contract, verdicts))])
+
+    with patch.object(Outbox, "_answer_bill", unread):
+        yield
+
+
+@contextmanager
+def endless_hold() -> Iterator[None]:
+    """Slots that are held for a contract stay held until it is committed."""
+    tick = Sales.tick
+
+    def patient(self: Sales, now_s: float, utc_s: float) -> None:
+        for sale in self.sales.values():
+            if sale.phase is Phase.HELD:
+                sale.until_s = max(sale.until_s, now_s + 1.0)
+        tick(self, now_s, utc_s)
+
+    with patch.object(Sales, "tick", patient):
+        yield
+
+
+@contextmanager
+def ignored_refutation() -> Iterator[None]:
+    """That a member which is thought dead lives, and says so, is not believed."""
+    merge = Membership._merge
+
+    def deaf(self: Membership, claim: Claim, *rest: Any, **more: Any) -> None:
+        buried = self.state(claim.site) is State.DEAD and claim.state is State.ALIVE
+        if not buried:
+            merge(self, claim, *rest, **more)
+
+    with patch.object(Membership, "_merge", deaf):
+        yield
+
+
 BUGS: Final[dict[str, Bug]] = {
     "lost-ack": lost_ack,
     "double-charge": double_charge,
     "leaked-hold": leaked_hold,
     "endless-lease": endless_lease,
 }
+TREATY_BUGS: Final[dict[str, Bug]] = {
+    "no-epoch": no_epoch,
+    "paid-after-failover": paid_after_failover,
+    "endless-hold": endless_hold,
+    "ignored-refutation": ignored_refutation,
+}
 
 
 def planted(name: str) -> AbstractContextManager[Any]:
     """The bug of that name for as long as this is open; none for the empty name."""
-    return BUGS[name]() if name else nullcontext()
+    return (BUGS | TREATY_BUGS)[name]() if name else nullcontext()

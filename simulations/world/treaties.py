@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from federation.contracts import Phase
 from federation.gossip import State
-from gateway.ledger.records import Posted
 from simulations.world.client import Job
 from simulations.world.gateway import Member
 from simulations.world.invariants import WAKING_S, Invariant
@@ -68,30 +67,26 @@ def _rows(site: Member, side: str, other: str) -> dict[tuple[str, int, int], Row
 
 
 class PaidOnce(Invariant):
-    """What a site has bought of a job's tasks is what it charges for them: no task twice."""
+    """A site buys no task more often than it has booked a run of it for its user."""
 
     def finish(self) -> None:
         """Count each user's tasks in the books of what was bought."""
-        jobs = {job.id: job for job in self.jobs}
         for site in self.world.sites.values():
             tables = site.disk.tables
-            bought: defaultdict[str, list[Posted]] = defaultdict(list)
+            bought: defaultdict[str, Counter[int]] = defaultdict(Counter)
             for key, posted in tables.postings.items():
                 contract = tables.contracts.get(key[:2])
-                if key[0] == "buy" and contract is not None and contract.job in jobs:
-                    bought[contract.job].append(posted)
-            for name, postings in bought.items():
-                self._count(site, jobs[name], postings)
-
-    def _count(self, site: Member, job: Job, postings: list[Posted]) -> None:
-        if job.plan.retries or job.plan.poison:
-            return  # each attempt is paid for
-        times: Counter[int] = Counter()
-        for each in postings:
-            times.update(range(each.first, each.first + each.tasks))
-        for number, count in times.items():
-            if count > 1 and not site.disk.power_cuts:
-                self.fail(f"{site.name} bought task {number} {count} times", job.id, number)
+                if key[0] == "buy" and contract is not None:
+                    tasks = range(posted.first, posted.first + posted.tasks)
+                    bought[contract.job].update(tasks)
+            for name, times in bought.items():
+                used: Counter[int] = Counter()
+                for usage in tables.usage.get(name, {}).values():
+                    used.update(range(usage.first, usage.first + usage.tasks))
+                for number, count in times.items():
+                    if count > used[number]:
+                        text = f"{site.name} bought task {number} {count} times, of"
+                        self.fail(f"{text} {used[number]} runs", name, number)
 
 
 class HoldsEnd(Invariant):

@@ -938,3 +938,31 @@ def test_a_task_that_its_leaving_client_interrupts_is_cancelled_and_has_not_fail
     effects = world.report(order, failures=[[0, "cancelled", "stopped on request", b""]])
     (ended,) = written(effects, records.JobEnded)
     assert (ended.state, ended.failed, ended.cancelled) == ("abandoned", 0, 1)
+
+
+@pytest.mark.parametrize("comes_back_first", [True, False])
+def test_what_was_stopped_because_its_client_had_gone_runs_again_for_it_and_is_charged(
+    comes_back_first: bool,
+) -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.ClientGone(CLIENT))
+    stopped = [[0, "cancelled", "stopped on request", b""]]
+    tasks = events.TasksArrived(3, "j", 0, [b"0"])
+    effects: list[Effect] = []
+    for comes_back in (comes_back_first, not comes_back_first):
+        if comes_back:
+            effects += world.do(events.ClientJoined(3, "ann"))
+            effects += world.do(events.JobOpened(3, "j", spec()))
+            effects += world.do(tasks)
+        else:
+            report = events.Reported(WORKER, order.assignment, 0, [b""], stopped, [], 0, 0)
+            effects += world.do(report)
+    assert not told(effects, messages.Results)
+    (again,) = orders(effects)
+    effects = world.report(again)
+    assert told(effects, messages.Results)
+    charged = [e.record for e in effects if isinstance(e, Write)]
+    (used,) = [each for each in charged if isinstance(each, records.UsageRecord)]
+    assert used.state == "ok"
+    assert used.cost_nanos
