@@ -227,7 +227,8 @@ class Committed:
 class Deliver:
     """Results of a contiguous part of a forward, as in Report, and what they cost.
 
-    The seller has its usage record on disk.
+    The seller has its usage record on disk. `sites` are those behind the seller that the results
+    came through, the one where they ran last; empty for the seller's own.
     """
 
     kind: ClassVar[str] = "deliver"
@@ -241,6 +242,7 @@ class Deliver:
     cpu_ns: Count
     peak_memory_bytes: Count
     cost_nanos: Count
+    sites: Names
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """What becomes of an outcome in the user's process: a future's result, or an exception."""
 
+from collections.abc import Collection
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
@@ -13,6 +14,29 @@ from federation.errors import (
 )
 from federation.payload import open_result
 from federation.streams import Ended, Outcome
+
+
+def screen(
+    values: list[Any],
+    failures: list[list[Any]],
+    sites: Collection[str],
+    trusted: Collection[str] | None,
+) -> list[Outcome]:
+    """What came, as outcomes; `values` is changed in place.
+
+    Of sites that are not `trusted` (None: all are) nothing is left that would be unpickled: their
+    results are failures, their exceptions text.
+    """
+    outcomes: list[Any] = values
+    strangers = [] if trusted is None else [site for site in sites if site not in trusted]
+    if strangers:
+        names = ", ".join(strangers)
+        reason = f"its result came from {names}, which this client does not trust (trusted_sites)"
+        outcomes[:] = [Ended("untrusted", reason)] * len(values)
+    for offset, kind, text, payload in failures:
+        if offset < len(outcomes):
+            outcomes[offset] = Ended(kind, text, b"" if strangers else payload)
+    return outcomes
 
 
 def resolve(future: Any, outcome: Outcome) -> None:

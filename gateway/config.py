@@ -6,6 +6,7 @@ listen = ["ipc:///run/user/1000/gridfed/gateway.sock", "tcp://0.0.0.0:7461"]
 state = "/var/lib/gridfed"              # the database lives here
 database = ""                           # an SQLAlchemy URL; empty: SQLite in `state`
 secret_file = ""                        # who knows it may come in; needed beyond this host
+token_required = false                  # who has no token does not come in, but by ipc://
 tls_certificate_file = ""               # for tls+tcp://, certificate and key, PEM
 tls_ca_file = ""                        # ask diallers for a certificate of this CA
 others = ["tls+tcp://paris:7461"]       # where our clients can go when we are gone
@@ -45,7 +46,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from federation.address import check_address, check_others, default_address, is_local
+from federation.address import check_address, check_others, default_address, is_home, is_local
 from federation.money import parse_money
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig, KnobError, check_federation, read_federation
@@ -107,6 +108,7 @@ class SiteConfig:
     state: str = ""
     database: str = ""
     secret_file: str = ""
+    token_required: bool = False
     tls_certificate_file: str = ""
     tls_ca_file: str = ""
     others: tuple[str, ...] = ()
@@ -197,13 +199,15 @@ def check(config: SiteConfig) -> SiteConfig:
             check_address(address)
         except ValueError as error:
             raise ConfigError(f"[site] listen: {error}") from None
-        if not config.secret and not is_local(address):
+        if not config.secret and not config.token_required and not is_local(address):
             raise ConfigError(
                 f"[site] listen: {address} can be reached from other hosts, and whoever reaches "
-                "it can run code here: set secret_file (or $GRIDFED_SECRET) first"
+                "it can run code here: set secret_file (or $GRIDFED_SECRET) or token_required first"
             )
         if address.startswith("tls+tcp://") and not config.tls_certificate_file:
             raise ConfigError(f"[site] {address} needs tls_certificate_file")
+    if config.token_required:
+        _check_tokens(config, pools)
     if config.federation is not None:
         try:
             check_federation(config.federation)
@@ -215,6 +219,19 @@ def check(config: SiteConfig) -> SiteConfig:
         raise ConfigError(f"[site] others: {error}") from None
     rules = replace(config.rules, site=config.name, secret=config.secret)
     return replace(config, pools=pools, rules=rules)
+
+
+def _check_tokens(config: SiteConfig, pools: tuple[PoolConfig, ...]) -> None:
+    if config.federation is None or not (config.trust_path / "current.pem").exists():
+        raise ConfigError(
+            f"[site] token_required: tokens are signed, and there are no keys in "
+            f"{config.trust_path} (`gridfed init` makes a site with keys)"
+        )
+    if any(pool.kind == "local" for pool in pools) and not any(map(is_home, config.addresses)):
+        raise ConfigError(
+            "[site] token_required: a local pool comes in without a token, by an ipc:// address: "
+            "add one to listen"
+        )
 
 
 def python_minor() -> str:
@@ -232,16 +249,7 @@ def _read(document: dict[str, Any]) -> SiteConfig:
     kinds = {f.name: f.type for f in fields(SiteConfig)}
     allowed = set(kinds) - {"rules", "pools", "unread_bytes", "federation", "deals", "house"}
     _expect(site, allowed, "[site]")
-    values: dict[str, Any] = {}
-    for key, value in site.items():
-        if key in ("listen", "others"):
-            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                raise ConfigError(f"[site] {key} must be a list of addresses")
-            values[key] = tuple(value)
-        elif not isinstance(value, str):
-            raise ConfigError(f"[site] {key} must be text")
-        else:
-            values[key] = value
+    values = _site_values(site)
     rules, unread_bytes = _limits(_table(document, "limits"))
     if unread_bytes is not None:
         values["unread_bytes"] = unread_bytes
@@ -262,6 +270,24 @@ def _read(document: dict[str, Any]) -> SiteConfig:
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
     return SiteConfig(**values, rules=rules, pools=tuple(_pool(pool) for pool in pools))
+
+
+def _site_values(site: dict[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in site.items():
+        if key in ("listen", "others"):
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise ConfigError(f"[site] {key} must be a list of addresses")
+            values[key] = tuple(value)
+        elif key == "token_required":
+            if not isinstance(value, bool):
+                raise ConfigError("[site] token_required must be true or false")
+            values[key] = value
+        elif not isinstance(value, str):
+            raise ConfigError(f"[site] {key} must be text")
+        else:
+            values[key] = value
+    return values
 
 
 def _limits(table: dict[str, Any]) -> tuple[HouseRules, int | None]:

@@ -51,6 +51,9 @@ class Permits(Protocol):
     def runners(self, project: str) -> Set[str]:
         """The sites that may run work of this project; single pools of them as "site/pool"."""
 
+    def readable(self) -> Set[str]:
+        """The sites whose pickled results users here take, also if they only came through them."""
+
     def may_send(
         self, site: str, origin: str, pool: str, project: str, slots: int, price: Tariff
     ) -> str:

@@ -36,6 +36,7 @@ class JobSpec:
     # Of a job that another site sent: what it pays, and the sites that it came through.
     price: Tariff | None = None
     path: tuple[str, ...] = ()
+    allowed_hops: frozenset[str] | None = None  # sites that may run or relay it; None: any
     hops_left: int = HOPS_MAX
 
     @property
@@ -168,6 +169,7 @@ class Reported:
     cpu_ns: int = 0
     peak_memory_bytes: int = 0
     cost_nanos: int | None = None  # what another site asks for it; None: by the pool's tariff
+    sites: tuple[str, ...] = ()  # that it came through, the one where it ran last
 
 
 @dataclass(frozen=True, slots=True)

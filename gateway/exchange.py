@@ -68,7 +68,7 @@ class Exchange:
         self._outcome = Outcome()
         self.market = Market(site)
         self.sales = Sales(site, broker, rules, permits, self._outcome)
-        self.purchases = Purchases(site, boot, broker, rules, self._outcome)
+        self.purchases = Purchases(site, boot, broker, rules, permits, self._outcome)
         self._version = 0
         self._planned: dict[str, tuple[float, bool]] = {}  # when; with its duration known
         broker.elsewhere = self._may_run_elsewhere
@@ -284,6 +284,7 @@ class Exchange:
             jurisdictions=wishes.jurisdictions,
             path=spec.path,
             hops_left=spec.hops_left,
+            readable=spec.allowed_hops if spec.path else frozenset(self._permits.readable()),
         )
 
     def _may_run_elsewhere(self, spec: JobSpec) -> bool:
@@ -300,6 +301,8 @@ class Exchange:
         if spec.hops_left < 1 or terms.allowed_sites is not None:
             return []
         near = terms.trusted - terms.forbidden_sites - set(spec.path)
+        if terms.readable is not None:
+            near &= terms.readable
         return sorted(near)[: self.house.quotes_max]
 
     def _places(self, job: Job, decision: Decision) -> dict[str, float]:

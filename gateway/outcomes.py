@@ -60,7 +60,7 @@ def judge_report(job: Job, report: Reported) -> Verdict:
     first, stop = report.first, report.first + len(report.values)
     gone = job.ended.within(first, stop)
     if not report.failures and not gone:
-        whole = Results(job.id, first, report.values, [], report.prints)
+        whole = Results(job.id, first, report.values, [], report.prints, list(report.sites))
         return Verdict([whole], [], len(report.values), 0)
     failures: dict[int, list[object]] = {}
     again: list[Again] = []
@@ -127,6 +127,7 @@ def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[obje
             for at, text in report.prints
             if low <= int(at) + offset < high  # type: ignore[call-overload]
         ],
+        list(report.sites),
     )
 
 

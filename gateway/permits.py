@@ -1,6 +1,7 @@
 """Whom this site deals with, as its trust book says; for gateway.sales and gateway.exchange."""
 
 from collections.abc import Callable, Set
+from math import inf
 from typing import Final
 
 from gateway.permissions import ANY, Request, Verb
@@ -17,6 +18,10 @@ class Nobody:
 
     def runners(self, _project: str) -> Set[str]:
         """Nobody."""
+        return frozenset()
+
+    def readable(self) -> Set[str]:
+        """Nobody's."""
         return frozenset()
 
     def may_send(
@@ -38,6 +43,7 @@ class BookPermits:
         self._registry = registry
         self._now_s = now_s
         self._kept: dict[str, tuple[float, Set[str]]] = {}
+        self._readable: tuple[float, Set[str]] = -inf, frozenset()
 
     def runners(self, project: str) -> Set[str]:
         """See Permits: sites, and single pools of sites as "site/pool"."""
@@ -55,6 +61,15 @@ class BookPermits:
         )
         self._kept[project] = now_s, found
         return found
+
+    def readable(self) -> Set[str]:
+        """See Permits."""
+        now_s = self._now_s()
+        if now_s - self._readable[0] >= KEPT_S:
+            book = self._registry.book
+            found = {site for site in self._registry.approved if book.accepts_pickles([site])}
+            self._readable = now_s, frozenset(found)
+        return self._readable[1]
 
     def _names(self, site: str) -> set[str]:
         """A site, and the pools of it that rules name."""

@@ -10,7 +10,7 @@ delivered. So credit, recall, retries and fencing are the same as for our own wo
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from federation import deals
@@ -21,10 +21,10 @@ from federation.money import NANOS_LIMIT
 from federation.ranges import Range, RangeSet
 from gateway import events
 from gateway.broker import Broker
-from gateway.dealing import DealRules, Outcome
+from gateway.dealing import DealRules, Outcome, Permits
 from gateway.effects import AnswerBill, SendFunction, Side
-from gateway.events import JobSpec
-from gateway.intake import SLOTS_MAX, check_ranges, wishes_plain
+from gateway.events import HOPS_MAX, JobSpec
+from gateway.intake import NAME_CHARS_MAX, SLOTS_MAX, check_ranges, wishes_plain
 from gateway.jobs import Job
 from gateway.ledger import records
 from gateway.ledger.records import ContractRow, PostingRow
@@ -91,16 +91,24 @@ class Purchases:
         boot: which life of the site this is; no contract of another has the same name.
         broker: read, and told through `outcome`.
         rules: the knobs.
+        permits: whose results are accepted.
         outcome: where what follows is put.
     """
 
     def __init__(
-        self, site: str, boot: int, broker: Broker, rules: DealRules, outcome: Outcome
+        self,
+        site: str,
+        boot: int,
+        broker: Broker,
+        rules: DealRules,
+        permits: Permits,
+        outcome: Outcome,
     ) -> None:
         self._site = site
         self._boot = boot
         self._broker = broker
         self._rules = rules
+        self._permits = permits
         self._outcome = outcome
         self._numbers = 0
         self._handles = -(1 << 40)  # apart from those of sales
@@ -354,6 +362,7 @@ class Purchases:
         assert purchase.quote is not None
         if message.cost_nanos > cost_nanos(purchase.quote.price_nanos, message.wall_ns) + 1:
             raise ProtocolError("a delivery that costs more than was agreed")
+        message = self._screened(purchase, message)
         delivery = Delivery(message.epoch, first, stop, message.cost_nanos)
         if purchase.tab.deliver(delivery) is not None:
             return
@@ -382,8 +391,29 @@ class Purchases:
                 message.cpu_ns,
                 message.peak_memory_bytes,
                 message.cost_nanos,
+                (purchase.site, *message.sites),
             )
         )
+
+    def _screened(self, purchase: Purchase, message: deals.Deliver) -> deals.Deliver:
+        """A delivery as users here may have it: nothing to unpickle of sites not trusted with that.
+
+        Nobody sends work where this is known before; but trust can be withdrawn, and a seller may
+        have passed it on to whom it should not. What we relay is for its origin to judge.
+        """
+        sites = message.sites
+        if len(sites) > HOPS_MAX or self._site in sites or not all(map(_is_name, sites)):
+            raise ProtocolError("results that came through too many sites, through us, or nowhere")
+        job = self._broker.jobs.get(purchase.job)
+        strangers = {purchase.site, *sites} - self._permits.readable()
+        if not strangers or (job is not None and job.spec.path):
+            return message
+        names = ", ".join(sorted(strangers))
+        reason = f"its result came from {names}, whose results are not accepted at {self._site}"
+        failures = {at: [at, "untrusted", reason, b""] for at in range(len(message.values))}
+        failures |= {at: [at, kind, text, b""] for at, kind, text, _ in message.failures}
+        values = [b""] * len(message.values)
+        return replace(message, values=values, failures=[failures[at] for at in sorted(failures)])
 
     def _is_out(self, purchase: Purchase, epoch: int, first: int, stop: int) -> bool:
         worker = self._broker.workers.get(purchase.handle)
@@ -589,6 +619,10 @@ class Purchases:
             self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
         self.purchases.pop(purchase.contract, None)
         self._by_handle.pop(purchase.handle, None)
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= NAME_CHARS_MAX and text.isprintable()
 
 
 def _as_quote(key: Key, purchase: Purchase, now_s: float) -> Quote:

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from federation.errors import ProtocolError
+from federation.errors import ProtocolError, SessionRefused
+from federation.handshake import Credentials, SharedSecret
 from federation.ids import id_time_ms
 from federation.messages import (
+    Answer,
     Ask,
+    Cancel,
     Kept,
     NeedFunction,
     OpenJob,
@@ -34,6 +37,7 @@ from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_ev
 from gateway.ledger.store import Store
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 from gateway.outbox import Outbox
+from gateway.passes import Denied, Pass, Passes, TokenCredentials
 from gateway.permits import Nobody
 from gateway.recovery import history_of, recovered
 from gateway.surroundings import Surroundings
@@ -47,12 +51,14 @@ class Seat:
     """What a site is among others.
 
     `boot` is which life of the site this is, 0 in no federation; `permits` whom it deals with;
-    `handles` where guests' numbers come from, which all lobbies of a site share.
+    `handles` where guests' numbers come from, which all lobbies of a site share; `passes` reads
+    the tokens of clients and workers, None in no federation.
     """
 
     boot: int = 0
     permits: Permits = field(default_factory=Nobody)
     handles: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    passes: Passes | None = None
 
 
 class Reception:
@@ -95,12 +101,27 @@ class Reception:
             {pool.name: pool.facts for pool in config.pools},
         )
         self.functions = Functions()
-        self.lobby = Lobby(port, config.rules, surroundings.random_bytes, handles=seat.handles)
+        self._passes = seat.passes
+        self._held: dict[int, Pass] = {}  # by guest, of those who came by token
+        self.lobby = Lobby(
+            port,
+            config.rules,
+            surroundings.random_bytes,
+            credentials=self._credentials(required=config.token_required),
+            handles=seat.handles,
+            at_home=self._credentials(required=False),
+        )
         self.outbox = Outbox(self.lobby, store, self.functions, on_stored)
         self.pulses: dict[int, Any] = {}
         self._unread: set[int] = set()
         self._started_s = surroundings.utc_s()
         self._ticks = 0
+
+    def _credentials(self, *, required: bool) -> Credentials:
+        secret = self.config.rules.secret
+        if self._passes is None:
+            return SharedSecret(secret)
+        return TokenCredentials(self._passes, secret, required=required)
 
     def recover(self) -> None:
         """Take up what the last gateway left in the store."""
@@ -150,6 +171,7 @@ class Reception:
         self._watch_readers(happened)
         if self._ticks % SLOW_TICKS == 0:
             happened.append(events.Ticked())
+            self._watch_tokens(happened)
             used = {job.spec.function for job in self.broker.jobs.values()}
             self.functions.sweep(used | self.exchange.functions, set(self.lobby.guests))
         is_due = self.exchange.tick(self._clock.now_s(), self._clock.utc_s())
@@ -182,6 +204,17 @@ class Reception:
                 (self._unread.add if unread else self._unread.discard)(guest.handle)
                 happened.append(events.ClientReading(guest.handle, not unread))
 
+    def _watch_tokens(self, happened: list[Event]) -> None:
+        """End the sessions of those whose token has expired or was revoked."""
+        for handle, held in list(self._held.items()):
+            end = self._passes.find_end(held) if self._passes else None
+            if end is not None:
+                self._turn_out(self.lobby.guests[handle], end, happened)
+
+    def _turn_out(self, guest: Guest, end: SessionRefused, happened: list[Event]) -> None:
+        now_s = self._clock.now_s()
+        self._take(self.lobby.expel(guest, str(end), now_s, end.code), happened)
+
     def act(self, happened: Iterable[Event]) -> None:
         """Let broker and exchange decide about what happened, and carry it all out."""
         effects = self.exchange.act(happened, self._clock.now_s(), self._clock.utc_s())
@@ -210,6 +243,12 @@ class Reception:
                     continue  # it was told why, and anybody can make lines of these
 
     def _meet(self, guest: Guest, happened: list[Event]) -> None:
+        if self._passes is not None and "token" in guest.about:
+            try:
+                self._held[guest.handle] = self._passes.read(guest.about["token"])
+            except SessionRefused as end:  # it has expired since the hello
+                self._turn_out(guest, end, happened)
+                return
         if guest.role == "client":
             happened.append(events.ClientJoined(guest.handle, guest.user))
             return
@@ -222,6 +261,7 @@ class Reception:
 
     def _part(self, guest: Guest, reason: str, happened: list[Event]) -> None:
         self._unread.discard(guest.handle)
+        self._held.pop(guest.handle, None)
         if guest.role == "client":
             happened.append(events.ClientGone(guest.handle))
         else:
@@ -232,13 +272,26 @@ class Reception:
 
     def _hear(self, guest: Guest, message: Any, happened: list[Event]) -> None:
         try:
+            if guest.role == "client" and guest.handle in self._held:
+                self._held[guest.handle].check(message)
             event = self._event(guest, message, happened)
+        except Denied as denial:
+            self._deny(guest, message, denial)
+            return
         except ProtocolError as error:
             reason = f"protocol error: {error}"
             self._take(self.lobby.expel(guest, reason, self._clock.now_s()), happened)
             return
         if event is not None:
             happened.append(event)
+
+    def _deny(self, guest: Guest, message: Any, denial: Denied) -> None:
+        """Tell a client what its token is not good for; what needs no answer is dropped."""
+        match message:
+            case OpenJob():
+                self.lobby.post(guest, RejectJob(message.job[:64], denial.code, str(denial)))
+            case Ask() | Cancel() if message.request:
+                self.lobby.post(guest, Answer(message.request, denial.code, str(denial), None))
 
     def _event(self, guest: Guest, message: Any, happened: list[Event]) -> Event | None:
         match guest.role, message:

@@ -506,6 +506,7 @@ class Sales:
                 cpu_ns=charge.cpu_ns,
                 peak_memory_bytes=charge.peak_memory_bytes,
                 cost_nanos=charge.cost_nanos,
+                sites=results.sites,
             )
             charge = Charge(0, 0, 0, 0)  # it is all in the first part
             self._post(sale, message, utc_s)
@@ -514,7 +515,7 @@ class Sales:
         for first, stop in dropped.ranges:
             failures = [[at, dropped.failure, dropped.reason, b""] for at in range(stop - first)]
             values = [b""] * (stop - first)
-            results = Results(dropped.job, first, values, failures, [])
+            results = Results(dropped.job, first, values, failures, [], [])
             self._deliver(sale, results, Charge(0, 0, 0, 0), utc_s)
 
     def _post(self, sale: Sale, message: deals.Deliver, utc_s: float) -> None:

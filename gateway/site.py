@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import trio
 
-from federation.address import OTHERS_MAX
+from federation.address import OTHERS_MAX, is_home
 from federation.errors import GridError
 from federation.messages import Ask
 from federation.transport import Port, TlsSettings
@@ -33,6 +33,7 @@ from gateway.grids.local import LocalGrid
 from gateway.ledger.store import Store
 from gateway.links import LinkNews
 from gateway.lobby import Guest, Lobby, News
+from gateway.passes import Passes
 from gateway.peers import Peers
 from gateway.permits import BookPermits
 from gateway.reception import Reception, Seat
@@ -123,9 +124,8 @@ class Site:
                 nursery.start_soon(self._tick)
                 for pool in self.config.pools:
                     if pool.kind == "local":
-                        grid = LocalGrid(
-                            pool, port.addresses[0], self.config.rules.secret, self._say
-                        )
+                        own = next(filter(is_home, port.addresses), port.addresses[0])
+                        grid = LocalGrid(pool, own, self.config.rules.secret, self._say)
                         nursery.start_soon(grid.run)
                 self.addresses = port.addresses
                 task_status.started(port.addresses)
@@ -142,8 +142,10 @@ class Site:
         under, peers = self.surroundings, self.peers
         seat = Seat(handles=self._handles)
         if peers is not None:
-            permits = BookPermits(peers.registry, under.now_s)
-            seat = Seat(peers.registry.boot, permits, self._handles)
+            registry = peers.registry
+            permits = BookPermits(registry, under.now_s)
+            passes = Passes(lambda: registry.book, under.utc_s)
+            seat = Seat(registry.boot, permits, self._handles, passes)
         self.reception = Reception(
             self.config,
             port,

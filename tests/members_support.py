@@ -87,7 +87,16 @@ def federate(*members: Member) -> None:
                 f"{here.name} hears of {there.name}: {known}",
             )
             run("approve", there.name, there.fingerprint, *here.where)
-            run("trust", there.name, "--may-send", "all", "--may-run", "all", *here.where)
+            run(
+                "trust",
+                there.name,
+                "--may-send",
+                "all",
+                "--may-run",
+                "all",
+                "--pickles",
+                *here.where,
+            )
     for here in members:
         wait_until(
             lambda here=here: (

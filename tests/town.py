@@ -53,9 +53,13 @@ class Everybody:
         self._site = site
         self.refused = ""
         self.strangers: set[str] = set()
+        self.unread: set[str] = set()  # whose results are not accepted
 
     def runners(self, project: str) -> set[str]:
         return set(self._town.sites) - {self._site} - self.strangers
+
+    def readable(self) -> set[str]:
+        return set(self._town.sites) - self.unread
 
     def may_send(self, *_: Any) -> str:
         return self.refused

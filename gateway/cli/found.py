@@ -47,6 +47,7 @@ listen = [{listen}]
 state = {state}                 # the folder of the database
 # database = ""                 # an SQLAlchemy URL; empty: SQLite in state
 # secret_file = ""              # who knows it may come in; needed to listen beyond this host
+# token_required = false        # beside this host's own socket, take signed tokens only
 # tls_certificate_file = ""     # certificate and key (PEM) for tls+tcp://
 # tls_ca_file = ""              # ask diallers for a certificate of this CA
 

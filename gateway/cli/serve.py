@@ -6,12 +6,13 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import click
 import trio
 
-from federation.address import resolve
+from federation.address import TOKEN_VARIABLE, check_bearer, resolve
 from federation.errors import GridError
 from federation.transport import TlsSettings
 from gateway.child import collect_seldom
@@ -145,6 +146,7 @@ def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 @click.option("--name", help="What to be called. [default: host and process]")
 @click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
 @click.option("--secret-file", help="A file with the gateway's secret. [default: $GRIDFED_SECRET]")
+@click.option("--token-file", help="A file with a token of scope work. [default: $GRIDFED_TOKEN]")
 @click.option("--tls-ca-file", help="For tls+tcp://: the gateway's certificate, or its CA's.")
 @click.option("--tls-server-name", help="For tls+tcp://: the name in the gateway's certificate.")
 def worker(  # noqa: PLR0913 - each is an option of the command
@@ -155,6 +157,7 @@ def worker(  # noqa: PLR0913 - each is an option of the command
     name: str | None,
     memory: str,
     secret_file: str | None,
+    token_file: str | None,
     tls_ca_file: str | None,
     tls_server_name: str | None,
 ) -> None:
@@ -165,9 +168,16 @@ def worker(  # noqa: PLR0913 - each is an option of the command
         secret = config.secret
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
+    token = _read_token(token_file)
+    try:
+        if token:
+            check_bearer(dialled)
+    except GridError as error:
+        raise click.ClickException(str(error)) from None
     settings = AgentSettings(
         address=dialled,
         secret=secret,
+        token=token,
         tls=TlsSettings(ca_file=tls_ca_file, server_name=tls_server_name),
         name=name or f"{socket.gethostname()}-{os.getpid()}",
         slots=slots or len(os.sched_getaffinity(0)),
@@ -176,3 +186,13 @@ def worker(  # noqa: PLR0913 - each is an option of the command
         memory_bytes=parse_size(memory),
     )
     sys.exit(trio.run(run_agent, settings))
+
+
+def _read_token(path: str | None) -> str:
+    """The worker's token, from its file or the environment; empty when there is none."""
+    if path is None:
+        return os.environ.get(TOKEN_VARIABLE, "")
+    try:
+        return Path(path).expanduser().read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"--token-file {path}: {error}") from None
