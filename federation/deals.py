@@ -56,7 +56,9 @@ class AskQuote:
 
     `pool` is the one that was advertised, or empty: whatever you have, or know of. `task_s` is
     None when nobody ever ran the function. `path` are the sites that the job has come through,
-    the buyer last; `hops_left` how often it may go on from the seller.
+    the buyer last; `hops_left` how often it may go on from the seller. `grant` is what its user
+    allows (federation.grants): a chain of blocks, the last one signed by the buyer, for this
+    contract with this seller.
     """
 
     kind: ClassVar[str] = "ask-quote"
@@ -77,6 +79,7 @@ class AskQuote:
     wishes: Plain
     path: Names
     hops_left: Count
+    grant: bytes
 
 
 @dataclass(frozen=True, slots=True)

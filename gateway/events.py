@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from federation.ranges import Range
+from gateway.errands import Allowance
 from policies.asks import Wishes
 from policies.placement import FrozenTags, Need, Tags
 from policies.tariffs import Tariff
@@ -36,7 +37,7 @@ class JobSpec:
     # Of a job that another site sent: what it pays, and the sites that it came through.
     price: Tariff | None = None
     path: tuple[str, ...] = ()
-    allowed_hops: frozenset[str] | None = None  # sites that may run or relay it; None: any
+    given: Allowance | None = None  # and what its user allows
     hops_left: int = HOPS_MAX
 
     @property

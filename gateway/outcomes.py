@@ -189,9 +189,13 @@ def _cost(assignment: Assignment, report: Reported, part_ns: int, total_ns: int)
     """What a part of a report costs whoever owns the job.
 
     What another site asks is passed on to the nano-unit, unless the job was sold to us: then what
-    we quoted counts.
+    we quoted counts, up to what its grant allows; what is beyond is our loss.
     """
     sold_at = assignment.job.spec.price
     if report.cost_nanos is None or sold_at is not None:
-        return cost_nanos((sold_at or assignment.worker.tariff).price_nanos, part_ns)
+        costs = cost_nanos((sold_at or assignment.worker.tariff).price_nanos, part_ns)
+        given = assignment.job.spec.given
+        if given is None or given.errand.max_cost_nanos is None:
+            return costs
+        return max(0, min(costs, given.errand.max_cost_nanos - assignment.job.cost_nanos))
     return report.cost_nanos if part_ns == total_ns else report.cost_nanos * part_ns // total_ns

@@ -4,6 +4,8 @@ from collections.abc import Callable, Set
 from math import inf
 from typing import Final
 
+from federation.identity import Refusal
+from gateway.errands import Allowance, Errand, NotGranted
 from gateway.permissions import ANY, Request, Verb
 from gateway.registry import Registry
 from policies.tariffs import Tariff
@@ -14,7 +16,19 @@ DATA_CLASS: Final = "internal"  # of all work, as long as users can't say
 
 
 class Nobody:
-    """The permits of a single site."""
+    """The permits of a single site, and its notary."""
+
+    def issue(self, _errand: Errand) -> bytes:
+        """Never."""
+        raise NotGranted(Refusal.UNKNOWN_SITE, "this site is in no federation")
+
+    def narrow(self, _given: Allowance, errand: Errand, _utc_s: float) -> bytes:
+        """Never."""
+        return self.issue(errand)
+
+    def check(self, _buyer: str, _raw: bytes, _utc_s: float) -> Allowance:
+        """Never."""
+        raise NotGranted(Refusal.UNKNOWN_SITE, "this site is in no federation")
 
     def runners(self, _project: str) -> Set[str]:
         """Nobody."""

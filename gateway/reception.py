@@ -30,6 +30,7 @@ from gateway.broker import Broker, Limits
 from gateway.config import SiteConfig, python_minor
 from gateway.dealing import Permits
 from gateway.effects import Effect
+from gateway.errands import Notary
 from gateway.events import Event
 from gateway.exchange import Exchange
 from gateway.functions import Functions
@@ -52,13 +53,14 @@ class Seat:
 
     `boot` is which life of the site this is, 0 in no federation; `permits` whom it deals with;
     `handles` where guests' numbers come from, which all lobbies of a site share; `passes` reads
-    the tokens of clients and workers, None in no federation.
+    the tokens of clients and workers, None in no federation; `notary` gives and reads grants.
     """
 
     boot: int = 0
     permits: Permits = field(default_factory=Nobody)
     handles: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     passes: Passes | None = None
+    notary: Notary = field(default_factory=Nobody)
 
 
 class Reception:
@@ -99,6 +101,7 @@ class Reception:
             config.house,
             seat.permits,
             {pool.name: pool.facts for pool in config.pools},
+            seat.notary,
         )
         self.functions = Functions()
         self._passes = seat.passes

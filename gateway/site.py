@@ -33,6 +33,7 @@ from gateway.grids.local import LocalGrid
 from gateway.ledger.store import Store
 from gateway.links import LinkNews
 from gateway.lobby import Guest, Lobby, News
+from gateway.notary import SigningNotary
 from gateway.passes import Passes
 from gateway.peers import Peers
 from gateway.permits import BookPermits
@@ -145,7 +146,8 @@ class Site:
             registry = peers.registry
             permits = BookPermits(registry, under.now_s)
             passes = Passes(lambda: registry.book, under.utc_s)
-            seat = Seat(registry.boot, permits, self._handles, passes)
+            notary = SigningNotary(registry)
+            seat = Seat(registry.boot, permits, self._handles, passes, notary)
         self.reception = Reception(
             self.config,
             port,

@@ -62,7 +62,7 @@ class Meeting:
         return self.dialogue.receive(self.welcome(self.greeting.proof()), 0.0)
 
     def welcome(self, proof):
-        return HANDSHAKE.encode(Welcome("s", False, 0, proof, 8, 2.0, 10.0, 1, 1, 1 << 20))
+        return HANDSHAKE.encode(Welcome("s", False, 0, proof, 8, 2.0, 10.0, 1, 1, 1 << 20, []))
 
 
 @pytest.fixture
