@@ -104,17 +104,17 @@ class PlainNotary:
         try:
             blocks = unpack(raw, 1 << 20)
             errands = [_read_errand(block[1]) for block in blocks]
+            errand = errands[-1]
         except (ProtocolError, TypeError, ValueError, KeyError, IndexError) as error:
             raise NotGranted("altered", "it is no grant") from error
         path: list[str] = []
-        for at, ((signer, body, mark), errand) in enumerate(zip(blocks, errands, strict=True)):
+        for at, ((signer, body, mark), each) in enumerate(zip(blocks, errands, strict=True)):
             before = pack(blocks[:at]) if at else b""
             if mark != _mark(signer, body, before) or (at and signer != errands[at - 1].target):
                 raise NotGranted("bad-signature", "a block that another has made")
             path.append(signer)
             if at:
-                _check_narrowing(errands[at - 1], errand, tuple(path[:-1]))
-        errand = errands[-1]
+                _check_narrowing(errands[at - 1], each, tuple(path[:-1]))
         if errand.target != self._site:
             raise NotGranted("wrong-destination", f"it is for {errand.target}")
         if path[-1] != buyer:
