@@ -25,7 +25,16 @@ def run(*arguments: str, code: int = 0) -> str:
 class Member:
     """A site with local slots, its gateway a process of its own."""
 
-    def __init__(self, folder: Path, name: str, slots: int, price: str, extra: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        slots: int,
+        price: str,
+        extra: str = "",
+        *,
+        start: bool = True,
+    ) -> None:
         self.name, self.folder = name, folder / name
         self.where = ["--config-dir", str(self.folder)]
         made = run(
@@ -41,7 +50,8 @@ class Member:
         pool = f'name = "local"\nkind = "local"\nslots = {slots}\nprice = "{price}"\n'
         self.config.write_text(f"{text}\n[[pool]]\n{pool}{extra}")
         self.starts = 0
-        self.start()
+        if start:
+            self.start()
 
     def start(self) -> None:
         self.starts += 1
