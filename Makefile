@@ -1,4 +1,4 @@
-# make demo    run the main job on a gateway and workers of its own
+# make demo    run the main job on a federation of three sites, one of which is killed
 # make test    the fast suite
 # make check   lint, types, import rules
 # make bench   benchmarks, with results in benchmarks/results (long)
@@ -19,7 +19,7 @@ PY := .venv/bin/python
 	touch $@
 
 demo: .venv/ready
-	$(PY) examples/market_risk.py
+	$(PY) examples/federated_risk.py
 
 test: .venv/ready
 	$(PY) -m pytest

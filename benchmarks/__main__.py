@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks import ours, peers, plots
+from benchmarks.federated import forwarded, lost_site
 from benchmarks.floor import Floor, empty
 from benchmarks.harness import Series, alternate, machine, quantile, save
 from benchmarks.hops import hops
@@ -123,6 +124,8 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "jobs": jobs,
     "ten_million": ten_million,
     "work": work,
+    "forwarded": forwarded,
+    "lost_site": lost_site,
     "peers": peers.compare,
 }
 

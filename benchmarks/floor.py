@@ -6,9 +6,9 @@ accounting, no checks, no retries.
     client ─ Pair1 ─► gateway ─ Pair1 ─► agent ─ socketpair ─► slot     and the same way back
 
 Descriptors are polled and never awaited through pynng; a frame is everything that waits for a
-pipe, and the gateway never has more than one unacknowledged frame under way to any (DESIGN's
-transport rule). Each task is its own bytes in a bundle; the function travels once; the slot
-unpickles, calls and pickles each; the client unpickles each, in order.
+pipe, and the gateway never has more than one unacknowledged frame under way to any (the
+transport rule of docs/protocol.md). Each task is its own bytes in a bundle; the function travels
+once; the slot unpickles, calls and pickles each; the client unpickles each, in order.
 """
 
 import contextlib

@@ -13,6 +13,8 @@ SCHEMES: Final = ("tcp://", "tls+tcp://", "ipc://")
 # What one gateway may tell of others, in a message: so many addresses, each so long.
 OTHERS_MAX: Final = 16
 ADDRESS_CHARS_MAX: Final = 256
+_SOCKET_PATH_MAX: Final = 107  # of sockaddr_un
+_PORT_MAX: Final = 65535
 _LOOPBACK: Final = re.compile(r"(127(\.\d{1,3}){3}|localhost|\[::1\]):\d+", re.ASCII)
 
 
@@ -21,10 +23,27 @@ class AddressError(GridError, ValueError):
 
 
 def check_address(address: str) -> None:
-    """Raise AddressError unless `address` is one that gridfed speaks."""
+    """Raise AddressError unless `address` is one that gridfed speaks; nng's reasons say little."""
     if not address.startswith(SCHEMES):
         allowed = ", ".join(SCHEMES)
         raise AddressError(f"address {address!r}: it must start with one of {allowed}")
+    if address.startswith("ipc://"):
+        length = len(os.fsencode(address.removeprefix("ipc://")))
+        if length > _SOCKET_PATH_MAX:
+            raise AddressError(
+                f"address {address!r}: the path of a socket may be {_SOCKET_PATH_MAX} bytes long, "
+                f"this one has {length}"
+            )
+        return
+    _, port = host_and_port(address)
+    if not (port.isascii() and port.isdecimal() and int(port) <= _PORT_MAX):
+        raise AddressError(f"address {address!r}: it must end in a port, 0 to {_PORT_MAX}")
+
+
+def host_and_port(address: str) -> tuple[str, str]:
+    """The two parts of a tcp address."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), port
 
 
 def check_others(addresses: list[str]) -> list[str]:
@@ -33,12 +52,12 @@ def check_others(addresses: list[str]) -> list[str]:
     if len(found) > OTHERS_MAX:
         raise AddressError(f"{len(found)} other gateways: at most {OTHERS_MAX} are told of")
     for address in found:
-        check_address(address)
         if len(address) > ADDRESS_CHARS_MAX or not address.isprintable():
             raise AddressError(
                 f"address {address!a:.80}: it must be printable, of at most {ADDRESS_CHARS_MAX} "
                 "characters"
             )
+        check_address(address)
     return found
 
 
@@ -74,6 +93,13 @@ def default_address() -> str:
     return f"ipc://{folder / 'gateway.sock'}"
 
 
+def expand(address: str) -> str:
+    """The address with `~` in a socket's path as the home that it stands for."""
+    if not address.startswith("ipc://~"):
+        return address
+    return f"ipc://{os.path.expanduser(address.removeprefix('ipc://'))}"
+
+
 def resolve(addresses: str | tuple[str, ...] | None) -> tuple[tuple[str, ...], str]:
     """The addresses to dial, in order and each once, and where they came from, in words.
 
@@ -82,10 +108,10 @@ def resolve(addresses: str | tuple[str, ...] | None) -> tuple[tuple[str, ...], s
     if isinstance(addresses, str):
         addresses = _split(addresses)
     if addresses:
-        return tuple(dict.fromkeys(addresses)), "given"
+        return tuple(dict.fromkeys(map(expand, addresses))), "given"
     named = _split(os.environ.get(GATEWAY_VARIABLE, ""))
     if named:
-        return named, f"from ${GATEWAY_VARIABLE}"
+        return tuple(dict.fromkeys(map(expand, named))), f"from ${GATEWAY_VARIABLE}"
     return (default_address(),), "the default"
 
 

@@ -104,11 +104,7 @@ class Options:
 
     def __post_init__(self) -> None:
         _ = self.wishes
-        for name, value in self.tags.items():
-            if not isinstance(name, str) or not name or not _is_plain(name):
-                raise TypeError(f"tags: {name!r} is no name")
-            if value is not True and not _is_number(value, 0, TAG_MAX):
-                raise TypeError(f"tags: {name} is {value!r}; it must be True or a number from zero")
+        _check_tags(self.tags)
         if self.timeout_s is not None and not (
             _is_number(self.timeout_s, 0, TIMEOUT_MAX_S) and self.timeout_s > 0
         ):
@@ -124,13 +120,25 @@ class Options:
             if text is not None and not _is_plain(text):
                 raise ValueError(f"{what} is {text!a:.80}; it must be printable")
         if self.max_cost is not None:
+            if not isinstance(self.max_cost, str):
+                raise TypeError(f'max_cost is {self.max_cost!r:.80}; write text, as in "5 USD"')
             parse_money(self.max_cost)
+        if type(self.prints) is not bool:
+            raise TypeError(f"prints is {self.prints!r:.80}; it must be True or False")
 
     def key(self) -> tuple[Any, ...]:
         """What tells one set of options from another."""
         tags = tuple(sorted(self.tags.items()))
         rest = (self.timeout_s, self.retries, self.priority, self.project, self.max_cost)
         return (tags, *rest, self.name, self.prints, repr(self.wishes))
+
+    def __str__(self) -> str:
+        """Those that are not as usual: `retries=2, project='risk'`."""
+        usual = Options()
+        pairs = ((name, getattr(self, name)) for name in self.__slots__)
+        return ", ".join(
+            f"{name}={value!r}" for name, value in pairs if value != getattr(usual, name)
+        )
 
 
 class TaskFuture(concurrent.futures.Future[T]):
@@ -230,7 +238,8 @@ class Client(concurrent.futures.Executor):
         secret: what the gateway asks for; else $GRIDFED_SECRET.
         token: what `gridfed token` printed: who you are and what you may do; else $GRIDFED_TOKEN.
             Whoever holds it is you, so it goes over tls+tcp://, or stays on this host.
-        tls: for tls+tcp:// addresses.
+        tls: for tls+tcp:// addresses; what it leaves out is in $GRIDFED_TLS_CA_FILE,
+            $GRIDFED_TLS_SERVER_NAME and $GRIDFED_TLS_CERTIFICATE_FILE.
         user: who is billed, where no token says so; else the login name.
         trusted_sites: the sites whose results are unpickled here, beside the gateway's own. What
             ran at another, or came through it, fails with ResultUntrusted, and an exception of
@@ -241,6 +250,12 @@ class Client(concurrent.futures.Executor):
             stops.
         give_up_s: how long no gateway may be reached before everything fails with
             GatewayUnreachable; for ever by default.
+
+    A task may use a `Client()` of its own, which finds the gateway by itself. While it waits for
+    what it submitted, it keeps its slot: a gateway does not take a waiting task off its slot to
+    run what it waits for. When tasks that wait for tasks fill every slot, or nest deeper than
+    there are slots, nothing goes on until one of them ends at its `timeout_s`. Keep fewer of them
+    unfinished than there are slots, or give the inner ones to workers of their own by tags.
 
     Raises:
         GatewayUnreachable: nobody answers there.
@@ -282,7 +297,6 @@ class Client(concurrent.futures.Executor):
         )
         self._options = Options()
         self._shared = _Shared()
-        self._streams: dict[Any, Stream] = {}
         self._recent: tuple[SealedFunction, Stream] | None = None
         self._connect()
 
@@ -317,7 +331,7 @@ class Client(concurrent.futures.Executor):
             itinerary,
             origin,
             holder=self._holder,
-            tls=self._where.tls or TlsSettings(),
+            tls=(self._where.tls or TlsSettings()).or_environment(),
             connect_timeout_s=connect_timeout_s,
         )
         _engines.add(engine)
@@ -366,12 +380,17 @@ class Client(concurrent.futures.Executor):
         Args (all optional):
             tags: what a worker must carry: {"linux": True, "gpu": 2}; numbers are counted.
             timeout_s: a task that runs longer is stopped and fails.
-            retries: how often a task that failed is tried again.
+            retries: how often a task that raised, ran over its time or its memory is tried
+                again. One that takes its process down is tried a second time whatever this
+                says, and alone: only so can the culprit be told from its neighbours. One whose
+                worker was lost is tried again too, and neither counts as a retry.
             priority: higher goes first.
             project: who is billed, beside the user.
-            max_cost: "5 USD"; when the job has cost so much, nothing more of it starts.
+            max_cost: "5 USD"; when the job has cost so much, nothing more of it starts. All that
+                is submitted of one function under it is one job; otherwise submit begins another
+                when a function was not used for a while.
             name: what the job is called.
-            prints: whether what tasks print comes back here.
+            prints: whether what tasks print comes back here; else nobody sees it.
             objective: "cheapest", "fastest", "greenest", or weights as in
                 {"money": 1, "time": 2, "carbon": 0}; the gateway's own taste otherwise.
             deadline_s: UTC, seconds since 1970; goes only where it would be done by then.
@@ -388,7 +407,7 @@ class Client(concurrent.futures.Executor):
                 f"{', '.join(Options.__slots__)}"
             )
         view = object.__new__(type(self))
-        view._where, view._shared, view._streams = self._where, self._shared, self._streams
+        view._where, view._shared = self._where, self._shared
         view._options = replace(self._options, **changes)
         view._recent = None
         return view
@@ -399,22 +418,23 @@ class Client(concurrent.futures.Executor):
         payload = seal_call(args, kwargs)
         function = seal_function(fn)
         recent = self._recent
-        if recent is not None and recent[0] is function and recent[1].is_open:
+        if recent is not None and recent[0] is function:
             stream = recent[1]
         else:
             stream = self._stream(engine, function)
-            self._recent = function, stream
         future: TaskFuture[T] = TaskFuture(engine, stream)
-        future.task = engine.submit(stream, payload, future)
+        task = engine.submit(stream, payload, future)
+        while task is None:  # the job was closed meanwhile: on to another
+            future._stream = self._stream(engine, function)
+            task = engine.submit(future._stream, payload, future)
+        future.task = task
         return future
 
     def _stream(self, engine: Engine, function: SealedFunction) -> Stream:
         """The job that calls of this function go to, under these options."""
         key = (function.digest, self._options.key())
-        stream = self._streams.get(key)
-        if stream is None or not stream.is_open:
-            stream = engine.open_stream(self._opening(function, detached=False), function)
-            self._streams[key] = stream
+        stream = engine.filling(key, function, lambda: self._opening(function, detached=False))
+        self._recent = function, stream
         return stream
 
     def _opening(self, function: SealedFunction, *, detached: bool) -> OpenJob:
@@ -450,7 +470,11 @@ class Client(concurrent.futures.Executor):
         """Run fn over the iterables, zipped; an iterator over the results, in order.
 
         Lazy both ways: inputs are taken, in this thread, as far ahead as the gateway allows, and
-        more as results are consumed. Leaving the iterator early cancels the rest.
+        more as results are consumed. An input that is slow to come is sent before the next is
+        asked for, and not waited for while there is a result to give. Leaving the iterator early
+        cancels the rest, and so does a task that failed: its exception ends the iterator, as with
+        every Executor. To go on past failures use submit, or submit_job and its
+        results(return_exceptions=True).
 
         Args:
             timeout: raise TimeoutError when a result is not there so many seconds after the call.
@@ -560,12 +584,12 @@ class Client(concurrent.futures.Executor):
 
         With `cancel_futures` what has not started is taken back. Without `wait`, pending futures
         still get their results while this process lives; a gateway that does not answer holds
-        nobody up for more than two seconds.
+        nobody up for more than two seconds. In a forked child it does nothing.
         """
         for beside in list(self._shared.beside.values()):
             beside.close()
         engine = self._shared.engine
-        if engine is None or engine.closed:
+        if engine is None or engine.closed or engine.is_foreign:
             return
         engine.shut = True
         if wait:
@@ -577,7 +601,10 @@ class Client(concurrent.futures.Executor):
         """Wait for what was submitted; after a Ctrl-C drop it instead."""
         engine = self._shared.engine
         if engine is not None and kind is not None and issubclass(kind, KeyboardInterrupt):
-            engine.close()
+            try:
+                engine.close()
+            except KeyboardInterrupt:
+                engine.let_go()  # the first one is on its way already
         else:
             self.shutdown()
 
@@ -587,10 +614,12 @@ class Client(concurrent.futures.Executor):
     def __repr__(self) -> str:
         engine = self._shared.engine
         if engine is None:
-            address = resolve_address(self._where.address)[0][0]
-            return f"<gridfed Client of {address}, not connected yet>"
-        state = "shut down" if engine.closed else f"{engine.unfinished:,} tasks unfinished"
-        return f"<gridfed Client of {engine.address}, {state}>"
+            address, state = resolve_address(self._where.address)[0][0], "not connected yet"
+        else:
+            address = engine.address
+            state = "shut down" if engine.closed else f"{engine.unfinished:,} tasks unfinished"
+        terms = str(self._options)
+        return f"<gridfed Client of {address}, {state}{terms and ', ' + terms}>"
 
     def _repr_html_(self) -> str:
         text = repr(self).strip("<>").replace("&", "&amp;").replace("<", "&lt;")
@@ -600,7 +629,7 @@ class Client(concurrent.futures.Executor):
 def _revive(where: _Where, options: Options) -> Client:
     client = object.__new__(Client)
     client._where, client._options = where, options
-    client._shared, client._streams, client._recent = _Shared(), {}, None
+    client._shared, client._recent = _Shared(), None
     return client
 
 
@@ -609,6 +638,16 @@ def _login() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid-{os.getuid()}"
+
+
+def _check_tags(tags: Any) -> None:
+    if not isinstance(tags, Mapping):
+        raise TypeError(f'tags is {tags!r:.80}; write a map, as in {{"gpu": 1}}')
+    for name, value in tags.items():
+        if not isinstance(name, str) or not name or not _is_plain(name):
+            raise TypeError(f"tags: {name!r} is no name")
+        if value is not True and not _is_number(value, 0, TAG_MAX):
+            raise TypeError(f"tags: {name} is {value!r}; it must be True or a number from zero")
 
 
 def _is_number(value: Any, least: float, most: float) -> bool:

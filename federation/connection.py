@@ -6,7 +6,6 @@ engine's lock. Which gateway is dialled, and when, is decided by federation.gate
 
 import logging
 import math
-import os
 import select
 import threading
 import time
@@ -17,6 +16,7 @@ from federation.gateways import Dial, GiveUp, Itinerary, Loss
 from federation.handshake import ACKNOWLEDGE_S, Dialogue
 from federation.nng import NngLink
 from federation.transport import TlsSettings
+from federation.waking import Waker
 
 _log: Final = logging.getLogger("gridfed")
 
@@ -46,21 +46,16 @@ class Connection:
         self._greeted = False
         self._redial_s = 0.0
         self._lost_address = ""  # of the gateway that was said to be gone
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
+        self._waker = Waker()
 
     def wake(self) -> None:
         """End the `wait` of whoever is in it. Safe in any thread."""
-        try:
-            os.write(self._wake_write, b"w")
-        except BlockingIOError:
-            return  # it is full of wake-ups already
+        self._waker.wake()
 
     def wait(self, at_most_s: float, lock: threading.RLock) -> None:
         """Return when something has arrived or is due. `lock` is let go for as long."""
         poll = select.poll()
-        poll.register(self._wake_read, select.POLLIN)
+        poll.register(self._waker.fileno(), select.POLLIN)
         if self.link is not None:
             poll.register(self.link.fileno(), select.POLLIN)
         else:
@@ -71,15 +66,8 @@ class Connection:
             ready = poll.poll(wait_s * 1000)
         finally:
             lock.acquire()
-        if any(descriptor == self._wake_read for descriptor, _ in ready):
-            self._clear_wakes()
-
-    def _clear_wakes(self) -> None:
-        try:
-            while os.read(self._wake_read, 4096):
-                pass
-        except BlockingIOError:
-            return
+        if any(descriptor == self._waker.fileno() for descriptor, _ in ready):
+            self._waker.clear()
 
     # --- pipes ---------------------------------------------------------------------------------
 
@@ -169,7 +157,4 @@ class Connection:
         if self.link is not None:
             self.link.close()
             self.link = None
-        if self._wake_write >= 0:
-            os.close(self._wake_read)
-            os.close(self._wake_write)
-            self._wake_read = self._wake_write = -1
+        self._waker.close()

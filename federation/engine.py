@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -54,11 +54,12 @@ from federation.messages import (
     RejectJob,
     Results,
 )
-from federation.nng import ForkedProcessError
-from federation.outcomes import resolve, screen
+from federation.nng import ForkedProcessError, explain_silence
+from federation.outcomes import resolve_all, screen, show
 from federation.payload import SealedFunction
 from federation.ranges import Range
 from federation.reasons import Reason
+from federation.shelves import FunctionShelf, StreamShelf
 from federation.streams import Chunk, Ended, Outcome, Placed, Stream
 from federation.transport import TlsSettings
 
@@ -66,10 +67,14 @@ PARK_S: Final = 0.05  # the daemon leads when nobody else has for so long
 POLL_MAX_S: Final = 0.5
 ENVELOPE_BYTES: Final = 4096  # what a message may hold beside its one large payload
 BACKLOG_BYTES: Final = 1 << 20  # so much is packed ahead of what the window lets out
+IDLE_S: Final = 10.0  # a job that gets no call from submit is closed after one or two of these
 LEAVE_S: Final = 2.0  # how long a goodbye may take
 _ELSEWHERE: Final = "elsewhere"  # the code of a question whose gateway is not where we are
 
 _log = logging.getLogger("gridfed")
+_here = os.getpid()  # asked once in each process, not at every submit
+
+os.register_at_fork(after_in_child=lambda: globals().update(_here=os.getpid()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +118,22 @@ class Engine:
         connect_timeout_s: float,
     ) -> None:
         self.holder = holder
-        self._pid = os.getpid()
+        self._pid = _here
         self._lock = threading.RLock()
         self._turn = threading.Condition(self._lock)
         self.futures_lock = threading.RLock()  # see federation.client.TaskFuture
         self._leader: int | None = None
         self._drivers = 0
         self._driven_s = 0.0
+        self._leaving = False  # has said goodbye, or is about to
         self.closed = False
         self.shut = False  # takes no new work
         self.error: GridError | None = None
         self._streams: dict[str, Stream] = {}
         self._sending: dict[str, Stream] = {}
-        self._functions: dict[bytes, bytes] = {}
+        self._filling = StreamShelf()
+        self._sweep_s = 0.0
+        self._functions = FunctionShelf()
         self._sent_functions: set[bytes] = set()
         self._calls_out = 0
         self._bytes_out = 0
@@ -166,8 +174,9 @@ class Engine:
             raise self._refusal
         if not reached:
             raise GatewayUnreachable(
-                f"no gateway answers at {' or '.join(own)} ({origin}). Start one with "
-                "`gridfed up`, or name another by Client(address) or $GRIDFED_GATEWAY."
+                f"no gateway answers at {' or '.join(own)} ({origin}): "
+                f"{'; '.join(dict.fromkeys(map(explain_silence, own)))}. Start one with "
+                "`gridfed up`, or name another by Client(address), --gateway or $GRIDFED_GATEWAY."
             )
 
     @property
@@ -229,20 +238,8 @@ class Engine:
         self._lock.release()
         try:
             for text in printed:
-                _show(text)
-            resolved = self._resolved
-            while resolved:
-                try:
-                    first = resolved.popleft()
-                except IndexError:
-                    return  # another thread was quicker
-                try:
-                    resolve(*first)
-                except BaseException:
-                    # A callback, or Ctrl-C: whoever comes next goes on, with this one first.
-                    if not first[0].done():
-                        resolved.appendleft(first)
-                    raise
+                show(text)
+            resolve_all(self._resolved)
         finally:
             self._lock.acquire()
 
@@ -257,14 +254,16 @@ class Engine:
                     try:
                         self._lead(POLL_MAX_S)
                     except BaseException:  # noqa: BLE001 - a callback's exit is not this thread's
-                        _log.warning("what a result set off has failed", exc_info=True)
+                        if not self.closed:
+                            _log.warning("what a result set off has failed", exc_info=True)
                     continue
             time.sleep(PARK_S)
 
     # --- the connection ------------------------------------------------------------------------
 
-    def _hang_up(self, loss: Loss, now_s: float, since_s: float) -> None:
-        reason = self._line.hang_up(loss, now_s, since_s, is_missed=bool(self._streams))
+    def _hang_up(self, loss: Loss, now_s: float, since_s: float, *, by_us: bool = False) -> None:
+        is_missed = bool(self._streams) and not (by_us or self._leaving)
+        reason = self._line.hang_up(loss, now_s, since_s, is_missed=is_missed)
         if reason:
             refusal = self._refusal if loss is Loss.UNWILLING else None
             self._fail(refusal or GatewayUnreachable(reason))
@@ -286,15 +285,19 @@ class Engine:
             # send again what has no outcome; what ran already is not charged again.
             self._dialogue.start_over()
             now_s = time.monotonic()
-            self._hang_up(Loss.GONE, now_s, now_s)
+            self._hang_up(Loss.GONE, now_s, now_s, by_us=True)
             raise
 
     def _exchange(self, now_s: float) -> bool:
         while self._abandoned:
             self._drop(self._abandoned.popleft())
+        if now_s >= self._sweep_s:
+            self._sweep_s = now_s + IDLE_S
+            for stream in self._filling.sweep():
+                self.close_stream(stream)
         line, link, arrived = self._line, self._line.link, False
         if link is None:
-            fault = line.redial(now_s)
+            fault = None if self.closed else line.redial(now_s)
             if fault is not None:
                 self._hang_up(fault, now_s, now_s)
             return False
@@ -364,7 +367,7 @@ class Engine:
 
     # --- what the gateway says -----------------------------------------------------------------
 
-    def _hear(self, message: Any) -> None:  # noqa: C901 - one match
+    def _hear(self, message: Any) -> None:
         match message:
             case Results():
                 self._hear_results(message)
@@ -380,17 +383,9 @@ class Engine:
                     pairs = [(low, high) for low, high in ranges]
                     self._take(stream, stream.end(pairs, Ended(failure, reason)))
             case RejectJob(job, code, reason):
-                kept = self._kept.get(job)
-                if kept is not None and kept.closed:
-                    return  # it has ended by now: what we had sent again came too late, rightly
-                stream = self._streams.pop(job, None)
-                self._sending.pop(job, None)
-                if stream is not None:
-                    stream.rejection = Ended(f"refused:{code}", reason)
-                    self._take(stream, stream.end_all(stream.rejection))
+                self._hear_rejected(job, Ended(f"refused:{code}", reason))
             case NeedFunction(digest):
-                if digest in self._functions:
-                    self._dialogue.post(PutFunction(digest, self._functions[digest]))
+                self._put_function(digest)
             case Kept():
                 self._hear_kept(message)
             case Gateways(others):
@@ -400,6 +395,17 @@ class Engine:
                 self._hang_up(Loss.ABSENT, now_s, now_s)
             case _:
                 pass  # Unknown: a newer client than gateway; what matters was refused by name
+
+    def _hear_rejected(self, job: str, rejection: Ended) -> None:
+        kept = self._kept.get(job)
+        if kept is not None and kept.closed:
+            return  # it has ended by now: what we had sent again came too late, rightly
+        stream = self._streams.get(job)
+        self._sending.pop(job, None)
+        if stream is not None:
+            self._forget(stream)
+            stream.rejection = rejection
+            self._take(stream, stream.end_all(rejection))
 
     def _hear_results(self, message: Results) -> None:
         stream = self._streams.get(message.job)
@@ -427,7 +433,12 @@ class Engine:
         # A detached job is kept until its client has seen that it is whole at the gateway.
         over = stream.closed and not stream.waiting and not stream.unfinished
         if over and not stream.opening.detached:
-            self._streams.pop(stream.id, None)
+            self._forget(stream)
+
+    def _forget(self, stream: Stream) -> None:
+        if self._streams.pop(stream.id, None) is not None:
+            gone = self._functions.release(stream.opening.function)
+            self._sent_functions.difference_update(gone)
 
     def _opened(self, *, resumed: bool) -> None:
         if not resumed:
@@ -456,8 +467,8 @@ class Engine:
         limit = self.welcome.message_bytes_max - ENVELOPE_BYTES
         streams = self._streams.values()
         largest = max((stream.arguments_max() for stream in streams), default=0)
-        bodies = (self._functions[stream.opening.function] for stream in streams)
-        largest = max(largest, max(map(len, bodies), default=0))
+        bodies = (self._functions.body(stream.opening.function) for stream in streams)
+        largest = max(largest, max((len(body or b"") for body in bodies), default=0))
         if largest > limit:
             raise SessionRefused(
                 f"the gateway at {self.address} takes messages of {limit:,} bytes, and a call or "
@@ -470,7 +481,7 @@ class Engine:
 
         It may be whole there, or in part; here it would be a second one.
         """
-        del self._streams[stream.id]
+        self._forget(stream)
         self._sending.pop(stream.id, None)
         stream.rejection = Ended(
             "unreachable",
@@ -484,11 +495,16 @@ class Engine:
         digest = stream.opening.function
         if digest not in self._sent_functions:
             self._sent_functions.add(digest)
-            self._dialogue.post(PutFunction(digest, self._functions[digest]))
+            self._put_function(digest)
         self._dialogue.post(stream.opening)
         self._sending[stream.id] = stream
         if self._dialogue.session is not None:
             stream.home = self.address
+
+    def _put_function(self, digest: bytes) -> None:
+        body = self._functions.body(digest)
+        if body is not None:
+            self._dialogue.post(PutFunction(digest, body))
 
     # --- what users do -------------------------------------------------------------------------
 
@@ -502,18 +518,38 @@ class Engine:
             )
         MESSAGES.encode(opening)  # what can't travel must fail here, and leave nothing behind
         with self._lock:
-            self._functions[function.digest] = function.body
+            self._functions.use(function)
             stream = Stream(opening, self._resolved)
             self._streams[stream.id] = stream
             self._open(stream)
         return stream
 
-    def submit(self, stream: Stream, payload: bytes, future: Any) -> int:
-        """Add a call to a job; sent at once when the window allows."""
-        self.check_size(payload)
+    def filling(
+        self, key: Hashable, function: SealedFunction, opening: Callable[[], OpenJob]
+    ) -> Stream:
+        """The job that calls of this kind are submitted to; opened when there is none."""
+        self._check_process()
         with self._lock:
-            if self.error is not None:
-                raise self.error
+            stream = self._filling.find(key)
+            if stream is None:
+                stream = self.open_stream(opening(), function)
+                for unused in self._filling.add(key, stream):
+                    self.close_stream(unused)
+        return stream
+
+    def submit(self, stream: Stream, payload: bytes, future: Any) -> int | None:
+        """Add a call to a job; sent at once when the window allows.
+
+        None when the job takes no more calls: it was closed because nobody used it, or rejected.
+        """
+        self.check_size(payload)
+        if self._pid != _here:
+            self._check_process()  # before the lock, which a thread that we lack may hold
+        with self._lock:
+            if self.closed or self.shut or self.error is not None:
+                self._check_usable()
+            if stream.closed or stream.rejection is not None:
+                return None
             number = stream.submit(payload, future)
             self._sending[stream.id] = stream
             session = self._dialogue.session
@@ -523,14 +559,18 @@ class Engine:
 
     def extend(self, stream: Stream, arguments: list[bytes]) -> Chunk:
         """Add many calls to a job."""
+        self._check_process()
         with self._lock:
+            self._check_usable()
             chunk = stream.extend(arguments)
             self._sending[stream.id] = stream
             self.transmit()
         return chunk
 
     def close_stream(self, stream: Stream) -> None:
-        """No more calls will come."""
+        """No more calls will come. Says nothing in a forked child."""
+        if self.is_foreign:
+            return
         with self._lock:
             if not stream.closed and not stream.rejected:
                 stream.closed = True
@@ -551,6 +591,7 @@ class Engine:
         self, stream: Stream, ranges: list[Range], *, stop: bool, timeout_s: float | None = None
     ) -> list[Range]:
         """Take back calls; return those that were. Waits for the gateway's answer, if so long."""
+        self._check_process()
         with self._lock:
             taken = self._cancel_unsent(stream, ranges)
         question = Cancel(0, stream.id, [list(pair) for pair in ranges], stop)
@@ -585,11 +626,10 @@ class Engine:
     def abandon(self, stream: Stream) -> None:
         """Stop a job whose results nobody will read, without waiting. Safe in a finaliser."""
         self._abandoned.append(stream)
-        # Whoever leads next does it: a finaliser may run in the middle of anything.
-        self._line.wake()
+        self._line.wake()  # who leads next does it: a finaliser may run in the middle of anything
 
     def _drop(self, stream: Stream) -> None:
-        self._streams.pop(stream.id, None)
+        self._forget(stream)
         self._sending.pop(stream.id, None)
         self._take(stream, stream.end_all(Ended("cancelled", "nobody reads it")))
         self._dialogue.post(Cancel(0, stream.id, [], True))
@@ -652,7 +692,7 @@ class Engine:
         self.drive(is_kept)
         with self._lock:
             self._kept.pop(stream.id, None)
-            self._streams.pop(stream.id, None)
+            self._forget(stream)
 
     @property
     def unfinished(self) -> int:
@@ -669,8 +709,18 @@ class Engine:
         """The jobs that are not over."""
         return list(self._streams.values())
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process was forked from the one that the connection belongs to."""
+        return self._pid != _here
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether new calls are taken; who adds some all the same is told why not."""
+        return not self.closed and not self.shut and self.error is None
+
     def _check_process(self) -> None:
-        if os.getpid() != self._pid:
+        if self.is_foreign:
             raise ForkedProcessError(
                 "this client belongs to the process that this one was forked from. Make a new "
                 'Client in a child started by multiprocessing.get_context("spawn").'
@@ -706,8 +756,9 @@ class Engine:
 
     def close(self) -> None:
         """Say goodbye and let go of everything. Idempotent, and safe in a forked child."""
-        if os.getpid() != self._pid or self.closed:
+        if self.is_foreign or self.closed:
             return
+        self._leaving = True
         with self._lock:
             for stream in self.streams:
                 self.close_stream(stream)
@@ -724,6 +775,11 @@ class Engine:
             self._thread.join(LEAVE_S)
         self._release()
 
+    def let_go(self) -> None:
+        """End at once, without a goodbye: the gateway finds out by itself. Waits for nothing."""
+        self.closed = True
+        self._line.wake()
+
     def _is_said(self) -> bool:
         session = self._dialogue.session
         return session is None or session.is_idle or not self._dialogue.is_open
@@ -732,11 +788,3 @@ class Engine:
         with self._lock:
             self.closed = True
             self._line.close()
-
-
-def _show(text: str) -> None:
-    """Print what a task has printed, if this process can."""
-    try:
-        sys.stdout.write(text)
-    except (OSError, ValueError) as error:
-        _log.warning("what a task has printed can't be shown: %s", error)

@@ -6,6 +6,9 @@
     ├── JobRefused              no pool can ever run this job, or the gateway takes no work
     ├── JobNotFound             the gateway knows no job of that id
     ├── SerializationError      a function, argument or result could not be pickled
+    ├── AddressError            an address that can't be dialled (federation.nng)
+    ├── ForkedProcessError      a client was used in a forked child (federation.nng)
+    ├── NameCollision           another distribution owns a package of ours (federation.houses)
     ├── TaskError               a task ended without a result
     │   ├── RemoteError         it raised, and its exception could not be rebuilt here
     │   ├── TaskTimeout         it ran over its `timeout_s` and was stopped
@@ -17,9 +20,14 @@
     │   ├── CostLimitReached    the job reached its `max_cost` before the task could start
     │   └── TaskStopped         somebody cancelled it
     └── ProtocolError           the other side broke the protocol
+        ├── UnknownMessage      a message of no kind that we know (federation.wire)
+        ├── Untrusted           well formed, but not to be believed (federation.identity)
+        └── WrongMoveError      a contract can't go that way (federation.contracts)
 
 A task that raised an ordinary exception raises that very exception in the client, with the
-remote traceback as its cause: TaskError is only for tasks that have none of their own.
+remote traceback as its cause: TaskError is only for tasks that have none of their own. An
+exception that can't be pickled and made again (its class takes other arguments than its `args`,
+say) comes as a RemoteError with the traceback's text: give such a class a __reduce__.
 """
 
 from typing import Final
@@ -112,7 +120,7 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.text.rstrip()}\n"""'
 
 
-# How a failure's kind (federation.messages.Failure) is raised in the client.
+# How a failure's kind (docs/protocol.md has them all) is raised in the client.
 FAILURES: Final[dict[str, type[TaskError]]] = {
     "error": RemoteError,
     "timeout": TaskTimeout,

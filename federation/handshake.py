@@ -93,10 +93,14 @@ class SharedSecret:
         if not self._secret or hmac.compare_digest(self.prove(prover, hello, challenge), proof):
             return
         if prover is Prover.LISTENER:
-            raise SessionRefused("the gateway does not know our secret", "impostor")
+            raise SessionRefused(
+                "the gateway does not know our secret: either it was started without one (then "
+                "unset $GRIDFED_SECRET here, or give it the secret), or it is another gateway",
+                "impostor",
+            )
         raise SessionRefused(
-            f"the secret is not the one of site {challenge.site!r}: set GRIDFED_SECRET "
-            "(or --secret-file) to the gateway's",
+            f"the secret is not the one of site {challenge.site!r}: give the gateway's by "
+            "$GRIDFED_SECRET, --secret-file, or Client(secret=...) in Python",
             "secret",
         )
 

@@ -1,4 +1,4 @@
-"""A handle to a job at a gateway: ask how it is, fetch its results, cancel it."""
+"""A handle to a job at a gateway: ask how it is, fetch its results, cancel it, forget it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -39,7 +39,8 @@ class Cost:
     project: str
 
     def __str__(self) -> str:
-        return format_money(self.nanos, self.currency)
+        # Until something has run there is no currency: pools may differ in theirs.
+        return format_money(self.nanos, self.currency) if self.currency else "0"
 
 
 class JobHandle:
@@ -85,7 +86,12 @@ class JobHandle:
 
     @property
     def state(self) -> str:
-        """waiting, running, done, cancelled, abandoned or lost."""
+        """waiting, running, open, done, cancelled, abandoned or lost.
+
+        An open job has nothing to run and may get more tasks yet. Done says that all tasks have
+        ended, whether well or not; an abandoned one lost its client half way, a lost one its
+        gateway.
+        """
         return str(self.details()["state"])
 
     def progress(self) -> Progress:
@@ -128,7 +134,8 @@ class JobHandle:
     def results(self, *, return_exceptions: bool = False) -> Iterator[Any]:
         """The results of a detached job, in order, waiting for those that are not there yet.
 
-        A failed task raises at its place; with `return_exceptions` the exception is the result.
+        The first failed task raises at its place and ends the iterator; with `return_exceptions`
+        the exception stands for the result, and the iterator goes on.
         """
         at = 0
         while True:
@@ -160,6 +167,13 @@ class JobHandle:
             return engine.cancel_job(self.id, stop=stop, at=self.gateway)
         except GatewayUnreachable as error:
             raise self._explain(error) from error
+
+    def forget(self) -> None:
+        """Have the gateway drop the job's results, once it has ended; its cost stays on record.
+
+        Without this they are kept for as long as the site keeps results. Raises JobNotFound.
+        """
+        self._ask("forget", {})
 
     def __repr__(self) -> str:
         return f"<gridfed job {self.id} at {self.gateway or 'the gateway of its client'}>"

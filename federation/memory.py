@@ -73,7 +73,7 @@ class MemoryPort:
         return True
 
     def came(self) -> list[int]:
-        """The pipes that were made since the last call."""
+        """The pipes that were connected since the last call."""
         pipes = list(self._came)
         self._came.clear()
         return pipes

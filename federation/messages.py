@@ -304,7 +304,7 @@ class Assign:
 class Recall:
     """Give back what has not started of this assignment, in [first, stop); answered by Returned.
 
-    With `stop`, what runs is killed as well, and reported as failed with kind "cancelled".
+    With `kill`, what runs is killed as well, and reported as failed with kind "cancelled".
     """
 
     kind: ClassVar[str] = "recall"
@@ -316,7 +316,10 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Finish what runs, take nothing new (`on`), or go back to work."""
+    """Gateway → worker: finish what runs, take nothing new (`on`), or go back to work.
+
+    Worker → gateway: give me nothing new, I stop when what runs has ended.
+    """
 
     kind: ClassVar[str] = "drain"
     on: bool
@@ -403,7 +406,7 @@ MESSAGES = Catalogue(
 )
 
 FromClient = PutFunction | OpenJob | Tasks | CloseJob | Cancel | Ask | Bye | Unknown
-FromWorker = NeedFunction | Report | Returned | Pulse | Bye | Unknown
+FromWorker = NeedFunction | Report | Returned | Drain | Pulse | Bye | Unknown
 ToClient = NeedFunction | RejectJob | Results | Dropped | Kept | Gateways | Answer | Bye | Unknown
 ToWorker = PutFunction | Assign | Recall | Drain | Bye | Unknown
 Message = FromClient | FromWorker | ToClient | ToWorker

@@ -10,14 +10,16 @@ can ever be sent on its successor ahead of the handshake.
 
 import os
 import select
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import pynng
 
-from federation.address import AddressError, check_address
+from federation.address import AddressError, check_address, host_and_port
 from federation.errors import GridError
 from federation.session import RECEIVE_BYTES_MAX
 from federation.transport import TlsSettings
@@ -26,11 +28,34 @@ _NNG_MAX: Final = RECEIVE_BYTES_MAX + 64  # nng counts its own header in
 _LINK_QUEUE: Final = 64
 _SEND_QUEUE: Final = 8192  # the most that nng allows
 _BATCH_MAX: Final = 256  # frames taken in one `receive`, so that nobody starves
+PROBE_S: Final = 1.0
 _process_with_nng: int | None = None
 
 
 class ForkedProcessError(GridError):
     """nng can't be used in a child forked from a process that has used it."""
+
+
+def explain_silence(address: str) -> str:
+    """What may be wrong where no gateway answers, in words: what listens at the address, if any.
+
+    nng tells nobody why a connection does not come about. Waits PROBE_S at most.
+    """
+    if address.startswith("ipc://"):
+        known = os.path.exists(address.removeprefix("ipc://"))
+        return "nobody listens on that socket any more" if known else "there is no such socket"
+    host, port = host_and_port(address)
+    try:
+        socket.create_connection((host, int(port)), PROBE_S).close()
+    except OSError as error:
+        return f"nothing listens there ({error.strerror or error})"
+    if address.startswith("tls+tcp://"):
+        return (
+            "something listens there, but TLS fails: check the CA file (--tls-ca-file), the name "
+            "in its certificate (--tls-server-name), and whether it wants a certificate of yours "
+            "(--tls-certificate-file); in Python, Client(tls=TlsSettings(...))"
+        )
+    return "something listens there, but not as a gateway: does it speak tls+tcp://?"
 
 
 def _claim_process() -> None:
@@ -53,13 +78,12 @@ def _poll_of(descriptor: int) -> select.poll:
     return poll
 
 
-def _dialler_tls(settings: TlsSettings) -> Any:
-    return pynng.TLSConfig(
-        pynng.TLSConfig.MODE_CLIENT,
+def _dialler_tls(settings: TlsSettings, address: str) -> Any:
+    return _tls(
+        settings,
+        mode=pynng.TLSConfig.MODE_CLIENT,
         auth_mode=pynng.TLSConfig.AUTH_MODE_REQUIRED,
-        ca_files=[settings.ca_file] if settings.ca_file else None,
-        cert_key_file=settings.certificate_file,
-        server_name=settings.server_name,
+        server_name=settings.server_name or host_and_port(address)[0],
     )
 
 
@@ -67,12 +91,43 @@ def _listener_tls(settings: TlsSettings) -> Any:
     if settings.certificate_file is None:
         raise AddressError("tls+tcp:// needs a certificate file (certificate and key, PEM)")
     mode = pynng.TLSConfig.AUTH_MODE_REQUIRED
-    return pynng.TLSConfig(
-        pynng.TLSConfig.MODE_SERVER,
+    return _tls(
+        settings,
+        mode=pynng.TLSConfig.MODE_SERVER,
         auth_mode=mode if settings.ca_file else pynng.TLSConfig.AUTH_MODE_NONE,
-        ca_files=[settings.ca_file] if settings.ca_file else None,
-        cert_key_file=settings.certificate_file,
     )
+
+
+def _tls(settings: TlsSettings, **terms: Any) -> Any:
+    """nng's own settings; AddressError names the file that is no good."""
+    ca_file, certificate_file = _readable(settings.ca_file), _readable(settings.certificate_file)
+    try:
+        return pynng.TLSConfig(
+            ca_files=[ca_file] if ca_file else None, cert_key_file=certificate_file, **terms
+        )
+    except pynng.exceptions.NNGException as error:
+        files = [
+            what
+            for what in (
+                certificate_file and f"certificate and key together in {certificate_file}",
+                ca_file and f"certificates in {ca_file}",
+            )
+            if what
+        ]
+        raise AddressError(
+            f"TLS can't use its files ({error}): there must be, in PEM, {' and '.join(files)}"
+        ) from error
+
+
+def _readable(name: str | None) -> str | None:
+    if not name:
+        return None
+    path = Path(name).expanduser()
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise AddressError(f"TLS file {path}: {error.strerror}") from None
+    return str(path)
 
 
 class NngLink:
@@ -116,7 +171,7 @@ class NngLink:
         )
         try:
             if address.startswith("tls+tcp://"):
-                self._socket.tls_config = _dialler_tls(tls or TlsSettings())
+                self._socket.tls_config = _dialler_tls(tls or TlsSettings(), address)
             self._socket.add_post_pipe_connect_cb(self._came_up)
             self._socket.add_post_pipe_remove_cb(self._went)
             self._fileno = int(self._socket.recv_fd)
@@ -128,6 +183,9 @@ class NngLink:
                 self._dialling.start()
             else:
                 self._socket.dial(address, block=False)
+        except AddressError:
+            self._socket.close()
+            raise
         except pynng.exceptions.NNGException as error:
             self._socket.close()
             raise AddressError(f"can't dial {address}: {error}") from error

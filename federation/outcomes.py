@@ -1,9 +1,12 @@
-"""What becomes of an outcome in the user's process: a future's result, or an exception."""
+"""What becomes of a call's outcome in the client: a result, an exception, a print."""
 
+import logging
+from collections import deque
 from collections.abc import Collection
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
+from federation import progress
 from federation.errors import (
     FAILURES,
     GatewayUnreachable,
@@ -14,6 +17,32 @@ from federation.errors import (
 )
 from federation.payload import open_result
 from federation.streams import Ended, Outcome
+
+_log = logging.getLogger("gridfed")
+
+
+def show(text: str) -> None:
+    """Print what a task has printed, if this process can."""
+    try:
+        progress.show(text)
+    except (OSError, ValueError) as error:
+        _log.warning("what a task has printed can't be shown: %s", error)
+
+
+def resolve_all(resolved: "deque[tuple[Any, Outcome]]") -> None:
+    """Resolve the futures that wait in a queue, which other threads may do at the same time."""
+    while resolved:
+        try:
+            first = resolved.popleft()
+        except IndexError:
+            return  # another thread was quicker
+        try:
+            resolve(*first)
+        except BaseException:
+            # A callback, or Ctrl-C: whoever comes next goes on, with this one first.
+            if not first[0].done():
+                resolved.appendleft(first)
+            raise
 
 
 def screen(

@@ -1,21 +1,38 @@
 """A progress bar that works in a terminal and in a notebook, and never is an error."""
 
+import importlib.util
 import sys
-import warnings
-from typing import Any
+from typing import Any, Final
+
+LOG_INTERVAL_S: Final = 10.0  # between two states of a bar that goes to a file
 
 
 def bar(total: int | None, name: str) -> Any:
     """A bar of `total` steps (None when nobody knows), with update() and close()."""
     from tqdm import tqdm
 
-    if "ipykernel" in sys.modules:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                from tqdm.notebook import tqdm as notebook_tqdm
+    # tqdm makes half a bar before it finds out, which complains when it is collected.
+    if "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None:
+        from tqdm.notebook import tqdm as notebook_tqdm
 
-                return notebook_tqdm(total=total, desc=name, unit="task")
-            except ImportError:
-                pass  # no widgets here: the text bar shows in any notebook
-    return tqdm(total=total, desc=name, unit="task", file=sys.stderr, dynamic_ncols=True)
+        return notebook_tqdm(total=total, desc=name, unit="task")
+    return tqdm(
+        total=total,
+        desc=name,
+        unit="task",
+        file=sys.stderr,
+        dynamic_ncols=True,
+        mininterval=0.1 if sys.stderr.isatty() else LOG_INTERVAL_S,
+    )
+
+
+def show(text: str) -> None:
+    """Write what a task has printed to stdout, on lines of its own where there is a bar.
+
+    Raises what stdout raises.
+    """
+    module = sys.modules.get("tqdm")
+    if module is None or not getattr(module.tqdm, "_instances", None):
+        sys.stdout.write(text)
+        return
+    module.tqdm.write(text.removesuffix("\n"), file=sys.stdout)

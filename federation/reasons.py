@@ -18,6 +18,7 @@ class Reason(StrEnum):
     DRAINING = "draining"
     COST_LIMIT = "cost-limit"
     CLIENT_NOT_READING = "client-not-reading"
+    FUNCTION_MISSING = "function-missing"
     NO_WORKER = "no-worker"
     STORE_TROUBLE = "store-trouble"
     BAD_REQUEST = "bad-request"

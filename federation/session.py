@@ -57,6 +57,9 @@ class Session:
         self._assembly_bytes = 0
         self.received = 0
         self._told = 0  # the last acknowledgement that we sent
+        # While set, nothing more that arrives is acknowledged: the other side goes on until its
+        # window is full, then only listens and keeps up its heartbeats. That is back-pressure.
+        self.is_held = False
         self.backlog_bytes = 0
 
     def post(self, message: bytes, *, urgent: bool = False) -> None:
@@ -90,8 +93,13 @@ class Session:
 
     @property
     def owes(self) -> int:
-        """Frames that arrived and have not been acknowledged yet."""
-        return self.received - self._told
+        """Frames that arrived and whose acknowledgement is due."""
+        return 0 if self.is_held else self.received - self._told
+
+    @property
+    def admitted(self) -> int:
+        """The last frame from the other side that it may know to have arrived."""
+        return self._told if self.is_held else self.received
 
     def next_frame(self, *, acknowledge: bool = False, beat: bool = False) -> bytes | None:
         """The next frame to send now, or None when nothing waits or the window is full.
@@ -108,14 +116,14 @@ class Session:
         if not (acknowledge or beat):
             return None
         if not self._numbers_acks and (under_way or not beat):
-            self._told = self.received
-            return pack([0, self.received, []])
+            self._told = self.admitted
+            return pack([0, self._told, []])
         return self._number([]) if under_way < self._window else None
 
     def _number(self, items: list[Any]) -> bytes:
         self._sent += 1
-        self._told = self.received
-        frame = pack([self._sent, self.received, items])
+        self._told = self.admitted
+        frame = pack([self._sent, self._told, items])
         self._unacknowledged.append((self._sent, frame))
         return frame
 
@@ -209,4 +217,4 @@ class Session:
         """
         self._acknowledge(acknowledged)
         self._resend = deque(frame for _, frame in self._unacknowledged)
-        self._told = self.received
+        self._told = self.admitted

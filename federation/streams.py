@@ -157,6 +157,11 @@ class Stream:
         """Calls that have not ended."""
         return sum(chunk.missing for chunk in self._chunks)
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of arguments that are kept, because their chunk has unfinished calls."""
+        return sum(chunk.size for chunk in self._chunks)
+
     def next_to_send(self) -> tuple[Chunk, list[Tasks]] | None:
         """The next chunk to send and the messages for it; it counts as sent from now on."""
         while self.waiting:

@@ -5,8 +5,17 @@ and federation.memory inside one process. Neither knows what a frame means. Noth
 who uses a transport waits on its `fileno` (nng) or its `changed` callback, and then drains it.
 """
 
-from dataclasses import dataclass
-from typing import Protocol
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final, Protocol
+
+# Where each of the TlsSettings is found when it was not given.
+TLS_VARIABLES: Final = {
+    "certificate_file": "GRIDFED_TLS_CERTIFICATE_FILE",
+    "ca_file": "GRIDFED_TLS_CA_FILE",
+    "server_name": "GRIDFED_TLS_SERVER_NAME",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +24,31 @@ class TlsSettings:
 
     A listener needs `certificate_file` (certificate and key in one file) and, to ask its diallers
     for theirs, `ca_file`. A dialler needs `ca_file` (the listener's own certificate, pinned, or
-    the CA above it) and `server_name`, which must stand in the listener's certificate.
+    the CA above it). `server_name` must stand in the listener's certificate; without it the host
+    of the address must.
     """
 
     certificate_file: str | None = None
     ca_file: str | None = None
     server_name: str | None = None
+
+    def or_environment(self) -> "TlsSettings":
+        """A dialler's settings: what is not given here, from the environment."""
+        found = {
+            name: getattr(self, name) or os.environ.get(variable) or None
+            for name, variable in TLS_VARIABLES.items()
+        }
+        return TlsSettings(**found)
+
+    def environment(self) -> dict[str, str]:
+        """The variables that give these settings to another process, wherever it runs."""
+        found: dict[str, str] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value:
+                is_file = each.name.endswith("_file")
+                found[TLS_VARIABLES[each.name]] = str(Path(value).absolute()) if is_file else value
+        return found
 
 
 class Link(Protocol):
@@ -64,10 +92,10 @@ class Port(Protocol):
         """
 
     def came(self) -> list[int]:
-        """The pipes that were made since the last call; frames of one may be taken before."""
+        """The pipes that were connected since the last call, whether or not they say anything."""
 
     def gone(self) -> list[int]:
-        """The pipes that were closed since the last call."""
+        """The pipes that were closed since the last call; ask for those that came first."""
 
     def is_local(self, pipe: int) -> bool:
         """Whether a pipe comes by a socket of this host that only its owner can reach."""

@@ -31,17 +31,18 @@ from federation.wire import pack
 from gateway import dispatch, events
 from gateway.effects import Charge, Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
-from gateway.jobs import Assignment, Job, Run, Worker
+from gateway.jobs import Account, Assignment, Job, Run, Worker
 from gateway.ledger import records
 from gateway.outcomes import is_sound, judge_report, usage_records
-from gateway.terms import opened_record
+from gateway.terms import answer_ended, opened_record
 from policies.placement import Offer, counted, judge_all
 from policies.tariffs import Tariff
 
 # A task whose worker vanished under it so often is given up; the time before, it goes alone.
 LOSSES_MAX: Final = 3
-# Jobs whose charges are remembered in case their client comes back.
-REMEMBERED_MAX: Final = 10_000
+# Jobs whose charges are remembered in case their client comes back: more than can have ended
+# while their last records, three of each at least, wait for the store.
+REMEMBERED_MAX: Final = 20_000
 OFFERS_MAX: Final = 10_000
 ENDED_MAX: Final = 100_000  # ids of jobs that have ended, so that none is used again
 # How long a detached job may stay half submitted without its client.
@@ -56,10 +57,18 @@ ALL_TASKS: Final = 1 << 62  # a task number past every job's end
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may have unfinished at a time; its Welcome says the same."""
+    """What one client may have unfinished at a time; its Welcome says the same.
+
+    `function_wait_s` is how long a job may wait for the function that it names; `jobs_max` is for
+    one client. `kept_bytes_max` is for the arguments of all detached jobs together, which are in
+    memory until they have run: over it no such job begins, and no more of one is acknowledged.
+    """
 
     tasks_max: int = 200_000
     bytes_max: int = 256 << 20
+    function_wait_s: float = 60.0
+    jobs_max: int = 50_000
+    kept_bytes_max: int = 1 << 30
 
 
 @dataclass(slots=True)
@@ -70,7 +79,20 @@ class Client:
     user: str
     ready: bool = True
     jobs: dict[str, None] = field(default_factory=dict)  # in the order in which they came
-    tasks: int = 0  # unfinished
+    tasks: int = 0  # unfinished, of attached jobs
+    account: Account = field(default_factory=Account)  # of attached jobs
+    owed_bytes: int = 0  # of detached jobs, not acknowledged
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job ended, for whoever opens one of the same id."""
+
+    user: str
+    detached: bool
+    state: str
+    reason: str
+    total: int | None
 
 
 @dataclass(slots=True)
@@ -116,11 +138,14 @@ class Broker:
         self.tasks_done = 0
         self._ready: dict[str, Job] = {}  # jobs with tasks in their queue
         self._assignments = boot << EPOCH_BITS
+        self._kept = Account()  # of detached jobs
+        self._owing: dict[str, Job] = {}  # detached jobs with tasks that are not acknowledged
+        self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
         self._numbers = 0
         self._withdrawals: list[Withdrawal] = []
         self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
         self._remembered: OrderedDict[str, events.JobRecovered] = OrderedDict()
-        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._ended: OrderedDict[str, Ending] = OrderedDict()
         self._effects: list[Effect] = []
 
     # --- the way in ----------------------------------------------------------------------------
@@ -143,6 +168,8 @@ class Broker:
                 self._resumed(event, now_s)
             case events.JobOpened():
                 self._job_opened(event, now_s)
+            case events.FunctionArrived():
+                self._function_arrived(event.function)
             case events.JobClosed():
                 self._job_closed(event, now_s)
             case events.CancelAsked():
@@ -166,6 +193,9 @@ class Broker:
                 self._ticked(now_s)
             case _:
                 assert_never(event)
+        if self._owing and self._kept.held_bytes <= self.limits.kept_bytes_max:
+            for job in list(self._owing.values()):
+                self._acknowledge(job, job.owed_tasks)
         return self._take_effects()
 
     def settle(self, now_s: float) -> list[Effect]:
@@ -194,9 +224,19 @@ class Broker:
 
     @property
     def is_uneven(self) -> bool:
-        """Whether a worker has room while another has tasks to spare: `settle` as time passes."""
+        """Whether work may have to be moved though nothing happens: `settle` as time passes.
+
+        A worker has room while another has tasks to spare, or a job waits for slots that are
+        busy with what should come after it.
+        """
         workers = self.workers.values()
-        return any(map(dispatch.has_room, workers)) and any(map(dispatch.has_spare, workers))
+        return any(map(dispatch.has_spare, workers)) and (
+            any(map(dispatch.has_room, workers))
+            or any(
+                dispatch.needs_idle_slot(job, self.durations.of(job.spec.function))
+                for job in self._ready.values()
+            )
+        )
 
     def _take_effects(self) -> list[Effect]:
         effects, self._effects = self._effects, []
@@ -212,22 +252,35 @@ class Broker:
     # --- handing out ---------------------------------------------------------------------------
 
     def _feed(self, worker: Worker, slots_total: int, now_s: float) -> bool:
-        """Give this worker one more bundle, if any job has one for it."""
-        best: tuple[tuple[bool, float, float, int], Job, int] | None = None
+        """Give this worker one more bundle, if any job has one for it.
+
+        Nothing goes ahead of a better placed job that waits here for an idle slot: else those who
+        can be queued ahead would keep a slot from ever being idle.
+        """
+        is_late = dispatch.has_spare(worker) and dispatch.is_late(worker, now_s)
+        if dispatch.is_full(worker) and not is_late:
+            return False
+        best: tuple[dispatch.Rank, Job, int] | None = None
+        waiting: list[Job] = []
         for job in self._ready_for(worker):
-            client = self.clients.get(job.client)
-            if client is not None and not client.ready:
-                continue
             task_s = self.durations.of(job.spec.function)
             tasks = dispatch.room(job, worker, task_s)
-            if tasks <= 0 or dispatch.refusal(job, worker) is not None:
+            if tasks <= 0:
+                if dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
+                    waiting.append(job)
                 continue
-            tasks = dispatch.fits_cost(job, worker, task_s, tasks)
+            tasks = self._takes(job, worker, task_s, tasks)
             if tasks <= 0:
                 continue
-            rank = dispatch.order(job)
+            rank = dispatch.order(job, task_s)
             if best is None or rank < best[0]:
                 best = rank, job, tasks
+        if best is not None or is_late:
+            first = self._first_to_wait(waiting, worker, best[0] if best else None)
+            if first is not None:
+                if is_late:
+                    self._make_way(worker, first)
+                return False
         if best is None:
             return False
         _, job, tasks = best
@@ -244,12 +297,44 @@ class Broker:
         job = self._ready.get(worker.job)
         return () if job is None else (job,)
 
+    def _takes(self, job: Job, worker: Worker, task_s: float | None, tasks: int) -> int:
+        """How many of so many tasks a worker may have, by all but its room."""
+        client = self.clients.get(job.client)
+        if client is not None and not client.ready:
+            return 0
+        if dispatch.refusal(job, worker) is not None:
+            return 0
+        return dispatch.fits_cost(job, worker, task_s, tasks)
+
+    def _first_to_wait(
+        self, waiting: Iterable[Job], worker: Worker, limit: dispatch.Rank | None
+    ) -> dispatch.Rank | None:
+        """The rank of the best placed job that an idle slot would do for, if above a limit."""
+        first = limit
+        for job in waiting:
+            task_s = self.durations.of(job.spec.function)
+            rank = dispatch.order(job, task_s)
+            if (first is None or rank < first) and self._takes(job, worker, task_s, 1) > 0:
+                first = rank
+        return first if first != limit else None
+
+    def _make_way(self, worker: Worker, rank: dispatch.Rank) -> None:
+        """Take back what a job of that rank would have to wait for longer than was meant."""
+        for assignment in worker.assignments.values():
+            if not assignment.recalled and rank < dispatch.order(
+                assignment.job, self.durations.of(assignment.job.spec.function)
+            ):
+                assignment.recalled = True
+                for first, stop in assignment.left:
+                    self._order_recall(assignment, first, stop, kill=False)
+
     def _assign(self, job: Job, worker: Worker, run: Run, now_s: float) -> None:
         if job.places is not None:
             job.places[worker.offer.pool] -= len(run.arguments)
         self._assignments += 1
         task_s = self.durations.of(job.spec.function) or 0.0
         left = RangeSet([(run.first, run.stop)])
+        job.served = self._assignments
         assignment = Assignment(self._assignments, job, worker, run, task_s, now_s, left)
         worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
         self._hold(assignment, len(run.arguments))
@@ -285,10 +370,11 @@ class Broker:
             del assignment.worker.assignments[assignment.id]
             job = assignment.job
             del job.assignments[assignment.id]
-            job.held_bytes = max(0, job.held_bytes - assignment.run.size)
+            job.hold_bytes(-assignment.run.size)
 
     def _mark_ready(self, job: Job) -> None:
-        if job.waiting and not job.leaving and job.id not in self._held:
+        is_free = job.id not in self._held and job.lacks_function_since_s is None
+        if job.waiting and not job.leaving and is_free:
             self._ready[job.id] = job
         else:
             self._ready.pop(job.id, None)
@@ -315,12 +401,13 @@ class Broker:
         whole = Run(runs[0].first, [], sum(run.size for run in runs))
         for run in runs:
             whole.arguments += [b""] * (run.first - whole.stop) + run.arguments
+            whole.attempt = max(whole.attempt, run.attempt)
         task_s = self.durations.of(job.spec.function) or 0.0
         left = RangeSet((run.first, run.stop) for run in runs)
         assignment = Assignment(event.assignment, job, worker, whole, task_s, now_s, left)
         worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
         self._hold(assignment, len(left))
-        job.held_bytes += whole.size
+        job.hold_bytes(whole.size)
         self._mark_ready(job)
 
     def _recall_for(self, worker: Worker, now_s: float) -> None:
@@ -331,6 +418,7 @@ class Broker:
             self._order_recall(assignment, first, stop, kill=False)
 
     def _order_recall(self, assignment: Assignment, first: int, stop: int, *, kill: bool) -> None:
+        assignment.recalls += 1
         recall = Recall(assignment.id, first, stop, kill)
         self._effects.append(Order(assignment.worker.handle, recall))
 
@@ -340,32 +428,91 @@ class Broker:
         spec = event.spec
         known = self.jobs.get(event.job)
         if known is not None:
-            self._job_taken_over(known, event)
+            self._job_taken_over(known, event, now_s)
             return
-        refusal = self._refusal(spec)
+        ended = self._ended.get(event.job)
+        if ended is not None and not self._may_open_again(event, ended):
+            return
+        refusal = self._over_limit(event) or self._refusal(spec)
         if refusal is not None:
             self._tell(event.client, RejectJob(event.job, *refusal))
             return
         job = self._new_job(event.job, spec, event.client, now_s)
         remembered = self._remembered.pop(event.job, None)
         if remembered is not None:
-            self._recall_history(job, remembered)
+            job.take_up(remembered)
+        if not event.has_function:
+            job.lacks_function_since_s = now_s
+            self._lacking.setdefault(spec.function, set()).add(job.id)
         self._write(opened_record(job), durable=spec.detached)
 
-    def _job_taken_over(self, job: Job, event: events.JobOpened) -> None:
+    def _job_taken_over(self, job: Job, event: events.JobOpened, now_s: float) -> None:
         """A client opens a job that we have: it came back with a new session."""
         if job.spec.user != event.spec.user or job.spec.function != event.spec.function:
             reason = f"job {event.job} is somebody else's"
             self._tell(event.client, RejectJob(event.job, Reason.BAD_REQUEST, reason))
             return
+        if job.leaving and (job.spec.detached or job.leaving != "abandoned"):
+            self._tell(event.client, RejectJob(event.job, Reason.JOB_NOT_FOUND, job.reason))
+            return
         previous = self.clients.get(job.client)
         if previous is not None:
             previous.jobs.pop(job.id, None)
+            self._forgive(job)
         job.may_repeat = not job.spec.detached and job.client != event.client
         job.client = event.client
-        job.leaving = ""
+        job.leaving = job.reason = ""
+        job.interrupted = 0
         job.orphan_since_s = None
-        self.clients[event.client].jobs[job.id] = None
+        client = self.clients[event.client]
+        client.jobs[job.id] = None
+        if not job.spec.detached:
+            job.move_to(client.account)
+        if job.lacks_function_since_s is not None:
+            job.lacks_function_since_s = now_s  # its client has been asked again
+
+    def _may_open_again(self, event: events.JobOpened, ended: Ending) -> bool:
+        """Whether a job that has ended may begin again; its client is told if not."""
+        reason = ""
+        if ended.user != event.spec.user:
+            reason = f"job {event.job} is somebody else's"
+        elif ended.detached:
+            self._tell(
+                event.client, answer_ended(event.job, ended.state, ended.reason, ended.total)
+            )
+            return False
+        elif ended.state in ("done", "cancelled") and not event.again:
+            reason = f"there was a job {event.job} before: each needs an id of its own"
+        if reason:
+            self._tell(event.client, RejectJob(event.job, Reason.BAD_REQUEST, reason))
+        return not reason
+
+    def _function_arrived(self, function: bytes) -> None:
+        for name in self._lacking.pop(function, ()):
+            job = self.jobs[name]
+            job.lacks_function_since_s = None
+            self._mark_ready(job)
+
+    def _reject(self, job: Job, code: Reason, reason: str, now_s: float) -> None:
+        """End a job of which nothing has run."""
+        self._tell(job.client, RejectJob(job.id, code, reason))
+        for first, stop in job.withdraw(0, ALL_TASKS):
+            self._credit_client(job, stop - first)
+        job.leaving, job.reason = "rejected", reason
+        self._finish(job, now_s)
+
+    def _over_limit(self, event: events.JobOpened) -> tuple[str, str] | None:
+        """Why there is no place for one more job now, as code and sentence."""
+        limits, held_bytes = self.limits, self._kept.held_bytes
+        if len(self.clients[event.client].jobs) >= limits.jobs_max:
+            return Reason.BUSY, f"its client has {limits.jobs_max:,} unfinished jobs already"
+        if event.spec.detached and held_bytes > limits.kept_bytes_max:
+            reason = (
+                f"detached jobs hold {held_bytes:,} bytes of arguments here, over the limit of "
+                f"{limits.kept_bytes_max:,}: try again when some have run"
+            )
+            return Reason.BUSY, reason
+        return None
 
     def _refusal(self, spec: JobSpec) -> tuple[str, str] | None:
         """Why no work of this kind is taken at all, as code and sentence."""
@@ -388,22 +535,18 @@ class Broker:
         self.jobs[name] = job
         if client in self.clients:
             self.clients[client].jobs[name] = None
+        if spec.detached:
+            job.account = self._kept
+        elif client in self.clients:
+            job.account = self.clients[client].account
         return job
-
-    def _recall_history(self, job: Job, history: events.JobRecovered) -> None:
-        job.charged = RangeSet(history.charged)
-        job.cost_nanos, job.wall_ns, job.cpu_ns = (
-            history.cost_nanos,
-            history.wall_ns,
-            history.cpu_ns,
-        )
 
     def _job_recovered(self, event: events.JobRecovered, now_s: float) -> None:
         if event.spec is None:
             self._remember(event)
             return
         job = self._new_job(event.job, event.spec, 0, now_s)
-        self._recall_history(job, event)
+        job.take_up(event)
         job.ended = RangeSet(event.ended)
         job.known = RangeSet(event.ended)
         job.failed = event.failed
@@ -416,7 +559,9 @@ class Broker:
 
     def remembers(self, job: str) -> bool:
         """Whether it knows this job, or what it was charged, without asking the store."""
-        return job in self.jobs or job in self._remembered
+        ended = self._ended.get(job)
+        is_detached = ended is not None and ended.detached
+        return job in self.jobs or job in self._remembered or is_detached
 
     def has_ended(self, job: str) -> bool:
         """Whether a job of this id has ended lately."""
@@ -436,11 +581,11 @@ class Broker:
             return
         first, stop = event.first, event.first + len(event.arguments)
         if job.may_repeat:
-            self._reopen(job, first, stop)
+            job.reopen(first, stop)
         client = self.clients.get(event.client)
         for low, high in job.known.missing(first, stop):
             arguments = event.arguments[low - first : high - first]
-            run = Run(low, arguments, sum(map(len, arguments)))
+            run = Run(low, arguments, sum(map(len, arguments)), job.attempt)
             job.enqueue(run)
             job.known.add(low, high)
             if client is not None and not job.spec.detached:
@@ -450,14 +595,34 @@ class Broker:
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
         self._mark_ready(job)
         self._check_cost(job)
-        if job.spec.detached:
-            self._tell(event.client, Kept(job.id, stop, False))
+        if client is None:
+            return
+        if job.spec.detached and self._kept.held_bytes > self.limits.kept_bytes_max:
+            self._owing[job.id] = job
+            job.owed_tasks = max(job.owed_tasks, stop)
+            size = sum(map(len, event.arguments))
+            job.owed_bytes += size
+            client.owed_bytes += size
+        elif job.spec.detached:
+            self._acknowledge(job, stop)
+        self._check_limits(client)
+
+    def _acknowledge(self, job: Job, stop: int) -> None:
+        """Take over a detached job's tasks from its client."""
+        self._tell(job.client, Kept(job.id, max(stop, job.owed_tasks), False))
+        self._forgive(job)
+
+    def _forgive(self, job: Job) -> None:
+        """Count nothing of it as its client's any more."""
+        client = self.clients.get(job.client)
         if client is not None:
-            self._check_limits(client)
+            client.owed_bytes -= job.owed_bytes
+        job.owed_tasks = job.owed_bytes = 0
+        self._owing.pop(job.id, None)
 
     def _check_limits(self, client: Client) -> None:
         """Expel a client that sends more than its Welcome allows."""
-        held_bytes = sum(self.jobs[job].held_bytes for job in client.jobs)
+        held_bytes = client.account.held_bytes + client.owed_bytes
         if client.tasks > self.limits.tasks_max:
             reason = f"more than {self.limits.tasks_max:,} unfinished tasks, against the Welcome"
         elif held_bytes > self.limits.bytes_max:
@@ -465,14 +630,6 @@ class Broker:
         else:
             return
         self._effects.append(Expel(client.handle, reason))
-
-    def _reopen(self, job: Job, first: int, stop: int) -> None:
-        """Tasks that ended, but whose results never reached the client, which sends them again."""
-        for low, high in job.ended.within(first, stop):
-            job.ended.remove(low, high)
-            job.known.remove(low, high)
-            job.charged.add(low, high)
-            job.done = max(0, job.done - (high - low))
 
     def _job_closed(self, event: events.JobClosed, now_s: float) -> None:
         job = self.jobs.get(event.job)
@@ -487,8 +644,8 @@ class Broker:
         job.total = event.total
         for first, stop in event.elsewhere:
             for low, high in job.known.missing(first, stop):
-                job.known.add(low, high)
-                job.ended.add(low, high)
+                for tasks in (job.known, job.ended, job.dropped):
+                    tasks.add(low, high)
         if job.spec.detached:
             self._write(records.JobClosed(job.id, event.total), durable=True)
             self._tell(event.client, Kept(job.id, event.total, True))
@@ -496,6 +653,7 @@ class Broker:
         self._finish(job, now_s)
 
     def _disown(self, job: Job) -> None:
+        self._forgive(job)
         client = self.clients.get(job.client)
         if client is not None:
             client.jobs.pop(job.id, None)
@@ -506,15 +664,22 @@ class Broker:
         if not job.is_over or job.id not in self.jobs:
             return
         del self.jobs[job.id]
-        self._ended[job.id] = None
+        self._ready.pop(job.id, None)
+        if job.lacks_function_since_s is not None:
+            lacking = self._lacking[job.spec.function]
+            lacking.discard(job.id)
+            if not lacking:
+                del self._lacking[job.spec.function]
+        state = job.leaving or "done"
+        spec = job.spec
+        self._ended[job.id] = Ending(spec.user, spec.detached, state, job.reason, job.total)
         if len(self._ended) > ENDED_MAX:
             self._ended.popitem(last=False)
-        self._ready.pop(job.id, None)
-        if job.leaving == "abandoned":
+        if not spec.detached:
             self._remember(job.history())
+        job.hold_bytes(-job.held_bytes)
         self._disown(job)
-        state = job.leaving or "done"
-        counts = (job.done, job.failed, job.cancelled)
+        counts = (job.done, job.failed, job.cancelled + job.interrupted)
         self._write(records.JobEnded(job.id, state, job.reason, now_s, *counts))
 
     # --- cancelling ----------------------------------------------------------------------------
@@ -580,7 +745,9 @@ class Broker:
         for withdrawal in list(self._withdrawals):
             if assignment.id not in withdrawal.awaited:
                 continue
-            withdrawal.awaited.discard(assignment.id)
+            # Answers are not numbered: when the last has come, the one to this cancel has.
+            if not assignment.recalls or not assignment.left:
+                withdrawal.awaited.discard(assignment.id)
             wanted = RangeSet(part for pair in returned for part in withdrawal.ranges.within(*pair))
             for first, stop in self._cancel(withdrawal.job, wanted, withdrawal.client):
                 withdrawal.taken.add(first, stop)
@@ -603,17 +770,14 @@ class Broker:
             return
         job = assignment.job
         self._release(assignment, first, stop)
-        assignment.recalled = False
+        assignment.recalled = assignment.recalls > 0
         if not assignment.left:
             self._resolve_closed(assignment.id)
         worker.tasks_done += stop - first
         self.durations.learn(job.spec.function, stop - first, event.wall_ns)
         used = usage_records(job, assignment, event, now_s)
         for record in used:
-            job.cost_nanos += record.cost_nanos
-            job.wall_ns += record.wall_ns
-            job.cpu_ns += record.cpu_ns
-            job.currency, job.price_nanos = record.currency, record.price_nanos
+            job.charge(record)
             self._write(record)
         cost_nanos = sum(record.cost_nanos for record in used)
         charge = Charge(event.wall_ns, event.cpu_ns, event.peak_memory_bytes, cost_nanos)
@@ -624,21 +788,24 @@ class Broker:
     def _deliver(
         self, job: Job, assignment: Assignment, event: events.Reported, charge: Charge
     ) -> None:
-        verdict = judge_report(job, event)
+        verdict = judge_report(job, event, is_stopped=assignment.is_stopped)
         for retry in reversed(verdict.again):
             run = assignment.run.cut(retry.task, retry.task + 1)
             run.attempt += 1
             run.alone = retry.alone
-            job.enqueue(run, ahead=True)
-        if verdict.again:
-            self._mark_ready(job)
+            job.interrupted += job.leaving == "abandoned"
+            self._requeue(job, run)
         job.done += verdict.done
         job.failed += verdict.failed
+        job.cancelled += verdict.cancelled
         self.tasks_done += verdict.done
-        self._credit_client(job, verdict.done + verdict.failed)
+        self._credit_client(job, verdict.done + verdict.failed + verdict.cancelled)
         for results in verdict.results:
             count = len(results.values)
             job.ended.add(results.first, results.first + count)
+            for failure in results.failures:
+                task = results.first + int(failure[0])
+                job.failures.add(task, task + 1)
             if job.spec.detached:
                 body = pack([results.values, results.failures, results.prints, results.sites])
                 self._write(records.OutcomeKept(job.id, results.first, count, body))
@@ -648,7 +815,7 @@ class Broker:
 
     def _check_cost(self, job: Job) -> None:
         limit = job.spec.max_cost_nanos
-        if limit is not None and job.cost_nanos >= limit and job.waiting:
+        if limit is not None and job.limited_nanos >= limit and job.waiting:
             self._drop_waiting(job, "budget", f"job {job.id} reached its cost limit")
 
     def _drop_waiting(self, job: Job, failure: str, reason: str) -> None:
@@ -667,10 +834,13 @@ class Broker:
         for first, stop in ranges:
             count = stop - first
             job.ended.add(first, stop)
+            job.dropped.add(first, stop)
             if failure == "cancelled":
                 job.cancelled += count
+                job.cancels.add(first, stop)
             else:
                 job.failed += count
+                job.failures.add(first, stop)
             self._credit_client(job, count)
             if job.spec.detached:
                 failures = [[at, failure, reason, b""] for at in range(count)]
@@ -692,7 +862,9 @@ class Broker:
                 self._effects.append(Expel(worker.handle, "it returned tasks it does not have"))
                 return
             returned.append((first, stop))
-        assignment.recalled = not returned  # nothing to take: do not ask again until it reports
+        assignment.recalls = 0 if event.of_all else max(0, assignment.recalls - 1)
+        # Nothing to take: do not ask again until it reports.
+        assignment.recalled = not returned or assignment.recalls > 0
         job = assignment.job
         for first, stop in returned:
             self._release(assignment, first, stop)
@@ -712,7 +884,9 @@ class Broker:
     def _requeue(self, job: Job, run: Run) -> None:
         """Queue again what did not end, except for what was cancelled meanwhile."""
         for low, high in reversed(job.ended.missing(run.first, run.stop)):
-            if job.leaving:
+            if job.leaving == "cancelled":
+                self._drop(job, [(low, high)], "cancelled", job.reason)
+            elif job.leaving:
                 job.known.remove(low, high)  # should its client come back, it sends them again
             else:
                 job.enqueue(run.cut(low, high), ahead=True)
@@ -723,7 +897,10 @@ class Broker:
 
     def _worker_joined(self, event: events.WorkerJoined, now_s: float) -> None:
         tariff = event.tariff or self.tariffs[event.pool]
-        offer = Offer(f"worker {event.name}", event.pool, event.tags, event.python, tariff.currency)
+        name = f"worker {event.name}"
+        if not event.job and any(each.offer.name == name for each in self.workers.values()):
+            name = f"{name} #{event.worker}"  # another of that name is here, with its own offer
+        offer = Offer(name, event.pool, event.tags, event.python, tariff.currency)
         free = dict(counted(event.tags))
         if event.job:
             free = dict.fromkeys(free, inf)  # the seller counts them
@@ -744,13 +921,18 @@ class Broker:
         worker = self.workers.pop(event.worker, None)
         if worker is None:
             return
+        if worker.offer.name != f"worker {worker.name}":
+            self.offers.pop(worker.offer.name, None)  # it could not be told from others when back
         for assignment in reversed(list(worker.assignments.values())):
             job, run = assignment.job, assignment.run
             left = list(assignment.left)
             for first, stop in left:
                 self._release(assignment, first, stop)
             for first, stop in reversed(self._resolve_withdrawals(assignment, left, now_s)):
-                self._survive_loss(job, run.cut(first, stop), worker.name)
+                if event.is_orderly:
+                    self._requeue(job, run.cut(first, stop))
+                else:
+                    self._survive_loss(job, run.cut(first, stop), worker.name)
             self._finish(job, now_s)
 
     def _survive_loss(self, job: Job, run: Run, worker: str) -> None:
@@ -772,20 +954,23 @@ class Broker:
         for name in list(client.jobs):
             job = self.jobs[name]
             if job.spec.detached:
+                self._forgive(job)
                 job.client = 0
                 job.orphan_since_s = now_s if job.total is None else None
             else:
                 self._abandon(job, now_s)
 
-    def _abandon(self, job: Job, now_s: float) -> None:
+    def _abandon(self, job: Job, now_s: float, reason: str = "its client left") -> None:
         """Stop a job whose client is gone: drop what waits, kill what runs."""
         finished = job.total is not None and len(job.ended) >= job.total
         waits = job.waiting or job.in_flight
-        job.leaving = "abandoned" if waits and not finished else "done"
-        job.reason = "its client left" if job.leaving == "abandoned" else ""
+        if not job.leaving and waits and not finished:
+            job.leaving, job.reason = "abandoned", reason
+        job.leaving = job.leaving or "done"
         for first, stop in job.withdraw(0, ALL_TASKS):
             job.known.remove(first, stop)
         for assignment in list(job.assignments.values()):
+            assignment.is_stopped = True
             for first, stop in assignment.left:
                 self._order_recall(assignment, first, stop, kill=True)
         self._mark_ready(job)
@@ -799,15 +984,21 @@ class Broker:
         if worker is None:
             return
         worker.draining = event.on
+        if event.by_itself:
+            return
         self._effects.append(Order(worker.handle, Drain(event.on)))
         for assignment in worker.assignments.values() if event.on else ():
             for first, stop in assignment.left:
                 self._order_recall(assignment, first, stop, kill=False)
 
     def _ticked(self, now_s: float) -> None:
+        for name in [name for names in self._lacking.values() for name in names]:
+            job, limit_s = self.jobs[name], self.limits.function_wait_s
+            if now_s - (job.lacks_function_since_s or 0.0) > limit_s:
+                reason = f"its function did not arrive within {limit_s:g} s"
+                self._reject(job, Reason.FUNCTION_MISSING, reason, now_s)
         for job in list(self.jobs.values()):
             since_s = job.orphan_since_s
             if since_s is not None and now_s - since_s > ORPHAN_S and not job.leaving:
                 job.orphan_since_s = None
-                job.reason = "its client left before everything was submitted"
-                self._abandon(job, now_s)
+                self._abandon(job, now_s, "its client left before everything was submitted")

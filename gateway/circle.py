@@ -47,7 +47,7 @@ from federation.messages import GossipMessage
 from federation.probing import Knobs, refresh_every_s
 from federation.wire import pack, unpack
 from gateway.exchange import Exchange
-from gateway.peers import Peers
+from gateway.neighbours import Neighbours
 from gateway.surroundings import Surroundings
 
 ADVERT: Final = "advert"  # the topic's name, and the kind of the envelope
@@ -74,7 +74,7 @@ class Circle:
 
     def __init__(
         self,
-        peers: Peers,
+        peers: Neighbours,
         exchange: Exchange,
         surroundings: Surroundings,
         *,
@@ -215,7 +215,11 @@ class Circle:
 
     def _learn(self, bulletin: Bulletin) -> None:
         _, body, _ = unpack(bulletin.body, GOSSIP_BYTES_MAX)
-        self._exchange.learn(_read(body), self._clock.utc_s())
+        try:
+            self._exchange.learn(_read(body), self._clock.utc_s())
+        except ProtocolError as error:
+            # Who passed it on did nothing wrong, and membership has taken it: it is not dealt by.
+            self._say(str(error))
 
     # --- what we say of ourselves --------------------------------------------------------------
 

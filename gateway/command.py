@@ -13,7 +13,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         sys.exit(
             f"gridfed: {error.name} is not installed. This is the client alone; the command line "
-            "and the gateway need: pip install 'gridfed[gateway]'"
+            "and the gateway need more: pip install '.[gateway]' in gridfed's folder"
         )
     from gateway.cli.main import run
 

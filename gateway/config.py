@@ -17,8 +17,15 @@ grace_s = 10.0                          # a session outlives its pipe by this; w
 client_tasks = 200000                   # unfinished tasks of one client
 client_bytes = 268435456                # and their arguments
 message_bytes = 67108864                # the largest argument or result
+client_jobs = 50000                     # unfinished jobs of one client
+client_function_bytes = 536870912       # functions of one client's that its jobs need
+detached_bytes = 1073741824             # arguments of all detached jobs that have not run
+function_wait_s = 60.0                  # a job is rejected if its function is not here by then
 sessions = 4096
+connections = 512                       # that have not come in yet; each has 10 s to do it
+questions = 256                         # of one client that are not answered yet
 unread_bytes = 67108864                 # results left unread before a client's work waits
+results_s = 2592000                     # results of an ended detached job; 0: kept for ever
 
 [federation]                            # see gateway.federation_config
 listen = "tls+tcp://0.0.0.0:7462"
@@ -46,11 +53,12 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from federation.address import check_address, check_others, default_address, is_home, is_local
+from federation.address import check_address, check_others, default_address, expand, is_local
+from federation.errors import GridError
 from federation.money import parse_money
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig, KnobError, check_federation, read_federation
-from gateway.intake import check_tags
+from gateway.intake import USUAL_POOL, check_tags
 from gateway.lobby import HouseRules
 from gateway.market_config import DealKnobError, read_contracts, read_placement
 from gateway.showing import PoolFacts
@@ -59,6 +67,7 @@ from policies.placement import TagValue
 from policies.tariffs import Tariff
 
 DEFAULT_PRICE: Final = "0.04 USD"
+MEMORY_BYTES_MIN: Final = 64 << 20  # Python and our slot alone take half of that
 
 
 class ConfigError(Exception):
@@ -113,6 +122,7 @@ class SiteConfig:
     tls_ca_file: str = ""
     others: tuple[str, ...] = ()
     unread_bytes: int = 64 << 20
+    results_s: float = 30 * 86400.0
     rules: HouseRules = field(default_factory=HouseRules)
     pools: tuple[PoolConfig, ...] = ()
     federation: FederationConfig | None = None
@@ -122,7 +132,7 @@ class SiteConfig:
     @property
     def addresses(self) -> tuple[str, ...]:
         """Where to listen."""
-        return self.listen or (default_address(),)
+        return tuple(map(expand, self.listen)) or (default_address(),)
 
     @property
     def state_path(self) -> Path:
@@ -148,11 +158,27 @@ class SiteConfig:
         """The shared secret, from its file or $GRIDFED_SECRET; empty when there is none."""
         if not self.secret_file:
             return os.environ.get("GRIDFED_SECRET", "")
-        path = Path(self.secret_file).expanduser()
-        try:
-            return path.read_text().strip()
-        except OSError as error:
-            raise ConfigError(f"secret_file {path}: {error.strerror}") from None
+        return read_secret(self.secret_file)
+
+
+def read_secret(name: str) -> str:
+    """The secret in a file. Raises ConfigError: an empty one would let everybody in."""
+    path = Path(name).expanduser()
+    try:
+        secret = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"secret_file {path}: {getattr(error, 'strerror', error)}") from None
+    if not secret:
+        raise ConfigError(f"secret_file {path}: it is empty; `openssl rand -hex 32` makes a secret")
+    return secret
+
+
+def exposure(name: str) -> str:
+    """A warning where others on this host can read a file that holds a secret; else nothing."""
+    path = Path(name).expanduser()
+    if not path.stat().st_mode & 0o077:
+        return ""
+    return f"{path} holds a secret and others on this host can read it: chmod 600 {path}"
 
 
 # key in [limits] → (field of HouseRules or SiteConfig, smallest, largest)
@@ -162,8 +188,21 @@ _LIMITS: Final[dict[str, tuple[str, float, float]]] = {
     "client_tasks": ("tasks_max", 1, 10**9),
     "client_bytes": ("bytes_max", 1 << 16, 1 << 40),
     "message_bytes": ("message_bytes_max", 1 << 16, 1 << 31),
+    "client_jobs": ("jobs_max", 1, 10**7),
+    "client_function_bytes": ("function_bytes_max", 1 << 16, 1 << 40),
+    "detached_bytes": ("kept_bytes_max", 1 << 16, 1 << 44),
+    "function_wait_s": ("function_wait_s", 1, 86400),
     "sessions": ("guests_max", 1, 10**6),
+    "connections": ("strangers_max", 1, 10**6),
+    "questions": ("questions_max", 1, 10**6),
     "unread_bytes": ("unread_bytes", 1 << 16, 1 << 40),
+    "results_s": ("results_s", 0, 10**10),
+}
+_OF_THE_SITE: Final = ("unread_bytes", "results_s")  # the limits that SiteConfig has itself
+
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    field.name: field.default for kind in (HouseRules, SiteConfig) for field in fields(kind)
 }
 
 
@@ -190,10 +229,17 @@ def load(path: str | None) -> SiteConfig:
 
 def check(config: SiteConfig) -> SiteConfig:
     """Check what only the whole can tell; return it, with a pool if it had none."""
-    pools = config.pools or (PoolConfig("workers"),)
+    pools = config.pools or (PoolConfig(USUAL_POOL),)
     names = [pool.name for pool in pools]
     if len(set(names)) != len(names):
         raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")
+    for pool in pools:
+        # Only here: `gridfed up` makes the file's pool `local` a local one.
+        if pool.kind != "local" and (pool.slots or pool.memory_bytes):
+            raise ConfigError(
+                f"[[pool]] {pool.name}: slots and memory_bytes are for local pools; to a remote "
+                "one each worker brings its own"
+            )
     for address in config.addresses:
         try:
             check_address(address)
@@ -207,7 +253,7 @@ def check(config: SiteConfig) -> SiteConfig:
         if address.startswith("tls+tcp://") and not config.tls_certificate_file:
             raise ConfigError(f"[site] {address} needs tls_certificate_file")
     if config.token_required:
-        _check_tokens(config, pools)
+        _check_tokens(config)
     if config.federation is not None:
         try:
             check_federation(config.federation)
@@ -221,17 +267,20 @@ def check(config: SiteConfig) -> SiteConfig:
     return replace(config, pools=pools, rules=rules)
 
 
-def _check_tokens(config: SiteConfig, pools: tuple[PoolConfig, ...]) -> None:
+def _check_tokens(config: SiteConfig) -> None:
     if config.federation is None or not (config.trust_path / "current.pem").exists():
         raise ConfigError(
             f"[site] token_required: tokens are signed, and there are no keys in "
             f"{config.trust_path} (`gridfed init` makes a site with keys)"
         )
-    if any(pool.kind == "local" for pool in pools) and not any(map(is_home, config.addresses)):
-        raise ConfigError(
-            "[site] token_required: a local pool comes in without a token, by an ipc:// address: "
-            "add one to listen"
-        )
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for its owner alone, unless it is there. Raises GridError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise GridError(f"can't make the folder {path}: {error.strerror}") from None
 
 
 def python_minor() -> str:
@@ -247,12 +296,11 @@ def _read(document: dict[str, Any]) -> SiteConfig:
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
-    allowed = set(kinds) - {"rules", "pools", "unread_bytes", "federation", "deals", "house"}
+    allowed = set(kinds) - {"rules", "pools", *_OF_THE_SITE, "federation", "deals", "house"}
     _expect(site, allowed, "[site]")
     values = _site_values(site)
-    rules, unread_bytes = _limits(_table(document, "limits"))
-    if unread_bytes is not None:
-        values["unread_bytes"] = unread_bytes
+    rules, own = _limits(_table(document, "limits"))
+    values |= own
     if "federation" in document:
         try:
             values["federation"] = read_federation(_table(document, "federation"))
@@ -290,7 +338,7 @@ def _site_values(site: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _limits(table: dict[str, Any]) -> tuple[HouseRules, int | None]:
+def _limits(table: dict[str, Any]) -> tuple[HouseRules, dict[str, Any]]:
     _expect(table, set(_LIMITS), "[limits]")
     values: dict[str, Any] = {}
     for key, value in table.items():
@@ -299,9 +347,24 @@ def _limits(table: dict[str, Any]) -> tuple[HouseRules, int | None]:
             raise ConfigError(f"[limits] {key} must be a number")
         if not low <= value <= high:
             raise ConfigError(f"[limits] {key} is {value}: it must be {low:g} to {high:g}")
+        if type(_DEFAULTS[name]) is int:
+            if value != int(value):
+                raise ConfigError(f"[limits] {key} is {value}: it must be a whole number")
+            value = int(value)
         values[name] = value
-    unread_bytes = values.pop("unread_bytes", None)
-    return HouseRules(**values), unread_bytes
+    own: dict[str, Any] = {name: values.pop(name) for name in _OF_THE_SITE if name in values}
+    return HouseRules(**values), own
+
+
+def _check_facts(pool: PoolConfig, where: str) -> None:
+    for key in ("region", "jurisdiction"):
+        text = getattr(pool, key)
+        if not isinstance(text, str) or len(text) > 60 or not (text == "" or text.isprintable()):
+            raise ConfigError(f"{where}: {key} must be text of up to 60 characters")
+    for key in ("carbon_g_per_kwh", "slot_watts"):
+        number = getattr(pool, key)
+        if number is not None and (type(number) not in (int, float) or not 0 <= number <= 1e6):
+            raise ConfigError(f"{where}: {key} must be a number from 0 to 1e6")
 
 
 def _pool(table: Any) -> PoolConfig:
@@ -319,14 +382,9 @@ def _pool(table: Any) -> PoolConfig:
         value = getattr(pool, key)
         if type(value) is not int or value < 0:
             raise ConfigError(f"{where}: {key} must be a whole number of zero or more")
-    for key in ("region", "jurisdiction"):
-        text = getattr(pool, key)
-        if not isinstance(text, str) or len(text) > 60 or not (text == "" or text.isprintable()):
-            raise ConfigError(f"{where}: {key} must be text of up to 60 characters")
-    for key in ("carbon_g_per_kwh", "slot_watts"):
-        number = getattr(pool, key)
-        if number is not None and (type(number) not in (int, float) or not 0 <= number <= 1e6):
-            raise ConfigError(f"{where}: {key} must be a number from 0 to 1e6")
+    _check_facts(pool, where)
+    if 0 < pool.memory_bytes < MEMORY_BYTES_MIN:
+        raise ConfigError(f"{where}: memory_bytes must be 0 or at least {MEMORY_BYTES_MIN}")
     if not isinstance(pool.tags, dict):
         raise ConfigError(f"{where}: tags must be a table")
     try:

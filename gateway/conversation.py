@@ -59,6 +59,9 @@ class Correspondent(Protocol):
     def hear(self, messages: list[Any]) -> None:
         """Take messages, Opened and Lapsed among them, in order."""
 
+    def heard_all(self) -> None:
+        """All that has arrived together was heard: now is the time to act on it."""
+
     def refused(self, error: SessionRefused | ProtocolError) -> None:
         """The gateway said no, or made no sense; it is tried again unless this raises."""
 
@@ -242,6 +245,8 @@ class Conversation:
                 if any(isinstance(message, Bye) for message in messages):
                     self.start_over()
                     return
+            if frames:
+                self._correspondent.heard_all()
             self.flush()
 
     async def _wait_for_change(self) -> None:

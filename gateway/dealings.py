@@ -14,7 +14,7 @@ from gateway.circle import Circle
 from gateway.effects import Side
 from gateway.links import LinkDown, LinkNews, LinkSaid, LinkUp
 from gateway.lobby import CameIn, Guest, Left, News, Said
-from gateway.peers import Peers
+from gateway.neighbours import Neighbours
 from gateway.reception import Reception
 from gateway.surroundings import Surroundings
 
@@ -35,7 +35,7 @@ class Dealings:
 
     def __init__(
         self,
-        peers: Peers,
+        peers: Neighbours,
         reception: Reception,
         surroundings: Surroundings,
         say: Callable[[str], None],
@@ -94,7 +94,7 @@ class Dealings:
                 case CameIn(guest):
                     self._guests[guest.name] = guest
                     self._reception.exchange.buyer_came(guest.name)
-                case Said(guest, message):
+                case Said(guest, message) if guest.name in self._guests:
                     self._hear_guest(guest, message)
                 case Left(guest, _) if self._guests.get(guest.name) is guest:
                     del self._guests[guest.name]
@@ -121,6 +121,9 @@ class Dealings:
                 self._reception.exchange.unreachable(site, self._clock.utc_s())
                 if site not in self._guests:
                     self.circle.unreachable(site)
+
+    def heard_all(self) -> None:
+        """All news of what has come in on our sessions together was heard."""
         self._reception.act([])
 
     def _hear(self, site: str, side: Side, message: Any, sender: int) -> None:
@@ -135,7 +138,7 @@ class Dealings:
             case GossipMessage():
                 self.circle.hear(site, message.body)
             case PutFunction() if side is Side.BUYER:
-                self._reception.put_function(message, sender)
+                self._reception.expect(self._reception.put_function(message, sender))
             case _ if isinstance(message, (*deals.FROM_BUYER, *deals.FROM_SELLER, NeedFunction)):
                 now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
                 self._reception.exchange.hear(site, side, message, now_s, utc_s)

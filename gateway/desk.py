@@ -3,6 +3,7 @@
 An answer is plain data. A question that can't be answered gets a code and a sentence.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,12 +40,13 @@ class Desk:
 
     def __init__(self, site: "Site") -> None:
         self._site = site
-        self._read = site.surroundings.read
+        self._under_way: Counter[int] = Counter()  # questions, by guest
         self._verbs: dict[str, Callable[[Guest, dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
             "jobs": self._jobs,
             "job": self._job,
             "results": self._results,
+            "forget": self._forget,
             "workers": self._workers,
             "drain": self._drain,
             "report": self._report,
@@ -54,20 +56,37 @@ class Desk:
             "explain": self._explain,
         }
 
+    def takes(self, guest: Guest, ask: Ask) -> bool:
+        """Whether this guest may have one more question: then `answer` it. Else it is told."""
+        limit = self._site.config.rules.questions_max
+        if self._under_way[guest.handle] < limit:
+            self._under_way[guest.handle] += 1
+            return True
+        reason = f"{limit} questions of yours wait for their answers already"
+        self._site.lobby.post(guest, Answer(ask.request, Reason.BUSY, reason, None))
+        return False
+
     async def answer(self, guest: Guest, ask: Ask) -> None:
         """Answer one question; whatever is wrong with it goes into the answer."""
         try:
-            reply = Answer(ask.request, "", "", await self._find(guest, ask))
-        except BadQuestion as error:
-            reply = Answer(ask.request, error.code, str(error), None)
-        except (StoreError, SQLAlchemyError) as error:
-            # A page of the database that can't be read is no reason to stop all work.
-            reason = f"the store can't be read: {type(error).__name__}: {error}"[:300]
-            self._site.tell_operator(f"store: {reason}")
-            reply = Answer(ask.request, Reason.STORE_TROUBLE, reason, None)
+            reply = await self._answer(guest, ask)
+        finally:
+            self._under_way[guest.handle] -= 1
+            if not self._under_way[guest.handle]:
+                del self._under_way[guest.handle]
         if guest.handle in self._site.lobby.guests:
             self._site.lobby.post(guest, reply)
             self._site.lobby.flush(self._site.surroundings.now_s())
+
+    async def _answer(self, guest: Guest, ask: Ask) -> Answer:
+        try:
+            return Answer(ask.request, "", "", await self._find(guest, ask))
+        except BadQuestion as error:
+            return Answer(ask.request, error.code, str(error), None)
+        except (StoreError, SQLAlchemyError) as error:
+            # A page of the database that can't be read is no reason to stop all work.
+            reason = self._site.tell_store_trouble(error)
+            return Answer(ask.request, Reason.STORE_TROUBLE, reason, None)
 
     async def _find(self, guest: Guest, ask: Ask) -> Any:
         verb = self._verbs.get(ask.verb)
@@ -97,7 +116,7 @@ class Desk:
 
     async def _jobs(self, _guest: Guest, details: dict[str, Any]) -> Any:
         limit = _number(details, "limit", 50, JOBS_MAX)
-        rows = await self._read(self._site.store.jobs, limit)
+        rows = await self._site.read(self._site.store.jobs, limit)
         live = self._site.broker.jobs
         seen = {row.job for row in rows}
         unseen = [views.live_job(job) for name, job in live.items() if name not in seen]
@@ -105,7 +124,7 @@ class Desk:
             views.live_job(live[row.job]) if row.job in live else views.stored_job(row)
             for row in rows
         ]
-        return (unseen + shown)[:limit]
+        return views.latest(unseen + shown, limit)
 
     async def _job(self, _guest: Guest, details: dict[str, Any]) -> Any:
         name = _text(details, "job")
@@ -115,7 +134,7 @@ class Desk:
             if job.waiting:
                 view["why_waiting"] = views.why_waiting(self._site.broker, job)
             return view
-        row = await self._read(self._site.store.job, name)
+        row = await self._site.read(self._site.store.job, name)
         if row is None:
             raise BadQuestion(f"no job {name!r} here", Reason.JOB_NOT_FOUND)
         return views.stored_job(row)
@@ -130,15 +149,17 @@ class Desk:
         until_s = self._site.surroundings.now_s() + wait_s
         store = self._site.store
         while True:
+            # Looked for before the store is asked: what comes between is not missed.
+            more = self._site.results_of(name)
             live = name in self._site.broker.jobs
-            row = await self._read(store.job, name)
+            row = await self._site.read(store.job, name)
             if row is None or not row.detached:
                 raise BadQuestion(f"no detached job {name!r} here", Reason.JOB_NOT_FOUND)
             if row.user != guest.user:
                 raise BadQuestion(f"job {name!r} is somebody else's", Reason.JOB_NOT_FOUND)
             if row.forgotten:
                 raise BadQuestion(f"the results of job {name!r} are gone", Reason.JOB_NOT_FOUND)
-            kept = await self._read(store.outcomes, name, after, limit)
+            kept = await self._site.read(store.outcomes, name, after, limit)
             ended = not live and row.state != "open"
             left_s = until_s - self._site.surroundings.now_s()
             is_next = bool(kept) and kept[0][0] <= after  # later ones are of no use yet
@@ -149,7 +170,18 @@ class Desk:
                     "state": row.state,
                     "total": row.total,
                 }
-            await self._site.wait_for_progress(left_s)
+            await self._site.wait_for_results(more, left_s)
+
+    async def _forget(self, guest: Guest, details: dict[str, Any]) -> Any:
+        """Drop the results of a job of this guest's that has ended; its row and its cost stay."""
+        name = _text(details, "job")
+        if name in self._site.broker.jobs:
+            raise BadQuestion(f"job {name!r} has not ended: cancel it first")
+        row = await self._site.read(self._site.store.job, name)
+        if row is None or row.user != guest.user:
+            raise BadQuestion(f"no job {name!r} of yours here", Reason.JOB_NOT_FOUND)
+        await self._site.forget([name])
+        return {"job": name, "forgotten": True}
 
     async def _workers(self, _guest: Guest, _details: dict[str, Any]) -> Any:
         site = self._site
@@ -173,7 +205,7 @@ class Desk:
             raise BadQuestion(f"there is no worker {str(name)[:60]!r}")
         for handle in handles:
             self._site.expect(events.DrainAsked(handle, on))
-        return {"worker": name, "draining": on}
+        return {"worker": name, "workers": len(handles), "draining": on}
 
     async def _sites(self, _guest: Guest, _details: dict[str, Any]) -> Any:
         return federation_desk.sites(self._site)
@@ -203,7 +235,7 @@ class Desk:
         if not all(type(at) in (int, float) for at in (start_s, end_s)):
             raise BadQuestion("start_s and end_s must be seconds since 1970, UTC")
         try:
-            report: Report = await self._read(
+            report: Report = await self._site.read(
                 make, self._site.store, by, float(start_s), float(end_s)
             )
         except ValueError as error:

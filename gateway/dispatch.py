@@ -12,7 +12,7 @@ from typing import Final
 
 from federation.ranges import Range
 from federation.reasons import Reason
-from gateway.jobs import Assignment, Job, Worker
+from gateway.jobs import AHEAD_MAX_S, Assignment, Job, Worker
 from policies.placement import Refusal, judge, show_tag
 from policies.tariffs import cost_nanos
 
@@ -23,10 +23,6 @@ HORIZON_S: Final = 0.1
 TOP_UP_S: Final = 0.04
 # What is not done after so long is a sign that the estimate was wrong, if somebody has run dry.
 LATE_S: Final = 0.12
-# From here on a slot gets no task ahead: the wait for the next one is lost in its duration.
-AHEAD_MAX_S: Final = 0.2
-# For another site's slots that wait is a round trip: this much longer tasks go ahead to them.
-AHEAD_TRIPS: Final = 20
 BUNDLE_TASKS_MAX: Final = 1000
 BUNDLE_MIN_S: Final = 0.002  # a bundle costs about a tenth of this on its way
 BUNDLE_BYTES_MAX: Final = 1 << 20
@@ -79,19 +75,35 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
     return None
 
 
+def needs_idle_slot(job: Job, task_s: float | None, ahead_max_s: float = AHEAD_MAX_S) -> bool:
+    """Whether a task of this job goes only to a slot that has nothing else to do."""
+    if task_s is None or job.counted or task_s >= ahead_max_s:
+        return True  # one each to learn the duration; counted tags are held only by what runs
+    # A suspect goes alone to a slot that is idle: so nothing that has not started is suspected
+    # of what becomes of its worker.
+    return bool(job.queue) and job.queue[0].alone
+
+
+def is_full(worker: Worker) -> bool:
+    """Whether a worker has no room for a task of any job."""
+    short = worker.slots - worker.long
+    refill_s = short * (_horizon_s(worker) - TOP_UP_S)
+    return worker.ahead_s > refill_s and worker.in_flight >= 2 * worker.slots
+
+
+def _horizon_s(worker: Worker) -> float:
+    return HORIZON_S + worker.round_trip_s
+
+
 def room(job: Job, worker: Worker, task_s: float | None) -> int:
     """How many more tasks of this job this worker should hold now."""
     idle = worker.slots - worker.in_flight
-    horizon_s = HORIZON_S + worker.round_trip_s
-    if task_s is None or job.counted:
-        # One each to learn the duration. Counted tags are held only by what runs.
+    if task_s is None or needs_idle_slot(job, task_s, worker.ahead_max_s):
         tasks = idle
-    elif task_s >= AHEAD_MAX_S + AHEAD_TRIPS * worker.round_trip_s:
-        tasks = idle
-    elif worker.load_s > worker.slots * (horizon_s - TOP_UP_S) and idle <= -worker.slots:
+    elif is_full(worker):
         return 0
     else:
-        credit_s = worker.slots * horizon_s - worker.load_s
+        credit_s = (worker.slots - worker.long) * _horizon_s(worker) - worker.ahead_s
         tasks = max(int(credit_s / max(task_s, 1e-7)), worker.slots + idle)
     for name, amount in job.counted.items():
         if amount > 0:
@@ -117,16 +129,25 @@ def fits_cost(job: Job, worker: Worker, task_s: float | None, tasks: int) -> int
     if limit is None:
         return tasks
     price = (job.spec.price or worker.tariff).price_nanos
-    committed = job.cost_nanos + cost_nanos(price, round(job.load_s * 1e9))
+    committed = job.limited_nanos + cost_nanos(price, round(job.load_s * 1e9))
     if committed >= limit:
         return 0
     one = cost_nanos(price, round((task_s or 0.0) * 1e9))
     return tasks if one == 0 else min(tasks, max(1, (limit - committed) // one))
 
 
-def order(job: Job) -> tuple[bool, float, float, int]:
-    """Which job is served first: our own users', by priority, who has least under way, age."""
-    return (job.spec.price is not None, -job.spec.priority, job.load_s, job.number)
+Rank = tuple[bool, float, float, int, int]
+
+
+def order(job: Job, task_s: float | None) -> Rank:
+    """Which job is served first: our own users', by priority, who has least under way, waits, age.
+
+    What is under way counts in slots, not in seconds: a long task fills its slot no more than
+    short ones that are queued ahead at another.
+    """
+    filled = HORIZON_S if task_s is None else min(task_s, HORIZON_S)
+    under_way = job.in_flight * filled
+    return (job.spec.price is not None, -job.spec.priority, under_way, job.served, job.number)
 
 
 def has_room(worker: Worker) -> bool:
@@ -139,10 +160,14 @@ def has_spare(worker: Worker) -> bool:
     return worker.in_flight > worker.slots
 
 
-def _is_rich(worker: Worker, now_s: float) -> bool:
+def is_late(worker: Worker, now_s: float) -> bool:
+    """Whether a worker takes longer over what it holds than it was meant to."""
     oldest = next(iter(worker.assignments.values()), None)
-    late = oldest is not None and now_s - oldest.given_s > LATE_S
-    return late or worker.load_s > HORIZON_S * worker.slots
+    return oldest is not None and now_s - oldest.given_s > LATE_S
+
+
+def _is_rich(worker: Worker, now_s: float) -> bool:
+    return is_late(worker, now_s) or worker.load_s > HORIZON_S * worker.slots
 
 
 def tail_to_recall(

@@ -90,10 +90,11 @@ class WorkerJoined:
 
 @dataclass(frozen=True, slots=True)
 class WorkerGone:
-    """A worker left, or its lease ran out."""
+    """A worker left (`is_orderly`: it said goodbye), or its lease ran out."""
 
     worker: int
     reason: str
+    is_orderly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,15 @@ class JobOpened:
     client: int
     job: str
     spec: JobSpec
+    has_function: bool = True
+    again: bool = False  # its client has opened it before
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionArrived:
+    """A function is here, which jobs may have been opened without."""
+
+    function: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +130,11 @@ class JobRecovered:
     failed: int
     cancelled: int
     charged: tuple[Range, ...]
-    cost_nanos: int
+    costs_nanos: dict[str, int]  # by currency, and so are the prices per slot-hour
     wall_ns: int
     cpu_ns: int
+    prices_nanos: dict[str, int] = field(default_factory=dict)
+    attempt_max: int = 0  # on any usage record of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,19 +216,27 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """A worker's answer to a recall: these tasks never started."""
+    """A worker's answer to a recall: these tasks never started.
+
+    `of_all`: no recall that it was sent before will be answered any more.
+    """
 
     worker: int
     assignment: int
     ranges: tuple[Range, ...]
+    of_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DrainAsked:
-    """Give a worker (or, with 0, the whole site) no new work; or let it work again."""
+    """Give a worker (or, with 0, the whole site) no new work; or let it work again.
+
+    A worker that stops asks for it itself, and hands back of its own accord.
+    """
 
     worker: int
     on: bool
+    by_itself: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +251,7 @@ Event = (
     | WorkerJoined
     | WorkerGone
     | JobOpened
+    | FunctionArrived
     | JobRecovered
     | TasksArrived
     | JobClosed

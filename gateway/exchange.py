@@ -231,7 +231,7 @@ class Exchange:
             self._outcome.happened(events.PlacesChosen(job.id, None))
             return
         self.market.learn(self.show(utc_s, without=job.id), utc_s)
-        decision = self.decide(job.spec, job.waiting, utc_s, job.cost_nanos, chance=job.id)
+        decision = self.decide(job.spec, job.waiting, utc_s, job.limited_nanos, chance=job.id)
         places = self._places(job, decision)
         if not self.purchases.is_asking(job.id):
             wanted = self._to_ask(job, decision)

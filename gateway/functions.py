@@ -1,32 +1,66 @@
 """Functions by content: kept while a job needs them, and who has been sent which. Pure."""
 
 import hashlib
+from collections.abc import Callable
 
 from federation.errors import ProtocolError
 
 
 class Functions:
-    """The pickled functions of the site's jobs, addressed by SHA-256."""
+    """The pickled functions of the site's jobs, addressed by SHA-256.
 
-    def __init__(self) -> None:
-        self._bodies: dict[bytes, bytes] = {}
+    Args:
+        bytes_max: how much one sender's may be together, of what jobs need.
+        used: tells which ones jobs need.
+    """
+
+    def __init__(self, bytes_max: int, used: Callable[[], set[bytes]]) -> None:
+        self._bytes_max = bytes_max
+        self._used = used
+        self._bodies: dict[bytes, bytes] = {}  # the one that came first, first
         self._senders: dict[bytes, set[int]] = {}
+        self._bytes: dict[int, int] = {}  # by sender
         self._sent: dict[int, set[bytes]] = {}
         self._wanted: dict[bytes, set[int]] = {}
 
     def put(self, digest: bytes, body: bytes, sender: int) -> set[int]:
-        """Keep a function for as long as its sender is here or a job needs it.
+        """Keep a function for as long as a job needs it, or its sender is here and has place.
 
+        What no job needs makes place for what comes: its sender is asked for it again. Sender 0 is
+        our own store, which has no limit.
         Returns the workers that have been waiting for it.
 
         Raises:
-            ProtocolError: the digest is not the body's.
+            ProtocolError: the digest is not the body's, or the sender's are too large together.
         """
         if hashlib.sha256(body).digest() != digest:
             raise ProtocolError("a function that is not what its digest says")
         self._bodies[digest] = body
-        self._senders.setdefault(digest, set()).add(sender)
+        senders = self._senders.setdefault(digest, set())
+        if sender not in senders:
+            senders.add(sender)
+            self._bytes[sender] = self._bytes.get(sender, 0) + len(body)
+        if sender and self._bytes[sender] > self._bytes_max:
+            self._make_place(sender, digest)
         return self._wanted.pop(digest, set())
+
+    def _make_place(self, sender: int, new: bytes) -> None:
+        used = self._used() | {new}
+        for digest in [each for each, senders in self._senders.items() if sender in senders]:
+            if self._bytes[sender] <= self._bytes_max // 2:
+                return  # enough for some time
+            if digest not in used:
+                self._forsake(digest, sender)
+        if self._bytes[sender] > self._bytes_max:
+            raise ProtocolError(f"more than {self._bytes_max:,} bytes of functions in use")
+
+    def _forsake(self, digest: bytes, sender: int) -> None:
+        """A sender has nothing more to do with a function that no job needs."""
+        senders = self._senders[digest]
+        senders.discard(sender)
+        self._bytes[sender] -= len(self._bodies[digest])
+        if not senders:
+            del self._bodies[digest], self._senders[digest]
 
     def body(self, digest: bytes) -> bytes | None:
         """The function, or None when nobody has sent it."""
@@ -53,12 +87,22 @@ class Functions:
     def forget_worker(self, worker: int) -> None:
         """A worker is gone."""
         self._sent.pop(worker, None)
-        for workers in self._wanted.values():
+        for digest, workers in list(self._wanted.items()):
             workers.discard(worker)
+            if not workers:
+                del self._wanted[digest]
 
-    def sweep(self, used: set[bytes], guests: set[int]) -> None:
+    def sweep(self, guests: set[int]) -> None:
         """Drop what no job uses and whose senders have all left."""
+        gone = self._bytes.keys() - guests
+        if not gone:
+            return
+        used = self._used()
         for digest, senders in list(self._senders.items()):
-            senders &= guests
-            if not senders and digest not in used:
-                del self._bodies[digest], self._senders[digest]
+            if digest not in used and not senders & guests:
+                for sender in list(senders):
+                    self._forsake(digest, sender)
+        # Of what is in use they answer for nothing any more.
+        for sender in gone:
+            if not any(sender in senders for senders in self._senders.values()):
+                del self._bytes[sender]

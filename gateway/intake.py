@@ -26,6 +26,7 @@ RETRIES_MAX: Final = 1000
 RANGES_MAX: Final = 100_000
 NAMES_MAX: Final = 256
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999
+USUAL_POOL: Final = "workers"
 
 
 class BadJob(Exception):
@@ -62,7 +63,7 @@ def job_event(message: messages.OpenJob, client: int, user: str) -> events.JobOp
         max_cost_nanos=message.max_cost_nanos,
         currency=message.currency if message.max_cost_nanos is not None else None,
     )
-    return events.JobOpened(client, message.job, spec)
+    return events.JobOpened(client, message.job, spec, again=message.again)
 
 
 def check_spec(message: messages.OpenJob | AskQuote, user: str) -> JobSpec:
@@ -205,6 +206,8 @@ def worker_event(message: Any, worker: int) -> Event | None:
             )
         case messages.Returned():
             return events.HandedBack(worker, message.assignment, check_ranges(message.ranges))
+        case messages.Drain():
+            return events.DrainAsked(worker, message.on, by_itself=True)
         case messages.Unknown():
             return None
         case _:
@@ -218,9 +221,12 @@ def worker_joined(
     slots, pool, python = about.get("slots"), about.get("pool"), about.get("python")
     if type(slots) is not int or not 1 <= slots <= SLOTS_MAX:
         raise BadWorker(f"slots is {slots!r:.40}: it must be 1 to {SLOTS_MAX}")
+    if pool == "":
+        pool = _usual_pool(pools)
     if type(pool) is not str or pool not in pools:
         known = ", ".join(sorted(pools))
-        raise BadWorker(f"there is no pool {pool!r:.60} here; the pools are {known}")
+        wrong = f"there is no pool {pool!r:.60} here" if pool else "it names none of several pools"
+        raise BadWorker(f"{wrong}: choose one with --pool; there are {known}")
     if type(python) is not str or len(python) > 16:
         raise BadWorker("it does not say which Python it runs")
     tags = about.get("tags", {})
@@ -231,6 +237,13 @@ def worker_joined(
     except ValueError as error:
         raise BadWorker(str(error)) from None
     return events.WorkerJoined(worker, name, pool, slots, {**pools[pool], **own}, python)
+
+
+def _usual_pool(pools: dict[str, dict[str, TagValue]]) -> str:
+    """The pool of a worker that names none: the only one, or the one of the usual name."""
+    if len(pools) == 1:
+        return next(iter(pools))
+    return USUAL_POOL if USUAL_POOL in pools else ""
 
 
 def check_ranges(pairs: list[list[int]]) -> tuple[Range, ...]:

@@ -7,11 +7,25 @@ worker, or ended. A million queued tasks are a few hundred runs.
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from federation.ranges import Range, RangeSet
 from gateway.events import JobRecovered, JobSpec
+from gateway.ledger.records import UsageRecord
 from policies.placement import Need, Offer, Refusal
 from policies.tariffs import Tariff
+
+# From here on a slot gets no task ahead: the wait for the next one is lost in its duration.
+AHEAD_MAX_S: Final = 0.2
+# For another site's slots that wait is a round trip: this much longer tasks go ahead to them.
+AHEAD_TRIPS: Final = 20
+
+
+@dataclass(slots=True)
+class Account:
+    """Bytes of arguments that somebody's jobs hold, summed up as they come and go."""
+
+    held_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -53,6 +67,8 @@ class Assignment:
     given_s: float
     left: RangeSet
     recalled: bool = False  # a recall is under way, or found nothing to take
+    recalls: int = 0  # that have not been answered
+    is_stopped: bool = False  # its tasks are killed because their client left, who may come back
 
 
 @dataclass(slots=True)
@@ -69,16 +85,27 @@ class Worker:
     assignments: dict[int, Assignment] = field(default_factory=dict)
     in_flight: int = 0
     load_s: float = 0.0  # estimated slot-seconds of what it holds
+    ahead_s: float = 0.0  # of them, of tasks so short that they are queued ahead
+    long: int = 0  # the other tasks: one in a slot
     draining: bool = False
     tasks_done: int = 0
     verdicts: dict[Need, Refusal | None] = field(default_factory=dict)
     job: str = ""  # a contract is for this job alone
     round_trip_s: float = 0.0
 
+    @property
+    def ahead_max_s(self) -> float:
+        """From what duration on its slots get no task ahead."""
+        return AHEAD_MAX_S + AHEAD_TRIPS * self.round_trip_s
+
     def hold(self, assignment: Assignment, tasks: int) -> None:
         """Account for `tasks` more (or, negative, fewer) of an assignment's."""
         self.in_flight += tasks
         self.load_s = max(0.0, self.load_s + tasks * assignment.task_s)
+        if assignment.task_s >= self.ahead_max_s:
+            self.long += tasks
+        else:
+            self.ahead_s = max(0.0, self.ahead_s + tasks * assignment.task_s)
         if self.job:
             return  # what another site's workers carry is for that site to count
         for name, amount in assignment.job.counted.items():
@@ -107,21 +134,30 @@ class Job:
     counted: dict[str, int | float]
     queue: deque[Run] = field(default_factory=deque)
     waiting: int = 0
+    account: Account = field(default_factory=Account)
     held_bytes: int = 0  # of arguments, waiting or at workers; about right
+    owed_tasks: int = 0  # kept up to here, and not acknowledged yet
+    owed_bytes: int = 0  # of them
     assignments: dict[int, Assignment] = field(default_factory=dict)
     in_flight: int = 0
     load_s: float = 0.0
+    served: int = 0  # the last assignment made of it
     known: RangeSet = field(default_factory=RangeSet)  # tasks that arrived
     ended: RangeSet = field(default_factory=RangeSet)
+    failures: RangeSet = field(default_factory=RangeSet)  # of what ended
+    cancels: RangeSet = field(default_factory=RangeSet)  # of what ended
+    dropped: RangeSet = field(default_factory=RangeSet)  # ended without a result of ours: uncharged
     charged: RangeSet = field(default_factory=RangeSet)  # before a restart or a lost client
+    attempt: int = 1  # of tasks that arrive from now on
+    attempt_max: int = 0  # on any usage record of it
     done: int = 0
     failed: int = 0
     cancelled: int = 0
+    interrupted: int = 0  # killed because their client left: cancelled, unless it comes back
     total: int | None = None
     strikes: dict[int, Strikes] = field(default_factory=dict)
-    cost_nanos: int = 0
-    currency: str = ""
-    price_nanos: int = 0
+    costs_nanos: dict[str, int] = field(default_factory=dict)  # by currency
+    prices_nanos: dict[str, int] = field(default_factory=dict)  # the last of each currency
     wall_ns: int = 0
     cpu_ns: int = 0
     leaving: str = ""  # the state it will end in, once nothing is in flight
@@ -129,6 +165,7 @@ class Job:
     may_repeat: bool = False  # its client came back without some of its results
     # Pools that may take its tasks, and how many each; None: all, as many as they like.
     places: dict[str, float] | None = None
+    lacks_function_since_s: float | None = None
     orphan_since_s: float | None = None  # a detached job whose client left before closing it
 
     def enqueue(self, run: Run, *, ahead: bool = False) -> None:
@@ -140,7 +177,19 @@ class Job:
         else:
             self.queue.append(run)
         self.waiting += len(run.arguments)
-        self.held_bytes += run.size
+        self.hold_bytes(run.size)
+
+    def hold_bytes(self, size: int) -> None:
+        """Account for arguments that came or, negative, are let go of."""
+        size = max(size, -self.held_bytes)
+        self.held_bytes += size
+        self.account.held_bytes += size
+
+    def move_to(self, account: Account) -> None:
+        """Have somebody else answer for its bytes."""
+        self.account.held_bytes -= self.held_bytes
+        self.account = account
+        account.held_bytes += self.held_bytes
 
     def take(self, tasks_max: int, bytes_max: int) -> Run:
         """Take up to so many tasks (at least one) off the head of the queue."""
@@ -155,6 +204,7 @@ class Job:
         # Cutting the head off a long list copies the rest; a job's runs are bundles as they
         # arrived, so the rest is short.
         self.queue[0] = run.cut(run.first + tasks, run.stop)
+        self.queue[0].size = run.size - taken.size
         return taken
 
     def withdraw(self, first: int, stop: int) -> list[Range]:
@@ -168,7 +218,7 @@ class Job:
                 continue
             taken.append((low, high))
             self.waiting -= high - low
-            self.held_bytes = max(0, self.held_bytes - run.cut(low, high).size)
+            self.hold_bytes(-run.cut(low, high).size)
             kept.extend(
                 part
                 for part in (run.cut(run.first, low), run.cut(high, run.stop))
@@ -194,11 +244,52 @@ class Job:
             if ranges:
                 yield assignment, ranges
 
+    @property
+    def limited_nanos(self) -> int:
+        """What it has cost in the currency of its cost limit."""
+        return self.costs_nanos.get(self.spec.currency or "", 0)
+
+    def charge(self, record: UsageRecord) -> None:
+        """Add what a report used."""
+        currency = record.currency
+        self.costs_nanos[currency] = self.costs_nanos.get(currency, 0) + record.cost_nanos
+        self.prices_nanos[currency] = record.price_nanos
+        self.wall_ns += record.wall_ns
+        self.cpu_ns += record.cpu_ns
+        self.attempt_max = max(self.attempt_max, record.attempt)
+
+    def reopen(self, first: int, stop: int) -> None:
+        """Let tasks of [first, stop) that ended run again: their results never arrived.
+
+        Those that had a result were charged, and are not charged again. Every usage record of a
+        task has an attempt of its own.
+        """
+        for low, high in self.ended.within(first, stop):
+            failed, cancelled = _count(self.failures, low, high), _count(self.cancels, low, high)
+            self.failed -= failed
+            self.cancelled -= cancelled
+            # Less what ended elsewhere, and was never counted here.
+            self.done = max(0, self.done - (high - low - failed - cancelled))
+            for start, end in self.dropped.missing(low, high):
+                self.charged.add(start, end)
+            for tasks in (self.ended, self.known, self.failures, self.cancels, self.dropped):
+                tasks.remove(low, high)
+            self.attempt = self.attempt_max + 1
+
+    def take_up(self, history: JobRecovered) -> None:
+        """Begin with what is known of its time before."""
+        self.charged = RangeSet(history.charged)
+        self.costs_nanos, self.prices_nanos = dict(history.costs_nanos), dict(history.prices_nanos)
+        self.wall_ns, self.cpu_ns = history.wall_ns, history.cpu_ns
+        self.attempt_max = history.attempt_max
+        self.attempt = history.attempt_max + 1
+
     def history(self) -> JobRecovered:
         """What was charged, for the day when its client comes back."""
         charged = RangeSet(self.charged)
-        for first, stop in self.ended:
-            charged.add(first, stop)
+        for low, high in self.ended:
+            for first, stop in self.dropped.missing(low, high):
+                charged.add(first, stop)
         return JobRecovered(
             job=self.id,
             spec=None,
@@ -207,9 +298,11 @@ class Job:
             failed=0,
             cancelled=0,
             charged=tuple(charged),
-            cost_nanos=self.cost_nanos,
+            costs_nanos=dict(self.costs_nanos),
             wall_ns=self.wall_ns,
             cpu_ns=self.cpu_ns,
+            prices_nanos=dict(self.prices_nanos),
+            attempt_max=self.attempt_max,
         )
 
     @property
@@ -220,3 +313,7 @@ class Job:
         if self.leaving:
             return True
         return self.total is not None and len(self.ended) >= self.total
+
+
+def _count(tasks: RangeSet, first: int, stop: int) -> int:
+    return sum(high - low for low, high in tasks.within(first, stop))

@@ -94,14 +94,20 @@ class Links:
         directory: how sites are dialled.
         limits: see LinkLimits.
         tell: takes news, in the site's thread; it may call `post`, and `flush` after that.
+        heard_all: called when all the news of what has arrived together was told.
     """
 
     def __init__(
-        self, directory: Directory, limits: LinkLimits, tell: Callable[[LinkNews], None]
+        self,
+        directory: Directory,
+        limits: LinkLimits,
+        tell: Callable[[LinkNews], None],
+        heard_all: Callable[[], None] = lambda: None,
     ) -> None:
         self.directory: Final = directory
         self.limits: Final = limits
         self.tell: Final = tell
+        self.heard_all: Final = heard_all
         self.kept: frozenset[str] = frozenset()
         self._lines: dict[str, _Line] = {}
         self._dirty: set[str] = set()
@@ -342,6 +348,10 @@ class _Line:
                     continue
                 case _:
                     self._links.tell(LinkSaid(self.site, message))
+
+    def heard_all(self) -> None:
+        """See Correspondent."""
+        self._links.heard_all()
 
     def _opened(self, resumed: bool) -> None:
         if self.is_up and not resumed:

@@ -52,7 +52,12 @@ class HouseRules:
     tasks_max: int = 200_000
     bytes_max: int = 256 << 20
     message_bytes_max: int = 64 << 20
+    function_wait_s: float = 60.0
+    jobs_max: int = 50_000
+    function_bytes_max: int = 512 << 20
+    kept_bytes_max: int = 1 << 30
     guests_max: int = 4096
+    questions_max: int = 256  # of one guest that are not answered yet
     strangers_max: int = 512  # pipes that have not come in yet
     handshakes_per_s: float = 0.0
     frames_per_s: float = 0.0  # of one guest
@@ -94,6 +99,7 @@ class Left:
 
     guest: Guest
     reason: str
+    said_goodbye: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +243,7 @@ class Lobby:
         welcome = Welcome(
             session=guest.session_id,
             resumed=resumed,
-            received=guest.session.received,
+            received=guest.session.admitted,
             proof=greeting.proof(),
             window=DIALLER_WINDOW,
             heartbeat_s=rules.heartbeat_s,
@@ -286,7 +292,7 @@ class Lobby:
                 self.post(guest, Unknown(unknown.kind[:64]))
                 continue
             if isinstance(message, Bye):
-                yield from self._leave(guest, message.reason[:200] or "goodbye")
+                yield from self._leave(guest, message.reason[:200] or "goodbye", True)
                 return
             yield Said(guest, message)
             if guest.handle not in self.guests:
@@ -300,7 +306,7 @@ class Lobby:
         role, name = (claim.role[:40], claim.name[:NAME_CHARS_MAX]) if claim else ("", "")
         return TurnedAway(role, name, refusal.code, str(refusal))
 
-    # --- who goes ------------------------------------------------------------------------------
+    # --- who comes and goes --------------------------------------------------------------------
 
     def pipes_gone(self, pipes: list[int], now_s: float) -> None:
         """These pipes were closed; their guests may come back within the grace."""
@@ -347,13 +353,13 @@ class Lobby:
             self._turn_away(pipe, SessionRefused(reason, code), now_s)
         yield from self._leave(guest, reason)
 
-    def _leave(self, guest: Guest, reason: str) -> Iterator[News]:
+    def _leave(self, guest: Guest, reason: str, said_goodbye: bool = False) -> Iterator[News]:
         if guest.pipe is not None:
             self._forget_pipe(guest)
         del self.guests[guest.handle]
         del self._by_session[guest.session_id]
         self._dirty.pop(guest.handle, None)
-        yield Left(guest, reason)
+        yield Left(guest, reason, said_goodbye)
 
     def _forget_pipe(self, guest: Guest) -> None:
         assert guest.pipe is not None
@@ -367,6 +373,16 @@ class Lobby:
         """Queue a message for a guest; `flush` sends it, an urgent one ahead of the others."""
         guest.session.post(MESSAGES.encode(message), urgent=urgent)
         self._dirty[guest.handle] = guest
+
+    def hold(self, guest: Guest) -> None:
+        """Acknowledge nothing more of a guest, which will then send no more than its window."""
+        guest.session.is_held = True
+
+    def release(self, guest: Guest) -> None:
+        """Acknowledge what a guest has sent meanwhile, and go on."""
+        guest.session.is_held = False
+        if guest.handle in self.guests:
+            self._dirty[guest.handle] = guest
 
     def set_others(self, addresses: list[str]) -> None:
         """Name the gateways that clients could go to should this one be lost; best first.

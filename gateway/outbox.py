@@ -25,7 +25,14 @@ from gateway.effects import (
     Write,
 )
 from gateway.functions import Functions
-from gateway.ledger.records import FunctionKept, JobOpened, PostingSettled, Record
+from gateway.ledger.records import (
+    FunctionKept,
+    JobEnded,
+    JobOpened,
+    OutcomeKept,
+    PostingSettled,
+    Record,
+)
 from gateway.ledger.store import Store
 from gateway.lobby import Guest, Lobby
 
@@ -37,6 +44,7 @@ class _Batch:
     """Records under way to the store, and what may be told once they are there."""
 
     tells: list[_Waiting] = field(default_factory=list)
+    jobs: set[str] = field(default_factory=set)  # those with more results, or with their end
     stored: bool = False
 
 
@@ -56,6 +64,8 @@ class Outbox:
     Args:
         on_stored: `on_stored(f)` must arrange for f() to be called from the site's own thread,
             soon; it is called from the store's writer thread.
+        on_results: told, in the site's own thread, of jobs of which more results, or the end,
+            can be read from now on.
     """
 
     def __init__(
@@ -64,11 +74,13 @@ class Outbox:
         store: Store,
         functions: Functions,
         on_stored: Callable[[Callable[[], None]], None],
+        on_results: Callable[[Iterable[str]], None],
     ) -> None:
         self._lobby = lobby
         self._store = store
         self._functions = functions
         self._on_stored = on_stored
+        self._on_results = on_results
         self._thread = threading.get_ident()
         self._batches: deque[_Batch] = deque()
         self.carrier: Carrier | None = None  # a single site has nobody to say anything to
@@ -100,7 +112,8 @@ class Outbox:
                 case _:
                     assert_never(effect)
         if records:
-            batch = _Batch(tells)
+            ready = {each.job for each in records if isinstance(each, OutcomeKept | JobEnded)}
+            batch = _Batch(tells, ready)
             self._batches.append(batch)
             self._store.write(records, durable, lambda: self._committed(batch))
         elif self._batches:
@@ -126,6 +139,7 @@ class Outbox:
 
     def _stored(self, batch: _Batch) -> None:
         batch.stored = True
+        self._on_results(batch.jobs)
         while self._batches and self._batches[0].stored:
             self._tell(self._batches.popleft().tells)
 

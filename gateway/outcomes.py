@@ -34,6 +34,7 @@ class Verdict:
     again: list[Again]
     done: int
     failed: int
+    cancelled: int
 
 
 def is_sound(report: Reported) -> bool:
@@ -51,9 +52,10 @@ def is_sound(report: Reported) -> bool:
     return count > 0 and in_order and inside and printed
 
 
-def judge_report(job: Job, report: Reported) -> Verdict:
+def judge_report(job: Job, report: Reported, *, is_stopped: bool = False) -> Verdict:
     """Sort a report's tasks. Tasks that have ended already (cancelled, say) are left out.
 
+    What was killed because the client had left (`is_stopped`) did not end: nobody cancelled it.
     Counts strikes against tasks that failed, and rewrites the failure of a poisonous task so
     that it says why it was given up.
     """
@@ -61,12 +63,15 @@ def judge_report(job: Job, report: Reported) -> Verdict:
     gone = job.ended.within(first, stop)
     if not report.failures and not gone:
         whole = Results(job.id, first, report.values, [], report.prints, list(report.sites))
-        return Verdict([whole], [], len(report.values), 0)
+        return Verdict([whole], [], len(report.values), 0, 0)
     failures: dict[int, list[object]] = {}
     again: list[Again] = []
     for offset, kind, text, payload in report.failures:
         task = first + int(offset)  # type: ignore[call-overload]
         if task in job.ended:
+            continue
+        if is_stopped and kind == "cancelled":
+            again.append(Again(task, alone=False))
             continue
         retry = _strike(job, task, str(kind))
         if retry is not None:
@@ -79,7 +84,9 @@ def judge_report(job: Job, report: Reported) -> Verdict:
         _part(job, report, part, failures) for part in _remaining(first, stop, sorted(skipped))
     ]
     delivered = sum(len(part.values) for part in results)
-    return Verdict(results, again, delivered - len(failures), len(failures))
+    cancelled = sum(kind == "cancelled" for kind, *_ in failures.values())
+    failed = len(failures) - cancelled
+    return Verdict(results, again, delivered - len(failures), failed, cancelled)
 
 
 def _strike(job: Job, task: int, kind: str) -> Again | None:
@@ -87,7 +94,9 @@ def _strike(job: Job, task: int, kind: str) -> Again | None:
     if job.spec.price is not None:
         return None  # the buyer decides, who may try elsewhere
     strikes = job.strikes.setdefault(task, Strikes())
-    if kind == "crash":
+    if job.leaving == "cancelled":
+        pass  # it would wait for a turn that does not come
+    elif kind == "crash":
         strikes.crashes += 1
         if strikes.crashes < CRASHES_MAX:
             return Again(task, alone=True)
@@ -164,7 +173,7 @@ def usage_records(
                 job=job.id,
                 first=low,
                 tasks=high - low,
-                attempt=assignment.run.attempt + (state == "repeat"),
+                attempt=assignment.run.attempt,
                 user=job.spec.user,
                 project=job.spec.project,
                 name=job.spec.name,
@@ -197,5 +206,5 @@ def _cost(assignment: Assignment, report: Reported, part_ns: int, total_ns: int)
         given = assignment.job.spec.given
         if given is None or given.errand.max_cost_nanos is None:
             return costs
-        return max(0, min(costs, given.errand.max_cost_nanos - assignment.job.cost_nanos))
+        return max(0, min(costs, given.errand.max_cost_nanos - assignment.job.limited_nanos))
     return report.cost_nanos if part_ns == total_ns else report.cost_nanos * part_ns // total_ns

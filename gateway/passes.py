@@ -41,7 +41,7 @@ _SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
 _PLAIN: Final = frozenset(
     {"status", "jobs", "job", "results", "workers", "sites", "pools", "deals", "explain"}
 )
-_REPORTS: Final = frozenset({"report"})
+_VERBS: Final = {"report": (Scope.REPORT,), "forget": (Scope.CANCEL, Scope.SUBMIT)}
 
 
 class Denied(Exception):
@@ -63,7 +63,7 @@ class Pass:
         """Raise Denied when a client's message is beyond the token."""
         wanted = _SCOPES.get(type(message), ())
         if isinstance(message, Ask) and message.verb not in _PLAIN:
-            wanted = (Scope.REPORT if message.verb in _REPORTS else Scope.ADMIN,)
+            wanted = _VERBS.get(message.verb, (Scope.ADMIN,))
         if wanted and not any(self.token.allows(each) for each in wanted):
             names = " or ".join(wanted)
             raise Denied(Reason.SCOPE_MISSING, f"this token is not good for that: it takes {names}")

@@ -52,6 +52,7 @@ class Peers:
         handles: where the numbers of guests come from, shared with the clients' lobby.
         heard: takes news of the sessions that others dialled, guests of role "gateway".
         link_news: takes news of ours.
+        heard_all: called when all news of what has come in on our sessions together was told.
         say: tells people.
     """
 
@@ -61,6 +62,7 @@ class Peers:
         handles: Iterator[int],
         heard: Callable[[list[News]], None],
         link_news: Callable[[LinkNews], None],
+        heard_all: Callable[[], None],
         say: Callable[[str], None],
     ) -> None:
         assert config.federation is not None
@@ -69,6 +71,7 @@ class Peers:
         self._handles = handles
         self._heard = heard
         self._link_news = link_news
+        self._heard_all = heard_all
         self._say = say
         self._is_stale = False  # the ports show or believe what is not so any more
         self._said_farewell_s = -math.inf
@@ -158,7 +161,7 @@ class Peers:
         )
         self.directory = SiteDirectory(registry)
         limits = LinkLimits(knobs.queue_bytes, knobs.give_up_s, knobs.idle_s)
-        self.links = Links(self.directory, limits, self._take_link)
+        self.links = Links(self.directory, limits, self._take_link, self._heard_all)
 
     def _make_doorkeeper(self) -> Doorkeeper:
         ports = [self._port, *([self._entrance.port] if self._entrance else [])]
@@ -331,8 +334,10 @@ class Peers:
         while True:
             await trio.lowlevel.wait_readable(self._port.fileno())
             now_s = trio.current_time()
+            news: list[News] = []
             for pipe, frame in self._port.receive():
-                self._take(self.lobby.receive(pipe, frame, now_s))
+                news += self.lobby.receive(pipe, frame, now_s)
+            self._take(news)
             self.flush(now_s)
 
     async def _watch_pipes(self) -> None:

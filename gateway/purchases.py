@@ -56,6 +56,7 @@ class Purchase:
     until_s: float = 0.0  # of the lease, as we must count it
     round_trip_s: float = 0.0
     busy_s: float = 0.0  # when something was last out
+    doubted: int = 0  # forwards up to this epoch may have been lost with a session
     is_recovered: bool = False  # of a former life, and its seller has not said what it has
     is_orphan: bool = False  # of a former life, and nobody wants what is out
     max_cost_nanos: int | None = None  # that is granted for it; None: no limit
@@ -177,7 +178,7 @@ class Purchases:
             for each in self.purchases.values()
             if each.job == job.id and (each.is_live or each.is_under_way)
         )
-        return max(0, min(known) - job.cost_nanos - granted)
+        return max(0, min(known) - job.limited_nanos - granted)
 
     def _grant(self, job: Job, purchase: Purchase, made_s: float) -> bytes:
         """What the seller may do, in its user's name; NotGranted."""
@@ -310,7 +311,7 @@ class Purchases:
             # Its seller knows nothing of it, or has given everything back.
             self._lapse(purchase, "its seller declined")
             return
-        self._drop(purchase)
+        self._give_up(purchase, utc_s)
 
     def _consider(self, job: str, now_s: float, utc_s: float) -> None:
         """Choose among the quotes for a job once all are here, or it takes too long."""
@@ -488,9 +489,13 @@ class Purchases:
 
     def _given_back(self, purchase: Purchase, message: deals.GivenBack) -> None:
         if purchase.is_live:
-            ranges = check_ranges(message.ranges)
-            if all(self._is_out(purchase, message.epoch, *each) for each in ranges):
-                self._outcome.happened(events.HandedBack(purchase.handle, message.epoch, ranges))
+            # Also when nothing is: the broker counts its recalls, and waits for each answer.
+            back = tuple(
+                each
+                for each in check_ranges(message.ranges)
+                if self._is_out(purchase, message.epoch, *each)
+            )
+            self._outcome.happened(events.HandedBack(purchase.handle, message.epoch, back))
 
     def _billed(self, purchase: Purchase, bill: deals.Bill) -> None:
         verdicts: list[list[int]] = []
@@ -530,11 +535,14 @@ class Purchases:
             self._take_up(purchase, held)
             return
         for epoch, assignment in list(worker.assignments.items()):
+            if epoch > purchase.doubted:
+                continue  # it went out after the seller had said this, and is under way
             missing = RangeSet(assignment.left)
             for first, stop in held.get(epoch, ()):
                 missing.remove(first, stop)
-            if missing:
-                self._outcome.happened(events.HandedBack(purchase.handle, epoch, tuple(missing)))
+            if missing or assignment.recalls:
+                back = events.HandedBack(purchase.handle, epoch, tuple(missing), of_all=True)
+                self._outcome.happened(back)
 
     def _take_up(self, purchase: Purchase, held: dict[int, list[Range]]) -> None:
         """A contract of our former life: what its seller has of it is out again."""
@@ -652,14 +660,25 @@ class Purchases:
                 self._spare(purchase.site, utc_s)
                 if purchase.until_s:  # it may be open there, by now
                     self._say(purchase, deals.CloseContract(purchase.contract))
-                self._drop(purchase)
+                self._give_up(purchase, utc_s)
+
+    def _give_up(self, purchase: Purchase, utc_s: float) -> None:
+        """It never came about; if it is in the books it ends there too."""
+        if purchase.until_s:
+            self._outcome.write(records.ContractEnded(purchase.contract, "buy", "settled", utc_s))
+        self._drop(purchase)
 
     def unreachable(self, site: str, utc_s: float) -> None:
         """A site can't be reached: what is not committed is off, the rest waits for its lease."""
         self._spare(site, utc_s)
         for purchase in list(self.purchases.values()):
-            if purchase.site == site and purchase.is_under_way and not purchase.until_s:
+            if purchase.site != site:
+                continue
+            if purchase.is_under_way and not purchase.until_s:
                 self._drop(purchase)
+            worker = self._broker.workers.get(purchase.handle)
+            if worker is not None and worker.assignments:
+                purchase.doubted = max(worker.assignments)
 
     def _is_done(self, purchase: Purchase, now_s: float) -> bool:
         if self._out(purchase) or purchase.is_recovered:

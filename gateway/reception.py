@@ -5,8 +5,9 @@ nothing here waits, and time and chance come from outside.
 """
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from federation.errors import ProtocolError, SessionRefused
@@ -16,7 +17,6 @@ from federation.messages import (
     Answer,
     Ask,
     Cancel,
-    Kept,
     NeedFunction,
     OpenJob,
     Pulse,
@@ -35,16 +35,29 @@ from gateway.events import Event
 from gateway.exchange import Exchange
 from gateway.functions import Functions
 from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_event, worker_joined
-from gateway.ledger.store import Store
+from gateway.ledger.store import JobRow, Store
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 from gateway.outbox import Outbox
 from gateway.passes import Denied, Pass, Passes, TokenCredentials
 from gateway.permits import Nobody
 from gateway.recovery import history_of, recovered
 from gateway.surroundings import Surroundings
+from gateway.terms import answer_ended
 from policies.placement import Offer
 
 SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
+# Records waiting for the store, and their bytes, beyond which guests are held until it catches up.
+BACKLOG_MAX: Final = 50_000
+BACKLOG_BYTES_MAX: Final = 256 << 20
+
+# What the store knows of a job from before, and what it was charged; or why it can't be read.
+Recalled = tuple[JobRow, Event] | None
+Recall = Callable[[Callable[[], Recalled], Callable[[Recalled | str], None]], None]
+
+
+def recall_now(find: Callable[[], Recalled], then: Callable[[Recalled | str], None]) -> None:
+    """Ask the store on the spot: for a world in which that takes no time."""
+    then(find())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +85,12 @@ class Reception:
         on_stored: see Outbox.
         ask: takes a guest's question; the answer is posted when it is there.
         say: takes lines for the operator.
+        recall: `recall(find, then)` calls `find`, which may take its time, and then, in the site's
+            own thread, `then` with what it returned, or with a sentence when the store failed.
+        on_results: see Outbox.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it stands on, each by its name
         self,
         config: SiteConfig,
         port: Port,
@@ -85,6 +101,8 @@ class Reception:
         on_stored: Callable[[Callable[[], None]], None],
         ask: Callable[[Guest, Ask], None],
         say: Callable[[str], None],
+        recall: Recall = recall_now,
+        on_results: Callable[[Iterable[str]], None] = lambda jobs: None,
     ) -> None:
         self.config = config
         self.store = store
@@ -103,9 +121,10 @@ class Reception:
             {pool.name: pool.facts for pool in config.pools},
             seat.notary,
         )
-        self.functions = Functions()
+        self.functions = Functions(config.rules.function_bytes_max, self._functions_used)
+        self.exchange.sales.has_function = lambda each: self.functions.body(each) is not None
         self._passes = seat.passes
-        self._held: dict[int, Pass] = {}  # by guest, of those who came by token
+        self._tokens: dict[int, Pass] = {}  # by guest, of those who came by one
         self.lobby = Lobby(
             port,
             config.rules,
@@ -114,9 +133,14 @@ class Reception:
             handles=seat.handles,
             at_home=self._credentials(required=False),
         )
-        self.outbox = Outbox(self.lobby, store, self.functions, on_stored)
+        self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results)
+        self._recall = recall
         self.pulses: dict[int, Any] = {}
         self._unread: set[int] = set()
+        # What guests have said that waits for the store, by guest.
+        self._held: dict[int, deque[Any]] = {}
+        self._looked_up: set[int] = set()  # the guests among them that wait for a look-up
+        self._is_behind = False  # the store is, and everybody has to wait
         self._started_s = surroundings.utc_s()
         self._ticks = 0
 
@@ -149,6 +173,7 @@ class Reception:
         """Take what has arrived at the port."""
         now_s = self._clock.now_s()
         happened: list[Event] = []
+        self._look_behind()
         for pipe, frame in frames:
             self._take(self.lobby.receive(pipe, frame, now_s), happened)
         self.act(happened)
@@ -169,19 +194,37 @@ class Reception:
         Returns whether anything came of it.
         """
         self._ticks += 1
+        self.catch_up()
         happened: list[Event] = []
         self._take(self.lobby.tick(self._clock.now_s()), happened)
         self._watch_readers(happened)
         if self._ticks % SLOW_TICKS == 0:
             happened.append(events.Ticked())
             self._watch_tokens(happened)
-            used = {job.spec.function for job in self.broker.jobs.values()}
-            self.functions.sweep(used | self.exchange.functions, set(self.lobby.guests))
+            self.functions.sweep(set(self.lobby.guests))
         is_due = self.exchange.tick(self._clock.now_s(), self._clock.utc_s())
         if not happened and not is_due and not self.broker.is_uneven:
             return False
         self.act(happened)
         return True
+
+    def _look_behind(self) -> None:
+        store = self.store
+        self._is_behind = store.backlog > BACKLOG_MAX or store.backlog_bytes > BACKLOG_BYTES_MAX
+
+    def catch_up(self) -> None:
+        """Hear those who were held because the store was behind, for as long as it no longer is.
+
+        Frames were taken all the while: who is held still shows that he lives, and so do we.
+        """
+        for handle in [each for each in self._held if each not in self._looked_up]:
+            self._look_behind()
+            if self._is_behind:
+                return
+            if handle in self._held:
+                happened: list[Event] = []
+                self._take_up(self.lobby.guests[handle], happened)
+                self.act(happened)
 
     def expect(self, event: Event) -> None:
         """Take an event that did not come in by the port (an operator's order)."""
@@ -209,7 +252,7 @@ class Reception:
 
     def _watch_tokens(self, happened: list[Event]) -> None:
         """End the sessions of those whose token has expired or was revoked."""
-        for handle, held in list(self._held.items()):
+        for handle, held in list(self._tokens.items()):
             end = self._passes.find_end(held) if self._passes else None
             if end is not None:
                 self._turn_out(self.lobby.guests[handle], end, happened)
@@ -240,15 +283,15 @@ class Reception:
                     self._hear(guest, message, happened)
                 case CameIn(guest):
                     self._meet(guest, happened)
-                case Left(guest, reason):
-                    self._part(guest, reason, happened)
+                case Left():
+                    self._part(item, happened)
                 case TurnedAway():
                     continue  # it was told why, and anybody can make lines of these
 
     def _meet(self, guest: Guest, happened: list[Event]) -> None:
         if self._passes is not None and "token" in guest.about:
             try:
-                self._held[guest.handle] = self._passes.read(guest.about["token"])
+                self._tokens[guest.handle] = self._passes.read(guest.about["token"])
             except SessionRefused as end:  # it has expired since the hello
                 self._turn_out(guest, end, happened)
                 return
@@ -260,23 +303,37 @@ class Reception:
         except BadWorker as error:
             self._take(self.lobby.expel(guest, str(error), self._clock.now_s()), happened)
             return
-        self._say(f"worker {guest.name} joined with {guest.about['slots']} slots")
+        slots = guest.about["slots"]
+        self._say(f"worker {guest.name} joined with {slots} slot{'s' * (slots != 1)}")
 
-    def _part(self, guest: Guest, reason: str, happened: list[Event]) -> None:
+    def _part(self, left: Left, happened: list[Event]) -> None:
+        guest, reason = left.guest, left.reason
         self._unread.discard(guest.handle)
-        self._held.pop(guest.handle, None)
+        self._tokens.pop(guest.handle, None)
+        for message in self._held.pop(guest.handle, ()):
+            if guest.role == "worker":  # what was done before it left is not done again
+                self._heed(guest, message, happened)
         if guest.role == "client":
             happened.append(events.ClientGone(guest.handle))
         else:
-            happened.append(events.WorkerGone(guest.handle, reason))
+            happened.append(events.WorkerGone(guest.handle, reason, left.said_goodbye))
             self.functions.forget_worker(guest.handle)
             self.pulses.pop(guest.handle, None)
             self._say(f"worker {guest.name} left: {reason}")
 
     def _hear(self, guest: Guest, message: Any, happened: list[Event]) -> None:
+        if self._is_behind and guest.handle not in self._held:
+            self._hold(guest)
+        is_question = isinstance(message, Ask) and guest.handle not in self._looked_up
+        if guest.handle in self._held and not is_question:
+            self._held[guest.handle].append(message)
+        else:
+            self._heed(guest, message, happened)
+
+    def _heed(self, guest: Guest, message: Any, happened: list[Event]) -> None:
         try:
-            if guest.role == "client" and guest.handle in self._held:
-                self._held[guest.handle].check(message)
+            if guest.role == "client" and guest.handle in self._tokens:
+                self._tokens[guest.handle].check(message)
             event = self._event(guest, message, happened)
         except Denied as denial:
             self._deny(guest, message, denial)
@@ -307,8 +364,7 @@ class Reception:
             case "worker", _:
                 return worker_event(message, guest.handle)
             case _, PutFunction():
-                self.put_function(message, guest.handle)
-                return None
+                return self.put_function(message, guest.handle)
             case _, OpenJob():
                 return self._open(guest, message, happened)
             case _, Ask():
@@ -317,10 +373,14 @@ class Reception:
             case _:
                 return client_event(message, guest.handle)
 
-    def put_function(self, message: PutFunction, sender: int) -> None:
+    def put_function(self, message: PutFunction, sender: int) -> Event:
         """Keep a function that somebody has sent, and hand it to who waits for it."""
         waiting = self.functions.put(message.digest, message.body, sender)
         self.outbox.hand_function(message.digest, waiting)
+        return events.FunctionArrived(message.digest)
+
+    def _functions_used(self) -> set[bytes]:
+        return {job.spec.function for job in self.broker.jobs.values()} | self.exchange.functions
 
     def _open(self, guest: Guest, message: OpenJob, happened: list[Event]) -> Event | None:
         try:
@@ -335,24 +395,77 @@ class Reception:
                 self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
                 return None
             self.outbox.need_function(guest, message.function)
+            event = replace(event, has_function=False)
         if self.broker.remembers(message.job) or self._is_fresh(message):
             return event
-        row = self.store.job(message.job)
-        if row is None:
-            return event
+        self._hold(guest)
+        self._looked_up.add(guest.handle)
+        waiting: list[Event] | None = happened  # while we are in here
+
+        def find() -> Recalled:
+            row = self.store.job(message.job)
+            return None if row is None else (row, history_of(self.store, row))
+
+        def then(found: Recalled | str) -> None:
+            opened = [] if waiting is None else waiting
+            self._found(guest, message, event, found, opened)
+            if waiting is None:
+                self.act(opened)
+
+        self._recall(find, then)
+        waiting = None
+        return None
+
+    def _found(
+        self,
+        guest: Guest,
+        message: OpenJob,
+        event: events.JobOpened,
+        found: Recalled | str,
+        happened: list[Event],
+    ) -> None:
+        """Open a job as the store remembers it, and hear what its client has said meanwhile."""
+        self._looked_up.discard(guest.handle)
+        if guest.handle not in self.lobby.guests:
+            return
+        if isinstance(found, str):
+            self.lobby.post(guest, RejectJob(message.job, Reason.STORE_TROUBLE, found))
+        elif self._may_open(guest, message, found):
+            if found is not None and not self.broker.remembers(message.job):
+                # The client sends again what it misses, and none of that is charged twice.
+                happened.append(found[1])
+            has_function = self.functions.body(message.function) is not None
+            happened.append(replace(event, has_function=has_function))
+        self._take_up(guest, happened)
+
+    def _may_open(self, guest: Guest, message: OpenJob, found: Recalled) -> bool:
+        """Whether a job that may have been here before may be opened; its client is told if not."""
+        if found is None:
+            return True
+        row, _ = found
         if row.user != guest.user:
             reason = f"job {message.job} is somebody else's"
         elif row.detached and row.state != "open":
-            self.lobby.post(guest, Kept(message.job, row.total or 0, True))
-            return None
+            self.lobby.post(guest, answer_ended(row.job, row.state, row.reason, row.total))
+            return False
         elif row.state in ("done", "cancelled") and not message.again:
             reason = f"there was a job {message.job} before: each needs an id of its own"
         else:
-            # The client sends again what it misses, and none of that is charged twice.
-            happened.append(history_of(self.store, row))
-            return event
+            return True
         self.lobby.post(guest, RejectJob(message.job, Reason.BAD_REQUEST, reason))
-        return None
+        return False
+
+    def _hold(self, guest: Guest) -> None:
+        """Let what a guest says from now on wait, and have it send no more than its window."""
+        self._held.setdefault(guest.handle, deque())
+        self.lobby.hold(guest)
+
+    def _take_up(self, guest: Guest, happened: list[Event]) -> None:
+        """Hear what a guest has said while it was held."""
+        self.lobby.release(guest)
+        for message in self._held.pop(guest.handle, ()):
+            if guest.handle in self.lobby.guests:
+                self._hear(guest, message, happened)
 
     def _is_fresh(self, message: OpenJob) -> bool:
         """Whether there can't have been a job of this id: the store need not be asked.
@@ -392,6 +505,12 @@ def _broker(config: SiteConfig, boot: int) -> Broker:
             if pool.kind == "local"
         },
         # Slack for what is under way while a client counts its results.
-        Limits(rules.tasks_max * 2, rules.bytes_max * 2),
+        Limits(
+            rules.tasks_max * 2,
+            rules.bytes_max * 2,
+            rules.function_wait_s,
+            rules.jobs_max,
+            rules.kept_bytes_max,
+        ),
         boot,
     )

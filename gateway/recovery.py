@@ -36,7 +36,7 @@ def spec_of(row: JobRow) -> JobSpec:
 
 
 def history_of(store: Store, row: JobRow) -> JobRecovered:
-    """What an attached job was charged."""
+    """What a job was charged."""
     charged = tuple((first, first + count) for first, count in store.charged_ranges(row.job))
     return JobRecovered(
         job=row.job,
@@ -46,9 +46,11 @@ def history_of(store: Store, row: JobRow) -> JobRecovered:
         failed=0,
         cancelled=0,
         charged=tuple(RangeSet(charged)),
-        cost_nanos=sum(row.costs_nanos.values()),
+        costs_nanos=row.costs_nanos,
         wall_ns=row.wall_ns,
         cpu_ns=row.cpu_ns,
+        prices_nanos=row.prices_nanos,
+        attempt_max=row.attempt_max,
     )
 
 

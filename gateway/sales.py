@@ -135,6 +135,7 @@ class Sales:
         self._outcome = outcome
         # Where we would place it ourselves; the exchange knows.
         self.decide: Callable[[JobSpec, int, float], Decision | None] = lambda *_: None
+        self.has_function: Callable[[bytes], bool] = lambda _: True
         self.sales: dict[tuple[str, str], Sale] = {}
         self._by_handle: dict[int, Sale] = {}
         self._handles = 0
@@ -358,7 +359,8 @@ class Sales:
         spec = sale.spec
         assert spec is not None
         self._outcome.happened(events.ClientJoined(sale.handle, spec.user))
-        self._outcome.happened(events.JobOpened(sale.handle, sale.job, spec))
+        has_function = self.has_function(spec.function)
+        self._outcome.happened(events.JobOpened(sale.handle, sale.job, spec, has_function))
         self._outcome.write(
             records.ContractOpened(
                 sale.contract,
@@ -391,6 +393,9 @@ class Sales:
         self._outcome.happened(
             events.TasksArrived(sale.handle, sale.job, base, list(message.arguments))
         )
+        # The buyer sends it ahead, unless it believes that we have it from another contract.
+        if sale.spec is not None and not self.has_function(sale.spec.function):
+            self.need_function(sale.handle, sale.spec.function)
 
     def _reclaim(self, buyer: str, message: deals.Reclaim) -> None:
         sale = self._find(buyer, message.contract)

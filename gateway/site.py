@@ -12,24 +12,32 @@ between any two awaits. The store's writer thread comes back in through `_stored
 """
 
 import itertools
-from collections.abc import Callable, Iterable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import trio
+from sqlalchemy.exc import SQLAlchemyError
 
 from federation.address import OTHERS_MAX, is_home
 from federation.errors import GridError
 from federation.messages import Ask
 from federation.transport import Port, TlsSettings
+from gateway import events
 from gateway.broker import Broker
 from gateway.circle import Circle
-from gateway.config import SiteConfig
+from gateway.config import SiteConfig, make_folder
 from gateway.dealings import Dealings
 from gateway.desk import Desk
 from gateway.events import Event
 from gateway.exchange import Exchange
 from gateway.grids.local import LocalGrid
+from gateway.ledger.database import READERS
+from gateway.ledger.errors import StoreError
+from gateway.ledger.records import JobForgotten, Record
 from gateway.ledger.store import Store
 from gateway.links import LinkNews
 from gateway.lobby import Guest, Lobby, News
@@ -37,12 +45,12 @@ from gateway.notary import SigningNotary
 from gateway.passes import Passes
 from gateway.peers import Peers
 from gateway.permits import BookPermits
-from gateway.reception import Reception, Seat
+from gateway.reception import Recalled, Reception, Seat
 from gateway.surroundings import Surroundings
 
 TICK_S: Final = 0.05
-# Records waiting for the store, beyond which no new frames are taken until it catches up.
-BACKLOG_MAX: Final = 50_000
+FORGET_S: Final = 60.0  # old results are looked for so often at least
+FORGET_JOBS: Final = 100  # in one transaction
 
 
 class Site:
@@ -58,12 +66,21 @@ class Site:
         self._say = say
         self.surroundings = surroundings or Surroundings()
         self.failed = False
+        self._scope: trio.CancelScope | None = None  # of all that serves
+        self._more_results: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()
         self.addresses: list[str] = []
         self._handles = itertools.count(1)
         self._dealings: Dealings | None = None
         self.peers: Peers | None = None
         if Peers.exists(config):
-            self.peers = Peers(config, self._handles, self._hear_peers, self._hear_link, say)
+            self.peers = Peers(
+                config,
+                self._handles,
+                self._hear_peers,
+                self._hear_link,
+                self._heard_all,
+                say,
+            )
         elif config.federation is not None:
             say(f"site {config.name} is single: no keys in {config.trust_path} (gridfed init)")
 
@@ -102,20 +119,29 @@ class Site:
         self._wake = trio.Event()
         self._progress = trio.Event()
         self._pipes_changed = trio.Event()
+        # Whoever comes back must not wait for reports: one reader is kept for look-ups.
+        self._readers = trio.CapacityLimiter(READERS - 1)
+        self._looking_up = trio.CapacityLimiter(1)
         under = self.surroundings
         self.store: Store = under.open_store(
             self.config, on_trouble=self._on_trouble, on_fatal=self._on_fatal
         )
+        folder = self._folder_for_pools()
         try:
-            port = under.open_port(self._listen_addresses(), self._on_pipe_change, self._tls())
+            listen = self._listen_addresses() + (
+                (f"ipc://{folder}/gateway.sock",) if folder else ()
+            )
+            port = under.open_port(listen, self._on_pipe_change, self._tls())
         except GridError:
             self.store.close()
+            _remove(folder)
             raise
         self._port = port
         self.desk = Desk(self)
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                self._scope = nursery.cancel_scope
                 if self.peers is not None:
                     await nursery.start(self.peers.run)
                 # No await from here on to the end of `_open`: nobody can have said anything yet.
@@ -123,13 +149,15 @@ class Site:
                 nursery.start_soon(self._receive)
                 nursery.start_soon(self._watch_pipes)
                 nursery.start_soon(self._tick)
+                if self.config.results_s:
+                    nursery.start_soon(self._forget_old)
                 for pool in self.config.pools:
                     if pool.kind == "local":
-                        own = next(filter(is_home, port.addresses), port.addresses[0])
-                        grid = LocalGrid(pool, own, self.config.rules.secret, self._say)
+                        address = nearest(port.addresses)
+                        grid = LocalGrid(pool, address, self.config.rules.secret, self._say)
                         nursery.start_soon(grid.run)
-                self.addresses = port.addresses
-                task_status.started(port.addresses)
+                self.addresses = port.addresses[: len(self.config.addresses)]
+                task_status.started(self.addresses)
         finally:
             if hasattr(self, "reception"):
                 self.reception.goodbye("the gateway stops")
@@ -137,6 +165,19 @@ class Site:
                 self.store.close()
             finally:
                 port.close()
+                _remove(folder)
+
+    def _folder_for_pools(self) -> str | None:
+        """A folder, ours alone, for a socket that local pools can dial.
+
+        None where they can dial another: one that asks for neither TLS nor a token.
+        """
+        has_pools = any(pool.kind == "local" for pool in self.config.pools)
+        near = nearest(self.config.addresses)
+        needs_token = self.config.token_required and not is_home(near)
+        if has_pools and (needs_token or near.startswith("tls+tcp://")):
+            return tempfile.mkdtemp(prefix="gridfed-")
+        return None
 
     def _open(self, port: Port) -> None:
         """Put together what decides, and take up what the last gateway left."""
@@ -157,6 +198,8 @@ class Site:
             on_stored=self._from_thread,
             ask=self._ask,
             say=self._say,
+            recall=self._recall,
+            on_results=self._note_results,
         )
         self.lobby.set_others(list(self.config.others))
         if peers is not None:
@@ -173,14 +216,18 @@ class Site:
         """News of the sessions by which we dial other sites."""
         assert self._dealings is not None
         self._dealings.hear_link(news)
+
+    def _heard_all(self) -> None:
+        """All of what has come in on our sessions together was heard."""
+        assert self._dealings is not None
+        self._dealings.heard_all()
         self._note_progress()
 
     def _listen_addresses(self) -> tuple[str, ...]:
         for address in self.config.addresses:
             if address.startswith("ipc://"):
                 # The folder is for its owner alone: the socket lets in whoever reaches it.
-                folder = Path(address.removeprefix("ipc://")).parent
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                make_folder(Path(address.removeprefix("ipc://")).parent)
         return self.config.addresses
 
     def _tls(self) -> TlsSettings:
@@ -204,6 +251,7 @@ class Site:
 
     def nudge(self) -> None:
         """Something was posted or stored: send it, and wake who waits for it."""
+        self.reception.catch_up()
         self.reception.flush()
         self._note_progress()
 
@@ -224,7 +272,8 @@ class Site:
         def stop() -> None:
             self.failed = True
             self._say(f"store: {error}: the gateway stops, for it can't record what it does")
-            self._nursery.cancel_scope.cancel()
+            if self._scope is not None:  # else it is not serving yet, and won't
+                self._scope.cancel()
 
         self._from_thread(stop)
 
@@ -234,26 +283,96 @@ class Site:
         progress.set()
 
     def _ask(self, guest: Guest, question: Ask) -> None:
-        self._nursery.start_soon(self.desk.answer, guest, question)
+        if self.desk.takes(guest, question):
+            self._nursery.start_soon(self.desk.answer, guest, question)
+
+    def _recall(self, find: Callable[[], Recalled], then: Callable[[Recalled | str], None]) -> None:
+        async def look_up() -> None:
+            found: Recalled | str
+            try:
+                if not self.broker.trouble:
+                    await self.record()  # what is on its way there counts too
+                async with self._looking_up:
+                    found = await self.surroundings.read(find)
+            except (StoreError, SQLAlchemyError) as error:
+                found = self.tell_store_trouble(error)
+            then(found)
+
+        self._nursery.start_soon(look_up)
+
+    def _note_results(self, jobs: Iterable[str]) -> None:
+        """Wake whoever waits for results of these jobs."""
+        for job in jobs:
+            more = self._more_results.pop(job, None)
+            if more is not None:
+                more.set()
+
+    def results_of(self, job: str) -> trio.Event:
+        """What is set when more results of a job, or its end, can be read from the store."""
+        return self._more_results.setdefault(job, trio.Event())
+
+    async def wait_for_results(self, more: trio.Event, at_most_s: float) -> None:
+        """Return when `results_of` has come about, or after so many seconds."""
+        with trio.move_on_after(at_most_s):
+            await more.wait()
+
+    async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
+        """Read from the store, in turn: reading may take as long as it likes."""
+        async with self._readers:
+            return await self.surroundings.read(query, *arguments)
+
+    async def record(self, *records: Record) -> None:
+        """Have the store commit these; return when they are, and all that was written before."""
+        done = trio.Event()
+        self.store.write(records, False, lambda: self._from_thread(done.set))
+        await done.wait()
+
+    async def forget(self, jobs: Sequence[str]) -> None:
+        """Drop the results of jobs that have ended; return when they are gone."""
+        await self.record(*map(JobForgotten, jobs))
+        self._note_results(jobs)
 
     async def wait_for_progress(self, at_most_s: float) -> None:
         """Return when anything has been stored or told, or after so many seconds."""
         with trio.move_on_after(at_most_s):
             await self._progress.wait()
 
-    async def wait_for_local_pools(self, at_most_s: float) -> None:
-        """Return when each local pool has a worker, or after so many seconds."""
+    async def wait_for_local_pools(self, at_most_s: float) -> list[str]:
+        """Return when each local pool has a worker, or after so many seconds: those without."""
         wanted = {pool.name for pool in self.config.pools if pool.kind == "local"}
         with trio.move_on_after(at_most_s):
-            while not wanted <= {each.offer.pool for each in self.broker.workers.values()}:
+            while missing := wanted - {each.offer.pool for each in self.broker.workers.values()}:
                 await self.wait_for_progress(TICK_S)
+        return sorted(missing)
+
+    async def wind_up(self, at_most_s: float) -> None:
+        """Take back what has not started, wait so long for what runs, and say goodbye.
+
+        Results that come meanwhile still reach their clients; what runs on after that is lost.
+        """
+        if not self.addresses:
+            return
+        for handle in list(self.broker.workers):
+            self.expect(events.DrainAsked(handle, on=True))
+        with trio.move_on_after(at_most_s):
+            while self._is_busy():
+                await self.wait_for_progress(TICK_S)
+        # Now, so that local workers don't wait for us to hear their own goodbye.
+        self.lobby.goodbye("the gateway stops", trio.current_time())
+
+    def _is_busy(self) -> bool:
+        """Whether work is under way, or guests who are here have not had all that we said."""
+        guests = self.lobby.guests.values()
+        return (
+            self.store.backlog > 0
+            or any(job.in_flight for job in self.broker.jobs.values())
+            or any(guest.pipe is not None and not guest.session.is_idle for guest in guests)
+        )
 
     # --- the loops -----------------------------------------------------------------------------
 
     async def _receive(self) -> None:
         while True:
-            while self.store.backlog > BACKLOG_MAX:
-                await self.wait_for_progress(TICK_S)
             # Always through the poll: asking nng once more whether it is empty costs as much,
             # and this lets every other task run between two batches.
             await trio.lowlevel.wait_readable(self._port.fileno())
@@ -275,6 +394,19 @@ class Site:
             if self._dealings is not None:
                 self._dealings.tick()
 
+    async def _forget_old(self) -> None:
+        looked_s = 0.0  # what ended before this has been forgotten
+        keep_s = self.config.results_s
+        while True:
+            old_s = self.surroundings.utc_s() - keep_s
+            try:
+                while jobs := await self.read(self.store.forgettable, looked_s, old_s, FORGET_JOBS):
+                    await self.forget(jobs)
+                looked_s = old_s
+            except (StoreError, SQLAlchemyError) as error:
+                self.tell_store_trouble(error)
+            await trio.sleep(min(keep_s, FORGET_S))
+
     # --- what the desk needs -------------------------------------------------------------------
 
     def expect(self, event: Event) -> None:
@@ -291,10 +423,22 @@ class Site:
         self.lobby.set_others(list(both)[:OTHERS_MAX])
         self.lobby.flush(trio.current_time())
 
-    def tell_operator(self, line: str) -> None:
-        """Say something where the operator looks."""
-        self._say(line)
+    def tell_store_trouble(self, error: Exception) -> str:
+        """Say that the store can't be read, where the operator looks; the sentence."""
+        reason = f"the store can't be read: {type(error).__name__}: {error}"[:300]
+        self._say(f"store: {reason}")
+        return reason
 
     def uptime_s(self, guest: Guest) -> float:
         """How long a guest has been here."""
         return round(trio.current_time() - guest.since_s, 1)
+
+
+def nearest(addresses: Sequence[str]) -> str:
+    """The address that a worker on this very host dials: a socket file, or else one without TLS."""
+    return min(addresses, key=lambda each: (not each.startswith("ipc"), each.startswith("tls")))
+
+
+def _remove(folder: str | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)

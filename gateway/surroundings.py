@@ -10,13 +10,13 @@ import trio
 
 from federation.nng import NngPort
 from federation.transport import Port
-from gateway.config import SiteConfig
+from gateway.config import SiteConfig, make_folder
 from gateway.ledger.store import SqlStore, Store
 
 
 def open_sql_store(config: SiteConfig, **callbacks: Any) -> Store:
     """The store that a configuration names, its folder made; as SqlStore."""
-    config.state_path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(config.state_path)
     return SqlStore(config.database_url, **callbacks)
 
 

@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from federation.messages import Kept, RejectJob
+from federation.reasons import Reason
 from federation.wire import pack, unpack
 from gateway.events import JobSpec
 from gateway.jobs import Job
@@ -23,6 +25,16 @@ def opened_record(job: Job) -> JobOpened:
         submitted_at_s=job.opened_s,
         function=spec.function if spec.detached else None,
     )
+
+
+def answer_ended(job: str, state: str, reason: str, total: int | None) -> Kept | RejectJob:
+    """What the owner of a detached job that has ended is told on opening it again.
+
+    Only of a job that was submitted whole may it be said that all of it was kept.
+    """
+    if total is not None:
+        return Kept(job, total, True)
+    return RejectJob(job, Reason.JOB_NOT_FOUND, f"job {job} was {state}: {reason}")
 
 
 def _terms(spec: JobSpec) -> dict[str, Any]:

@@ -4,9 +4,11 @@ The keys are an interface (`--json`, Client.jobs): they are only ever added to.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from federation.money import format_money
+from federation.reasons import Reason
 from gateway import dispatch
 from gateway.broker import Broker
 from gateway.jobs import Job, Worker
@@ -22,7 +24,7 @@ def live_job(job: Job) -> dict[str, Any]:
         "user": job.spec.user,
         "project": job.spec.project,
         "detached": job.spec.detached,
-        "state": job.leaving or ("running" if job.in_flight else "waiting"),
+        "state": job.leaving or _state(job),
         "reason": job.reason,
         "submitted_at_s": job.opened_s,
         "ended_at_s": None,
@@ -35,17 +37,21 @@ def live_job(job: Job) -> dict[str, Any]:
         "in_flight": job.in_flight,
         "wall_ns": job.wall_ns,
         "cpu_ns": job.cpu_ns,
-        "cost_nanos": job.cost_nanos,
-        "currency": job.currency,
-        "price_nanos": job.price_nanos,
-        "cost": format_money(job.cost_nanos, job.currency) if job.currency else "",
+        **_money(job.costs_nanos, job.prices_nanos),
         "tags": dict(job.spec.tags),
+        "forgotten": False,
     }
+
+
+def _state(job: Job) -> str:
+    """What a job that goes on is doing: an open one has nothing to run, and may get more."""
+    if job.in_flight:
+        return "running"
+    return "waiting" if job.waiting else "open"
 
 
 def stored_job(row: JobRow) -> dict[str, Any]:
     """A job that has ended, from the store."""
-    currency = next(iter(row.costs_nanos), "")
     tasks = row.done + row.failed + row.cancelled
     return {
         "id": row.job,
@@ -53,7 +59,8 @@ def stored_job(row: JobRow) -> dict[str, Any]:
         "user": row.user,
         "project": row.project,
         "detached": row.detached,
-        "state": row.state,
+        # A job that was closed is done, whatever became of its tasks; people mean something else.
+        "state": "cancelled" if row.state == "done" and 0 < tasks == row.cancelled else row.state,
         "reason": row.reason,
         "submitted_at_s": row.submitted_at_s,
         "ended_at_s": row.ended_at_s,
@@ -66,27 +73,53 @@ def stored_job(row: JobRow) -> dict[str, Any]:
         "in_flight": 0,
         "wall_ns": row.wall_ns,
         "cpu_ns": row.cpu_ns,
-        "cost_nanos": sum(row.costs_nanos.values()),
-        "currency": currency,
-        "price_nanos": row.prices_nanos.get(currency, 0),
-        "cost": ", ".join(format_money(nanos, code) for code, nanos in row.costs_nanos.items()),
+        **_money(row.costs_nanos, row.prices_nanos),
         "tags": {},
+        "forgotten": row.forgotten,
     }
+
+
+def _money(costs_nanos: Mapping[str, int], prices_nanos: Mapping[str, int]) -> dict[str, Any]:
+    """What a job cost. Amounts of different currencies are never added up.
+
+    `currency`, and the two figures in it, are the first by its code where there are several.
+    """
+    costs = dict(sorted(costs_nanos.items()))
+    currency = next(iter(costs), "")
+    return {
+        "cost_nanos": costs.get(currency, 0),
+        "currency": currency,
+        "price_nanos": prices_nanos.get(currency, 0),
+        "costs_nanos": costs,
+        "cost": ", ".join(format_money(nanos, code) for code, nanos in costs.items()),
+    }
+
+
+def latest(jobs: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+    """The jobs that were submitted last, the last first."""
+    return sorted(jobs, key=lambda job: job["submitted_at_s"], reverse=True)[:limit]
 
 
 def why_waiting(broker: Broker, job: Job) -> list[dict[str, Any]]:
     """Why a job's tasks wait: how many workers refuse, by reason."""
+    client = broker.clients.get(job.client)
+    if job.lacks_function_since_s is not None:
+        text = "its client has not sent its function yet"
+        return [{"reason": Reason.FUNCTION_MISSING.value, "text": text, "workers": 0}]
+    if client is not None and not client.ready:
+        text = "its client leaves its results unread"
+        return [{"reason": Reason.CLIENT_NOT_READING.value, "text": text, "workers": 0}]
     counts: Counter[tuple[str, str]] = Counter()
     for worker in broker.workers.values():
         refusal = dispatch.refusal(job, worker)
         if refusal is not None:
             counts[refusal.reason, refusal.text] += 1
         elif dispatch.fits_cost(job, worker, broker.durations.of(job.spec.function), 1) <= 0:
-            counts["cost-limit", "what is under way may use up the job's cost limit"] += 1
+            counts[Reason.COST_LIMIT, "what is under way may use up the job's cost limit"] += 1
         else:
-            counts["busy", "has all the work it should hold"] += 1
+            counts[Reason.BUSY, "has all the work it should hold"] += 1
     if not broker.workers:
-        counts["no-worker", "no worker has joined"] += 1
+        counts[Reason.NO_WORKER, "no worker has joined"] += 1
     return [
         {"reason": str(reason), "text": text, "workers": number}
         for (reason, text), number in counts.most_common()

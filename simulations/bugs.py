@@ -12,8 +12,7 @@ from unittest.mock import patch
 
 from federation.session import Session
 from federation.wire import pack, unpack
-from gateway.broker import Broker
-from gateway.jobs import Assignment, Worker
+from gateway.jobs import Assignment, Job, Worker
 from simulations.world.worker import Worker as Agent
 
 Bug = Callable[[], AbstractContextManager[Any]]
@@ -46,7 +45,7 @@ def double_charge() -> Iterator[None]:
     def forgetful(*_: object) -> None:
         return
 
-    with patch.object(Broker, "_recall_history", forgetful):
+    with patch.object(Job, "take_up", forgetful):
         yield
 
 

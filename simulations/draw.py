@@ -1,9 +1,15 @@
-"""Draws a random world: a site or several, workers, users, their jobs, and what goes wrong."""
+"""Draws a random world: a site or several, workers, users, their jobs, and what goes wrong.
 
+Some worlds are a federation: sites of different prices and sizes that deal with each other.
+"""
+
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
+from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
+from policies.asks import House
 from simulations.world.network import Weather
 from simulations.world.plan import (
     ClientPlan,
@@ -23,12 +29,20 @@ from simulations.world.plan import (
 
 CALM_S: Final = 30.0
 SETTLE_S: Final = 900.0
-SITES: Final = ("london", "paris")
+SITES: Final = ("london", "paris", "tokyo", "zurich")
+FEDERATED: Final = 0.4  # of all worlds
+PRICES: Final = ("3.6 USD", "12 USD", "12 USD", "36 USD", "72 USD")
+WEATHERS: Final = (Weather(0.0003, 0.0005), Weather(0.01, 0.02), Weather(0.05, 0.2, 2e6))
 
 
 def draw_plan(seed: int) -> Plan:
     """The world of a seed."""
     dice = Random(seed)
+    return _draw_federation(dice) if dice.random() < FEDERATED else _draw_sites(dice)
+
+
+def _draw_sites(dice: Random) -> Plan:
+    """One site, or two that know nothing of each other."""
     is_long = dice.random() < 0.2
     names = SITES[: 1 if dice.random() < 0.8 else 2]
     sites = tuple(_site(name, dice) for name in names)
@@ -48,9 +62,77 @@ def draw_plan(seed: int) -> Plan:
         cut_off = dice.choice(workers)
         at_s, one_way = round(dice.uniform(2, 10), 3), dice.random() < 0.5
         faults.append(Cut(at_s, cut_off.name, cut_off.site, 14.0, one_way=one_way))
-    fast = Weather(0.0003, 0.0005)
-    weather = dice.choice((fast, Weather(0.01, 0.02), Weather(0.05, 0.2, 2e6)))
+    weather = dice.choice(WEATHERS)
     return Plan(sites, workers, clients, tuple(faults), weather, CALM_S, SETTLE_S)
+
+
+def _draw_federation(dice: Random) -> Plan:
+    """Two to four sites that deal with each other, users at some of them."""
+    names = SITES[: dice.choice((2, 2, 3, 4))]
+    sites = tuple(_member(name, names, dice) for name in names)
+    workers = tuple(
+        _worker(f"{site.name}-w{number}", site, dice)
+        for at, site in enumerate(sites)
+        for number in range(dice.randint(1, 2) if at == 0 else dice.randint(1, 4))
+    )
+    clients = tuple(
+        _roaming(_client(f"user{number}", site, workers, dice, is_long=False), names, dice)
+        for number, site in enumerate(dice.sample(sites, dice.randint(1, 2)))
+    )
+    faults: list[Fault] = []
+    for _ in range(dice.choice((0, 1, 2, 3, 5))):
+        if dice.random() < 0.7:
+            faults.append(_rift(dice, names))
+        else:
+            faults.append(_fault(dice, sites, workers, clients))
+    return Plan(sites, workers, clients, tuple(faults), dice.choice(WEATHERS), CALM_S, SETTLE_S)
+
+
+def _member(name: str, names: tuple[str, ...], dice: Random) -> SitePlan:
+    site = _site(name, dice)
+    grace_s = site.rules.grace_s
+    lease_s = 30.0 if grace_s > 3.0 else 8.0
+    price = dice.choice(PRICES)
+    pools = tuple(replace(pool, price=price) for pool in site.pools)
+    return replace(
+        site,
+        pools=pools,
+        # An advert from over 2 s ahead is not dealt by, an envelope from over 30 s is refused.
+        skew_s=dice.choice((0.0, 0.0, -0.9, 0.9, 10.0)),
+        others=tuple(other for other in names if other != name),
+        deals=DealRules(lease_s=lease_s, grace_s=grace_s),
+        house=House(prefer_own_s=dice.choice((0.0, 0.0, 0.5, 5.0))),
+    )
+
+
+def _roaming(client: ClientPlan, names: tuple[str, ...], dice: Random) -> ClientPlan:
+    """Jobs of a user, some of which may not run everywhere: never nowhere, never not at home."""
+    others = tuple(name for name in names if name != client.site)
+    jobs = []
+    for job in client.jobs:
+        never = (dice.choice(others),) if dice.random() < 0.15 else ()
+        only = (client.site, dice.choice(others)) if not never and dice.random() < 0.1 else ()
+        objective = dice.choice(("", "", "fastest", "cheapest"))
+        task_s = job.task_s if dice.random() < 0.5 else job.task_s * 4
+        jobs.append(replace(job, never=never, only=only, objective=objective, task_s=task_s))
+    return replace(client, jobs=tuple(jobs))
+
+
+def _rift(dice: Random, names: tuple[str, ...]) -> Fault:
+    """Something that befalls a site, or comes between two."""
+    one, other = dice.sample(names, 2)
+    at_s = round(dice.uniform(0.2, CALM_S - 12), 3)
+    for_s = dice.choice((0.1, 1.0, 3.0, 9.0, 14.0))
+    kinds: tuple[Fault, ...] = (
+        Crash(at_s, one, for_s),
+        Crash(at_s, one, for_s, power=True),
+        Pause(at_s, one, for_s),
+        Cut(at_s, one, other, for_s),
+        Cut(at_s, one, other, for_s, one_way=True),
+        Reset(at_s, one, other, dice.choice((1, 1, 8, 30)), dice.choice((0.02, 0.3, 2.0))),
+        SlowStore(at_s, one, dice.choice((0.05, 0.5, 3.0)), for_s),
+    )
+    return dice.choice(kinds)
 
 
 def _site(name: str, dice: Random) -> SitePlan:

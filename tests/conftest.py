@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
-from tests_support import SiteProcess
+from tests_support import InnerSite, SiteProcess
 
 from federation import Client
+from gateway.config import PoolConfig
 
 # Tests assert nothing of time: the machine is shared.
 settings.register_profile("shared", deadline=None)
@@ -46,6 +48,21 @@ def make_site(tmp_path: Path) -> Iterator[Callable[..., SiteProcess]]:
         site = SiteProcess(folder, slots, *extra, config=config)
         made.append(site)
         return site
+
+    yield make
+    for site in made:
+        site.stop()
+
+
+@pytest.fixture
+def make_inner(tmp_path: Path) -> Iterator[Callable[..., InnerSite]]:
+    """Start a site in this very process; `slots` gives it a local pool."""
+    made: list[InnerSite] = []
+
+    def make(slots: int = 0, **config: Any) -> InnerSite:
+        pools = (PoolConfig("local", "local", slots),) if slots else (PoolConfig("workers"),)
+        made.append(InnerSite(tmp_path, pools=pools, **config))
+        return made[-1]
 
     yield make
     for site in made:

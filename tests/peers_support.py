@@ -69,7 +69,7 @@ class Member:
     async def start(self, nursery):
         """A life of its gateway."""
         self.peers = Peers(
-            self.config, itertools.count(1), self.news.extend, self.link_news.append,
+            self.config, itertools.count(1), self.news.extend, self.link_news.append, lambda: None,
             self.lines.append,
         )  # fmt: skip
         self._scope, self._ended = trio.CancelScope(), trio.Event()

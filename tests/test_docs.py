@@ -9,11 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from federation import gossip, messages
+from federation.errors import FAILURES
 from federation.messages import HANDSHAKE, MESSAGES
 from federation.probing import Knobs
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, PoolConfig, SiteConfig
 from gateway.dealing import DealRules
+from gateway.desk import Desk
 from gateway.federation_config import FederationConfig
 from policies.asks import House
 
@@ -77,6 +79,19 @@ def test_every_command_explains_itself(verb):
 def test_the_readme_names_files_that_exist():
     text = (ROOT / "README.md").read_text()
     for link in re.findall(r"\]\(([^)]+)\)", text):
-        assert (ROOT / link).exists(), link
+        assert (ROOT / link.partition("#")[0]).exists(), link
     for path in re.findall(r"`((?:federation|gateway|policies)/[\w/.]+)`", text):
         assert (ROOT / path).exists(), path
+
+
+def test_the_failure_kinds_of_the_protocol_are_those_that_clients_raise():
+    text = (ROOT / "docs" / "protocol.md").read_text()
+    (line,) = re.findall(r"^Failure kinds: (.*)$", text, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", line)) == set(FAILURES)
+
+
+def test_the_questions_of_the_protocol_are_those_that_a_gateway_answers():
+    text = (ROOT / "docs" / "protocol.md").read_text()
+    questions = text[text.index("Questions (`ask`):") :].split("\n\n")[0]
+    found = set(re.findall(r"`(\w+)`", questions)) - {"ask"}
+    assert found == set(Desk(None)._verbs)

@@ -1,24 +1,34 @@
 """What several tests need and no fixture gives."""
 
+import contextlib
 import datetime
 import ipaddress
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
+import trio
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from federation import Client
+from federation import Client, messages
+from federation.handshake import Dialogue, Opened, SharedSecret
+from federation.nng import NngLink
+from federation.payload import seal_call, seal_function
+from gateway.config import SiteConfig, check
+from gateway.site import Site
 
 READY_S = 30.0
 STOP_S = 20.0
@@ -137,6 +147,166 @@ class SiteProcess:
         for worker in self._workers:
             worker.stop()
         self.gateway.stop()
+
+
+class InnerSite:
+    """A site in a thread of this process, whose parts a test can hold."""
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        self.address = f"ipc://{folder / 'gw.sock'}"
+        self.said: list[str] = []
+        config = {"listen": (self.address,), "state": str(folder / "state"), **config}
+        self.site = Site(check(SiteConfig(**config)), self.said.append)
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=trio.run, args=(self._run,))
+        self._thread.start()
+        assert self._ready.wait(READY_S)
+
+    async def _run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            self._token = trio.lowlevel.current_trio_token()
+            self._scope = nursery.cancel_scope
+            try:
+                await nursery.start(self.site.run)
+            finally:
+                self._ready.set()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run something in the site's own thread."""
+        return trio.from_thread.run_sync(function, *arguments, trio_token=self._token)
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._token.run_sync_soon(lambda: self._scope.cancel())
+        self._thread.join(STOP_S)
+        assert not self._thread.is_alive()
+
+
+class Visitor:
+    """A client that speaks the bare protocol, and does nothing by itself."""
+
+    def __init__(self, address: str, name: str = "visitor") -> None:
+        self.link = NngLink(address, lambda: None)
+        wait_until(lambda: self.link.is_up, "the pipe")
+        hello = messages.Hello([], "client", name, name, b"", "", 0, {})
+        self.dialogue = Dialogue(hello=hello, credentials=SharedSecret(""), random_bytes=os.urandom)
+        self.dialogue.connected(0.0)
+        self.heard: list[Any] = []
+        wait_until(lambda: any(isinstance(each, Opened) for each in self.hear()), "the welcome")
+
+    def say(self, *said: Any) -> None:
+        for message in said:
+            self.dialogue.post(message)
+        self.hear(0.0)
+
+    def hear(self, wait_s: float = 0.02) -> list[Any]:
+        """Everything heard so far, with what arrives now."""
+        self.dialogue.flush(self.link.send, time.monotonic())
+        select.select([self.link.fileno()], [], [], wait_s)
+        for frame in self.link.receive():
+            self.heard += self.dialogue.receive(frame, time.monotonic())
+        self.dialogue.flush(self.link.send, time.monotonic())
+        return self.heard
+
+    def wait_for(self, kind: type[Any], what: str = "") -> Any:
+        """The first message of a kind that is heard."""
+        found: list[Any] = []
+
+        def is_heard() -> bool:
+            found[:] = [message for message in self.hear() if type(message) is kind]
+            return bool(found)
+
+        wait_until(is_heard, what or kind.__name__)
+        return found[0]
+
+    def open_job(
+        self, function: Callable[..., Any], job: str, calls: list[Any], **changes: Any
+    ) -> None:
+        """Send a function, a job, and its calls of one argument each."""
+        sealed = seal_function(function)
+        fields = {
+            "job": job,
+            "name": "visit",
+            "function": sealed.digest,
+            "detached": False,
+            "project": "p",
+            "priority": 0.0,
+            "tags": {},
+            "timeout_s": None,
+            "retries": 0,
+            "max_cost_nanos": None,
+            "currency": "",
+            "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+            "prints": False,
+            "again": False,
+            "wishes": {},
+            **changes,
+        }
+        self.say(
+            messages.PutFunction(sealed.digest, sealed.body),
+            messages.OpenJob(**fields),
+            messages.Tasks(job, 0, [seal_call((call,), {}) for call in calls]),
+            messages.CloseJob(job, len(calls), []),
+        )
+
+    def close(self) -> None:
+        self.link.close()
+
+
+class Relay:
+    """Stands between a dialler and a listener on tcp, and counts the connections that were cut."""
+
+    def __init__(self, address: str) -> None:
+        scheme, _, place = address.partition("://")
+        host, _, port = place.rpartition(":")
+        self._target = host, int(port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.cut = 0
+        self._open: set[socket.socket] = set()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        carriers = []
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                break  # closed
+            carriers.append(threading.Thread(target=self._carry, args=(near,)))
+            carriers[-1].start()
+        for carrier in carriers:
+            carrier.join()
+
+    def _carry(self, near: socket.socket) -> None:
+        with near, socket.create_connection(self._target) as far:
+            self._open |= {near, far}
+            to = {near: far, far: near}
+            try:
+                while True:
+                    for end in select.select([near, far], [], [])[0]:
+                        data = end.recv(1 << 16)
+                        if not data:
+                            return
+                        to[end].sendall(data)
+            except OSError:
+                return  # reset by one of them
+            finally:
+                self._open -= {near, far}
+                self.cut += 1
+
+    def __enter__(self) -> "Relay":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        while self._thread.is_alive():
+            for end in list(self._open):
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+            self._thread.join(0.01)
 
 
 def make_certificate(folder, name="gateway"):

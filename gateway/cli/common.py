@@ -5,21 +5,90 @@ Exit codes: 0 done; 1 it failed; 2 the command was wrong; 5 no gateway at that a
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import click
 
 from federation import Client
+from federation.address import AddressError
 from federation.errors import GatewayUnreachable, GridError
+from federation.transport import TlsSettings
+from gateway.config import MEMORY_BYTES_MIN, ConfigError, read_secret
 
+WRONG: Final = 2
 UNREACHABLE: Final = 5
 
-gateway_option = click.option(
-    "--gateway",
-    "address",
-    metavar="URL",
-    help="The gateway's address. [default: $GRIDFED_GATEWAY, or your own gateway]",
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How a command reaches a gateway, as its options say."""
+
+    address: str | None
+    secret: str | None
+    tls: TlsSettings | None
+
+    def client(self) -> Client:
+        """A client of that gateway."""
+        return Client(self.address, secret=self.secret, tls=self.tls)
+
+
+_REACH_OPTIONS: Final = (
+    click.option(
+        "--gateway",
+        "address",
+        metavar="URL",
+        help="The gateway's address. [default: $GRIDFED_GATEWAY, or your own gateway]",
+    ),
+    click.option(
+        "--secret-file",
+        metavar="FILE",
+        help="A file with the gateway's secret. [default: $GRIDFED_SECRET]",
+    ),
+    click.option(
+        "--tls-ca-file",
+        metavar="FILE",
+        help="For tls+tcp://: the gateway's certificate, or its CA's.",
+    ),
+    click.option(
+        "--tls-server-name",
+        metavar="NAME",
+        help="For tls+tcp://: the name in the gateway's certificate. [default: the URL's host]",
+    ),
+    click.option(
+        "--tls-certificate-file",
+        metavar="FILE",
+        help="For a gateway that asks for one: a certificate and its key, in one PEM file.",
+    ),
 )
+
+
+def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say which gateway, and pass it them as one `reach`."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any,
+        address: str | None,
+        secret_file: str | None,
+        tls_ca_file: str | None,
+        tls_server_name: str | None,
+        tls_certificate_file: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        try:
+            secret = read_secret(secret_file) if secret_file else None
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from None
+        files = (tls_certificate_file, tls_ca_file, tls_server_name)
+        tls = TlsSettings(*files) if any(files) else None
+        return command(*args, reach=Reach(address, secret, tls), **kwargs)
+
+    for option in reversed(_REACH_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -33,6 +102,9 @@ def errors_to_exit_codes(command: Callable[..., Any]) -> Callable[..., Any]:
         except GatewayUnreachable as error:
             click.echo(f"gridfed: {error}", err=True)
             raise SystemExit(UNREACHABLE) from None
+        except AddressError as error:
+            click.echo(f"gridfed: {error}", err=True)
+            raise SystemExit(WRONG) from None
         except GridError as error:
             click.echo(f"gridfed: {error}", err=True)
             raise SystemExit(1) from None
@@ -40,9 +112,9 @@ def errors_to_exit_codes(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def ask(address: str | None, verb: str, **details: Any) -> Any:
+def ask(reach: Reach, verb: str, **details: Any) -> Any:
     """Ask a gateway one question."""
-    with Client(address) as client:
+    with reach.client() as client:
         return client.ask(verb, **details)
 
 
@@ -69,5 +141,14 @@ def parse_size(text: str) -> int:
     factor = units.get(number[-1:], 1)
     try:
         return int(float(number.rstrip("KMGT") or "x") * factor)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise click.BadParameter(f"{text!r} is not a size: write 500M or 4G") from None
+
+
+def parse_memory(text: str) -> int:
+    """Read a slot's memory limit in bytes; 0 for none."""
+    size = parse_size(text)
+    if size and size < MEMORY_BYTES_MIN:
+        least = MEMORY_BYTES_MIN >> 20
+        raise click.BadParameter(f"{text!r}: a slot needs {least}M at least; 0 is no limit")
+    return size

@@ -5,16 +5,16 @@ from typing import Any
 import click
 
 from gateway.cli import show
-from gateway.cli.common import ask, errors_to_exit_codes, gateway_option, json_option
+from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 
 
 @click.command()
-@gateway_option
+@reach_options
 @json_option
 @errors_to_exit_codes
-def status(address: str | None, as_json: bool) -> None:
+def status(reach: Reach, as_json: bool) -> None:
     """Show the site at a glance."""
-    found = ask(address, "status")
+    found = ask(reach, "status")
     if as_json:
         show.as_json(found)
         return
@@ -24,7 +24,8 @@ def status(address: str | None, as_json: bool) -> None:
     for line in found["addresses"]:
         click.echo(f"  at {show.clean(line)}")
     click.echo(
-        f"{found['clients']} clients, {found['jobs']} jobs, {found['waiting']:,} tasks waiting, "
+        f"{show.count(found['clients'], 'client')}, {show.count(found['jobs'], 'job')}, "
+        f"{show.count(found['waiting'], 'task')} waiting, "
         f"{found['in_flight']:,} at workers, {found['tasks_done']:,} done"
     )
     keys = ("pool", "workers", "slots", "busy", "price")
@@ -32,18 +33,21 @@ def status(address: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@gateway_option
+@reach_options
 @json_option
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
 @errors_to_exit_codes
-def jobs(address: str | None, as_json: bool, limit: int) -> None:
+def jobs(reach: Reach, as_json: bool, limit: int) -> None:
     """List the latest jobs."""
-    found = ask(address, "jobs", limit=limit)
+    found = ask(reach, "jobs", limit=limit)
     if as_json:
         show.as_json(found)
         return
     show.table(
-        ("id", "name", "user", "project", "state", "done", "failed", "tasks", "slot-s", "cost"),
+        (
+            *("id", "name", "user", "project", "state"),
+            *("done", "failed", "cancelled", "tasks", "slot-s", "cost"),
+        ),
         [_job_row(row) for row in found],
         "no jobs yet",
     )
@@ -51,19 +55,19 @@ def jobs(address: str | None, as_json: bool, limit: int) -> None:
 
 def _job_row(row: dict[str, Any]) -> list[Any]:
     total = row["total"] if row["total"] is not None else row["tasks"]
-    counts = [row["done"], row["failed"], total]
+    counts = [row["done"], row["failed"], row["cancelled"], total]
     who = [row["id"], row["name"], row["user"], row["project"], row["state"]]
     return [*who, *(f"{count:,}" for count in counts), show.seconds(row["wall_ns"]), row["cost"]]
 
 
 @click.command()
 @click.argument("job_id", metavar="ID")
-@gateway_option
+@reach_options
 @json_option
 @errors_to_exit_codes
-def job(job_id: str, address: str | None, as_json: bool) -> None:
+def job(job_id: str, reach: Reach, as_json: bool) -> None:
     """Show one job: state, progress, cost, and why it waits."""
-    found = ask(address, "job", job=job_id)
+    found = ask(reach, "job", job=job_id)
     if as_json:
         show.as_json(found)
         return
@@ -75,7 +79,11 @@ def job(job_id: str, address: str | None, as_json: bool) -> None:
         ("state", f"{found['state']} {found['reason'] and '(' + found['reason'] + ')'}"),
         ("submitted", show.when(found["submitted_at_s"])),
         ("ended", show.when(found["ended_at_s"])),
-        ("tasks", f"{found['done']:,} done, {found['failed']:,} failed of {total:,}"),
+        (
+            "tasks",
+            f"{found['done']:,} done, {found['failed']:,} failed, "
+            f"{found['cancelled']:,} cancelled of {total:,}",
+        ),
         ("slot-seconds", show.seconds(found["wall_ns"])),
         ("CPU-seconds", show.seconds(found["cpu_ns"])),
         ("cost", found["cost"]),
@@ -83,16 +91,17 @@ def job(job_id: str, address: str | None, as_json: bool) -> None:
     for name, value in lines:
         click.echo(f"{name:>12}  {show.clean(value)}")
     for why in found.get("why_waiting", []):
-        click.echo(f"{'waits':>12}  {why['workers']} workers: {show.clean(why['text'])}")
+        who = f"{show.count(why['workers'], 'worker')}: " if why["workers"] else ""
+        click.echo(f"{'waits':>12}  {who}{show.clean(why['text'])}")
 
 
 @click.command()
-@gateway_option
+@reach_options
 @json_option
 @errors_to_exit_codes
-def workers(address: str | None, as_json: bool) -> None:
+def workers(reach: Reach, as_json: bool) -> None:
     """List the workers and what their slots are doing."""
-    found = ask(address, "workers")
+    found = ask(reach, "workers")
     if as_json:
         show.as_json(found)
         return

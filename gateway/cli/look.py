@@ -6,21 +6,22 @@ import click
 
 from gateway.cli import show
 from gateway.cli.common import (
+    Reach,
     ask,
     errors_to_exit_codes,
-    gateway_option,
     json_option,
     parse_tags,
+    reach_options,
 )
 
 
 @click.command()
-@gateway_option
+@reach_options
 @json_option
 @errors_to_exit_codes
-def sites(address: str | None, as_json: bool) -> None:
+def sites(reach: Reach, as_json: bool) -> None:
     """Show every site of the federation, as this gateway sees it."""
-    found = ask(address, "sites")
+    found = ask(reach, "sites")
     if as_json:
         show.as_json(found)
         return
@@ -40,12 +41,12 @@ def sites(address: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@gateway_option
+@reach_options
 @json_option
 @errors_to_exit_codes
-def pools(address: str | None, as_json: bool) -> None:
+def pools(reach: Reach, as_json: bool) -> None:
     """Show every pool of the federation: capacity, price now and next, tags."""
-    found = ask(address, "pools")
+    found = ask(reach, "pools")
     if as_json:
         show.as_json(found)
         return
@@ -72,12 +73,12 @@ def pools(address: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@gateway_option
+@reach_options
 @json_option
 @errors_to_exit_codes
-def deals(address: str | None, as_json: bool) -> None:
+def deals(reach: Reach, as_json: bool) -> None:
     """Show what was bought from other sites, and sold to them."""
-    found = ask(address, "deals")
+    found = ask(reach, "deals")
     if as_json:
         show.as_json(found)
         return
@@ -101,7 +102,7 @@ def deals(address: str | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("job_id", metavar="[JOB]", required=False)
-@gateway_option
+@reach_options
 @json_option
 @click.option("--tasks", default=1, show_default=True, type=click.IntRange(1), help="How many.")
 @click.option("--task-s", type=float, help="How long one takes, where it was never measured.")
@@ -111,7 +112,7 @@ def deals(address: str | None, as_json: bool) -> None:
 @errors_to_exit_codes
 def explain(
     job_id: str | None,
-    address: str | None,
+    reach: Reach,
     as_json: bool,
     tasks: int,
     task_s: float | None,
@@ -131,7 +132,7 @@ def explain(
             "wishes": {"objective": objective} if objective else {},
         }
     )
-    found = ask(address, "explain", **details)
+    found = ask(reach, "explain", **details)
     if as_json:
         show.as_json(found)
         return

@@ -5,7 +5,7 @@ import importlib.metadata
 import click
 
 from gateway.cli import federate, look
-from gateway.cli.control import cancel, drain
+from gateway.cli.control import cancel, drain, forget
 from gateway.cli.found import init
 from gateway.cli.inspect import job, jobs, status, workers
 from gateway.cli.report import report
@@ -29,7 +29,7 @@ def cli() -> None:
 
 
 for command in (
-    *(up, gateway, worker, status, jobs, job, cancel, workers, drain, report),
+    *(up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report),
     *(init, *federate.commands),
     *(look.sites, look.pools, look.deals, look.explain),
 ):

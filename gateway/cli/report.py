@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from gateway.cli import show
-from gateway.cli.common import ask, errors_to_exit_codes, gateway_option
+from gateway.cli.common import Reach, ask, errors_to_exit_codes, reach_options
 from gateway.ledger.reports import Report, to_csv, to_json
 
 DIMENSIONS = "user,project,pool,job,day,name"
@@ -19,7 +19,7 @@ DIMENSIONS = "user,project,pool,job,day,name"
 @click.option("--to", "end", metavar="DATE", help="Last day (included) or moment (not included).")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@gateway_option
+@reach_options
 @errors_to_exit_codes
 def report(
     kind: str,
@@ -28,15 +28,22 @@ def report(
     end: str | None,
     as_csv: bool,
     as_json: bool,
-    address: str | None,
+    reach: Reach,
 ) -> None:
     """Sum usage or cost by user, project, pool, job, day or name."""
+    if as_csv and as_json:
+        raise click.UsageError("--csv or --json, not both")
     details: dict[str, Any] = {"kind": kind, "by": [part for part in by.split(",") if part]}
+    for part in details["by"]:
+        if part not in DIMENSIONS.split(","):
+            raise click.BadParameter(f"{part!r}: choose from {DIMENSIONS}", param_hint="--by")
     if start:
         details["start_s"] = _moment(start, end_of_day=False)
     if end:
         details["end_s"] = _moment(end, end_of_day=True)
-    found = ask(address, "report", **details)
+    if start and end and details["start_s"] >= details["end_s"]:
+        raise click.UsageError(f"--from {start} is not before --to {end}")
+    found = ask(reach, "report", **details)
     made = Report(
         tuple(found["columns"]),
         tuple(tuple(row) for row in found["rows"]),

@@ -12,19 +12,27 @@ from typing import Any, Final
 import click
 import trio
 
-from federation.address import TOKEN_VARIABLE, check_bearer, resolve
+from federation.address import (
+    TOKEN_VARIABLE,
+    AddressError,
+    check_address,
+    check_bearer,
+    resolve,
+)
 from federation.errors import GridError
+from federation.houses import NameCollision, check_owners
 from federation.transport import TlsSettings
 from gateway.child import collect_seldom
 from gateway.cli import show
-from gateway.cli.common import parse_size, parse_tags
-from gateway.config import ConfigError, PoolConfig, SiteConfig, check, load
+from gateway.cli.common import Reach, parse_memory, parse_tags, reach_options
+from gateway.config import ConfigError, PoolConfig, SiteConfig, check, exposure, load
 from gateway.no_pickle import forbid_unpickling
 from gateway.site import Site
 from gateway.worker.agent import AgentSettings, run_agent
 
 INTERRUPTED: Final = 130
-POOLS_READY_S: Final = 20.0
+POOLS_READY_S: Final = 20.0  # after so long without a worker people are told, and again
+STOP_S: Final = 5.0  # how long running tasks may take to end when the gateway stops
 
 
 @click.command()
@@ -40,8 +48,8 @@ def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_jso
 @click.command()
 @click.option("--slots", type=click.IntRange(min=1), help="Slots. [default: one per core]")
 @click.option("--price", help='Price per slot-hour, as in "0.04 USD".')
-@click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
-@click.option("--tags", default="", help="What the slots carry, as in linux,gpu=2.")
+@click.option("--memory", help="Memory limit per slot, as in 2G. [default: none]")
+@click.option("--tags", help="What the slots carry, as in linux,gpu=2.")
 @click.option("--config", "path", metavar="FILE", help="A TOML file; see docs/configuration.md.")
 @click.option("--listen", multiple=True, metavar="URL", help="Where to listen; may be repeated.")
 @click.option("--state", metavar="DIR", help="The folder of the database.")
@@ -49,26 +57,47 @@ def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_jso
 def up(
     slots: int | None,
     price: str | None,
-    memory: str,
-    tags: str,
+    memory: str | None,
+    tags: str | None,
     path: str | None,
     listen: tuple[str, ...],
     state: str | None,
     as_json: bool,
 ) -> None:
-    """Run a gateway with a local pool for all cores: a grid of your own, in one command."""
+    """Run a gateway with a local pool for all cores: a grid of your own, in one command.
+
+    A pool `local` of the file is that pool; what is given here wins over the file.
+    """
     config = _configured(path, listen, state)
-    pool = PoolConfig("local", "local", slots or 0, parse_size(memory), tags=parse_tags(tags))
-    pool = replace(pool, price=price) if price else pool
-    others = tuple(each for each in config.pools if each.name != pool.name)
-    _serve(replace(config, pools=(pool, *others)), as_json)
+    given: dict[str, Any] = {"kind": "local"}
+    if slots is not None:
+        given["slots"] = slots
+    if price is not None:
+        given["price"] = price
+    if memory is not None:
+        given["memory_bytes"] = parse_memory(memory)
+    if tags is not None:
+        given["tags"] = parse_tags(tags)
+    _serve(replace(config, pools=with_local(config.pools, given)), as_json)
+
+
+def with_local(pools: tuple[PoolConfig, ...], given: dict[str, Any]) -> tuple[PoolConfig, ...]:
+    """The pools with a local one, `local`, first: the one there is, changed as given, or a new."""
+    known = {pool.name: pool for pool in pools}
+    local = replace(known.pop("local", PoolConfig("local")), **given)
+    return (local, *known.values())
 
 
 def _configured(path: str | None, listen: tuple[str, ...], state: str | None) -> SiteConfig:
     try:
         config = load(path)
     except ConfigError as error:
-        raise click.ClickException(str(error)) from None
+        raise click.UsageError(str(error)) from None
+    for address in listen:
+        try:
+            check_address(address)
+        except AddressError as error:
+            raise click.BadParameter(str(error), param_hint="--listen") from None
     if listen:
         config = replace(config, listen=listen)
     return replace(config, state=state) if state else config
@@ -76,14 +105,20 @@ def _configured(path: str | None, listen: tuple[str, ...], state: str | None) ->
 
 def _serve(config: SiteConfig, as_json: bool) -> None:
     try:
+        check_owners()
+    except NameCollision as error:
+        raise click.ClickException(str(error)) from None
+    try:
         config = check(config)
         for pool in config.pools:
             _ = pool.tariff
     except (ConfigError, ValueError) as error:
-        raise click.ClickException(str(error)) from None
+        raise click.UsageError(str(error)) from None
     # The store's writer shares the interpreter with the loop: a turn of 5 ms is an age to both.
     sys.setswitchinterval(0.0005)
     collect_seldom()
+    if config.secret_file and (warning := exposure(config.secret_file)):
+        _say(f"gridfed: {warning}")
     forbid_unpickling(_say)
     site = Site(config, _say)
     code = trio.run(_run_site, site, as_json)
@@ -97,9 +132,10 @@ def _say(line: str) -> None:
 async def _run_site(site: Site, as_json: bool) -> int:
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_stop_on_signal, nursery.cancel_scope, _say)
+            nursery.start_soon(_stop_on_signal, site, nursery.cancel_scope, _say)
             addresses = await nursery.start(site.run)
-            await site.wait_for_local_pools(POOLS_READY_S)
+            while missing := await site.wait_for_local_pools(POOLS_READY_S):
+                _say(f"gridfed: not ready: no worker yet in pool {', '.join(missing)}")
             if as_json:
                 ready = {"ready": True, "site": site.config.name, "addresses": addresses}
                 if site.peers is not None:
@@ -119,15 +155,16 @@ async def _run_site(site: Site, as_json: bool) -> int:
     return 1 if site.failed else 0
 
 
-async def _stop_on_signal(scope: trio.CancelScope, say: Callable[[str], None]) -> None:
-    """First signal: stop cleanly. Second: at once."""
+async def _stop_on_signal(site: Site, scope: trio.CancelScope, say: Callable[[str], None]) -> None:
+    """First signal: stop when what runs has ended. Second: at once."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             break
     # Only now: the receiver puts the former handlers back when it ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(INTERRUPTED))
-    say("gridfed: stopping; once more to stop at once")
+    say(f"gridfed: stopping; running tasks get {STOP_S:g} s to end; once more to stop at once")
+    await site.wind_up(STOP_S)
     scope.cancel()
 
 
@@ -139,51 +176,40 @@ def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 
 
 @click.command()
-@click.option("--gateway", "address", metavar="URL", help="The gateway to work for.")
 @click.option("--slots", type=click.IntRange(min=1), help="Slots. [default: one per core]")
 @click.option("--tags", default="", help="What the slots carry, as in linux,gpu=2.")
-@click.option("--pool", default="workers", show_default=True, help="The gateway's pool to join.")
+@click.option("--pool", default="", help="The pool to join. [default: the only one, or `workers`]")
 @click.option("--name", help="What to be called. [default: host and process]")
 @click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
-@click.option("--secret-file", help="A file with the gateway's secret. [default: $GRIDFED_SECRET]")
+@reach_options
 @click.option("--token-file", help="A file with a token of scope work. [default: $GRIDFED_TOKEN]")
-@click.option("--tls-ca-file", help="For tls+tcp://: the gateway's certificate, or its CA's.")
-@click.option("--tls-server-name", help="For tls+tcp://: the name in the gateway's certificate.")
-def worker(  # noqa: PLR0913 - each is an option of the command
-    address: str | None,
+def worker(
     slots: int | None,
     tags: str,
     pool: str,
     name: str | None,
     memory: str,
-    secret_file: str | None,
+    reach: Reach,
     token_file: str | None,
-    tls_ca_file: str | None,
-    tls_server_name: str | None,
 ) -> None:
     """Add this host's cores to a gateway's pool."""
-    (dialled, *_), _ = resolve(address)  # a worker has one gateway: the first that is named
-    config = SiteConfig(secret_file=secret_file or "")
-    try:
-        secret = config.secret
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from None
+    (dialled, *_), _ = resolve(reach.address)  # a worker has one gateway: the first that is named
     token = _read_token(token_file)
     try:
         if token:
             check_bearer(dialled)
-    except GridError as error:
+    except AddressError as error:
         raise click.ClickException(str(error)) from None
     settings = AgentSettings(
         address=dialled,
-        secret=secret,
+        secret=os.environ.get("GRIDFED_SECRET", "") if reach.secret is None else reach.secret,
         token=token,
-        tls=TlsSettings(ca_file=tls_ca_file, server_name=tls_server_name),
+        tls=(reach.tls or TlsSettings()).or_environment(),
         name=name or f"{socket.gethostname()}-{os.getpid()}",
         slots=slots or len(os.sched_getaffinity(0)),
         tags=parse_tags(tags),
         pool=pool,
-        memory_bytes=parse_size(memory),
+        memory_bytes=parse_memory(memory),
     )
     sys.exit(trio.run(run_agent, settings))
 

@@ -47,6 +47,11 @@ def when(epoch_s: float | None) -> str:
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def count(number: int, noun: str) -> str:
+    """So many of them, in words: `1 slot`, `2,000 slots`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def seconds(ns: int) -> str:
     """A duration given in nanoseconds, in seconds."""
     return f"{ns / 1e9:,.3f}"

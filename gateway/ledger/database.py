@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, select
 from sqlalchemy import column as sql_column
 from sqlalchemy import table as sql_table
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
 from .errors import StoreError, StoreInUse, StoreTooNew
@@ -20,7 +20,7 @@ from .tables import SCHEMA_VERSION
 
 BUSY_TIMEOUT_MS: Final = 5_000
 WAL_LIMIT_BYTES: Final = 64 * 2**20
-READERS: Final = 4
+READERS: Final = 5
 # The first to take the thousands of parameters that statements.py gives a statement.
 SQLITE_LEAST: Final = (3, 32, 0)
 
@@ -75,7 +75,7 @@ class _Lock:
             os.close(self._descriptor)
             raise StoreInUse(
                 f"the gateway with process id {holder or 'unknown'} has {database} open: "
-                "stop it first, or give this gateway a database of its own"
+                "stop it first, or give this gateway a database of its own (--state DIR)"
             ) from None
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
@@ -93,7 +93,17 @@ def _parse(url: str) -> URL:
             f"{url!r} is not a database: write sqlite:////path/to/ledger.db"
         ) from error
     if parsed.get_backend_name() not in _BEGIN:
-        raise StoreError(f"{url!r}: the store is in SQLite and PostgreSQL only")
+        old = parsed.get_backend_name() == "postgres"  # the name that SQLAlchemy gave up
+        hint = ": write postgresql+psycopg://…" if old else ""
+        raise StoreError(f"{parsed!r}: the store is in SQLite and PostgreSQL only{hint}")
+    try:
+        parsed.get_dialect().import_dbapi()
+    except (ModuleNotFoundError, NoSuchModuleError) as error:
+        package = getattr(error, "name", None) or parsed.drivername
+        raise StoreError(
+            f"{parsed!r} needs a package that is not installed, {package}: install it, or name "
+            "another driver, as in postgresql+psycopg://…"
+        ) from None
     if _is_sqlite(parsed) and (parsed.database in (None, "", ":memory:") or parsed.query):
         raise StoreError(f"{url!r} names no file: write sqlite:////path/to/ledger.db")
     return parsed

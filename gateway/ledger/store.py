@@ -1,7 +1,8 @@
 """The seam between a gateway and what it remembers, and the store on SQLAlchemy behind it.
 
 Writing is asynchronous: `write` queues and returns, `done` says when. Reading is synchronous, sees
-what was committed, and may be done from any thread.
+what was committed, and may be done from any thread but one that must not wait: a read takes its
+time, and who finds all `database.READERS` connections in use waits for one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,7 +45,8 @@ class JobRow:
     """A job as the store knows it, with what its usage records sum up to.
 
     `state` is "open" until the job has ended; `total` is None until no more tasks can come;
-    `costs_nanos` is by currency, and so is `prices_nanos`, the highest price per slot-hour.
+    `costs_nanos` is by currency, and so is `prices_nanos`, the highest price per slot-hour;
+    `attempt_max` is the highest attempt on its usage records.
     """
 
     job: str
@@ -66,6 +68,7 @@ class JobRow:
     cpu_ns: int
     costs_nanos: dict[str, int]
     prices_nanos: dict[str, int]
+    attempt_max: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,9 @@ class Store(Protocol):
 
     def unfinished(self) -> list[JobRow]:
         """Return the detached jobs that have not ended, in the order of submission."""
+
+    def forgettable(self, start_s: float, end_s: float, limit: int) -> list[str]:
+        """Return detached jobs that ended in [start_s, end_s) and are not forgotten, in order."""
 
     def function(self, digest: bytes) -> bytes | None:
         """Return a kept function."""
@@ -236,6 +242,15 @@ class SqlStore:
         with self._reading() as connection:
             found = connection.execute(query.order_by(jobs.c.submitted_at_s, jobs.c.job)).all()
             return _with_usage(connection, found)
+
+    def forgettable(self, start_s: float, end_s: float, limit: int) -> list[str]:
+        """See Store."""
+        at = jobs.c.ended_at_s
+        query = select(jobs.c.job).where(
+            at >= start_s, at < end_s, jobs.c.detached, ~jobs.c.forgotten
+        )
+        with self._reading() as connection:
+            return list(connection.scalars(query.order_by(at, jobs.c.job).limit(limit)))
 
     def function(self, digest: bytes) -> bytes | None:
         """See Store."""
@@ -397,7 +412,7 @@ def _with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRo
     """Add to each job what it used; within the transaction that found it."""
     query = (
         select(usage.c.job, usage.c.currency)
-        .add_columns(func.max(usage.c.price_nanos))
+        .add_columns(func.max(usage.c.price_nanos), func.max(usage.c.attempt))
         .add_columns(*_sums(usage.c.wall_ns, usage.c.cpu_ns, usage.c.cost_nanos))
         .where(usage.c.job.in_([row.job for row in found]))
         .group_by(usage.c.job, usage.c.currency)
@@ -407,12 +422,14 @@ def _with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRo
     cpu_ns = dict(wall_ns)
     costs_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
     prices_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
-    for job, currency, price, *halves in connection.execute(query):
+    attempt_max = dict(wall_ns)
+    for job, currency, price, attempt, *halves in connection.execute(query):
         wall, cpu, cost = _joined(halves)
         wall_ns[job] += wall
         cpu_ns[job] += cpu
         costs_nanos[job][currency] = cost
         prices_nanos[job][currency] = price
+        attempt_max[job] = max(attempt_max[job], attempt)
     return [
         JobRow(
             job=row.job,
@@ -434,6 +451,7 @@ def _with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRo
             cpu_ns=cpu_ns[row.job],
             costs_nanos=costs_nanos[row.job],
             prices_nanos=prices_nanos[row.job],
+            attempt_max=attempt_max[row.job],
         )
         for row in found
     ]

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
+from . import database
 from .errors import StoreClosed, StoreFailed
 from .records import Record
 from .statements import Statement, Statements
@@ -66,6 +67,8 @@ class Writer:
         self._statements = Statements(connection.dialect)
         self._synchronous = _SYNCHRONOUS[connection.dialect.name]
         self._durable: bool | None = None  # how the connection is set, None: not yet
+        self._patience = _patience(connection.dialect.name)
+        self._patient: bool | None = None  # the same
         self._on_trouble = on_trouble
         self._on_fatal = on_fatal
         self._queue: SimpleQueue[_Request | None] = SimpleQueue()
@@ -118,7 +121,7 @@ class Writer:
             if self._unacknowledged or self._closed or self._failure is not None:
                 return False
             try:
-                self._transact(self._statements.of(records, False), False)
+                self._transact(self._statements.of(records, False), False, patient=False)
             except self._error:
                 # The thread knows what to do: it tries again, waits, or gives up for good.
                 self._connection.connection.rollback()
@@ -180,7 +183,7 @@ class Writer:
             closing = self._closing.is_set()
             try:
                 with self._using:
-                    self._transact(statements, durable)
+                    self._transact(statements, durable, patient=True)
                 break
             except self._error as error:
                 self._connection.connection.rollback()
@@ -201,10 +204,14 @@ class Writer:
         with self._lock:
             self._unacknowledged -= len(batch)
 
-    def _transact(self, statements: Sequence[Statement], durable: bool) -> None:
+    def _transact(self, statements: Sequence[Statement], durable: bool, *, patient: bool) -> None:
+        """Commit statements; `patient` waits while another program has the database."""
         if not statements:
             return
         execute = self._cursor.execute
+        if patient is not self._patient:
+            execute(self._patience[patient])
+            self._patient = patient
         if durable is not self._durable:
             execute(self._synchronous[durable])
             self._durable = durable
@@ -216,6 +223,14 @@ class Writer:
         for sql, parameters in statements:
             execute(sql, parameters)
         execute("COMMIT")
+
+
+def _patience(dialect: str) -> dict[bool, str]:
+    """What makes the connection wait for others' locks, or not: callers must never wait."""
+    if dialect == "sqlite":
+        wait = f"PRAGMA busy_timeout={database.BUSY_TIMEOUT_MS}"
+        return {True: wait, False: "PRAGMA busy_timeout=0"}
+    return {True: "SET lock_timeout TO 0", False: "SET lock_timeout TO '1ms'"}
 
 
 def _size_bytes(record: Record) -> int:

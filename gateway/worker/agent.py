@@ -11,6 +11,7 @@ the task at fault when one dies, and never opens a payload. Whether a failed tas
 is the gateway's matter.
 """
 
+import math
 import os
 import signal
 import sys
@@ -50,6 +51,7 @@ __all__ = ["AgentSettings", "main", "run_agent"]
 WATCH_S: Final = 0.05
 PULSE_S: Final = 2.0
 STOP_S: Final = 10.0  # how long running tasks may take to end when the agent stops
+AT_ONCE_S: Final = 0.2  # what a goodbye may take when the agent stops at once
 BAD_STARTS_MAX: Final = 3
 # A report holds a few small results, texts and prints beside the largest result there can be.
 REPORT_SLACK_BYTES: Final = 512 << 10
@@ -295,7 +297,7 @@ class Agent:
         # A task may be a client of the grid itself.
         environment["GRIDFED_GATEWAY"] = settings.address
         environment["GRIDFED_SECRET"] = settings.secret
-        environment["GRIDFED_IN_TASK"] = "1"
+        environment |= settings.tls.environment()
         return SlotProcess(environment, settings.memory_bytes)
 
     async def _keep_slot(self, index: int) -> None:
@@ -314,7 +316,7 @@ class Agent:
         if not slot.is_ready:
             self._bad_starts += 1
             if self._bad_starts >= BAD_STARTS_MAX:
-                self._end(f"its slots can't start: {process.describe_end()}", 1)
+                self._end(f"gives up, its slots can't start: {process.describe_end()}", 1)
         started, since_ns, doom = process.started, process.since_ns, process.doom
         at_work = since_ns > 0 or process.is_breached
         running = self._roster.running(slot, started) if at_work else None
@@ -391,16 +393,21 @@ class Agent:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
                 if self._is_stopping:
+                    await self._say_goodbye(AT_ONCE_S)
                     self._end("stopped at once", STOPPED_AT_ONCE)
                 else:
                     self._is_stopping = True
-                    self._say("stops when its running tasks end; once more to stop at once")
+                    if self._roster.is_idle:
+                        self._say("stops")
+                    else:
+                        self._say("stops when its running tasks end; once more to stop at once")
                     self._nursery.start_soon(self._wind_up)
 
     async def _wind_up(self) -> None:
+        self._gateway.post(Drain(True))
+        self._gateway.flush()
         await self._reclaim([slot for slot in self._roster.slots if slot.chunks])
-        # What the gateway assigns from now on, not knowing yet, stays here until the Bye:
-        # handed back at once it would only come again.
+        # What the gateway has assigned meanwhile, not knowing yet, is its again with the Bye.
         for number in list(self._roster.held):
             taken = self._roster.withdraw(number, 0, ALL_TASKS)
             self._gateway.post(Returned(number, [list(span) for span in taken]))
@@ -408,10 +415,15 @@ class Agent:
         with trio.move_on_after(STOP_S):
             while any(slot.chunks for slot in self._roster.slots):  # noqa: ASYNC110 - not for long
                 await trio.sleep(WATCH_S)
+        await self._say_goodbye(math.inf)
+        self._end("stopped", 0)
+
+    async def _say_goodbye(self, at_most_s: float) -> None:
+        """Tell the gateway, which would wait for our return else."""
         self._said_bye = True
         self._gateway.post(Bye("drained" if self._is_draining else "stopped"))
-        await self._gateway.settle()
-        self._end("stopped", 0)
+        with trio.move_on_after(at_most_s):
+            await self._gateway.settle()
 
     def _end(self, reason: str, code: int) -> None:
         self._say(reason)

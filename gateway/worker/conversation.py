@@ -4,6 +4,7 @@ The lease (gateway.conversation): tasks are this worker's only while the gateway
 When it lapses the gateway places them elsewhere, so the agent stops them by itself.
 """
 
+import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from federation.address import check_bearer
 from federation.errors import GatewayUnreachable, ProtocolError, SessionRefused
 from federation.handshake import Dialogue, SharedSecret
 from federation.messages import Hello, Report
-from federation.nng import NngLink
+from federation.nng import NngLink, explain_silence
 from federation.transport import TlsSettings
 from gateway.conversation import Conversation
 from gateway.worker.outbox import Outbox
@@ -65,6 +66,7 @@ class WorkerConversation:
         self.tick = self._conversation.tick
         self.flush = self._conversation.flush
         self.settle = self._conversation.settle
+        self._last_refusal = ""
 
     @property
     def is_open(self) -> bool:
@@ -95,6 +97,9 @@ class WorkerConversation:
 
     # --- what the conversation asks ------------------------------------------------------------
 
+    def heard_all(self) -> None:
+        """Nothing is put off until then."""
+
     def dial(self, on_change: Callable[[], None]) -> NngLink:
         """A new link; AddressError when nobody can dial that address, or not with a token."""
         if self._bears_token:
@@ -118,7 +123,12 @@ class WorkerConversation:
         elif error.code in FINAL_REFUSALS:
             raise error
         else:
-            self._say(f"is refused, and tries again: {error}")
+            self._say_once(f"is refused, and goes on trying: {error}")
+
+    def _say_once(self, refusal: str) -> None:
+        if refusal != self._last_refusal:
+            self._last_refusal = refusal
+            self._say(refusal)
 
     def unanswered(self, for_s: float) -> None:
         """Tell people after a while; GatewayUnreachable when it has been long enough."""
@@ -130,4 +140,9 @@ class WorkerConversation:
             self._was_told = False
         elif not self._was_told:
             self._was_told = True
-            self._say(f"finds no gateway at {self._address}, and goes on trying")
+            # To look takes a moment, in which the agent must not stand still.
+            threading.Thread(target=self._explain, name="gridfed-explain", daemon=True).start()
+
+    def _explain(self) -> None:
+        why = explain_silence(self._address)
+        self._say(f"finds no gateway at {self._address}, and goes on trying: {why}")

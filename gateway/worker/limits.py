@@ -48,12 +48,15 @@ def memory_used_bytes(pid: int, limit_bytes: int = 0) -> int:
     return used
 
 
-def _read(path: str) -> str:
-    """A file of /proc, or nothing when its process has ended."""
+def _read(path: str) -> bytes:
+    """A file of /proc, or nothing when its process has ended or keeps it to itself.
+
+    In bytes: programs are called whatever they like, in no encoding.
+    """
     try:
-        return Path(path).read_text(encoding="ascii")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
 
 
 def _resident_bytes(pid: int) -> int:
@@ -63,17 +66,17 @@ def _resident_bytes(pid: int) -> int:
 
 def _proportional_bytes(pid: int) -> int:
     for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
-        if line.startswith("Pss:"):
+        if line.startswith(b"Pss:"):
             return int(line.split()[1]) * 1024
-    return 0
+    return _resident_bytes(pid)  # it does not let its pages be looked at, or is gone
 
 
 def _descendants(pid: int) -> list[int]:
     found: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")
-    except (FileNotFoundError, ProcessLookupError):
-        return found
+    except OSError:
+        return found  # it has ended
     for thread in threads:
         for child in map(int, _read(f"/proc/{pid}/task/{thread}/children").split()):
             found.append(child)
@@ -98,7 +101,7 @@ def _session_members(leader: int) -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdecimal():
             # The program's name, in brackets, may hold anything: count from its end.
-            words = _read(f"/proc/{name}/stat").rpartition(")")[2].split()
+            words = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
             if words and int(words[3]) == leader:
                 members.append(int(name))
     return members

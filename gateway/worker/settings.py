@@ -66,6 +66,7 @@ def read_arguments() -> AgentSettings:
         pool=given.pool,
         slots=given.slots,
         secret=os.environ.get("GRIDFED_SECRET", ""),
+        tls=TlsSettings().or_environment(),
         tags=_parse_tags(given.tags),
         memory_bytes=given.memory,
         give_up_s=given.give_up_s,

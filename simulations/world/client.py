@@ -152,7 +152,7 @@ class Client(Caller):
             python=PYTHON,
             prints=False,
             again=False,
-            wishes={},
+            wishes=_wishes(plan),
         )
         stream = self._streams[job.id] = Stream(opening, deque())
         self.trace.add(self.name, "opens", job.id, data=job)
@@ -427,3 +427,13 @@ class Client(Caller):
         for stream in list(self._streams.values()):
             stream.rejection = Ended("refused", str(refusal))
             self._end(stream, [(0, stream.total)], stream.rejection)
+
+
+def _wishes(plan: JobPlan) -> dict[str, Any]:
+    """Where and how its user wants a job placed, as it travels."""
+    wishes = {
+        "objective": plan.objective,
+        "sites": list(plan.only),
+        "not_sites": list(plan.never),
+    }
+    return {name: value for name, value in wishes.items() if value}

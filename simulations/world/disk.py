@@ -56,6 +56,7 @@ class _Tables:
     outcomes: Kept = field(default_factory=dict)
     usage: dict[str, dict[tuple[int, int], UsageRecord]] = field(default_factory=dict)
     charged: dict[str, Counter[int]] = field(default_factory=dict)
+    uncounted: dict[str, list[range]] = field(default_factory=dict)  # for `charged`, by job
     contracts: dict[tuple[str, str], ContractOpened] = field(default_factory=dict)
     ended: set[tuple[str, str]] = field(default_factory=set)
     postings: dict[tuple[str, str, int, int], Posted] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class Disk:
         self.tables = _Tables()
         self.hardened = 0
         self.power_cuts = 0
+        self.boot = 0  # a file beside the database, synced before it counts
         self._log: list[Record] = []
 
     def commit(self, records: Sequence[Record], *, durable: bool) -> None:
@@ -93,7 +95,10 @@ class Disk:
 
     def charged(self, job: str) -> Counter[int]:
         """How often each task of a job was charged."""
-        return self.tables.charged.get(job, Counter())
+        counts = self.tables.charged.setdefault(job, Counter())
+        for tasks in self.tables.uncounted.pop(job, ()):
+            counts.update(tasks)
+        return counts
 
     def _apply(self, record: Record) -> None:  # noqa: C901 - one match
         tables = self.tables
@@ -142,8 +147,8 @@ class Disk:
         if records.setdefault((record.first, record.attempt), record) is not record:
             return
         if record.state == "ok" or record.cost_nanos:  # what was stopped at once is charged nothing
-            counts = self.tables.charged.setdefault(record.job, Counter())
-            counts.update(range(record.first, record.first + record.tasks))
+            tasks = range(record.first, record.first + record.tasks)
+            self.tables.uncounted.setdefault(record.job, []).append(tasks)
 
     def _end(self, record: JobEnded) -> None:
         row = self.tables.jobs.get(record.job)
@@ -295,6 +300,15 @@ class MemoryStore:
         rows.sort(key=lambda row: (row.opened.submitted_at_s, row.opened.job))
         return [self._row(row) for row in rows]
 
+    def forgettable(self, start_s: float, end_s: float, limit: int) -> list[str]:
+        """See Store."""
+        found = [
+            (row.ended_at_s, row.opened.job)
+            for row in self._tables.jobs.values()
+            if row.opened.detached and not row.forgotten and row.ended_at_s is not None
+        ]
+        return [job for at_s, job in sorted(found) if start_s <= at_s < end_s][:limit]
+
     def function(self, digest: bytes) -> bytes | None:
         """See Store."""
         return self._tables.functions.get(digest)
@@ -408,6 +422,7 @@ class MemoryStore:
             cpu_ns=sum(each.cpu_ns for each in usage),
             costs_nanos=costs_nanos,
             prices_nanos=prices_nanos,
+            attempt_max=max((each.attempt for each in usage), default=0),
         )
 
 

@@ -4,29 +4,34 @@ What the loops of gateway.site do is done here by callbacks; `_go_on` carries th
 over their waits.
 """
 
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final, cast
+import itertools
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import Any, cast
 
 from federation import messages
 from federation.messages import Ask
 from gateway import events
 from gateway.broker import Broker
+from gateway.circle import Circle
 from gateway.config import PoolConfig, SiteConfig
+from gateway.dealings import Dealings
 from gateway.desk import Desk
 from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.events import Event
 from gateway.ledger import records
-from gateway.lobby import Guest, Lobby
+from gateway.links import LinkNews
+from gateway.lobby import Guest, Lobby, News
+from gateway.notary import SigningNotary
 from gateway.reception import Reception, Seat
-from gateway.site import BACKLOG_MAX, TICK_S
+from gateway.site import TICK_S
 from gateway.surroundings import Surroundings
 from simulations.world.disk import Disk, MemoryStore
 from simulations.world.host import Ground, Host
 from simulations.world.network import MemoryPort
+from simulations.world.peers import Peers, Roll
 from simulations.world.plan import SitePlan
 
 # Reading is not what is simulated: a query of the desk takes no time.
-LOOK_AGAIN_S: Final = 0.01
 
 
 async def read_now(query: Callable[..., Any], *args: Any) -> Any:
@@ -48,12 +53,19 @@ class Member(Host):
             rules=plan.rules,
             pools=tuple(PoolConfig(each.name, "remote", 0, 0, each.price, each.tags)
                         for each in plan.pools),
+            deals=plan.deals,
+            house=plan.house,
         )  # fmt: skip
 
     @property
     def reception(self) -> Reception | None:
         """The gateway that runs now, None when none does."""
         raise NotImplementedError
+
+    @property
+    def circle(self) -> Circle | None:
+        """The federation as this gateway sees it; None for a single site, or a dead one."""
+        return None
 
     def open_store(self, settled: Callable[[], None] = lambda: None) -> MemoryStore:
         """A store on this host's disk."""
@@ -84,6 +96,8 @@ class Member(Host):
     def _note_event(self, event: Event) -> None:
         add, host = self.trace.add, self.name
         match event:
+            case events.WorkerGone(worker, reason) if worker < 0:
+                self._note_lapse(worker, reason)
             case events.TasksArrived(client, job, first, arguments):
                 add(host, "takes", job, (first, first + len(arguments)), f"from {client}")
             case events.Reported(worker, number, first, values):
@@ -105,6 +119,16 @@ class Member(Host):
                 pass
             case _:
                 add(host, str(event))
+
+    def _note_lapse(self, worker: int, reason: str) -> None:
+        """A contract is over: what is out under it will be placed again."""
+        self.note(f"contract {worker} is over", reason)
+        reception = self.reception
+        bought = reception.broker.workers.get(worker) if reception else None
+        for assignment in bought.assignments.values() if bought else ():
+            seller = assignment.worker.name.partition("/")[0]
+            for span in assignment.left:
+                self.trace.add(self.name, "gives up", assignment.job.id, span, reason, seller)
 
     def _assignment(self, worker: int, number: int) -> Any:
         reception = self.reception
@@ -151,6 +175,8 @@ class Gateway(Member):
     def __init__(self, ground: Ground, plan: SitePlan) -> None:
         super().__init__(ground, plan)
         self._reception: Reception | None = None
+        self.peers: Peers | None = None
+        self._dealings: Dealings | None = None
         self.surroundings = Surroundings(
             now_s=self.now_s, utc_s=self.utc_s, random_bytes=self.random_bytes, read=read_now
         )
@@ -160,6 +186,11 @@ class Gateway(Member):
         """The gateway that runs now."""
         return self._reception
 
+    @property
+    def circle(self) -> Circle | None:
+        """The federation as it is seen here."""
+        return self._dealings.circle if self._dealings is not None else None
+
     def boot(self) -> None:
         """Open port and store, take up what was left, and tick."""
         self._is_looking = False
@@ -167,18 +198,28 @@ class Gateway(Member):
         self._coroutines = 0
         self.port: MemoryPort = self.ground.network.listen(self.name, self._changed)
         self.store = self.open_store(self._stored)
+        handles = itertools.count(1)
+        seat = Seat(handles=handles)
+        if self.plan.others:
+            roll = Roll(self.name, self.plan.others, self._next_boot())
+            seat = Seat(roll.boot, roll, handles, notary=SigningNotary(roll))
+            self.peers = Peers(
+                self, roll, self.config.rules, handles, self._hear_peers, self._hear_link
+            )
         self._reception = Reception(
             self.config,
             self.port,
             self.store,
             surroundings=self.surroundings,
-            seat=Seat(),
+            seat=seat,
             on_stored=lambda call: call(),
             ask=self._ask,
             say=self.note,
         )
         self.desk = Desk(cast("Any", self))
         self.watch(self._reception.broker)
+        if self.peers is not None:
+            self._dealings = Dealings(self.peers, self._reception, self.surroundings, self.note)
         self._reception.recover()
         self.after(TICK_S, self._tick)
 
@@ -187,9 +228,28 @@ class Gateway(Member):
         self.store.kill()
         if power:
             self.disk.cut_power()
-        self._reception = None
+        self._reception = self._dealings = None
+        if self.peers is not None:
+            self.peers.die()
+            self.peers = None
         for coroutine in self._waiting.values():
             coroutine.close()
+
+    def _next_boot(self) -> int:
+        """Count this life, on disk before anybody hears of it; as gateway.keys.next_boot."""
+        self.disk.boot = max(self.disk.boot + 1, int(self.utc_s()))
+        return self.disk.boot
+
+    def _hear_peers(self, news: list[News]) -> None:
+        if self._dealings is not None:
+            self._dealings.hear_peers(news)
+            self._progress()
+
+    def _hear_link(self, news: LinkNews) -> None:
+        if self._dealings is not None:
+            self._dealings.hear_link(news)
+            self._dealings.heard_all()
+            self._progress()
 
     # --- the loops -----------------------------------------------------------------------------
 
@@ -209,9 +269,6 @@ class Gateway(Member):
         gone = self.port.gone()
         if gone:
             reception.pipes_gone(gone)
-        if self.store.backlog > BACKLOG_MAX:
-            self.after(LOOK_AGAIN_S, self._changed)
-            return
         frames = self.port.receive()
         if frames:
             reception.take_frames(frames)
@@ -221,9 +278,12 @@ class Gateway(Member):
         self.after(TICK_S, self._tick)
         if self._reception is not None and self._reception.tick():
             self._progress()
+        if self._dealings is not None:
+            self._dealings.tick()
 
     def _stored(self) -> None:
         if self._reception is not None:
+            self._reception.catch_up()
             self._reception.flush()
             self._progress()
 
@@ -246,15 +306,29 @@ class Gateway(Member):
         if self._reception is not None:
             self._reception.expect(event)
 
-    def tell_operator(self, line: str) -> None:
-        """Say something where the operator looks."""
-        self.note("says", line)
+    def tell_store_trouble(self, error: Exception) -> str:
+        """Say that the store can't be read; the sentence."""
+        self.note("says", f"store: {error}")
+        return str(error)
 
-    def wait_for_progress(self, at_most_s: float) -> _Progress:
+    async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
+        """Read from the store."""
+        return await read_now(query, *arguments)
+
+    async def forget(self, jobs: Sequence[str]) -> None:
+        """Drop the results of jobs that have ended."""
+        self.store.write([records.JobForgotten(job) for job in jobs], False, self._stored)
+
+    def results_of(self, _job: str) -> None:
+        """Nothing is told of one job here: who waits looks whenever something has happened."""
+
+    def wait_for_results(self, _more: None, at_most_s: float) -> _Progress:
         """Go on when something has happened, or after so many seconds."""
         return _Progress(at_most_s)
 
     def _ask(self, guest: Guest, question: Ask) -> None:
+        if not self.desk.takes(guest, question):
+            return
         self._coroutines += 1
         self._waiting[self._coroutines] = cast(
             "Coroutine[float, None, None]", self.desk.answer(guest, question)

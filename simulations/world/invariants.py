@@ -16,7 +16,7 @@ from federation.streams import Ended
 from gateway.jobs import Job as BrokerJob
 from gateway.ledger.store import Dimension
 from gateway.outcomes import CRASHES_MAX
-from gateway.site import BACKLOG_MAX
+from gateway.reception import BACKLOG_MAX
 from simulations.world.client import Job
 from simulations.world.disk import MemoryStore
 from simulations.world.trace import Broken, Entry
@@ -99,6 +99,15 @@ class EndsOnce(Invariant):
 class ChargedOnce(Invariant):
     """Exactly one charge for each run that counted, and every sum agrees with its parts."""
 
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._stopped: Counter[tuple[str, int]] = Counter()  # runs that were killed
+
+    def see(self, entry: Entry) -> None:
+        """A run that was killed, because its client had left, is paid and may not be the last."""
+        if entry.what == "is stopped (cancelled)":
+            self._stopped.update((entry.job, task) for task in range(entry.first, entry.stop))
+
     def check(self) -> None:
         """No task is charged more often than it may have run."""
         for client in self.world.clients.values():
@@ -116,7 +125,7 @@ class ChargedOnce(Invariant):
             runs = 1 + job.plan.retries if manner in ("error", "flaky") else 1
             runs = CRASHES_MAX if manner == "poison" else runs
             runs = 1 + job.plan.retries if job.plan.timeout_s is not None else runs
-            if count > runs:
+            if count > runs + self._stopped[job.id, number]:
                 self.fail(f"task {number} of {job.id} is charged {count} times", job.id, number)
 
     def finish(self) -> None:
@@ -196,15 +205,17 @@ class RunsOnce(Invariant):
         if entry.what != "starts":
             runners.pop(entry.host, None)
             return
-        worker = self.world.workers[entry.host]
-        life = self.world.sites[worker.gateway].life
+        life = self._life_at(entry.host)
         for name, since in runners.items():
             other = self.world.workers[name]
             wakes = other.is_paused or entry.at_s - other.resumed_s < WAKING_S
-            if not wakes and since == life:
+            if not wakes and since == self._life_at(name):
                 text = f"task {entry.first} runs at {name}, and now at {entry.host}"
                 self.fail(text, entry.job, entry.first)
         runners[entry.host] = life
+
+    def _life_at(self, worker: str) -> int:
+        return self.world.sites[self.world.workers[worker].gateway].life
 
 
 class AddsUp(Invariant):
@@ -224,7 +235,7 @@ class AddsUp(Invariant):
             held = list(worker.assignments.values())
             if worker.in_flight != sum(len(each.left) for each in held) or worker.load_s < 0:
                 self.fail(f"{site}: {worker.name} has {worker.in_flight} tasks in flight")
-            for tag, free in worker.free.items():
+            for tag, free in worker.free.items() if not worker.job else ():
                 used = sum(each.job.counted.get(tag, 0) * len(each.left) for each in held)
                 there = worker.offer.tags[tag]
                 if free < 0 or abs(there - used - free) > 1e-6:

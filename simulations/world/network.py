@@ -30,15 +30,18 @@ class Weather:
 
 @dataclass(slots=True)
 class _Way:
-    """One direction of a pipe: when it is free, what is held back, what is under way."""
+    """One direction of a pipe: when it is free, what is under way, how much of that is held back.
+
+    Whatever arrives is the oldest that is under way: a pipe has one order, whatever is cut when.
+    """
 
     source: str
     target: str
     take: Callable[[bytes], None]
     closed: Callable[[], None]
     free_s: float = 0.0
-    held: deque[bytes | None] = field(default_factory=deque)
-    under_way: int = 0
+    under_way: deque[bytes | None] = field(default_factory=deque)
+    held: int = 0
     is_open: bool = True
 
 
@@ -50,7 +53,7 @@ class Network:
         self.weather = weather
         self.dropped = 0  # frames that found the queue downwards full
         self._dice = dice
-        self._ports: dict[str, MemoryPort] = {}
+        self._ports: dict[tuple[str, str], MemoryPort] = {}  # by host and service
         self._pipes: dict[int, tuple[_Way, _Way]] = {}
         self._number = 0
         self._cuts: dict[tuple[str, str], int] = {}
@@ -58,21 +61,26 @@ class Network:
 
     # --- the two ends --------------------------------------------------------------------------
 
-    def listen(self, host: str, changed: Callable[[], None]) -> "MemoryPort":
-        """Open the port of a host; `changed` is called when a frame or an end has arrived."""
-        port = self._ports[host] = MemoryPort(self, host, changed)
+    def listen(self, host: str, changed: Callable[[], None], service: str = "") -> "MemoryPort":
+        """Open a port of a host; `changed` is called when a frame or an end has arrived.
+
+        A host has one port of each `service`: who dials names it.
+        """
+        port = self._ports[host, service] = MemoryPort(self, host, changed)
         return port
 
-    def dial(self, host: str, to: str, changed: Callable[[], None]) -> "MemoryLink":
+    def dial(
+        self, host: str, to: str, changed: Callable[[], None], service: str = ""
+    ) -> "MemoryLink":
         """Dial a host's port, for as long as it takes."""
-        link = MemoryLink(self, host, to, changed)
+        link = MemoryLink(self, host, to, changed, service)
         self._connect(link)
         return link
 
     def _connect(self, link: "MemoryLink") -> None:
         if link.is_closed:
             return
-        port = self._ports.get(link.target)
+        port = self._ports.get((link.target, link.service))
         blocked = self.is_cut(link.host, link.target) or self.is_cut(link.target, link.host)
         if port is None or blocked:
             self.clock.after(DIAL_AGAIN_S, lambda: self._connect(link))
@@ -101,7 +109,7 @@ class Network:
         pipe = self._pipes.get(number)
         if pipe is None or not pipe[1].is_open:
             return False
-        if pipe[1].under_way >= QUEUE_DOWN:
+        if len(pipe[1].under_way) >= QUEUE_DOWN:
             self.dropped += 1
         else:
             self._send(pipe[1], frame)
@@ -109,20 +117,22 @@ class Network:
 
     def _send(self, way: _Way, frame: bytes | None) -> None:
         """Put a frame on its way, or with None the end of the pipe."""
-        way.under_way += 1
-        if way.held or self.is_cut(way.source, way.target):
-            way.held.append(frame)
+        way.under_way.append(frame)
+        if self.is_cut(way.source, way.target):
+            way.held += 1
             return
-        size = len(frame) if frame is not None else 0
+        self._pass(way, len(frame) if frame is not None else 0)
+
+    def _pass(self, way: _Way, size: int) -> None:
         arrives_s = max(self.clock.now_s + self._delay_s(), way.free_s)
         way.free_s = arrives_s + size / self.weather.bytes_per_s
-        self.clock.at(way.free_s, lambda: self._arrive(way, frame))
+        self.clock.at(way.free_s, lambda: self._arrive(way))
 
-    def _arrive(self, way: _Way, frame: bytes | None) -> None:
-        if way.held or self.is_cut(way.source, way.target):
-            way.held.append(frame)
+    def _arrive(self, way: _Way) -> None:
+        if self.is_cut(way.source, way.target):
+            way.held += 1
             return
-        way.under_way -= 1
+        frame = way.under_way.popleft()
         if frame is None:
             way.is_open = False
             way.closed()
@@ -165,10 +175,9 @@ class Network:
         for pipe in list(self._pipes.values()):
             for way in pipe:
                 if way.held and not self.is_cut(way.source, way.target):
-                    held, way.held = way.held, deque()
-                    way.under_way -= len(held)
-                    for frame in held:
-                        self._send(way, frame)
+                    held, way.held = way.held, 0
+                    for frame in list(way.under_way)[-held:]:
+                        self._pass(way, len(frame) if frame is not None else 0)
 
     def reset(self, one: str, other: str) -> None:
         """End all pipes between two hosts; their ends learn of it up to a second apart."""
@@ -199,9 +208,10 @@ class Network:
 
         Of a machine that is gone the others learn by its silence.
         """
-        port = self._ports.pop(host, None)
-        if port is not None:
-            port.is_closed = True
+        for key, port in list(self._ports.items()):
+            if port.host == host:
+                port.is_closed = True
+                del self._ports[key]
         for number, (up, down) in list(self._pipes.items()):
             if host not in (up.source, up.target) or number < 0:
                 continue
@@ -317,10 +327,16 @@ class MemoryLink:
     """The dialling end; see federation.transport.Link."""
 
     def __init__(
-        self, network: Network, host: str, target: str, changed: Callable[[], None]
+        self,
+        network: Network,
+        host: str,
+        target: str,
+        changed: Callable[[], None],
+        service: str = "",
     ) -> None:
         self.host = host
         self.target = target
+        self.service = service
         self.number = 0
         self.is_up = self.is_lost = self.is_closed = False
         self._network = network

@@ -5,7 +5,9 @@ A host's name is its address. Times are seconds from the world's beginning.
 
 from dataclasses import dataclass, field
 
+from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
+from policies.asks import House
 from policies.placement import TagValue
 from simulations.world.network import Weather
 
@@ -25,7 +27,8 @@ class Pool:
 class SitePlan:
     """A site: its gateway's host has the same name.
 
-    `commit_s` and `sync_s` are how long a commit takes, and one that syncs.
+    `commit_s` and `sync_s` are how long a commit takes, and one that syncs. `others` are the sites
+    that it deals with, which deal with it; with none it is single.
     """
 
     name: str = "london"
@@ -35,6 +38,9 @@ class SitePlan:
     sync_s: float = 0.004
     skew_s: float = 0.0
     drift: float = 0.0
+    others: tuple[str, ...] = ()
+    deals: DealRules = field(default_factory=DealRules)
+    house: House = field(default_factory=House)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,8 @@ class JobPlan:
 
     A task takes `task_s`, times up to `spread` (exponentially, so that few are long). Of each
     thousand `errors` raise, `flaky` raise the first time, `poison` take their slot down, and
-    `stuck` never end by themselves. At `cancel_at_s` the whole job is cancelled.
+    `stuck` never end by themselves. At `cancel_at_s` the whole job is cancelled. It may run at the
+    sites of `only`, or everywhere when there are none, and never at those of `never`.
     """
 
     at_s: float = 0.1
@@ -78,6 +85,9 @@ class JobPlan:
     cancel_at_s: float | None = None
     kill: bool = False
     max_cost_nanos: int | None = None
+    objective: str = ""
+    only: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

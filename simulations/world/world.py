@@ -6,6 +6,7 @@ from functools import partial
 from random import Random
 from typing import Final, assert_never
 
+from federation.gossip import State
 from gateway import events
 from simulations.world.client import Client
 from simulations.world.clock import Clock
@@ -24,6 +25,7 @@ from simulations.world.plan import (
     SlowStore,
 )
 from simulations.world.trace import Broken, Trace
+from simulations.world.treaties import between_sites
 from simulations.world.worker import Worker
 
 CHECK_S: Final = 0.5  # how often invariants look at the state of everybody
@@ -59,7 +61,7 @@ class World:
         *,
         clock: Clock | None = None,
         make_member: MakeMember = Gateway,
-        invariants: Sequence[Callable[["World"], Invariant]] = all_invariants,
+        invariants: Sequence[Callable[["World"], Invariant]] = (*all_invariants, *between_sites),
     ) -> None:
         self.plan = plan
         self.clock = clock or Clock()
@@ -135,12 +137,23 @@ class World:
         """Whether nobody has anything left to do."""
         receptions = [site.reception for site in self.sites.values() if site.reception is not None]
         brokers = [each.broker for each in receptions]
-        present = sum(len(broker.workers) for broker in brokers)
+        present = sum(handle > 0 for broker in brokers for handle in broker.workers)
         is_whole = len(brokers) == len(self.sites) and present == len(self.workers)
         is_idle = all(worker.is_idle for worker in self.workers.values())
         is_stored = not any(each.store.backlog for each in receptions)
         is_empty = not any(each.jobs or each.clients for each in brokers)
-        return is_whole and is_idle and is_stored and is_empty
+        exchanges = [each.exchange for each in receptions]
+        is_empty &= not any(each.sales.sales or each.purchases.purchases for each in exchanges)
+        return is_whole and is_idle and is_stored and is_empty and self.is_agreed
+
+    @property
+    def is_agreed(self) -> bool:
+        """Whether all sites that know each other think that the others are alive."""
+        return all(
+            site.circle is not None and site.circle.state(other) is State.ALIVE
+            for site in self.sites.values()
+            for other in site.plan.others
+        )
 
     def finish(self) -> None:
         """The end: look at everything once more."""

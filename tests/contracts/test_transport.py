@@ -5,7 +5,7 @@ import socket
 import time
 
 import pytest
-from tests_support import make_certificate, wait_until
+from tests_support import Relay, make_certificate, wait_until
 
 from federation.address import AddressError
 from federation.memory import MemoryPort
@@ -204,17 +204,16 @@ def test_a_gateway_with_another_certificate_is_not_believed(tmp_path):
     both, _ = make_certificate(tmp_path)
     _, other = make_certificate(tmp_path, "other")
     port = NngPort(["tls+tcp://127.0.0.1:0"], nothing, TlsSettings(certificate_file=both))
-    refused = NngLink(
-        port.addresses[0], nothing, TlsSettings(ca_file=other, server_name="localhost")
-    )
-    try:
-        until = time.monotonic() + 1.0
-        while time.monotonic() < until:
+    with Relay(port.addresses[0]) as relay:
+        tls = TlsSettings(ca_file=other, server_name="localhost")
+        refused = NngLink(relay.address, nothing, tls)
+        try:
+            wait_until(lambda: relay.cut >= 2, "the refusal")
+            assert not refused.is_lost, "it was up, then"
             assert not refused.is_up
-            time.sleep(0.01)
-    finally:
-        refused.close()
-        port.close()
+        finally:
+            refused.close()
+            port.close()
 
 
 def test_a_dialler_without_a_certificate_is_refused_where_one_is_asked_for(tmp_path):
@@ -223,14 +222,30 @@ def test_a_dialler_without_a_certificate_is_refused_where_one_is_asked_for(tmp_p
     port = NngPort(
         ["tls+tcp://127.0.0.1:0"], nothing, TlsSettings(certificate_file=both, ca_file=guest)
     )
-    link = NngLink(port.addresses[0], nothing, TlsSettings(ca_file=alone, server_name="localhost"))
-    try:
-        until = time.monotonic() + 1.0
-        while time.monotonic() < until:
+    with Relay(port.addresses[0]) as relay:
+        tls = TlsSettings(ca_file=alone, server_name="localhost")
+        link = NngLink(relay.address, nothing, tls)
+
+        def is_cut_twice():
             if link.is_up:
                 link.send(b"let me in")
             assert port.receive() == []
-            time.sleep(0.01)
-    finally:
-        link.close()
-        port.close()
+            return relay.cut >= 2
+
+        try:
+            wait_until(is_cut_twice, "the refusal")
+        finally:
+            link.close()
+            port.close()
+
+
+def test_a_pipe_that_says_nothing_is_known_and_can_be_dropped(ends):
+    links = [ends.dial(), ends.dial()]
+    came = []
+    wait_until(lambda: came.extend(ends.port.came()) or len(came) == 2, "the pipes")
+    ends.port.drop(came[0])
+    wait_until(lambda: any(link.is_lost for link in links), "the drop")
+    gone = []
+    wait_until(lambda: gone.extend(ends.port.gone()) or gone, "the news of it")
+    assert gone == came[:1]
+    assert not all(link.is_lost for link in links)

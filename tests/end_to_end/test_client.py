@@ -3,8 +3,11 @@
 import asyncio
 import concurrent.futures
 import dataclasses
+import itertools
 import operator
+import os
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -96,29 +99,19 @@ def test_map_takes_inputs_lazily(client):
     assert len(taken) < 200_000
 
 
-def test_items_of_a_slow_input_leave_one_by_one(client):
-    gate = threading.Event()
+def test_an_item_of_a_slow_input_runs_before_the_next_one_is_there(client, tmp_path):
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
 
     def inputs():
-        yield 1
-        gate.wait(20)
-        yield 2
+        yield first
+        wait_until(lambda: os.path.exists(first), "the first task")
+        yield second
 
-    seen = []
+    def touch(path):
+        with open(path, "x"):
+            return path
 
-    def consume():
-        for result in client.map(square, inputs()):
-            seen.append(result)
-            gate.set()
-
-    # The first result must come while the input is still waiting: it opens the gate.
-    results = client.map(square, iter([5]))
-    assert next(results) == 25
-    consumer = threading.Thread(target=consume)
-    gate.set()
-    consumer.start()
-    consumer.join(20)
-    assert seen == [1, 4]
+    assert list(client.map(touch, inputs())) == [first, second]
 
 
 def test_map_raises_at_its_place_and_cancels_the_rest(client):
@@ -199,10 +192,8 @@ def test_unknown_options_and_bad_values_are_told(client):
 
 
 def test_timeouts_kill(client):
-    started = time.monotonic()
     with pytest.raises(TaskTimeout, match=r"0\.3 s"):
-        client.options(timeout_s=0.3).submit(time.sleep, 60).result()
-    assert time.monotonic() - started < 30
+        client.options(timeout_s=0.3).submit(time.sleep, 3600).result()
 
 
 def test_what_nobody_can_run_is_refused_at_once(client):
@@ -278,6 +269,40 @@ def test_shutdown_without_wait_still_resolves(shared_site):
     assert future.result(timeout=20) == 25
 
 
+def test_nothing_is_taken_after_a_shutdown_that_its_gateway_does_not_answer(make_site):
+    site = make_site(0)
+    client = site.client()
+    future = client.submit(square, 5)
+    os.kill(site.gateway.pid, signal.SIGSTOP)
+    try:
+        client.shutdown(wait=False, cancel_futures=True)
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            client.submit(square, 6)
+    finally:
+        os.kill(site.gateway.pid, signal.SIGCONT)
+    assert not concurrent.futures.wait([future], timeout=20).not_done
+    assert future.cancelled()
+
+
+def test_a_map_that_is_shut_down_gives_what_it_took_and_then_says_so(shared_site):
+    client = shared_site.client()
+    results = client.map(square, itertools.count())
+    client.shutdown(wait=False)
+    came = []
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        came.extend(results)
+    assert came
+    assert came == [x * x for x in range(len(came))]
+
+
+def test_a_client_that_is_closed_does_not_dial_again(shared_site):
+    client = shared_site.client()
+    engine = client._engine
+    client.shutdown()
+    engine._drain()  # as a thread does that was waiting on the socket meanwhile
+    assert engine._link is None
+
+
 def test_leaving_the_context_waits_for_what_was_submitted(shared_site):
     with shared_site.client() as client:
         futures = [client.submit(square, x) for x in range(100)]
@@ -311,6 +336,63 @@ def test_a_client_inside_a_task_finds_its_gateway(shared_site):
 def test_partials_and_methods(client):
     assert client.submit(partial(pow, 2), 5).result() == 32
     assert client.submit("a-b".split, "-").result() == ["a", "b"]
+
+
+def _open_jobs(client, futures):
+    ours = {future.job for future in futures}
+    listed = [job for job in client.jobs(limit=1000) if job["id"] in ours]
+    assert len(listed) == len(ours)
+    return sum(job["state"] != "done" for job in listed)
+
+
+def test_a_function_of_its_own_for_every_call_leaves_few_jobs_open(client, monkeypatch):
+    monkeypatch.setattr(federation.shelves, "STREAMS_MAX", 4)
+    futures = [client.submit(partial(pow, at), 2) for at in range(40)]
+    assert len({future.job for future in futures}) == len(futures)
+    assert [future.result() for future in futures] == [at * at for at in range(len(futures))]
+    wait_until(lambda: _open_jobs(client, futures) <= 4, "the end of unused jobs")
+    assert len(client._engine.streams) <= 4
+
+
+def test_a_job_that_nobody_submits_to_is_closed_and_another_follows(client, monkeypatch):
+    monkeypatch.setattr(federation.engine, "IDLE_S", 0.01)
+    client._engine._sweep_s = 0.0
+    first = client.submit(square, 3)
+    assert first.result() == 9
+    wait_until(lambda: _open_jobs(client, [first]) == 0, "the end of the idle job")
+    second = client.submit(square, 4)
+    assert second.result() == 16
+    assert second.job != first.job
+    assert client._engine.error is None
+
+
+def test_a_job_with_unfinished_tasks_is_not_idle(client, monkeypatch, tmp_path):
+    def held(path):
+        while not os.path.exists(path):
+            time.sleep(0.002)
+
+    monkeypatch.setattr(federation.engine, "IDLE_S", 0.01)
+    client._engine._sweep_s = 0.0
+    first, sweeps = client.submit(held, str(tmp_path / "go")), []
+    sweep = client._engine._filling.sweep
+    monkeypatch.setattr(client._engine._filling, "sweep", lambda: sweeps.append(1) or sweep())
+    wait_until(lambda: len(sweeps) > 5, "some looks at idle jobs")
+    second = client.submit(held, str(tmp_path / "go"))
+    (tmp_path / "go").touch()
+    concurrent.futures.wait([first, second], timeout=30)
+    assert first.job == second.job
+
+
+def test_submits_of_many_threads_survive_the_closing_of_their_jobs(client, monkeypatch):
+    monkeypatch.setattr(federation.shelves, "STREAMS_MAX", 1)
+    functions = [partial(operator.mul, at) for at in range(4)]
+
+    def use(which):
+        return [client.submit(functions[which], at) for at in range(50)]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [[f.result(timeout=30) for f in each] for each in pool.map(use, range(4))]
+    assert found == [[which * at for at in range(50)] for which in range(4)]
 
 
 def test_large_arguments_and_results_travel_in_pieces(client):
@@ -519,3 +601,51 @@ def test_a_job_id_is_used_once_and_by_its_owner(shared_site):
         stream = ann._engine.open_stream(again, sealed)
         ann._engine.drive(lambda: stream.rejected, 30)
         assert "an id of its own" in stream.rejection.text
+
+
+def test_leaving_by_ctrl_c_is_not_mistaken_for_a_lost_gateway(shared_site, caplog):
+    def leave():
+        with shared_site.client() as client:
+            results.append(client.map(time.sleep, [60] * 4))
+            raise KeyboardInterrupt
+
+    results = []
+    with pytest.raises(KeyboardInterrupt):
+        leave()
+    results[0].close()
+    assert not caplog.records
+
+
+def test_an_interrupt_while_frames_are_taken_is_not_mistaken_for_a_lost_gateway(
+    shared_site, caplog, monkeypatch
+):
+    def interrupted(self, now_s):
+        if threading.current_thread() is not threading.main_thread():
+            return exchange(self, now_s)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    exchange = Engine._exchange
+    with shared_site.client() as client:
+        results = client.map(time.sleep, [60] * 4)
+        monkeypatch.setattr(Engine, "_exchange", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(results)
+        results.close()
+    assert not caplog.records
+
+
+def test_a_second_ctrl_c_adds_no_traceback_to_the_first(shared_site, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt("second")
+
+    def leave(client):
+        with client:
+            monkeypatch.setattr(client._engine, "drive", interrupted)
+            raise KeyboardInterrupt("first")
+
+    client = shared_site.client()
+    with pytest.raises(KeyboardInterrupt, match="first") as caught:
+        leave(client)
+    assert caught.value.__context__ is None
+    assert client._engine.closed

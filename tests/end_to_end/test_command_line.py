@@ -11,7 +11,10 @@ import time
 
 import psutil
 import pytest
-from tests_support import wait_until
+from tests_support import make_certificate, wait_until
+
+from federation import Client
+from federation.errors import JobNotFound
 
 
 def run(*arguments, code=0, **environment):
@@ -51,7 +54,7 @@ def test_jobs_and_job(site):
     assert "shown" in run("jobs")
     found = json.loads(run("job", results.job, "--json"))
     assert (found["done"], found["project"], found["state"]) == (10, "cli", "done")
-    assert "10 done" in run("job", results.job)
+    assert "10 done, 0 failed, 0 cancelled of 10" in run("job", results.job)
     assert any(row["id"] == results.job for row in json.loads(run("jobs", "--json")))
 
 
@@ -66,6 +69,23 @@ def test_cancel(site):
         job = client.submit_job(time.sleep, [60] * 5)
         assert "5 tasks cancelled" in run("cancel", job.id, "--stop")
         assert job.wait(20) == "cancelled"
+
+
+def test_forget(site):
+    with site.client() as client:
+        job = client.submit_job(square, range(3))
+        other = client.submit_job(time.sleep, [600])
+        assert list(job.results()) == [0, 1, 4]
+        job.wait(20)
+        assert "has not ended: cancel it first" in run("forget", other.id, code=1)
+        assert "are gone" in run("forget", job.id)
+        with pytest.raises(JobNotFound, match="are gone"):
+            next(job.results())
+        assert job.details()["forgotten"]
+        other.cancel(stop=True)
+    mallory = Client(site.address, user="mallory")
+    with mallory, pytest.raises(JobNotFound, match="of yours"):
+        mallory.job(job.id).forget()
 
 
 def test_a_job_that_is_not_there(site):
@@ -84,7 +104,8 @@ def test_drain_and_back(make_site):
         assert not future.done()
         run("drain", worker["name"], "--undo", *address)
         assert future.result(timeout=30) == 16
-    run("drain", *address)
+    assert "--all" in run("drain", *address, code=2)
+    run("drain", "--all", *address)
     assert json.loads(run("status", "--json", *address))["state"] == "draining"
 
 
@@ -124,10 +145,15 @@ def test_reports_agree_to_the_nano_unit(site):
 
 
 def test_bad_words_are_told(site):
-    assert "choose from" in run("report", "cost", "--by", "colour", code=1)
+    assert "choose from" in run("report", "cost", "--by", "colour", code=2)
+    assert "not both" in run("report", "cost", "--csv", "--json", code=2)
+    days = ["--from", "2026-01-02", "--to", "2026-01-01"]
+    assert "is not before" in run("report", "cost", *days, code=2)
     assert "2026-11-20" in run("report", "cost", "--from", "yesterday", code=2)
     assert "gridfed up" in run("status", "--gateway", "ipc:///nowhere/at/all", code=5)
-    assert "must start with" in run("status", "--gateway", "ws://localhost:1", code=1)
+    assert "must start with" in run("status", "--gateway", "ws://localhost:1", code=2)
+    assert "must end in a port" in run("status", "--gateway", "tcp://localhost:99999", code=2)
+    assert "may be 107 bytes long" in run("status", "--gateway", f"ipc:///{'x' * 200}", code=2)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +164,40 @@ def test_bad_words_are_told(site):
         ("[[pool]]\nname = 'p'\nkind = 'cloud'\n", "must be"),
         ("[limits]\ngrace_s = 'long'\n", "must be a number"),
         ("[site\n", "site.toml"),
+        ("[[pool]]\nname = 'p'\nslots = 2\n", "for local pools"),
+        ("[[pool]]\nname = 'p'\nkind = 'local'\nmemory_bytes = 9\n", "at least 67108864"),
         ("[[pool]]\nname = 'p'\n[[pool]]\nname = 'p'\n", "same name"),
     ],
 )
 def test_a_bad_configuration_is_told_with_its_place(tmp_path, text, complaint):
     path = tmp_path / "site.toml"
     path.write_text(text)
-    assert complaint in run("gateway", "--config", str(path), "--state", str(tmp_path), code=1)
+    assert complaint in run("gateway", "--config", str(path), "--state", str(tmp_path), code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["up", "--price", "free"], "is not an amount of money"),
+        (["up", "--memory", "1"], "64M at least"),
+        (["up", "--memory", "-1G"], "64M at least"),
+        (["up", "--listen", "foo"], "Invalid value for --listen"),
+        (["gateway", "--config", "/nonexistent.toml"], "No such file"),
+        (["status", "--gateway", "127.0.0.1:5555"], "must start with"),
+    ],
+)
+def test_a_command_that_is_wrong_is_told_apart_from_one_that_failed(tmp_path, arguments, complaint):
+    state = ["--state", str(tmp_path)] if arguments[0] != "status" else []
+    assert complaint in run(*arguments, *state, code=2)
+
+
+def test_a_gateway_does_not_start_where_another_distribution_owns_a_package_of_ours(tmp_path):
+    other = tmp_path / "impostor-1.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: impostor\nVersion: 1.0\n")
+    (other / "top_level.txt").write_text("policies\n")
+    said = run("gateway", "--state", str(tmp_path), code=1, PYTHONPATH=str(tmp_path))
+    assert "package 'policies' also belongs to impostor" in said
 
 
 def test_tags_of_workers_and_pools(make_site):
@@ -173,6 +226,134 @@ def test_a_second_interrupt_ends_it_at_once(make_site):
     client.shutdown(wait=False, cancel_futures=True)
 
 
+def until_there(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return "done in time"
+
+
+def test_a_gateway_that_stops_lets_running_tasks_end(make_site, tmp_path):
+    site = make_site(1)
+    client = site.client()
+    future = client.submit(until_there, str(tmp_path / "go"))
+    wait_until(lambda: slot_states(site) == ["running"], "the start of the task")
+    site.gateway.process.send_signal(signal.SIGINT)
+    wait_until(lambda: "running tasks get" in site.gateway.text(), "its answer")
+    (tmp_path / "go").touch()
+    assert future.result(timeout=30) == "done in time"
+    assert site.gateway.process.wait(20) == 0
+    client.shutdown(wait=False, cancel_futures=True)
+
+
 def slot_states(site):
     found = json.loads(run("workers", "--json", GRIDFED_GATEWAY=site.address))
     return [slot["state"] for worker in found for slot in worker["slot_details"]]
+
+
+def test_a_worker_that_is_refused_says_so_once(make_site):
+    site = make_site(1)
+    worker = site.add_worker(1, "--pool", "nope")
+    wait_until(lambda: site.gateway.text().count("left: there is no pool") > 2, "three tries")
+    assert worker.text().count("choose one with --pool; there are local") == 1
+
+
+def test_workers_of_one_name_drain_together_and_that_is_said(make_site):
+    site = make_site(0)
+    for _ in range(2):
+        site.add_worker(1, "--name", "twin")
+    wait_until(lambda: site.gateway.text().count("worker twin joined") == 2, "the twins")
+    told = run("drain", "twin", "--gateway", site.address)
+    assert told == "worker twin (2 workers of that name) is draining\n"
+
+
+def test_a_worker_that_is_stopped_at_once_is_not_waited_for(make_site):
+    site = make_site(0)
+    worker = site.add_worker(1, "--name", "hasty")
+    with site.client() as client:
+        client.submit(time.sleep, 600)
+        wait_until(lambda: slot_states(site) == ["running"], "the start of the task")
+        worker.process.send_signal(signal.SIGINT)
+        wait_until(lambda: "once more to stop at once" in worker.text(), "its answer")
+        worker.process.send_signal(signal.SIGINT)
+        assert worker.process.wait(20) == 130
+        wait_until(lambda: "worker hasty left" in site.gateway.text(), "its goodbye")
+        assert "did not come back" not in site.gateway.text()
+        client.shutdown(wait=False, cancel_futures=True)
+
+
+def test_a_worker_joins_what_up_has_started(make_site):
+    site = make_site(1)
+    site.add_worker(1, "--name", "guest")
+    wait_until(lambda: "worker guest joined" in site.gateway.text(), "the worker")
+
+
+@pytest.fixture
+def tls_site(make_site, tmp_path):
+    """A site that shows a certificate and asks for one, and the options to come in with."""
+    own, pinned = make_certificate(tmp_path, "gateway")
+    mine, known = make_certificate(tmp_path, "dialler")
+    config = f'[site]\ntls_certificate_file = "{own}"\ntls_ca_file = "{known}"\n'
+    site = make_site(0, "--listen", "tls+tcp://127.0.0.1:0", config=config)
+    ca = ["--gateway", site.ready["addresses"][1], "--tls-ca-file", pinned]
+    return site, ca, ["--tls-certificate-file", mine]
+
+
+def test_every_question_can_be_asked_over_mutual_tls(tls_site):
+    _, ca, certificate = tls_site
+    assert json.loads(run("status", "--json", *ca, *certificate))["state"] == "up"
+    assert "no workers" in run("workers", *ca, *certificate)
+    assert "TLS fails" in run("status", *ca, code=5)
+
+
+def test_a_worker_joins_over_mutual_tls_without_naming_the_host(tls_site):
+    site, ca, certificate = tls_site
+    site.add_worker(1, "--name", "over-tls", *ca, *certificate)
+    wait_until(lambda: "worker over-tls joined" in site.gateway.text(), "the worker")
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_tls_file_that_is_no_good_is_named(tmp_path, content):
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_text(content)
+    address = ["--gateway", "tls+tcp://127.0.0.1:1", "--tls-ca-file", str(path)]
+    assert str(path) in run("status", *address, code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--state", "/proc/nobody/state"], "can't make the folder /proc/nobody/state"),
+        (["--listen", "ipc:///proc/nobody/gw.sock"], "can't make the folder /proc/nobody"),
+    ],
+)
+def test_a_gateway_that_can_not_start_says_why_in_a_line(tmp_path, arguments, complaint):
+    told = run("gateway", "--state", str(tmp_path), *arguments, code=1)
+    assert complaint in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_gateway_names_its_certificate_file_when_it_is_no_good(tmp_path, content):
+    path = tmp_path / "own.pem"
+    if content is not None:
+        path.write_text(content)
+    config = tmp_path / "site.toml"
+    config.write_text(
+        f'[site]\nlisten = ["tls+tcp://127.0.0.1:0"]\nstate = "{tmp_path}"\n'
+        f'tls_certificate_file = "{path}"\n'
+    )
+    told = run("gateway", "--config", str(config), code=1)
+    assert str(path) in told
+    assert "Traceback" not in told
+
+
+def test_another_host_joins_as_the_readme_says(make_site, monkeypatch):
+    monkeypatch.setenv("GRIDFED_SECRET", "a" * 64)
+    site = make_site(1, "--listen", "tcp://0.0.0.0:0")
+    port = site.ready["addresses"][1].rpartition(":")[2]
+    site.address = f"tcp://127.0.0.1:{port}"
+    site.add_worker(1, "--name", "other", "--tags", "gpu=1")
+    wait_until(lambda: "worker other joined" in site.gateway.text(), "the other host")
+    with site.client() as client:
+        assert client.options(tags={"gpu": 1}).submit(square, 5).result(timeout=30) == 25

@@ -1,6 +1,7 @@
 """What goes wrong, on real processes: each ends in a clear error, and harms nobody else."""
 
 import ctypes
+import functools
 import multiprocessing
 import os
 import signal
@@ -179,16 +180,29 @@ def test_a_worker_that_was_paused_comes_back(make_site):
         assert future.result(timeout=30) == 9
 
 
-def test_kill_9_of_the_gateway_every_future_resolves_once_and_is_charged_once(make_site):
+def gated_square(gate, x):
+    """Square; the one in the middle only once there is a file at `gate`."""
+    while x == 10_000 and not os.path.exists(gate):
+        time.sleep(0.01)
+    return x * x
+
+
+def test_kill_9_of_the_gateway_every_future_resolves_once_and_is_charged_once(make_site, tmp_path):
     site = make_site(2)
+    gate = tmp_path / "gate"
+    task = functools.partial(gated_square, str(gate))
     with site.client() as client:
         resolved = []
-        futures = [client.submit(square, x) for x in range(20_000)]
+        futures = [client.submit(task, x) for x in range(20_000)]
         for future in futures:
             future.add_done_callback(resolved.append)
-        results = client.options(name="mapped").map(square, range(20_000))
+        results = client.options(name="mapped").map(task, range(20_000))
         assert next(results) == 0
+        wait_until(lambda: futures[0].done(), "the first result")
         site.kill()
+        assert not futures[10_000].done()
+        assert 0 < len(resolved) < len(futures)
+        gate.touch()
         site.start()
         assert [0, *results] == [x * x for x in range(20_000)]
         assert [future.result(timeout=60) for future in futures] == [x * x for x in range(20_000)]
@@ -284,6 +298,40 @@ def test_a_forked_child_is_told_and_harms_nobody(shared_site):
             text += part
         os.close(reader)
         assert text.count(b"spawn") == 2
+        assert client.submit(square, 2).result() == 4
+
+
+def _says(use):
+    """What a forked child says of itself: its error, or that there was none. Empty if it died."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        text = "no error"
+        try:
+            use()
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(writer, text.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        text = pipe.read()
+    os.waitpid(pid, 0)
+    return text
+
+
+def test_a_forked_child_can_do_nothing_with_what_its_parent_opened(shared_site):
+    with shared_site.client() as client:
+        future = client.submit(time.sleep, 60)  # its job is open, and goes on taking calls
+        results = client.map(square, iter(range(200_000)))
+        assert "spawn" in _says(lambda: client.submit(time.sleep, 0))
+        assert "spawn" in _says(lambda: future.cancel(stop=True))
+        assert "spawn" in _says(lambda: list(results))
+        assert _says(results.close) == "no error"
+        assert _says(client.shutdown) == "no error"
+        assert future.cancel(stop=True)
+        assert next(results) == 0
+        results.close()
         assert client.submit(square, 2).result() == 4
 
 

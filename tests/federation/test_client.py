@@ -6,9 +6,12 @@ from concurrent.futures import Future, InvalidStateError
 
 import pytest
 
-from federation.client import Options, TaskFuture
+from federation.client import Options, TaskFuture, _revive, _Where
 from federation.engine import Engine
+from federation.jobs import Cost
 from federation.messages import Kept, RejectJob
+
+ADDRESS = "ipc:///tmp/nobody"
 
 
 class EngineWithNothing:
@@ -58,6 +61,9 @@ def test_a_future_is_finished_once(is_waited_for):
         {"project": "\ud800"},
         {"name": "a\nb"},
         {"tags": {"gpu": -1}},
+        {"tags": "gpu"},
+        {"max_cost": 5},
+        {"prints": 1},
         {"tags": {"gpu": 2**70}},
         {"tags": {"\ud800": True}},
     ],
@@ -76,3 +82,16 @@ def test_a_detached_job_that_is_kept_is_not_refused_by_what_was_sent_again():
     engine._streams, engine._sending = {"j": stream}, {}
     engine._hear(RejectJob("j", "job-not-found", "the job has ended"))
     assert engine._streams == {"j": stream}
+
+
+def test_a_view_shows_the_options_that_are_not_as_usual():
+    client = _revive(_Where(ADDRESS, None, None, None, 1.0, 1.0, None), Options())
+    view = client.options(tags={"gpu": 1}, retries=2)
+    assert repr(client) == f"<gridfed Client of {ADDRESS}, not connected yet>"
+    assert repr(view) == (
+        f"<gridfed Client of {ADDRESS}, not connected yet, tags={{'gpu': 1}}, retries=2>"
+    )
+
+
+def test_the_cost_of_what_has_not_begun_is_nothing_without_a_currency():
+    assert str(Cost(0, "", 0, 0, "ann", "risk")) == "0"

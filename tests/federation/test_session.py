@@ -49,6 +49,32 @@ def test_a_bare_acknowledgement_of_the_listener_is_itself_acknowledged():
     assert one.next_frame(acknowledge=True) is None
 
 
+def test_a_session_that_is_held_stops_the_other_side_at_its_window_and_loses_nothing():
+    one, other = dialler(), listener()
+    other.is_held = True
+    got = []
+    for at in range(20):
+        one.post(b"%d" % at)
+        while (frame := one.next_frame()) is not None:
+            got += other.accept(frame)
+        assert other.owes == 0
+        if (beat := other.next_frame(acknowledge=True)) is not None:
+            one.accept(beat)
+        # Its bare acknowledgements go on, and so do the listener's own frames.
+        other.accept(one.next_frame(acknowledge=True))
+    assert got == [b"%d" % at for at in range(8)]
+    # On a new pipe it is told no more than before, and its window stays full.
+    one.rewind(other.admitted)
+    other.rewind(one.received)
+    while (frame := one.next_frame()) is not None:
+        assert other.accept(frame) == []
+    other.is_held = False
+    while not one.is_idle:
+        one.accept(other.next_frame(acknowledge=True))
+        got += other.accept(one.next_frame(acknowledge=True))
+    assert got == [b"%d" % at for at in range(20)]
+
+
 def test_the_diallers_window_is_kept_and_enforced():
     one, other = dialler(), listener()
     frames = []

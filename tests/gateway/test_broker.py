@@ -4,11 +4,12 @@ import pytest
 
 from federation import messages
 from federation.ranges import RangeSet
-from gateway import events
+from gateway import events, views
 from gateway.broker import Broker, Limits
 from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.events import JobSpec
 from gateway.ledger import records
+from gateway.terms import answer_ended
 from policies.tariffs import Tariff
 
 PRICE = Tariff(3_600_000_000_000, "USD", "test")  # a thousandth of a unit per slot-nanosecond
@@ -350,8 +351,8 @@ def test_what_was_charged_before_its_client_was_lost_is_not_charged_again() -> N
 
 def test_a_charge_recovered_from_the_store_is_not_made_again() -> None:
     world = World()
-    history = events.JobRecovered("j", None, None, (), 0, 0, ((0, 2),), 5, 6, 7)
-    world.do(events.JobRecovered(*(getattr(history, n) for n in history.__slots__)))
+    history = events.JobRecovered("j", None, None, (), 0, 0, ((0, 2),), {"USD": 5}, 6, 7)
+    world.do(history)
     first = orders(world.submit(4))
     usage: list[records.UsageRecord] = []
     while first:
@@ -566,3 +567,374 @@ def test_who_closes_a_job_that_was_cancelled_meanwhile_is_told_that_it_ended() -
     world.do(events.CancelAsked(9, 1, "j", (), False))
     (reject,) = told(world.do(events.JobClosed(CLIENT, "j", 0)), messages.RejectJob)
     assert reject.job == "j"
+
+
+def test_a_job_without_its_function_takes_no_slot_until_it_is_here() -> None:
+    world = World()
+    world.do(events.JobOpened(CLIENT, "j", spec(), has_function=False))
+    assert orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))) == []
+    assert len(orders(world.submit(1, "other", function=b"g" * 32))) == 1
+    world.join(3)
+    assert [order.job for order in orders(world.do(events.FunctionArrived(b"f" * 32)))] == ["j"]
+
+
+def test_a_job_whose_function_never_arrives_is_rejected() -> None:
+    world = World()
+    world.do(events.JobOpened(CLIENT, "j", spec(), has_function=False))
+    world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))
+    world.now_s += world.broker.limits.function_wait_s
+    assert told(world.do(events.Ticked()), messages.RejectJob) == []
+    world.now_s += 1.0
+    effects = world.do(events.Ticked())
+    (reject,) = told(effects, messages.RejectJob)
+    assert reject.code == "function-missing"
+    assert [record.state for record in written(effects, records.JobEnded)] == ["rejected"]
+    assert (world.broker.jobs, world.broker.clients[CLIENT].tasks) == ({}, 0)
+    assert orders(world.do(events.FunctionArrived(b"f" * 32))) == []
+
+
+def test_a_detached_job_that_was_abandoned_is_rejected_when_its_client_comes_back() -> None:
+    world = World(slots=0)
+    world.submit(5, detached=True)
+    world.do(events.ClientGone(CLIENT))
+    world.now_s += 3600.0
+    effects = world.do(events.Ticked())
+    assert [record.state for record in written(effects, records.JobEnded)] == ["abandoned"]
+    world.do(events.ClientJoined(9, "ann"))
+    assert world.broker.remembers("j")
+    effects = world.do(events.JobOpened(9, "j", spec(detached=True), again=True))
+    (reject,) = told(effects, messages.RejectJob)
+    assert "its client left before everything was submitted" in reject.reason
+    effects = world.do(events.TasksArrived(9, "j", 5, [b"5"]))
+    assert told(effects, messages.Kept) == written(effects, records.BundleKept) == []
+
+
+def test_a_detached_job_that_ended_whole_is_kept_when_its_client_asks_again() -> None:
+    world = World()
+    (order,) = orders(world.submit(1, detached=True))
+    world.do(events.JobClosed(CLIENT, "j", 1))
+    world.report(order)
+    (kept,) = told(world.do(events.JobOpened(CLIENT, "j", spec(detached=True))), messages.Kept)
+    assert (kept.tasks, kept.closed) == (1, True)
+
+
+def test_nobody_opens_a_job_again_that_was_somebody_elses() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.JobClosed(CLIENT, "j", 1))
+    world.report(order)
+    world.do(events.ClientJoined(9, "mallory"))
+    opened = events.JobOpened(9, "j", spec(user="mallory"), again=True)
+    (reject,) = told(world.do(opened), messages.RejectJob)
+    assert "somebody else's" in reject.reason
+    assert world.broker.jobs == {}
+
+
+def test_an_id_is_used_again_only_by_who_comes_back_and_then_is_not_charged_again() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.JobClosed(CLIENT, "j", 1))
+    world.report(order)
+    (reject,) = told(world.do(events.JobOpened(CLIENT, "j", spec())), messages.RejectJob)
+    assert "an id of its own" in reject.reason
+    # No store is asked: what was charged is known before its records are on disk.
+    assert world.broker.remembers("j")
+    world.do(events.JobOpened(CLIENT, "j", spec(), again=True))
+    (again,) = orders(world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"])))
+    (usage,) = written(world.report(again), records.UsageRecord)
+    assert (usage.state, usage.cost_nanos) == ("repeat", 0)
+
+
+@pytest.mark.parametrize(("state", "total"), [("done", 3), ("cancelled", 3), ("abandoned", None)])
+def test_only_a_job_that_was_submitted_whole_is_said_to_be_kept(
+    state: str, total: int | None
+) -> None:
+    answer = answer_ended("j", state, "why", total)
+    if total is None:
+        assert isinstance(answer, messages.RejectJob)
+        assert "why" in answer.reason
+    else:
+        assert answer == messages.Kept("j", total, True)
+
+
+def test_a_kill_that_meets_its_owners_return_is_undone() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.ClientGone(CLIENT))
+    world.do(events.ClientJoined(5, "ann"))
+    world.do(events.JobOpened(5, "j", spec(), again=True))
+    effects = world.report(order, failures=[[0, "cancelled", "stopped", b""]])
+    assert told(effects, messages.Results) == []
+    (again,) = orders(effects)
+    assert again.first == 0
+    (results,) = told(world.report(again), messages.Results)
+    assert results.failures == []
+
+
+def test_a_job_that_was_cancelled_stays_so_when_its_owner_comes_back() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.ClientJoined(9, "ann"))
+    world.do(events.CancelAsked(9, 1, "j", (), False))
+    world.do(events.ClientGone(CLIENT))
+    world.do(events.ClientJoined(5, "ann"))
+    (reject,) = told(world.do(events.JobOpened(5, "j", spec(), again=True)), messages.RejectJob)
+    assert reject.reason == "cancelled on request"
+    (ended,) = written(world.report(order), records.JobEnded)
+    assert ended.state == "cancelled"
+
+
+def test_a_retry_in_a_job_that_was_cancelled_is_told_as_the_failure_it_was() -> None:
+    world = World()
+    (order,) = orders(world.submit(1, retries=5))
+    world.do(events.CancelAsked(CLIENT, 7, "j", (), False))
+    effects = world.report(order, failures=[[0, "error", "ValueError", b""]])
+    (results,) = told(effects, messages.Results)
+    assert results.failures[0][1] == "error"
+
+
+def test_what_comes_back_for_a_cancel_whose_asker_has_left_is_told_to_its_owner() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.ClientJoined(9, "ann"))
+    world.do(events.CancelAsked(9, 1, "j", (), False))
+    world.do(events.ClientGone(9))
+    effects = world.do(events.HandedBack(WORKER, order.assignment, ((0, 1),)))
+    (dropped,) = told(effects, messages.Dropped)
+    assert (dropped.ranges, dropped.failure) == ([[0, 1]], "cancelled")
+
+
+def test_a_cancel_is_not_answered_by_the_answer_to_an_earlier_recall() -> None:
+    world = World()
+    (first,) = orders(world.submit(40))
+    (order,) = orders(world.report(first))  # the other 39 are given ahead
+    world.now_s += 1.0
+    levelling = orders(world.join(3), messages.Recall)
+    assert len(levelling) == 1, "a dry worker has some of it recalled"
+    low, high = order.first, levelling[0].first
+    effects = world.do(events.CancelAsked(CLIENT, 7, "j", ((low, high),), False))
+    assert len(orders(effects, messages.Recall)) == 1
+    back = ((levelling[0].first, levelling[0].stop),)
+    effects = world.do(events.HandedBack(WORKER, order.assignment, back))
+    assert told(effects, messages.Answer) == []
+    effects = world.do(events.HandedBack(WORKER, order.assignment, ((low + 1, high),)))
+    (answer,) = told(effects, messages.Answer)
+    assert answer.value == {"taken": [[low + 1, high]]}
+
+
+def test_tasks_of_workers_that_stop_in_order_are_no_losses() -> None:
+    world = World()
+    world.submit(1)
+    for worker in range(WORKER, WORKER + 10):
+        effects = world.do(events.WorkerGone(worker, "stopped", is_orderly=True))
+        assert told(effects, messages.Dropped) == []
+        (order,) = orders(world.join(worker + 1))
+    (usage,) = written(world.report(order, worker=WORKER + 10), records.UsageRecord)
+    assert usage.attempt == 1
+
+
+def test_a_task_that_has_not_started_is_not_suspected_of_losing_workers() -> None:
+    world = World()
+    (order,) = orders(world.submit(100))
+    world.report(order, wall_ns=1000)
+    world.do(events.WorkerGone(WORKER, "killed"))
+    world.join(3)
+    world.do(events.WorkerGone(3, "killed"))
+    (suspect,) = orders(world.join(4))
+    assert len(suspect.arguments) == 1
+    (dropped,) = told(world.do(events.WorkerGone(4, "killed")), messages.Dropped)
+    assert dropped.ranges == [[suspect.first, suspect.first + 1]]
+
+
+def test_a_worker_that_stops_gets_nothing_new_and_is_not_asked_to_hand_back() -> None:
+    world = World()
+    (order,) = orders(world.submit(5))
+    effects = world.do(events.DrainAsked(WORKER, True, by_itself=True))
+    assert [each for each in effects if isinstance(each, Order)] == []
+    assert orders(world.report(order)) == []
+
+
+def come_back(world: World, client: int) -> None:
+    """The owner's session was lost and is replaced by another."""
+    world.do(events.ClientJoined(client, "ann"))
+    world.do(events.JobOpened(client, "j", spec(), again=True))
+
+
+def test_counts_are_right_when_a_client_sends_again_what_had_ended() -> None:
+    world = World()
+    (order,) = orders(world.submit(4))
+    (second,) = orders(world.report(order, wall_ns=10**9))
+    world.report(second, failures=[[0, "error", "ValueError", b""]], wall_ns=10**9)
+    world.do(events.CancelAsked(CLIENT, 1, "j", ((3, 4),), False))
+    job = world.broker.jobs["j"]
+    assert (job.done, job.failed, job.cancelled) == (1, 1, 1)
+    come_back(world, 5)
+    world.do(events.TasksArrived(5, "j", 0, [b"0", b"1", b"2", b"3"]))
+    assert (job.done, job.failed, job.cancelled) == (0, 0, 0)
+    assert list(job.charged) == [(0, 2)], "what was cancelled has not been charged"
+
+
+def test_every_usage_record_of_a_task_has_a_key_of_its_own() -> None:
+    world = World()
+    error = [[0, "error", "ValueError", b""]]
+    opened = spec(retries=9)
+    used: list[records.UsageRecord] = []
+    client = CLIENT
+    world.do(events.JobOpened(client, "j", opened))
+    for _ in range(3):
+        (order,) = orders(world.do(events.TasksArrived(client, "j", 0, [b"0"])))
+        effects = world.report(order, failures=error)
+        used += written(effects, records.UsageRecord)
+        (again,) = orders(effects)
+        used += written(world.report(again), records.UsageRecord)
+        world.do(events.TasksArrived(client, "j", 1, [b"1"]))  # something is unfinished
+        world.do(events.ClientGone(client))
+        for assignment in list(world.broker.workers[WORKER].assignments):
+            world.do(events.HandedBack(WORKER, assignment, ((1, 2),)))
+        assert world.broker.jobs == {}
+        client += 10
+        world.do(events.ClientJoined(client, "ann"))
+        world.do(events.JobOpened(client, "j", opened, again=True))
+    keys = [(record.job, record.first, record.attempt) for record in used]
+    assert len(set(keys)) == len(keys) == 6
+    charged = sum(record.cost_nanos for record in used)
+    assert world.broker.jobs["j"].costs_nanos == {"USD": charged}
+
+
+def test_attempts_go_on_where_the_last_gateway_left_them() -> None:
+    world = World()
+    history = events.JobRecovered(
+        "j", None, None, (), 0, 0, ((0, 1),), {"USD": 5}, 6, 7, attempt_max=4
+    )
+    world.do(history)
+    (order,) = orders(world.submit(1))
+    (usage,) = written(world.report(order), records.UsageRecord)
+    assert (usage.attempt, usage.state) == (5, "repeat")
+
+
+def test_currencies_are_not_added_up() -> None:
+    broker = Broker({"local": PRICE, "far": Tariff(7_200_000_000_000, "EUR", "test")})
+    world = World(slots=0)
+    world.broker = broker
+    world.do(events.ClientJoined(CLIENT, "ann"))
+    world.join(WORKER)
+    world.do(events.WorkerJoined(3, "w3", "far", 1, {}, "3.11"))
+    for order, worker in zip(orders(world.submit(2)), (WORKER, 3), strict=True):
+        world.report(order, worker=worker)
+    view = views.live_job(broker.jobs["j"])
+    assert view["costs_nanos"] == {"EUR": 2_000_000, "USD": 1_000_000}
+    assert (view["cost_nanos"], view["currency"]) == (2_000_000, "EUR")
+    assert "EUR" in view["cost"]
+    assert "USD" in view["cost"]
+
+
+def test_a_detached_job_has_its_currency_and_price_after_a_restart() -> None:
+    world = World(slots=0)
+    world.do(
+        events.JobRecovered(
+            "j", spec(detached=True), 4, ((0, 1),), 0, 0, (), {"EUR": 5}, 6, 7, {"EUR": 9}, 1
+        )
+    )
+    view = views.live_job(world.broker.jobs["j"])
+    assert (view["cost_nanos"], view["currency"], view["price_nanos"]) == (5, "EUR", 9)
+
+
+def test_a_detached_job_of_more_bytes_than_a_client_may_have_is_taken() -> None:
+    world = World(slots=0)
+    world.broker.limits = Limits(bytes_max=1000)
+    world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
+    for task in range(10):
+        effects = world.do(events.TasksArrived(CLIENT, "j", task, [bytes(900)]))
+        assert len(told(effects, messages.Kept)) == 1
+        assert not [e for e in effects if isinstance(e, Expel)]
+
+
+def test_over_the_sites_limit_detached_tasks_are_acknowledged_when_others_have_run() -> None:
+    world = World(slots=0)
+    world.broker.limits = Limits(bytes_max=1000, kept_bytes_max=1500)
+    world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
+    world.do(events.TasksArrived(CLIENT, "j", 0, [bytes(900)]))
+    effects = world.do(events.TasksArrived(CLIENT, "j", 1, [bytes(900)]))
+    assert told(effects, messages.Kept) == []
+    refused = world.do(events.JobOpened(CLIENT, "k", spec(detached=True)))
+    assert told(refused, messages.RejectJob)[0].code == "busy"
+    (order,) = orders(world.join(WORKER))
+    (kept,) = told(world.report(order), messages.Kept)
+    assert (kept.tasks, kept.closed) == (2, False)
+
+
+def test_a_client_that_sends_on_unacknowledged_is_expelled() -> None:
+    world = World(slots=0)
+    world.broker.limits = Limits(bytes_max=1000, kept_bytes_max=10)
+    world.do(events.JobOpened(CLIENT, "j", spec(detached=True)))
+    world.do(events.TasksArrived(CLIENT, "j", 0, [bytes(900)]))
+    effects = world.do(events.TasksArrived(CLIENT, "j", 1, [bytes(900)]))
+    assert [e.guest for e in effects if isinstance(e, Expel)] == [CLIENT]
+
+
+def test_what_ended_is_counted_for_nobody() -> None:
+    world = World(slots=0)
+    world.do(events.JobOpened(CLIENT, "a", spec()))
+    world.do(events.TasksArrived(CLIENT, "a", 0, [bytes(900)] * 3))
+    world.do(events.CancelAsked(CLIENT, 1, "a", ((1, 3),), False))
+    assert world.broker.clients[CLIENT].account.held_bytes == 900
+    (order,) = orders(world.join(WORKER))
+    world.report(order)
+    world.do(events.JobClosed(CLIENT, "a", 3))
+    assert world.broker.clients[CLIENT].account.held_bytes == 0
+
+
+def test_bytes_follow_a_job_to_the_session_that_takes_it_over() -> None:
+    world = World(slots=0)
+    world.submit(3)
+    world.do(events.ClientJoined(5, "ann"))
+    world.do(events.JobOpened(5, "j", spec(), again=True))
+    clients = world.broker.clients
+    assert (clients[CLIENT].account.held_bytes, clients[5].account.held_bytes) == (0, 3)
+
+
+def test_one_job_more_than_a_client_may_have_is_rejected() -> None:
+    world = World(slots=0)
+    world.broker.limits = Limits(jobs_max=2)
+    for job in ("a", "b"):
+        assert told(world.submit(1, job), messages.RejectJob) == []
+    reject = told(world.submit(1, "c"), messages.RejectJob)[0]
+    assert (reject.job, reject.code) == ("c", "busy")
+
+
+def test_the_offers_of_two_workers_of_one_name_both_count() -> None:
+    world = World(slots=0)
+    for handle, tags in ((2, {"gpu": 1}), (3, {"fpga": 1})):
+        world.do(events.WorkerJoined(handle, "twin", "local", 1, tags, "3.11"))
+    for tag in ("gpu", "fpga"):
+        assert told(world.submit(1, tag, tags={tag: 1}), messages.RejectJob) == []
+    (reject, *_) = told(world.submit(1, "both", tags={"gpu": 2}), messages.RejectJob)
+    assert "worker twin has" in reject.reason
+    assert "worker twin #3 has" in reject.reason
+    world.do(events.WorkerGone(3, "gone"))
+    assert list(world.broker.offers) == ["worker twin"]
+
+
+def test_why_a_job_waits_names_what_its_client_has_not_done() -> None:
+    world = World()
+    world.do(events.JobOpened(CLIENT, "j", spec(), has_function=False))
+    world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))
+    job = world.broker.jobs["j"]
+    (why,) = views.why_waiting(world.broker, job)
+    assert why["reason"] == "function-missing"
+    world.do(events.ClientReading(CLIENT, False))
+    world.do(events.FunctionArrived(b"f" * 32))
+    (why,) = views.why_waiting(world.broker, job)
+    assert why["reason"] == "client-not-reading"
+    world.do(events.DrainAsked(WORKER, True))
+    world.do(events.ClientReading(CLIENT, True))
+    assert [each["reason"] for each in views.why_waiting(world.broker, job)] == ["draining"]
+
+
+def test_a_task_that_its_leaving_client_interrupts_is_cancelled_and_has_not_failed():
+    world = World(slots=1)
+    (order,) = orders(world.submit(1))
+    world.do(events.ClientGone(CLIENT))
+    effects = world.report(order, failures=[[0, "cancelled", "stopped on request", b""]])
+    (ended,) = written(effects, records.JobEnded)
+    assert (ended.state, ended.failed, ended.cancelled) == ("abandoned", 0, 1)

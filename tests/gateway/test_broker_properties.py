@@ -8,24 +8,33 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from federation import messages
 from federation.ranges import RangeSet
-from gateway import events
+from gateway import dispatch, events
 from gateway.broker import Broker, Limits
-from gateway.effects import Expel, Order, Tell, Write
+from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.events import JobSpec
 from gateway.ledger import records
+from policies.placement import Offer
 from policies.tariffs import Tariff
 
-OWNER = 1
+DETACHED = "j3"
+ORPHANED_S = 100.0
 
 
 class Site(RuleBasedStateMachine):
-    """One client, workers that come, go, crash and hand back, and an honest count of it all."""
+    """A client that leaves and returns, with attached jobs and a detached one; workers that come,
+    go, crash and hand back; and an honest count of it all.
+
+    Jobs differ in priority, and one needs a counted tag that not every worker has.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.broker = Broker({"p": Tariff(10**15, "USD", "v")}, limits=Limits(10**6, 1 << 40))
         self.now_s = 1.0
         self.handles = 10
+        self.owner = 0
+        self.rejected: set[str] = set()
+        self.keys: set[tuple[str, int, int]] = set()
         self.submitted: Counter[str] = Counter()
         self.ended: dict[str, Counter[int]] = {}
         self.charged: dict[str, RangeSet] = {}
@@ -36,23 +45,56 @@ class Site(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.do(events.ClientJoined(OWNER, "ann"))
+        self.enter()
 
-    def do(self, event: events.Event) -> None:
+    def enter(self) -> None:
+        """The owner comes (back): it opens its jobs and sends whatever it misses."""
+        self.handles += 1
+        self.owner = self.handles
+        self.do(events.ClientJoined(self.owner, "ann"))
+        for name, tasks in self.submitted.items():
+            if name in self.rejected:
+                continue
+            self.do(events.JobOpened(self.owner, name, self.terms(name), again=True))
+            missing = RangeSet([(0, tasks)])
+            for task in self.ended.get(name, ()) if name != DETACHED else ():
+                missing.remove(task, task + 1)
+            for first, stop in missing:
+                self.send(name, first, stop)
+
+    def terms(self, name: str) -> JobSpec:
+        number = int(name[1:])
+        tags: dict[str, bool | int | float] = {"gpu": 1} if number == 2 else {}
+        return JobSpec(
+            name, name.encode() * 16, name == DETACHED, "ann", "p", float(number % 3), tags, None,
+            number, None, None, "3.11", False,
+        )  # fmt: skip
+
+    def send(self, name: str, first: int, stop: int) -> None:
+        arguments = [b"%d" % task for task in range(first, stop)]
+        self.do(events.TasksArrived(self.owner, name, first, arguments))
+
+    def do(self, event: events.Event) -> None:  # noqa: C901 - one match
         self.now_s += 0.01
         effects = self.broker.handle(event, self.now_s) + self.broker.settle(self.now_s)
-        unstored = 0
+        self.check_order(effects)
         for effect in effects:
             match effect:
                 case Write(records.UsageRecord() as usage):
-                    unstored += 1
                     stop = usage.first + usage.tasks
-                    assert usage.attempt >= 1
+                    row = usage.job, usage.first, usage.attempt
+                    assert row not in self.keys, "the store would drop the second"
+                    self.keys.add(row)
                     if usage.state == "ok":
                         key = f"{usage.job} {usage.attempt}"
                         seen = self.charged.setdefault(key, RangeSet())
                         assert not seen.within(usage.first, stop)
                         seen.add(usage.first, stop)
+                case Write(records.OutcomeKept() as kept):
+                    self.end(kept.job, kept.first, kept.first + kept.count)
+                case Tell(_, messages.RejectJob() as reject):
+                    assert reject.job == DETACHED, "no attached job is ever refused here"
+                    self.rejected.add(reject.job)
                 case Tell(_, messages.Results() as results):
                     self.end(results.job, results.first, results.first + len(results.values))
                 case Tell(_, messages.Dropped() as dropped):
@@ -60,7 +102,8 @@ class Site(RuleBasedStateMachine):
                         self.end(dropped.job, first, stop)
                 case Tell(_, messages.Answer() as answer):
                     for first, stop in answer.value["taken"]:
-                        self.end(f"j{answer.request % 3}", first, stop)
+                        if answer.request % 4 != 3:  # of a detached job it is kept as well
+                            self.end(f"j{answer.request % 4}", first, stop)
                 case Order(worker, messages.Assign() as assign):
                     stop = assign.first + len(assign.arguments)
                     left = RangeSet([(assign.first, stop)])
@@ -75,25 +118,50 @@ class Site(RuleBasedStateMachine):
     def end(self, job: str, first: int, stop: int) -> None:
         self.ended.setdefault(job, Counter()).update(range(first, stop))
 
-    @rule(job=st.integers(0, 2), tasks=st.integers(1, 40), retries=st.integers(0, 2))
-    def submit(self, job: int, tasks: int, retries: int) -> None:
+    def check_order(self, effects: list[Effect]) -> None:
+        """Who got something was the best placed of those who could have it."""
+        for effect in effects:
+            match effect:
+                case Order(handle, messages.Assign() as assign) if handle in self.broker.workers:
+                    worker = self.broker.workers[handle]
+                    priority = self.terms(assign.job).priority
+                    for job in self.broker.jobs.values():
+                        if job.waiting and not job.leaving and job.spec.priority > priority:
+                            assert dispatch.refusal(job, worker) is not None
+
+    @rule(job=st.integers(0, 3), tasks=st.integers(1, 40))
+    def submit(self, job: int, tasks: int) -> None:
         name = f"j{job}"
-        if name not in self.submitted:
-            terms = JobSpec(
-                name, name.encode() * 16, False, "ann", "p", 0.0, {}, None, retries, None, None,
-                "3.11", False,
-            )  # fmt: skip
-            self.do(events.JobOpened(OWNER, name, terms))
+        if name in self.rejected:
+            return
         first = self.submitted[name]
         self.submitted[name] += tasks
-        arguments = [b"%d" % task for task in range(first, first + tasks)]
-        self.do(events.TasksArrived(OWNER, name, first, arguments))
+        if not first:
+            self.do(events.JobOpened(self.owner, name, self.terms(name)))
+        self.send(name, first, first + tasks)
 
-    @rule(slots=st.integers(1, 3))
-    def join(self, slots: int) -> None:
+    @rule(is_away_long=st.booleans())
+    def leave_and_return(self, is_away_long: bool) -> None:
+        self.do(events.ClientGone(self.owner))
+        if is_away_long:
+            self.now_s += ORPHANED_S
+            self.do(events.Ticked())
+        self.enter()
+
+    @rule()
+    def return_before_it_is_missed(self) -> None:
+        previous = self.owner
+        self.enter()
+        self.do(events.ClientGone(previous))
+
+    @rule(slots=st.integers(1, 3), has_gpus=st.booleans())
+    def join(self, slots: int, has_gpus: bool) -> None:
         self.handles += 1
         self.held[self.handles] = {}
-        joined = events.WorkerJoined(self.handles, f"w{self.handles}", "p", slots, {}, "3.11")
+        # A pool that never has any is known to have them: jobs wait for one that does.
+        self.broker.offers.setdefault("p", Offer("p", "p", {"gpu": 9}, "3.11", "USD"))
+        tags: dict[str, bool | int | float] = {"gpu": slots} if has_gpus else {}
+        joined = events.WorkerJoined(self.handles, f"w{self.handles}", "p", slots, tags, "3.11")
         self.do(joined)
 
     @precondition(lambda self: any(self.held.values()))
@@ -130,6 +198,24 @@ class Site(RuleBasedStateMachine):
             if not left:
                 del self.held[worker][recall.assignment]
         self.do(events.HandedBack(worker, recall.assignment, tuple(ranges)))
+        if recall.kill and found is not None:
+            self.report_killed(worker, recall)
+
+    def report_killed(self, worker: int, recall: messages.Recall) -> None:
+        """What ran was stopped."""
+        _assign, left = (
+            self.held[worker][recall.assignment]
+            if self.held[worker].get(recall.assignment)
+            else (None, RangeSet())
+        )
+        for first, stop in left.within(recall.first, recall.stop):
+            for task in range(first, stop):
+                left.remove(task, task + 1)
+                failure: list[object] = [0, "cancelled", "stopped", b""]
+                if not left:
+                    del self.held[worker][recall.assignment]
+                number = recall.assignment
+                self.do(events.Reported(worker, number, task, [b""], [failure], [], 1000))
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
@@ -144,9 +230,9 @@ class Site(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.submitted)))
         first = data.draw(st.integers(0, self.submitted[name] - 1))
         stop = data.draw(st.integers(first + 1, self.submitted[name]))
-        self.requests += 3
+        self.requests += 4
         request = self.requests + int(name[1:])
-        self.do(events.CancelAsked(OWNER, request, name, ((first, stop),), kill))
+        self.do(events.CancelAsked(self.owner, request, name, ((first, stop),), kill))
 
     @invariant()
     def each_task_ends_at_most_once(self) -> None:
@@ -166,7 +252,7 @@ class Site(RuleBasedStateMachine):
         """When faults stop, everything ends, exactly once."""
         if not self.submitted:
             return
-        self.join(3)
+        self.join(3, True)
         for _ in range(20_000):
             while self.recalls:
                 worker, recall = self.recalls.pop()
@@ -183,7 +269,8 @@ class Site(RuleBasedStateMachine):
             values = [b""] * (stop - first)
             self.do(events.Reported(busy[0], number, first, values, [], [], 1000))
         for name, tasks in self.submitted.items():
-            assert self.ended.get(name, Counter()) == Counter(range(tasks)), name
+            if name not in self.rejected:
+                assert self.ended.get(name, Counter()) == Counter(range(tasks)), name
 
 
 TestSite = Site.TestCase

@@ -247,7 +247,9 @@ def restart_with_detached_job(town, tasks):
     done = RangeSet()
     for at in kept_tasks(london):
         done.add(at, at + 1)
-    recovered = events.JobRecovered("j", spec(detached=True), tasks, tuple(done), 0, 0, (), 0, 0, 0)
+    recovered = events.JobRecovered(
+        "j", spec(detached=True), tasks, tuple(done), 0, 0, (), {}, 0, 0
+    )
     missing = done.missing(0, tasks)
     arrived = [
         events.TasksArrived(0, "j", low, [b"%d" % at for at in range(low, high)])
@@ -382,3 +384,63 @@ def test_work_that_was_meant_for_a_site_that_is_gone_stays_when_nobody_else_is_k
     town.sites["paris"].at_work.clear()
     london.exchange.market.forget("paris")
     town.run(finished(town, 20_000))
+
+
+def test_a_forward_that_went_out_after_the_seller_said_what_it_holds_is_not_lost(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    said = [each for each in town.mail if isinstance(each[-1], deals.Holding)]
+    assert said
+    paris.work(500)
+    town.deliver()  # more is forwarded meanwhile
+    town.mail.extend(said)
+    town.run(finished(town, 20_000))
+    town.pass_time(4.0)
+    check_books(town)
+
+
+def test_a_forward_that_was_lost_with_its_session_is_sent_again(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    paris.work(500)
+    while town.mail and not any(isinstance(each[-1], deals.Forward) for each in town.mail):
+        sender, receiver, side, _, message = town.mail.popleft()
+        theirs = Side.BUYER if side is Side.SELLER else Side.SELLER
+        town.sites[receiver].exchange.hear(sender, theirs, message, town.now_s, town.now_s)
+        town.sites[receiver].do()
+    assert town.mail
+    town.mail.clear()
+    london.exchange.unreachable("paris", town.now_s)
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    began_s = town.now_s
+    town.run(finished(town, 20_000))
+    assert town.now_s - began_s < RULES.lease_s
+    town.pass_time(4.0)
+    check_books(town)
+
+
+def test_a_contract_that_never_came_about_ends_in_the_books_too(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(100)
+    while not any(isinstance(each[-1], deals.Held) for each in town.mail):
+        sender, receiver, side, _, message = town.mail.popleft()
+        theirs = Side.BUYER if side is Side.SELLER else Side.SELLER
+        town.sites[receiver].exchange.hear(sender, theirs, message, town.now_s, town.now_s)
+        town.sites[receiver].do()
+    held = town.mail.popleft()
+    town.cut.add(frozenset(("london", "paris")))  # the commit is lost
+    london.exchange.hear("paris", Side.SELLER, held[-1], town.now_s, town.now_s)
+    london.do()
+    [opened] = [r for r in london.books if isinstance(r, records.ContractOpened)]
+    town.run(finished(town, 100))
+    town.pass_time(3 * RULES.hold_s)
+    ends = [r for r in london.books if isinstance(r, records.ContractEnded)]
+    assert [each.contract for each in ends if each.contract == opened.contract]
+    assert not paris.exchange.sales.sales

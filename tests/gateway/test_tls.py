@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from tests_support import Relay, wait_until
 
 from federation.nng import NngLink, NngPort
 from federation.transport import TlsSettings
@@ -79,14 +80,18 @@ def comes_through(port, link):
     raise AssertionError("neither in nor out")
 
 
-def stays_out(port, link, wait_s=0.6):
-    """Nothing of the link arrives, while it dials again and again."""
-    until = time.monotonic() + wait_s
-    while time.monotonic() < until:
-        if link.is_up:
-            link.send(b"let me in")
-        assert port.receive() == []
-        select.select([port.fileno()], [], [], 0.05)
+def stays_out(port, dial):
+    """Nothing of a link arrives: it is cut off, dials again, and is cut off again."""
+    with Relay(port.addresses[0]) as relay:
+        link = dial(relay.address)
+
+        def is_cut_twice():
+            if link.is_up:
+                link.send(b"let me in")
+            assert port.receive() == []
+            return relay.cut >= 2
+
+        wait_until(is_cut_twice, "the refusal")
 
 
 def test_a_pinned_site_comes_in(gateways, opened):
@@ -117,15 +122,14 @@ def test_a_listener_with_its_next_leaf_is_believed_while_both_are_pinned(gateway
 def test_no_certificate_no_entry(gateways, opened):
     london, paris = gateways
     port = opened(london.listen(nothing))
-    link = paris.dial(port.addresses[0], "london", nothing, certificate_file=None)
-    stays_out(port, opened(link))
+    stays_out(port, lambda at: opened(paris.dial(at, "london", nothing, certificate_file=None)))
 
 
 def test_another_key_under_a_pinned_name_stays_out(gateways, opened):
     london, paris = gateways
     port = opened(london.listen(nothing))
     paris.show(make_leaf("paris", [], NOW_S))
-    stays_out(port, opened(paris.dial(port.addresses[0], "london", nothing)))
+    stays_out(port, lambda at: opened(paris.dial(at, "london", nothing)))
 
 
 def test_a_site_that_is_not_pinned_stays_out(gateways, opened, tmp_path):
@@ -133,7 +137,7 @@ def test_a_site_that_is_not_pinned_stays_out(gateways, opened, tmp_path):
     lyon = Gateway(tmp_path / "lyon", "lyon")
     lyon.believe(london)
     port = opened(london.listen(nothing))
-    stays_out(port, opened(lyon.dial(port.addresses[0], "london", nothing)))
+    stays_out(port, lambda at: opened(lyon.dial(at, "london", nothing)))
 
 
 def test_an_expired_leaf_stays_out(gateways, opened, tmp_path):
@@ -142,7 +146,7 @@ def test_an_expired_leaf_stays_out(gateways, opened, tmp_path):
     lyon.believe(london)
     london.believe(lyon)
     port = opened(london.listen(nothing))
-    stays_out(port, opened(lyon.dial(port.addresses[0], "london", nothing)))
+    stays_out(port, lambda at: opened(lyon.dial(at, "london", nothing)))
 
 
 def test_a_leaf_of_tomorrow_stays_out(gateways, opened, tmp_path):
@@ -151,14 +155,14 @@ def test_a_leaf_of_tomorrow_stays_out(gateways, opened, tmp_path):
     lyon.believe(london)
     london.believe(lyon)
     port = opened(london.listen(nothing))
-    stays_out(port, opened(lyon.dial(port.addresses[0], "london", nothing)))
+    stays_out(port, lambda at: opened(lyon.dial(at, "london", nothing)))
 
 
 def test_a_listener_with_another_key_is_not_believed(gateways, opened):
     london, paris = gateways
     london.show(make_leaf("london", [], NOW_S))
     port = opened(london.listen(nothing))
-    stays_out(port, opened(paris.dial(port.addresses[0], "london", nothing)))
+    stays_out(port, lambda at: opened(paris.dial(at, "london", nothing)))
 
 
 def test_a_pinned_site_does_not_pass_for_another_by_a_name_in_its_leaf(gateways, opened, tmp_path):
@@ -167,7 +171,7 @@ def test_a_pinned_site_does_not_pass_for_another_by_a_name_in_its_leaf(gateways,
     lyon.believe(paris)
     paris.believe(london, lyon)
     port = opened(lyon.listen(nothing))
-    stays_out(port, opened(paris.dial(port.addresses[0], "london", nothing)))
+    stays_out(port, lambda at: opened(paris.dial(at, "london", nothing)))
     assert comes_through(port, opened(paris.dial(port.addresses[0], "lyon", nothing)))
 
 
@@ -178,7 +182,7 @@ def test_an_unpinned_site_is_out_once_the_port_is_opened_anew(gateways, opened):
     port.close()
     london.believe()
     port = opened(london.listen(nothing))
-    stays_out(port, opened(paris.dial(port.addresses[0], "london", nothing)))
+    stays_out(port, lambda at: opened(paris.dial(at, "london", nothing)))
 
 
 def test_a_joiner_can_fetch_the_leaf_of_a_listener_that_asks_for_none(gateways, opened):

@@ -135,6 +135,8 @@ def test_a_second_store_of_one_process_is_refused_too(tmp_path: Path) -> None:
         ("sqlite:///:memory:", "names no file"),
         ("sqlite:///x.db?mode=ro", "names no file"),
         ("oracle://host/db", "SQLite and PostgreSQL"),
+        ("postgres://host/db", r"write postgresql\+psycopg"),
+        ("postgresql+nope://host/db", "package that is not installed"),
         ("sqlite:////no/such/directory/x.db", "directory of the database must exist"),
     ],
 )

@@ -205,6 +205,19 @@ def test_a_job_that_has_not_ended_is_not_forgotten(store: Store, commit: Commit)
     assert [job.forgotten for job in store.unfinished()] == [False]
 
 
+def test_what_may_be_forgotten_are_detached_jobs_that_ended_in_a_period(
+    store: Store, commit: Commit
+) -> None:
+    for at, job in enumerate("abcde"):
+        commit(store, opened(job, detached=job != "b"))
+        if job != "c":
+            commit(store, ended(job, ended_at_s=100.0 + at))
+    assert store.forgettable(0.0, 104.0, 10) == ["a", "d"]
+    assert store.forgettable(100.5, 1000.0, 1) == ["d"]
+    commit(store, JobForgotten("a"))
+    assert store.forgettable(0.0, 104.0, 10) == ["d"]
+
+
 def test_nothing_is_charged_twice(store: Store, commit: Commit, usage: Usage) -> None:
     commit(store, usage(cost_nanos=5))
     # Again within one statement, within one transaction, and with other figures.
@@ -219,6 +232,15 @@ def test_a_repeat_is_not_among_the_charged_ranges(
 ) -> None:
     commit(store, usage(state="repeat"), usage(first=30, tasks=2, state="failed"), usage(job="b"))
     assert store.charged_ranges("job-1") == [(30, 2)]
+
+
+def test_a_job_knows_the_highest_attempt_on_its_records(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, opened(), usage(attempt=3, currency="EUR"), usage(attempt=2), usage(job="b"))
+    job = store.job("job-1")
+    assert job is not None
+    assert job.attempt_max == 3
 
 
 def test_a_job_adds_up_its_usage_by_currency(store: Store, commit: Commit, usage: Usage) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.ledger import writer
+from gateway.ledger import database, writer
 from gateway.ledger.errors import StoreFailed
 from gateway.ledger.records import BundleKept, UsageRecord
 from gateway.ledger.store import SqlStore, Store
@@ -72,6 +72,28 @@ def test_what_queues_behind_a_commit_shares_the_next(
     assert statements.count("COMMIT") == 1
     assert acknowledged == [*range(1_000)]
     assert store.backlog == 0
+
+
+def test_a_caller_does_not_wait_while_another_program_writes(
+    open_sqlite: OpenStore, tmp_path: Path, usage: Usage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 1000 * 2 * DEADLINE_S)
+    store = open_sqlite()
+    returned, done = threading.Event(), threading.Event()
+
+    def write() -> None:
+        store.write([usage()], False, done.set)
+        returned.set()
+
+    with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        thread = threading.Thread(target=write)
+        thread.start()
+        assert returned.wait(DEADLINE_S)
+        assert not done.is_set()
+        other.execute("ROLLBACK")
+    thread.join(DEADLINE_S)
+    assert done.wait(DEADLINE_S)
 
 
 def test_a_lone_write_is_a_single_statement(

@@ -10,7 +10,7 @@ import cloudpickle
 import psutil
 import pytest
 
-from federation.messages import Bye, Report
+from federation.messages import Bye, Drain, Report
 
 # The functions of these tests are not installed where the slots look.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -156,6 +156,7 @@ def test_a_signal_hands_back_what_waits_and_lets_run_what_runs(
     gateway.wait_for(lambda: not agent.is_alive)
     assert agent.process.returncode == 0
     assert work.values() == {0: "waited"}
+    assert guest.all(Drain) == [Drain(True)]
     assert guest.all(Bye)[0].reason == "stopped"
     assert isinstance(guest.heard[-1], Bye)
     assert not late.settled()

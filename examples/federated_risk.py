@@ -1,0 +1,144 @@
+"""The market-risk job on a federation of three sites, one of which is killed half way.
+
+    london   1 slot    0.20 USD a slot-hour    small and near: the client's own gateway
+    dublin   2 slots   0.04 USD                large and cheap
+    zurich   1 slot    0.80 USD                dear
+
+The client knows london alone. It wants the job done fast, and london's gateway spreads it: what
+does not run there goes to the others under contracts, and comes back with what it cost. Half way
+dublin is killed, with all its processes. Its tasks wait for its lease to end, and are placed
+elsewhere; the figures are those of a plain loop, bit for bit.
+
+    python examples/federated_risk.py              # make demo
+    python examples/federated_risk.py --nobody-dies
+"""
+
+import argparse
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from local_federation import LEASE_S, LocalSite, Plan, local_federation
+from market_risk import Figures, Map, Move, Revaluation, run, show
+
+from federation import Client
+from federation.money import format_money
+
+PLANS = (
+    Plan("london", 1, "0.20 USD"),
+    Plan("dublin", 2, "0.04 USD"),
+    Plan("zurich", 1, "0.80 USD"),
+)
+SETTLE_S = 20.0
+
+
+def run_on(sites: Sequence[LocalSite], *, kills: bool) -> tuple[Figures, dict[str, Any]]:
+    """The job through the first site's gateway; prints where it ran and what it cost."""
+    near, victim = sites[0], sites[1]
+    with Client(near.address) as client:
+        show_pools(client.ask("pools"))
+        view = client.options(name="market-risk", project="demo", objective="fastest")
+        jobs: list[str] = []
+
+        def using(task: Revaluation, moves: Sequence[Move]) -> Iterator[float]:
+            with contextlib.closing(view.map(task, moves, progress=True)) as results:
+                jobs.append(results.job)
+                for done, outcome in enumerate(results, 1):
+                    if kills and done == len(moves) // 2:
+                        victim.kill()
+                        print(f"\n  {victim.name} is killed, with all its processes\n", flush=True)
+                    yield outcome
+
+        mapped: Map = using  # type: ignore[assignment]
+        started_s = time.perf_counter()
+        figures = run(mapped)
+        elapsed_s = time.perf_counter() - started_s
+        job = client.job(jobs[0])
+        job.wait(30)
+        bill = job.details()
+        rows = client.ask("report", kind="usage", by=["pool"])
+        costs = client.ask("report", kind="cost", by=["pool"])
+    show(figures)
+    show_places(table(rows), table(costs), near.name)
+    print(f"\n  {bill['done']:,} tasks in {elapsed_s:.2f} s, {bill['cost']} in all")
+    print(f"  billed to {bill['user']}, project {bill['project']} (job {bill['id']})")
+    return figures, bill
+
+
+def table(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """A report's rows as maps."""
+    return [dict(zip(report["columns"], row, strict=True)) for row in report["rows"]]
+
+
+def show_pools(pools: Sequence[dict[str, Any]]) -> None:
+    """Print what the near gateway sees of the federation."""
+    for pool in pools:
+        slots = f"{pool['slots_total']} slot{'s' if pool['slots_total'] > 1 else ''}"
+        print(f"  {pool['site']:<10}{slots:<10}{pool['price']:>10} a slot-hour")
+    print()
+
+
+def show_places(
+    usage: Sequence[dict[str, Any]], costs: Sequence[dict[str, Any]], near: str
+) -> None:
+    """Print where tasks ran, and what each site earned with them."""
+    earned = {row["pool"]: row for row in costs}
+    print(f"\n  {'ran at':<14}{'tasks':>8}{'slot-seconds':>15}{'earned':>22}")
+    for row in usage:
+        pool = row["pool"]
+        site = pool.partition("/")[0] if "/" in pool else near
+        cost = format_money(earned[pool]["cost_nanos"], earned[pool]["currency"])
+        print(f"  {site:<14}{row['tasks']:>8,}{row['wall_ns'] / 1e9:>15,.2f}{cost:>22}")
+
+
+def show_books(sites: Sequence[LocalSite]) -> None:
+    """Print what the sites that are there have booked with each other; both sides agree."""
+    near = sites[0]
+    until_s = time.monotonic() + SETTLE_S
+    while pending(near) and time.monotonic() < until_s:
+        time.sleep(0.1)
+    print("\n  the books of both sides")
+    for other in sites[1:]:
+        is_there = other.process is not None and other.process.poll() is None
+        bought = total(near, "buy", other.name)
+        sold = total(other, "sell", near.name) if is_there else "is dead"
+        print(
+            f"  {near.name} bought from {other.name:<10}{bought:>18}   {other.name} sold {sold:>18}"
+        )
+
+
+def pending(site: LocalSite) -> bool:
+    """Whether anything that was bought is not settled yet."""
+    return any(row["state"] == "pending" for row in site.ask("deals"))
+
+
+def total(site: LocalSite, side: str, other: str) -> str:
+    """What was bought or sold, of what is settled or will be."""
+    rows = [row for row in site.ask("deals") if (row["side"], row["site"]) == (side, other)]
+    nanos = sum(row["cost_nanos"] for row in rows if row["state"] != "void")
+    return format_money(nanos, rows[0]["currency"]) if rows else "nothing"
+
+
+def main() -> None:
+    """Read the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--nobody-dies", action="store_true", help="kill no site")
+    given = parser.parse_args()
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # so that the gateways are stopped then, too
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
+    print("making three sites, and introducing them to each other …")
+    with local_federation(PLANS) as sites:
+        figures, _ = run_on(sites, kills=not given.nobody_dies)
+        show_books(sites)
+    if figures != run(map):
+        sys.exit("the figures differ from those of a plain loop")
+    print("\n  identical to a plain loop, bit for bit")
+    if not given.nobody_dies:
+        print(f"  ({PLANS[1].name}'s tasks waited {LEASE_S:g} s for its lease before they went on)")
+
+
+if __name__ == "__main__":
+    main()

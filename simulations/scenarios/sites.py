@@ -1,0 +1,79 @@
+"""Sites that deal with each other, and lose each other."""
+
+from random import Random
+
+from gateway.dealing import DealRules
+from gateway.lobby import HouseRules
+from simulations.world.plan import (
+    ClientPlan,
+    Crash,
+    Cut,
+    Fault,
+    JobPlan,
+    Pause,
+    Plan,
+    Pool,
+    Reset,
+    SitePlan,
+    WorkerPlan,
+)
+
+NAMES = ("london", "paris", "tokyo")
+PRICES = ("36 USD", "12 USD", "24 USD")
+RULES = HouseRules(heartbeat_s=0.5, grace_s=3.0)
+DEALS = DealRules(lease_s=8.0, grace_s=3.0)
+LONG = JobPlan(tasks=300, task_s=0.3, spread=5.0, objective="fastest")
+KEPT = JobPlan(tasks=200, task_s=0.3, detached=True)
+
+
+def _three_sites(*faults: Fault) -> Plan:
+    """One small and dear, where the user is; two larger and cheaper."""
+    sites = tuple(
+        SitePlan(
+            name,
+            (Pool(price=price),),
+            RULES,
+            others=tuple(other for other in NAMES if other != name),
+            deals=DEALS,
+        )
+        for name, price in zip(NAMES, PRICES, strict=True)
+    )
+    workers = tuple(
+        WorkerPlan(f"{name}-w{number}", name)
+        for name, count in zip(NAMES, (1, 3, 2), strict=True)
+        for number in range(count)
+    )
+    return Plan(sites, workers, (ClientPlan("ann", jobs=(LONG, KEPT)),), faults, calm_s=40.0)
+
+
+def lost_site(seed: int) -> Plan:
+    """A site dies with tasks of another, and comes back when they have run elsewhere."""
+    at_s = Random(seed).uniform(1.0, 6)
+    return _three_sites(Crash(at_s, "paris", 20.0, power=seed % 2 == 0))
+
+
+def paused_site(seed: int) -> Plan:
+    """A site with tasks of another is stopped for longer than its leases, and goes on."""
+    at_s = Random(seed).uniform(1.0, 6)
+    return _three_sites(Pause(at_s, "paris", 14.0))
+
+
+def partitioned_sites(seed: int) -> Plan:
+    """Two sites are cut off from each other, first both ways, then one way."""
+    at_s = Random(seed).uniform(1.0, 6)
+    ways = ("london", "paris") if seed % 2 else ("paris", "london")
+    return _three_sites(
+        Cut(at_s, "london", "paris", 12.0), Cut(at_s + 16, *ways, 12.0, one_way=True)
+    )
+
+
+def restarted_buyer(seed: int) -> Plan:
+    """The site that has tasks at others dies twice, and takes its jobs up again."""
+    at_s = Random(seed).uniform(1.0, 6)
+    return _three_sites(Crash(at_s, "london", 2.0), Crash(at_s + 10, "london", 2.0, power=True))
+
+
+def flapping_link(seed: int) -> Plan:
+    """The connections between two sites break many times a second."""
+    at_s = Random(seed).uniform(0.5, 3)
+    return _three_sites(Reset(at_s, "london", "paris", 40, 0.3))

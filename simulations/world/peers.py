@@ -1,0 +1,223 @@
+"""A simulated site among others: it mirrors gateway.peers, over the network of the pretend world.
+
+The lobby, what gateways prove to each other, and what they sign are the real ones. Keys are made
+from the sites' names; whom a site trusts is in its plan, and does not change.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+from hashlib import sha256
+from typing import Any, Final
+
+from federation.envelopes import Sealer, Verifier
+from federation.identity import SiteKey
+from gateway import introduction
+from gateway.introduction import SiteCredentials
+from gateway.links import LinkDown, LinkLimits, LinkNews, LinkUp
+from gateway.lobby import CameIn, Guest, HouseRules, Left, Lobby, News, TurnedAway
+from gateway.site import TICK_S
+from gateway.standing import Level
+from policies.tariffs import Tariff
+from simulations.world.host import Host
+from simulations.world.links import SERVICE, Links
+
+FEDERATION: Final = "pretended"
+LIMITS: Final = LinkLimits()
+
+
+@cache
+def key_of(site: str) -> SiteKey:
+    """The key of a site, in every world the same."""
+    return SiteKey(sha256(site.encode()).digest())
+
+
+class Roll:
+    """Who is who, as one life of a site knows it; in place of gateway.registry and its book.
+
+    It is also the site's permits: whoever is approved may run and send everything.
+    """
+
+    federation: str = FEDERATION
+
+    def __init__(self, site: str, others: Iterable[str], boot: int) -> None:
+        self.site: str = site
+        self.boot: int = boot
+        self.approved = sorted(others)
+        self.signing_key = key_of(site)
+        self.verifier = Verifier(self)
+        self.sealer = Sealer(FEDERATION, site, boot, self.signing_key)
+
+    def level(self, site: str) -> Level | None:
+        """How far a site is trusted."""
+        return Level.APPROVED if site in self.approved else None
+
+    def keys_of(self, site: str) -> tuple[bytes, ...]:
+        """The keys that a site signs with."""
+        return (key_of(site).public,) if site in self.approved or site == self.site else ()
+
+    lasting_keys_of = keys_of  # nobody's keys rotate here
+
+    def welcomes(self, _site: str) -> bool:
+        """Nobody comes with a token here."""
+        return False
+
+    def revoked_by(self, _site: str) -> tuple[str, ...]:
+        """See Trust."""
+        return ()
+
+    def meet(self, site: str, boot: int) -> None:
+        """A site has proved that it lives, in this boot."""
+        self.verifier.meet(site, boot)
+
+    def may_dial(self, site: str) -> bool:
+        """Whether a site is one that we would talk to."""
+        return site in self.approved
+
+    @property
+    def book(self) -> "Roll":
+        """Whom a notary believes: those who are on it."""
+        return self
+
+    def readable(self) -> frozenset[str]:
+        """See Permits."""
+        return frozenset(self.approved)
+
+    def runners(self, _project: str) -> frozenset[str]:
+        """See Permits."""
+        return frozenset(self.approved)
+
+    def may_send(
+        self, site: str, _origin: str, _pool: str, _project: str, _slots: int, _price: Tariff
+    ) -> str:
+        """See Permits."""
+        return "" if site in self.approved else "not approved"
+
+
+class Peers:
+    """The network side of one life of a site; see gateway.neighbours.Neighbours.
+
+    Args:
+        host: whose it is.
+        registry: who is who.
+        rules: what the lobby tells and demands.
+        handles: where the numbers of guests come from.
+        heard, link_news: take news, as gateway.peers tells it.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        registry: Roll,
+        rules: HouseRules,
+        handles: Iterator[int],
+        heard: Callable[[list[News]], None],
+        link_news: Callable[[LinkNews], None],
+    ) -> None:
+        self._host = host
+        self._heard = heard
+        self._link_news = link_news
+        self.registry = self.directory = registry
+        self._is_looking = False
+        self._port = host.ground.network.listen(host.name, self._changed, SERVICE)
+        self.lobby = Lobby(
+            self._port,
+            replace(rules, site=registry.site, boot=registry.boot, secret=""),
+            host.random_bytes,
+            SiteCredentials(registry),
+            handles,
+        )
+        self.links = Links(
+            host,
+            registry.may_dial,
+            lambda: introduction.hello(registry),
+            lambda site: SiteCredentials(registry, site),
+            LIMITS,
+            self._take_link,
+        )
+        host.after(TICK_S, self._tick)
+
+    def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
+        """Queue a message on the session by which a site has dialled us."""
+        if guest.handle in self.lobby.guests:
+            self.lobby.post(guest, message, urgent=urgent)
+
+    def expel(self, guest: Guest, reason: str) -> None:
+        """End a session that another site dialled: it broke the protocol."""
+        self._host.note("expels", f"{guest.name}: {reason}")
+        self._take(self.lobby.expel(guest, reason, self._host.now_s()))
+
+    def keep(self, sites: Iterable[str]) -> None:
+        """Stay connected to these."""
+        self.links.keep([site for site in sites if self.registry.may_dial(site)])
+
+    def flush(self, now_s: float) -> None:
+        """Send what may go now, both ways."""
+        self.lobby.flush(now_s)
+        self.links.flush(now_s)
+
+    def die(self) -> None:
+        """The process is gone."""
+        self.links.die()
+
+    # --- news ----------------------------------------------------------------------------------
+
+    def _take_link(self, news: LinkNews) -> None:
+        match news:
+            case LinkUp(site, resumed):
+                self._host.note("has a link", f"to {site}, {'resumed' if resumed else 'new'}")
+            case LinkDown(site, reason):
+                what = "hangs up" if "protocol error" in reason else "loses a link"
+                self._host.note(what, f"to {site}: {reason}")
+        self._link_news(news)
+
+    def _take(self, news: Iterable[News]) -> None:
+        rest: list[News] = []
+        for item in news:
+            match item:
+                case TurnedAway(_, name, code, reason):
+                    self._host.note("turns away", f"{name}: {code}: {reason}")
+                    continue
+                case CameIn(guest):
+                    self._host.note("is dialled", f"by {guest.name}")
+                    rest += self._replace_older(guest)
+                case Left(guest, reason):
+                    what = "expels" if "protocol error" in reason else "is left"
+                    self._host.note(what, f"by {guest.name}: {reason}")
+            rest.append(item)
+        if rest:
+            self._heard(rest)
+
+    def _replace_older(self, guest: Guest) -> list[News]:
+        """A site has come in: its last session, if it had one, is over."""
+        gone: list[News] = []
+        for other in list(self.lobby.guests.values()):
+            if other.name == guest.name and other is not guest:
+                gone += self.lobby.expel(other, "it has begun a new session", self._host.now_s())
+        return gone
+
+    # --- the loops -----------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            self._host.after(0.0, self._look)
+
+    def _look(self) -> None:
+        self._is_looking = False
+        now_s = self._host.now_s()
+        came = self._port.came()
+        if came:
+            self._take(self.lobby.pipes_came(came, now_s))
+        gone = self._port.gone()
+        if gone:
+            self.lobby.pipes_gone(gone, now_s)
+        for pipe, frame in self._port.receive():
+            self._take(self.lobby.receive(pipe, frame, now_s))
+        self.flush(now_s)
+
+    def _tick(self) -> None:
+        self._host.after(TICK_S, self._tick)
+        now_s = self._host.now_s()
+        self._take(self.lobby.tick(now_s))
+        self.flush(now_s)

@@ -1,0 +1,214 @@
+"""What must hold between sites, whatever happens to them and to the network; see invariants.
+
+The books of both sides are compared as they are on their disks: not what anybody believes.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from federation.contracts import Phase
+from federation.gossip import State
+from gateway.ledger.records import Posted
+from simulations.world.client import Job
+from simulations.world.gateway import Member
+from simulations.world.invariants import WAKING_S, Invariant
+from simulations.world.trace import Entry
+
+if TYPE_CHECKING:
+    from simulations.world.world import World
+
+# Everybody has found everybody again so long after the last fault: a dead site is tried every
+# Knobs.reconnect_s or dialled by who comes back, and an exchange comes every exchange_s.
+AGREE_S: Final = 60.0
+TICKS_S: Final = 0.5  # what is due is seen to at the next tick
+
+Row = tuple[int, int, str]  # tasks, cost, verdict
+
+
+class BooksAgree(Invariant):
+    """Both sides of a contract have the same deliveries with the same verdicts, none open.
+
+    What a seller had not synced before its power was cut is not in its books: of such a site the
+    buyer may know more. It is in nobody's favour that it can't bill that.
+    """
+
+    def finish(self) -> None:
+        """Compare the books, contract by contract."""
+        for seller in self.world.sites.values():
+            for buyer in self.world.sites.values():
+                if buyer is not seller:
+                    self._compare(buyer, seller)
+
+    def _compare(self, buyer: Member, seller: Member) -> None:
+        bought = _rows(buyer, "buy", seller.name)
+        sold = _rows(seller, "sell", buyer.name)
+        for key, row in sold.items():
+            other = bought.get(key)
+            text = f"{key}: {seller.name} sold {row}, {buyer.name} bought {other}"
+            if row[2] == "pending":
+                self.fail(f"nobody has settled {text}")
+            elif (row[2] == "post" and other != row) or (row[2] == "void" and other is not None):
+                self.fail(text)
+        for key, row in bought.items():
+            if sold.get(key) != row and not (key not in sold and seller.disk.power_cuts):
+                self.fail(f"{key}: {buyer.name} bought {row}, {seller.name} sold {sold.get(key)}")
+
+
+def _rows(site: Member, side: str, other: str) -> dict[tuple[str, int, int], Row]:
+    """(contract, epoch, first) → what a site's books say of its deliveries with another."""
+    tables = site.disk.tables
+    found: dict[tuple[str, int, int], Row] = {}
+    for key, posted in tables.postings.items():
+        contract = tables.contracts.get(key[:2])
+        if key[0] == side and contract is not None and contract.site == other:
+            verdict = tables.verdicts.get(key, "pending")
+            found[key[1:]] = posted.tasks, posted.cost_nanos, verdict
+    return found
+
+
+class PaidOnce(Invariant):
+    """What a site has bought of a job's tasks is what it charges for them: no task twice."""
+
+    def finish(self) -> None:
+        """Count each user's tasks in the books of what was bought."""
+        jobs = {job.id: job for job in self.jobs}
+        for site in self.world.sites.values():
+            tables = site.disk.tables
+            bought: defaultdict[str, list[Posted]] = defaultdict(list)
+            for key, posted in tables.postings.items():
+                contract = tables.contracts.get(key[:2])
+                if key[0] == "buy" and contract is not None and contract.job in jobs:
+                    bought[contract.job].append(posted)
+            for name, postings in bought.items():
+                self._count(site, jobs[name], postings)
+
+    def _count(self, site: Member, job: Job, postings: list[Posted]) -> None:
+        if job.plan.retries or job.plan.poison:
+            return  # each attempt is paid for
+        times: Counter[int] = Counter()
+        for each in postings:
+            times.update(range(each.first, each.first + each.tasks))
+        for number, count in times.items():
+            if count > 1 and not site.disk.power_cuts:
+                self.fail(f"{site.name} bought task {number} {count} times", job.id, number)
+
+
+class HoldsEnd(Invariant):
+    """Quotes and holds end in their time, slots are never held that are not there."""
+
+    def check(self) -> None:
+        """Look at everything that is set aside."""
+        for site in self.world.sites.values():
+            reception = site.reception
+            if reception is None or site.is_paused or self._woke(site):
+                continue
+            for sale in reception.exchange.sales.sales.values():
+                is_promised = sale.phase in (Phase.QUOTED, Phase.HELD)
+                if is_promised and site.now_s() > sale.until_s + TICKS_S:
+                    self.fail(f"{site.name}: {sale.contract} is {sale.phase}, its time is over")
+            for pool in reception.broker.tariffs:
+                if reception.exchange.sales.held_slots(pool) < 0:
+                    self.fail(f"{site.name}: less than no slots of {pool} are held")
+
+    def _woke(self, site: Member) -> bool:
+        return self.world.clock.now_s - site.resumed_s < WAKING_S
+
+    def finish(self) -> None:
+        """No contract is left, neither in memory nor in the books."""
+        for site in self.world.sites.values():
+            reception = site.reception
+            if reception is not None:
+                for sale in reception.exchange.sales.sales.values():
+                    self.fail(f"{site.name} still sells {sale.contract}, {sale.phase}")
+                for purchase in reception.exchange.purchases.purchases.values():
+                    self.fail(f"{site.name} still buys {purchase.contract}, {purchase.phase}")
+            tables = site.disk.tables
+            for side, contract in tables.contracts.keys() - tables.ended:
+                self.fail(f"{site.name}: the books have {contract} ({side}) open")
+
+
+class RunsWhereWished(Invariant):
+    """Nothing runs at a site that its user forbade."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._jobs: dict[str, Job] = {}
+
+    def see(self, entry: Entry) -> None:
+        """Look at what starts where."""
+        if entry.what == "opens":
+            self._jobs[entry.job] = entry.data
+        elif entry.what == "starts" and entry.job:
+            plan = self._jobs[entry.job].plan
+            site = self.world.workers[entry.host].gateway
+            if site in plan.never or (plan.only and site not in plan.only):
+                self.fail(f"{entry.host} of {site} runs what is forbidden there", entry.job,
+                          entry.first)  # fmt: skip
+
+
+class LeaseHolds(Invariant):
+    """When a buyer gives up what is out at a seller, no worker of the seller runs it any more.
+
+    Not counted are workers that are stopped, or were until now, and what a seller gave out before
+    it died: those learn of it when they find the next gateway, and their results are fenced.
+    """
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._running: dict[tuple[str, int], dict[str, int]] = {}
+
+    def see(self, entry: Entry) -> None:
+        """Note who runs what, and look at it when a contract is given up."""
+        if not entry.job:
+            return
+        if entry.host in self.world.workers and entry.data is not None:
+            runners = self._running.setdefault((entry.job, entry.first), {})
+            if entry.what == "starts":
+                gateway = self.world.workers[entry.host].gateway
+                runners[entry.host] = self.world.sites[gateway].life
+            else:
+                runners.pop(entry.host, None)
+        elif entry.what == "gives up":
+            for number in range(entry.first, entry.stop):
+                self._look(entry, number)
+
+    def _look(self, entry: Entry, number: int) -> None:
+        for name, life in self._running.get((entry.job, number), {}).items():
+            worker = self.world.workers[name]
+            wakes = worker.is_paused or entry.at_s - worker.resumed_s < WAKING_S
+            is_sellers = worker.gateway == entry.data
+            if is_sellers and not wakes and life == self.world.sites[worker.gateway].life:
+                text = f"{name} still runs task {number}, which {entry.host} places again"
+                self.fail(text, entry.job, number)
+
+
+class AllAgree(Invariant):
+    """So long after the last fault everybody thinks that everybody is alive."""
+
+    def check(self) -> None:
+        """Ask everybody, once it is time."""
+        if self.world.clock.now_s >= self.world.plan.calm_s + AGREE_S:
+            self._ask()
+
+    def finish(self) -> None:
+        """The world may be over sooner, but not before they agree (World.is_quiet)."""
+        self._ask()
+
+    def _ask(self) -> None:
+        for site in self.world.sites.values():
+            circle = site.circle
+            for other in site.plan.others if circle is not None else ():
+                state = circle.state(other) if circle is not None else None
+                if state is not State.ALIVE:
+                    self.fail(f"{site.name} thinks that {other} is {circle and circle.word(other)}")
+
+
+between_sites: Final[tuple[Callable[["World"], Invariant], ...]] = (
+    BooksAgree,
+    PaidOnce,
+    HoldsEnd,
+    RunsWhereWished,
+    LeaseHolds,
+    AllAgree,
+)

@@ -1,0 +1,181 @@
+"""How a map feeds its inputs and gives its results, over a grid that runs when it is told to."""
+
+import operator
+import pickle
+from collections import deque
+
+import pytest
+
+from federation import mapping
+from federation.errors import SerializationError
+from federation.mapping import MapResults
+from federation.messages import OpenJob
+from federation.streams import Stream
+
+OPENING = OpenJob(
+    "j", "n", b"d" * 32, False, "p", 0.0, {}, None, 0, None, "", "3.11", False, False, {}
+)
+
+
+class Grid:
+    """As much of an engine as a map needs; what was sent runs when somebody waits."""
+
+    closed = False
+    error = None
+    takes_work = True
+
+    def __init__(self, function):
+        self.stream = Stream(OPENING, deque())
+        self.sent = []  # the size of every chunk
+        self.abandoned = False
+        self._function = function
+        self._waiting = deque()
+
+    def map(self, calls):
+        return MapResults(
+            self, self.stream, calls, singles=True, timeout=None, progress=False, total=None
+        )
+
+    def extend(self, stream, arguments):
+        chunk = stream.extend(arguments)
+        chunk.sent = True
+        self.sent.append(len(arguments))
+        self._waiting.append((chunk.first, arguments))
+        return chunk
+
+    def drive(self, done, timeout_s=None):
+        while self._waiting:
+            first, arguments = self._waiting.popleft()
+            results = [pickle.dumps(self._function(*pickle.loads(each))) for each in arguments]
+            self.stream.place(first, results, failed=False)
+        return done()
+
+    def check_size(self, payload):
+        pass
+
+    def close_stream(self, stream):
+        stream.closed = True
+
+    def abandon(self, stream):
+        self.abandoned = True
+
+
+class Unreadable:
+    """A result that can be pickled, and not unpickled."""
+
+    def __reduce__(self):
+        return operator.truediv, (1, 0)
+
+
+@pytest.mark.parametrize("bad", [0, 1, 5, 6])
+def test_results_before_one_that_cannot_be_opened_come_and_none_after_it(bad):
+    grid = Grid(lambda at: Unreadable() if at == bad else at)
+    results, came = grid.map(range(1000)), []
+    with pytest.raises(SerializationError, match="can't be unpickled"):
+        came.extend(results)
+    assert came == list(range(bad))
+    assert list(results) == []
+
+
+@pytest.mark.parametrize(("item_bytes", "items_made"), [(1 << 20, 200), (0, 200_000)])
+def test_a_detached_job_is_sent_no_further_ahead_than_allowed(item_bytes, items_made):
+    grid, held, ahead = Grid(len), [], []
+
+    def items():
+        for _ in range(items_made):
+            held.append(grid.stream.held_bytes)
+            ahead.append(grid.stream.unfinished)
+            yield bytes(item_bytes)
+
+    MapResults.feed_all(grid, grid.stream, items(), singles=True)
+    assert max(held) <= mapping.AHEAD_BYTES + (2 << 20)
+    assert max(ahead) <= mapping.AHEAD_CALLS + 1000
+    assert grid.stream.total == items_made
+
+
+class Clock:
+    """A clock that inputs and consumers move by taking their time."""
+
+    def __init__(self):
+        self.now_s = 1000.0
+
+    def monotonic(self):
+        return self.now_s
+
+    perf_counter = monotonic
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(mapping, "time", made)
+    return made
+
+
+class Inputs:
+    """An input whose items each take some time to come; it knows how many were taken."""
+
+    def __init__(self, clock, item_times_s):
+        self._clock = clock
+        self._times = enumerate(item_times_s)
+        self.taken = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        at, item_s = next(self._times)
+        self._clock.now_s += item_s
+        self.taken += 1
+        return at
+
+
+def test_a_result_comes_while_a_slow_input_has_more(clock):
+    grid, inputs = Grid(abs), Inputs(clock, [0.1] * 40)
+    results = grid.map(inputs)
+    assert inputs.taken == 1  # one item was waited for
+    for at in range(40):
+        assert next(results) == at
+        assert inputs.taken <= at + 2
+    assert list(results) == []
+
+
+def test_the_items_of_a_slow_input_leave_one_by_one(clock):
+    grid = Grid(abs)
+    assert list(grid.map(Inputs(clock, [0.1] * 20))) == list(range(20))
+    assert grid.sent == [1] * 20
+
+
+def test_what_came_quickly_leaves_when_an_item_keeps_us_waiting(clock):
+    # Without that, the items after the quick ones would be collected into a batch of hundreds.
+    grid, inputs = Grid(abs), Inputs(clock, [0.0] * 1000 + [0.1] * 100)
+    results = grid.map(inputs)
+    assert sum(grid.sent) == inputs.taken == 1001
+    assert next(results) == 0
+
+
+def test_a_result_that_is_there_does_not_wait_for_a_slow_input(clock):
+    grid, inputs = Grid(abs), Inputs(clock, [0.0] * 3 + [60.0] * 5)
+    results = grid.map(inputs)
+    taken = inputs.taken
+    grid.drive(lambda: True)
+    assert [next(results) for _ in range(taken)] == list(range(taken))
+    assert inputs.taken == taken
+
+
+def test_the_lead_over_a_slow_consumer_is_kept(clock):
+    grid, inputs = Grid(abs), Inputs(clock, [0.0] * 31 + [0.1] * 40)
+    results = grid.map(inputs)
+    lead = inputs.taken
+    grid.drive(lambda: True)
+    for at in range(30):
+        assert next(results) == at
+        grid.drive(lambda: True)
+        clock.now_s += 1.0
+    assert inputs.taken >= lead + 15  # those of every chunk that was used up
+
+
+def test_a_quick_input_is_taken_as_far_ahead_as_allowed_at_once(clock):
+    grid, inputs = Grid(abs), Inputs(clock, [0.0] * 100_000)
+    grid.map(inputs)
+    assert mapping.AHEAD_CALLS <= inputs.taken < mapping.AHEAD_CALLS + 1000

@@ -1,0 +1,79 @@
+"""What a configuration file says, and what the command line makes of it."""
+
+import pytest
+
+from gateway.cli.serve import with_local
+from gateway.config import ConfigError, PoolConfig, SiteConfig, exposure, load, read_secret
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a configuration file; its path."""
+
+    def write_(text):
+        path = tmp_path / "site.toml"
+        path.write_text(text)
+        return str(path)
+
+    return write_
+
+
+def test_a_whole_number_may_be_written_with_an_exponent(write):
+    rules = load(write("[limits]\nclient_tasks = 2e5\nheartbeat_s = 1\n")).rules
+    assert rules.tasks_max == 200_000
+    assert type(rules.tasks_max) is int
+
+
+def test_a_fraction_of_a_task_is_refused(write):
+    path = write("[limits]\nclient_tasks = 2.5\n")
+    with pytest.raises(ConfigError, match=r"client_tasks is 2\.5: it must be a whole number"):
+        load(path)
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "-inf", "true"])
+def test_a_limit_that_is_no_number_is_refused(write, value):
+    path = write(f"[limits]\nclient_tasks = {value}\n")
+    with pytest.raises(ConfigError, match="client_tasks"):
+        load(path)
+
+
+def test_up_keeps_what_the_file_says_of_the_local_pool(write):
+    text = """
+[[pool]]
+name = "other"
+[[pool]]
+name = "local"
+slots = 3
+price = "2 EUR"
+memory_bytes = 1000000000
+tags = { gpu = 2 }
+"""
+    pools = with_local(load(write(text)).pools, {"kind": "local", "slots": 1})
+    file_local = PoolConfig("local", "local", 1, 1_000_000_000, "2 EUR", {"gpu": 2})
+    assert pools == (file_local, PoolConfig("other"))
+
+
+def test_up_adds_a_local_pool_where_there_is_none():
+    assert with_local((), {"kind": "local"}) == (PoolConfig("local", "local"),)
+
+
+def test_an_empty_secret_file_is_no_secret_but_a_mistake(tmp_path):
+    path = tmp_path / "secret"
+    path.write_text("\n")
+    with pytest.raises(ConfigError, match="it is empty"):
+        read_secret(str(path))
+
+
+def test_a_secret_that_others_can_read_is_warned_of(tmp_path):
+    path = tmp_path / "secret"
+    path.write_text("hush")
+    path.chmod(0o640)
+    assert f"chmod 600 {path}" in exposure(str(path))
+    path.chmod(0o600)
+    assert not exposure(str(path))
+
+
+def test_a_home_in_an_address_to_listen_at_is_found(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ann")
+    config = SiteConfig(listen=("ipc://~/gw.sock", "tcp://127.0.0.1:0"))
+    assert config.addresses == ("ipc:///home/ann/gw.sock", "tcp://127.0.0.1:0")

@@ -1,0 +1,227 @@
+"""The running site in this very process: what its parts do to each other."""
+
+import sqlite3
+import threading
+from contextlib import ExitStack
+
+import pytest
+import trio
+from sqlalchemy.exc import OperationalError
+from tests_support import Visitor, wait_until
+
+from federation import messages
+from federation.ids import new_id
+from gateway import surroundings
+from gateway.config import SiteConfig, check
+from gateway.ledger.errors import StoreFailed
+from gateway.ledger.store import SqlStore
+from gateway.lobby import HouseRules
+from gateway.site import Site
+
+DEADLINE_S = 30.0
+
+
+def square(x):
+    return x * x
+
+
+@pytest.fixture
+def closing():
+    """Ends what a test began, last first."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def visit(closing):
+    """Come to a site as a client of few words."""
+
+    def visit_(inner, name="visitor"):
+        made = Visitor(inner.address, name)
+        closing.callback(made.close)
+        return made
+
+    return visit_
+
+
+class Held:
+    """A store whose look-ups wait until they are let go, or fail."""
+
+    def __init__(self, store, error=None):
+        self._store = store
+        self._error = error
+        self.asked = threading.Event()
+        self.go_on = threading.Event()
+
+    def job(self, job):
+        self.asked.set()
+        assert self.go_on.wait(DEADLINE_S)
+        if self._error is not None:
+            raise self._error
+        return self._store.job(job)
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+
+def test_looking_a_job_up_holds_up_nobody_else(make_inner, visit, closing):
+    inner = make_inner(1)
+    held = inner.site.reception.store = Held(inner.site.store)
+    closing.callback(held.go_on.set)
+    one, other = visit(inner, "one"), visit(inner, "other")
+    one.open_job(square, "from-before", [3])
+    assert held.asked.wait(DEADLINE_S)
+    other.say(messages.Ask(1, "status", {}))
+    assert other.wait_for(messages.Answer).value["clients"] == 2
+    held.go_on.set()
+    # What its client said meanwhile was held, and comes in its order.
+    assert len(one.wait_for(messages.Results).values) == 1
+
+
+def test_a_job_that_cannot_be_looked_up_is_rejected_and_the_site_goes_on(
+    make_inner, visit, closing
+):
+    inner = make_inner(1)
+    broken = OperationalError("SELECT", {}, sqlite3.OperationalError("disk I/O error"))
+    whole, failing = inner.site.store, Held(inner.site.store, broken)
+    inner.site.reception.store = failing
+    failing.go_on.set()
+    one = visit(inner)
+    one.open_job(square, "from-before", [3])
+    reject = one.wait_for(messages.RejectJob)
+    assert reject.code == "store-trouble"
+    assert "disk I/O error" in reject.reason
+    inner.site.reception.store = whole
+    one.open_job(square, "another", [3])
+    assert one.wait_for(messages.Results).job == "another"
+
+
+def test_who_is_looked_up_sends_no_more_than_its_window(make_inner, visit, closing):
+    inner = make_inner()
+    held = inner.site.reception.store = Held(inner.site.store)
+    closing.callback(held.go_on.set)
+    one = visit(inner)
+    one.open_job(square, "from-before", [3])
+    assert held.asked.wait(DEADLINE_S)
+    for _ in range(50):
+        one.say(messages.Cancel(0, "nonesuch", [], False))
+    (guest,) = inner.site.lobby.guests.values()
+    wait_until(lambda: one.hear() and guest.session.received == 8, "a full window")
+    assert not one.dialogue.session.has_room
+    held.go_on.set()
+    wait_until(lambda: one.hear() and one.dialogue.session.is_idle, "the rest")
+
+
+def test_questions_are_counted_and_too_many_are_refused(make_inner, visit):
+    inner = make_inner(rules=HouseRules(questions_max=2))
+    one = visit(inner)
+    one.open_job(square, "kept", [1], detached=True)
+    for request in (1, 2, 3):
+        one.say(messages.Ask(request, "results", {"job": "kept", "wait_s": 30}))
+    refused = one.wait_for(messages.Answer)
+    assert (refused.request, refused.code) == (3, "busy")
+    one.say(messages.Cancel(0, "kept", [], True))
+    wait_until(lambda: sum(type(each) is messages.Answer for each in one.hear()) == 3)
+    one.heard.clear()
+    one.say(messages.Ask(4, "status", {}))
+    assert one.wait_for(messages.Answer).code == ""
+
+
+def test_who_waits_for_results_is_woken_for_his_job_alone(make_inner, visit):
+    inner = make_inner()
+    reads = []
+    read = inner.site.read
+
+    async def note(what, *arguments):
+        found = await read(what, *arguments)
+        reads.append(arguments[0])
+        return found
+
+    inner.site.read = note
+    one = visit(inner)
+    for job in ("waits", "another"):
+        one.open_job(square, job, [1], detached=True)
+    one.say(messages.Ask(1, "results", {"job": "waits", "wait_s": 30}))
+    wait_until(lambda: one.hear() and reads.count("waits") == 2, "the first look")
+    one.say(messages.Cancel(2, "another", [], True))
+    one.say(messages.Ask(3, "results", {"job": "another", "wait_s": 30}))
+    wait_until(lambda: answers(one) >= {2, 3}, "the end of the other job")
+    one.say(messages.Ask(4, "results", {"job": "another"}))
+    wait_until(lambda: 4 in answers(one))
+    assert reads.count("waits") == 2
+    one.say(messages.Cancel(5, "waits", [], True))
+    wait_until(lambda: 1 in answers(one), "its results")
+
+
+def answers(visitor):
+    """The questions of a visitor that were answered."""
+    return {each.request for each in visitor.hear() if type(each) is messages.Answer}
+
+
+class Behind:
+    """A store that says that much waits for it."""
+
+    def __init__(self, store, **much):
+        self._store = store
+        self._much = much
+
+    def __getattr__(self, name):
+        return self._much.get(name, getattr(self._store, name))
+
+
+@pytest.mark.parametrize("much", ["backlog", "backlog_bytes"])
+def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner, visit, much):
+    inner = make_inner(rules=HouseRules(heartbeat_s=0.1, grace_s=0.5))
+    store = inner.site.store
+    inner.site.reception.store = Behind(store, **{much: 1 << 40})
+    one = visit(inner)
+    (guest,) = inner.site.lobby.guests.values()
+    job = new_id()
+    one.open_job(square, job, [3])
+    one.say(messages.Ask(1, "status", {}))
+    assert one.wait_for(messages.Answer).value["jobs"] == 0
+    # Many more heartbeats than a silence may last, in both directions.
+    wait_until(lambda: one.hear() and one.dialogue.session.received > 20, "heartbeats")
+    assert not one.link.is_lost
+    assert inner.site.lobby.guests == {guest.handle: guest}
+    inner.site.reception.store = store
+    wait_until(lambda: one.hear() and job in inner.site.broker.jobs, "the job")
+    wait_until(lambda: one.hear() and one.dialogue.session.is_idle, "its acknowledgement")
+
+
+def test_old_results_are_forgotten_by_themselves_and_what_they_cost_is_not(make_inner, visit):
+    inner = make_inner(1, results_s=0.05)
+    one = visit(inner)
+    job = new_id()
+    one.open_job(square, job, [3], detached=True)
+    wait_until(lambda: (row := inner.site.store.job(job)) and row.forgotten, "its time")
+    assert inner.site.store.outcomes(job, 0, 10) == []
+    assert inner.site.store.job(job).done == 1
+    assert inner.site.store.usage_totals([])[0].tasks == 1
+
+
+def test_a_store_that_fails_before_the_site_serves_is_told_and_no_more(tmp_path, monkeypatch):
+    class Failing(SqlStore):
+        def __init__(self, url, on_trouble, on_fatal):
+            super().__init__(url, on_trouble, on_fatal)
+            self.on_fatal = on_fatal
+
+        def mark_lost(self, now_s):
+            error = StoreFailed("the store has stopped")
+            self.on_fatal(error)
+            raise error
+
+    monkeypatch.setattr(surroundings, "SqlStore", Failing)
+    said = []
+    listen = (f"ipc://{tmp_path}/gw.sock",)
+    site = Site(check(SiteConfig(listen=listen, state=str(tmp_path))), said.append)
+
+    async def run():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(site.run)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        trio.run(run)
+    assert caught.group_contains(StoreFailed)
+    assert site.failed
+    assert any("the gateway stops" in line for line in said)
