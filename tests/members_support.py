@@ -27,11 +27,14 @@ def run(*arguments: str, code: int = 0) -> str:
 class Member:
     """A site with local slots, its gateway a process of its own, here or on another host.
 
+<<<<<<< HEAD
     Args:
         host: its address; on another host than this the ports are the usual ones.
         inside: the command that runs another on that host.
     """
 
+=======
+>>>>>>> hgrants
     def __init__(
         self,
         folder: Path,
@@ -39,10 +42,17 @@ class Member:
         slots: int,
         price: str,
         extra: str = "",
+<<<<<<< HEAD
         host: str = HERE,
         inside: Sequence[str] = (),
     ) -> None:
         self.name, self.folder, self._inside = name, folder / name, inside
+=======
+        *,
+        start: bool = True,
+    ) -> None:
+        self.name, self.folder = name, folder / name
+>>>>>>> hgrants
         self.where = ["--config-dir", str(self.folder)]
         made = run(
             *("init", "--site", name, "--federation", "testing-42", "--host", host),
@@ -58,7 +68,8 @@ class Member:
         pool = f'name = "local"\nkind = "local"\nslots = {slots}\nprice = "{price}"\n'
         self.config.write_text(f"{text}\n[[pool]]\n{pool}{extra}")
         self.starts = 0
-        self.start()
+        if start:
+            self.start()
 
     def start(self) -> None:
         self.starts += 1
@@ -104,7 +115,16 @@ def federate(*members: Member) -> None:
                 f"{here.name} hears of {there.name}: {known}",
             )
             run("approve", there.name, there.fingerprint, *here.where)
-            run("trust", there.name, "--may-send", "all", "--may-run", "all", *here.where)
+            run(
+                "trust",
+                there.name,
+                "--may-send",
+                "all",
+                "--may-run",
+                "all",
+                "--pickles",
+                *here.where,
+            )
     for here in members:
         wait_until(
             lambda here=here: (
