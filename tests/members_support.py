@@ -27,14 +27,11 @@ def run(*arguments: str, code: int = 0) -> str:
 class Member:
     """A site with local slots, its gateway a process of its own, here or on another host.
 
-<<<<<<< HEAD
     Args:
         host: its address; on another host than this the ports are the usual ones.
         inside: the command that runs another on that host.
     """
 
-=======
->>>>>>> hgrants
     def __init__(
         self,
         folder: Path,
@@ -42,17 +39,12 @@ class Member:
         slots: int,
         price: str,
         extra: str = "",
-<<<<<<< HEAD
         host: str = HERE,
         inside: Sequence[str] = (),
-    ) -> None:
-        self.name, self.folder, self._inside = name, folder / name, inside
-=======
         *,
         start: bool = True,
     ) -> None:
-        self.name, self.folder = name, folder / name
->>>>>>> hgrants
+        self.name, self.folder, self._inside = name, folder / name, inside
         self.where = ["--config-dir", str(self.folder)]
         made = run(
             *("init", "--site", name, "--federation", "testing-42", "--host", host),
