@@ -382,3 +382,23 @@ def test_work_that_was_meant_for_a_site_that_is_gone_stays_when_nobody_else_is_k
     town.sites["paris"].at_work.clear()
     london.exchange.market.forget("paris")
     town.run(finished(town, 20_000))
+
+
+def test_a_seller_that_was_out_of_reach_for_long_is_not_spared_when_it_is_back(town):
+    exchange, utc_s = town.sites["london"].exchange, 1000.0
+    for _ in range(8):
+        exchange.unreachable("paris", utc_s)
+    assert "paris" in exchange.purchases.resting
+    exchange.reached("paris")
+    assert "paris" not in exchange.purchases.resting
+    exchange.unreachable("paris", utc_s)
+    assert exchange.purchases.resting["paris"] == utc_s + RULES.rest_s
+
+
+def test_a_new_session_with_a_seller_that_refuses_does_not_end_its_rest(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    paris.permits.refused = "not you"
+    london.submit(50)
+    town.run(lambda: "paris" in london.exchange.purchases.resting)
+    london.exchange.reached("paris")
+    assert "paris" in london.exchange.purchases.resting
