@@ -210,6 +210,11 @@ class Circle:
     def _note(self, site: str, old: State | None, new: State | None) -> None:
         if new is None or new in (State.DEAD, State.LEFT):
             self._exchange.market.forget(site)
+        elif old in (State.DEAD, State.LEFT):
+            # What it said last is no news to the board: nobody would send it again.
+            held = self.membership.bulletin(Topic(site, ADVERT))
+            if held is not None:
+                self._learn(held)
         if old is not new:
             self._say(f"site {site} is {new.name.lower() if new is not None else 'forgotten'}")
 

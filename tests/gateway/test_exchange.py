@@ -444,3 +444,23 @@ def test_a_contract_that_never_came_about_ends_in_the_books_too(town):
     ends = [r for r in london.books if isinstance(r, records.ContractEnded)]
     assert [each.contract for each in ends if each.contract == opened.contract]
     assert not paris.exchange.sales.sales
+
+
+def test_a_seller_that_was_out_of_reach_for_long_is_not_spared_when_it_is_back(town):
+    exchange, utc_s = town.sites["london"].exchange, 1000.0
+    for _ in range(8):
+        exchange.unreachable("paris", utc_s)
+    assert "paris" in exchange.purchases.resting
+    exchange.reached("paris")
+    assert "paris" not in exchange.purchases.resting
+    exchange.unreachable("paris", utc_s)
+    assert exchange.purchases.resting["paris"] == utc_s + RULES.rest_s
+
+
+def test_a_new_session_with_a_seller_that_refuses_does_not_end_its_rest(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    paris.permits.refused = "not you"
+    london.submit(50)
+    town.run(lambda: "paris" in london.exchange.purchases.resting)
+    london.exchange.reached("paris")
+    assert "paris" in london.exchange.purchases.resting
