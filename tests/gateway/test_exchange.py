@@ -442,3 +442,22 @@ def test_a_contract_that_never_came_about_ends_in_the_books_too(town):
     ends = [r for r in london.books if isinstance(r, records.ContractEnded)]
     assert [each.contract for each in ends if each.contract == opened.contract]
     assert not paris.exchange.sales.sales
+
+
+def test_what_was_billed_again_in_a_new_session_may_be_settled_twice(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    paris.work(300)
+    town.deliver()
+    assert "pending" in {row[2] for row in paris.postings("sell").values()}
+    for _ in range(2):
+        paris.exchange.sales.buyer_came("london")
+        paris.exchange.sales.tick(town.now_s + RULES.bill_s, town.now_s)
+        town.now_s += RULES.bill_s
+        paris.do()
+    assert sum(isinstance(each[-1], deals.Bill) for each in town.mail) == 2
+    town.run(finished(town, 20_000))
+    town.pass_time(4.0)
+    check_books(town)
