@@ -36,7 +36,8 @@ def test_the_swarm_finds_a_planted_bug_and_the_clean_world_survives_its_seed(bug
     assert not judge(found.seed).broken
 
 
-QUICK = ("paid-after-failover", "endless-hold", "ignored-refutation")
+# Bugs that show within a few worlds, if one begins near the first that shows them.
+QUICK = {"paid-after-failover": 50, "ignored-refutation": 0}
 
 
 @pytest.mark.slow
@@ -44,14 +45,14 @@ QUICK = ("paid-after-failover", "endless-hold", "ignored-refutation")
 def test_the_swarm_finds_a_bug_between_sites_and_the_clean_world_survives_its_seed(
     bug: str,
 ) -> None:
-    found = find(bug, BUG_SEEDS)
+    found = find(bug, BUG_SEEDS, QUICK[bug])
     assert found is not None
     assert not judge(found.seed).broken
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize("bug", sorted(TREATY_BUGS.keys() - set(QUICK)))
-def test_the_swarm_finds_the_rarest_bugs_too(bug: str) -> None:
+@pytest.mark.parametrize("bug", TREATY_BUGS)
+def test_the_swarm_finds_each_bug_between_sites_from_its_first_seed(bug: str) -> None:
     found = find(bug, 4 * BUG_SEEDS)
     assert found is not None
     assert not judge(found.seed).broken
