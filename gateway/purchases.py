@@ -524,6 +524,8 @@ class Purchases:
 
     def _reconcile(self, purchase: Purchase, message: deals.Holding) -> None:
         """The seller's session is new: what it does not have any more is ours to place again."""
+        if purchase.phase is Phase.CLOSING and not purchase.is_orphan:
+            self._say(purchase, deals.CloseContract(purchase.contract))  # the first may be lost
         worker = self._broker.workers.get(purchase.handle)
         if worker is None or not purchase.is_live:
             return
