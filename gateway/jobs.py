@@ -262,8 +262,15 @@ class Job:
         """Let tasks of [first, stop) that ended run again: their results never arrived.
 
         Those that had a result were charged, and are not charged again. Every usage record of a
-        task has an attempt of its own.
+        task has an attempt of its own. What is being stopped at a worker is still there: it is not
+        queued a second time, but tried again once it has been stopped.
         """
+        held = RangeSet()
+        for assignment, parts in self.assigned(first, stop):
+            for part in parts:
+                if self.ended.within(*part):
+                    assignment.is_stopped = True
+                    held.add(*part)
         for low, high in self.ended.within(first, stop):
             failed, cancelled = _count(self.failures, low, high), _count(self.cancels, low, high)
             self.failed -= failed
@@ -272,8 +279,10 @@ class Job:
             self.done = max(0, self.done - (high - low - failed - cancelled))
             for start, end in self.dropped.missing(low, high):
                 self.charged.add(start, end)
-            for tasks in (self.ended, self.known, self.failures, self.cancels, self.dropped):
+            for tasks in (self.ended, self.failures, self.cancels, self.dropped):
                 tasks.remove(low, high)
+            for start, end in held.missing(low, high):
+                self.known.remove(start, end)
             self.attempt = self.attempt_max + 1
 
     def begin_attempt(self) -> None:

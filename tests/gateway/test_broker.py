@@ -966,3 +966,17 @@ def test_what_was_stopped_because_its_client_had_gone_runs_again_for_it_and_is_c
     (used,) = [each for each in charged if isinstance(each, records.UsageRecord)]
     assert used.state == "ok"
     assert used.cost_nanos
+
+
+def test_what_is_being_stopped_when_its_client_sends_it_again_is_not_queued_beside_itself() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.ClientGone(CLIENT))
+    world.do(events.ClientJoined(9, "ann"))
+    world.do(events.JobOpened(9, "j", spec(), again=True))
+    world.do(events.CancelAsked(9, 1, "j", ((0, 1),), True))  # its answer had been lost
+    world.do(events.TasksArrived(9, "j", 0, [b"0"]))
+    job = world.broker.jobs["j"]
+    assert (job.waiting, job.in_flight) == (0, 1)
+    (again,) = orders(world.report(order, failures=[[0, "cancelled", "stopped", b""]], wall_ns=0))
+    assert again.first == 0
