@@ -8,6 +8,7 @@ from typing import Final
 from federation.errors import GridError
 
 GATEWAY_VARIABLE: Final = "GRIDFED_GATEWAY"
+TOKEN_VARIABLE: Final = "GRIDFED_TOKEN"  # noqa: S105 - its name, and nothing secret
 SCHEMES: Final = ("tcp://", "tls+tcp://", "ipc://")
 # What one gateway may tell of others, in a message: so many addresses, each so long.
 OTHERS_MAX: Final = 16
@@ -66,9 +67,23 @@ def is_local(address: str) -> bool:
     return scheme == "ipc" or _LOOPBACK.fullmatch(place) is not None
 
 
+def is_home(address: str) -> bool:
+    """Whether only its own user can reach it."""
+    return address.startswith("ipc://")
+
+
 def is_weak(address: str) -> bool:
     """Whether others on the way could read and change what is said there."""
     return address.startswith("tcp://") and not is_local(address)
+
+
+def check_bearer(address: str) -> None:
+    """Raise AddressError unless a token may be shown there: whoever reads it has it."""
+    if is_weak(address):
+        raise AddressError(
+            f"address {address!r}: a token is for whoever holds it, so it does not go over plain "
+            "tcp to another host: dial tls+tcp://, or come without a token"
+        )
 
 
 def default_address() -> str:

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, cast
 
-from federation.address import check_address
+from federation.address import TOKEN_VARIABLE, check_address, check_bearer
 from federation.address import resolve as resolve_address
-from federation.engine import LEAVE_S, Engine
+from federation.engine import LEAVE_S, Engine, Holder
 from federation.errors import GridError, JobRefused
 from federation.gateways import FAILOVER_S, Itinerary
 from federation.houses import check_owners
@@ -54,8 +54,10 @@ class _Where:
 
     address: str | tuple[str, ...] | None
     secret: str | None
+    token: str | None
     tls: TlsSettings | None
     user: str | None
+    trusted_sites: frozenset[str] | None
     connect_timeout_s: float
     failover_s: float
     give_up_s: float | None
@@ -234,9 +236,14 @@ class Client(concurrent.futures.Executor):
         address: the gateway's, or several, best first: a sequence, or text with commas; else
             $GRIDFED_GATEWAY, else this user's own gateway.
         secret: what the gateway asks for; else $GRIDFED_SECRET.
+        token: what `gridfed token` printed: who you are and what you may do; else $GRIDFED_TOKEN.
+            Whoever holds it is you, so it goes over tls+tcp://, or stays on this host.
         tls: for tls+tcp:// addresses; what it leaves out is in $GRIDFED_TLS_CA_FILE,
             $GRIDFED_TLS_SERVER_NAME and $GRIDFED_TLS_CERTIFICATE_FILE.
-        user: who is billed; else the login name.
+        user: who is billed, where no token says so; else the login name.
+        trusted_sites: the sites whose results are unpickled here, beside the gateway's own. What
+            ran at another, or came through it, fails with ResultUntrusted, and an exception of
+            its as RemoteError, by its text. By default the gateway's operator decides.
         connect_timeout_s: how long the first connection may take.
         failover_s: how long a lost gateway is waited for before the client goes to another, if
             it knows one: at once when nobody listens there any more, or when it says that it
@@ -253,15 +260,18 @@ class Client(concurrent.futures.Executor):
     Raises:
         GatewayUnreachable: nobody answers there.
         SessionRefused: the gateway does not let us in.
+        AddressError: nobody can dial that, or not with a token.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a knob of the user's
         self,
         address: str | Sequence[str] | None = None,
         *,
         secret: str | None = None,
+        token: str | None = None,
         tls: TlsSettings | None = None,
         user: str | None = None,
+        trusted_sites: Iterable[str] | None = None,
         connect_timeout_s: float = 5.0,
         failover_s: float = FAILOVER_S,
         give_up_s: float | None = None,
@@ -271,8 +281,20 @@ class Client(concurrent.futures.Executor):
             raise ValueError(f"failover_s is {failover_s!r}; it must be zero or more, in seconds")
         if give_up_s is not None and not _is_number(give_up_s, 0, TIMEOUT_MAX_S):
             raise ValueError(f"give_up_s is {give_up_s!r}; it must be zero or more, in seconds")
+        if isinstance(trusted_sites, str):
+            raise TypeError("trusted_sites must be a list of names, not one text")
         named = address if isinstance(address, str | None) else tuple(address)
-        self._where = _Where(named, secret, tls, user, connect_timeout_s, failover_s, give_up_s)
+        self._where = _Where(
+            named,
+            secret,
+            token,
+            tls,
+            user,
+            None if trusted_sites is None else frozenset(trusted_sites),
+            connect_timeout_s,
+            failover_s,
+            give_up_s,
+        )
         self._options = Options()
         self._shared = _Shared()
         self._recent: tuple[SealedFunction, Stream] | None = None
@@ -283,6 +305,8 @@ class Client(concurrent.futures.Executor):
         addresses, origin = resolve_address(where.address)
         for each in addresses:
             check_address(each)
+            if self._holder.token:
+                check_bearer(each)
         itinerary = Itinerary(
             addresses,
             failover_s=where.failover_s,
@@ -292,14 +316,22 @@ class Client(concurrent.futures.Executor):
         engine = self._shared.engine = self._start(itinerary, origin, where.connect_timeout_s)
         return engine
 
+    @property
+    def _holder(self) -> Holder:
+        where, environ = self._where, os.environ
+        return Holder(
+            where.user or _login(),
+            environ.get("GRIDFED_SECRET", "") if where.secret is None else where.secret,
+            environ.get(TOKEN_VARIABLE, "") if where.token is None else where.token,
+            where.trusted_sites,
+        )
+
     def _start(self, itinerary: Itinerary, origin: str, connect_timeout_s: float) -> Engine:
-        where = self._where
         engine = Engine(
             itinerary,
             origin,
-            secret=os.environ.get("GRIDFED_SECRET", "") if where.secret is None else where.secret,
-            tls=(where.tls or TlsSettings()).or_environment(),
-            user=where.user or _login(),
+            holder=self._holder,
+            tls=(self._where.tls or TlsSettings()).or_environment(),
             connect_timeout_s=connect_timeout_s,
         )
         _engines.add(engine)
@@ -515,7 +547,7 @@ class Client(concurrent.futures.Executor):
             raise exception_of(stream.rejection or Ended("refused", "the job was refused"))
         if engine.error is not None:
             raise engine.error
-        return JobHandle(self._reach, stream.id, stream.home)
+        return JobHandle(self._reach, stream.id, stream.home, self._where.trusted_sites)
 
     def _remember_home(self, stream: Stream) -> None:
         homes = self._shared.homes
@@ -534,7 +566,7 @@ class Client(concurrent.futures.Executor):
             engine = self._engine
             here = "" if engine.has_attached(job_id) else engine.address
             gateway = self._shared.homes.get(job_id, here)
-        return JobHandle(self._reach, job_id, gateway)
+        return JobHandle(self._reach, job_id, gateway, self._where.trusted_sites)
 
     def jobs(self, limit: int = 50) -> list[dict[str, Any]]:
         """The latest jobs, one map each: id, name, user, state, counts, slot time and cost."""

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Final
 
-from federation.address import AddressError
+from federation.address import AddressError, check_bearer
 from federation.gateways import Dial, GiveUp, Itinerary, Loss
 from federation.handshake import ACKNOWLEDGE_S, Dialogue
 from federation.nng import NngLink
@@ -24,12 +24,22 @@ _log: Final = logging.getLogger("gridfed")
 class Connection:
     """The pipe under a dialogue, over as many pipes and gateways as it takes.
 
+    With `bears_token` no gateway is dialled where others could read what the hello says.
+
     Attributes:
         link: the pipe; None between two attempts.
     """
 
-    def __init__(self, itinerary: Itinerary, dialogue: Dialogue, tls: TlsSettings) -> None:
+    def __init__(
+        self,
+        itinerary: Itinerary,
+        dialogue: Dialogue,
+        tls: TlsSettings,
+        *,
+        bears_token: bool = False,
+    ) -> None:
         self.itinerary = itinerary
+        self._bears_token = bears_token
         self._dialogue = dialogue
         self._tls = tls
         self.link: NngLink | None = None
@@ -63,6 +73,8 @@ class Connection:
 
     def dial(self) -> None:
         """Dial the gateway whose turn it is. Raises AddressError."""
+        if self._bears_token:
+            check_bearer(self.itinerary.address)
         once = self.itinerary.has_others  # else there is nothing to do but dial on
         self.link = NngLink(self.itinerary.address, self.wake, self._tls, once=once)
         self._greeted = False

@@ -56,7 +56,9 @@ class AskQuote:
 
     `pool` is the one that was advertised, or empty: whatever you have, or know of. `task_s` is
     None when nobody ever ran the function. `path` are the sites that the job has come through,
-    the buyer last; `hops_left` how often it may go on from the seller.
+    the buyer last; `hops_left` how often it may go on from the seller. `grant` is what its user
+    allows (federation.grants): a chain of blocks, the last one signed by the buyer, for this
+    contract with this seller.
     """
 
     kind: ClassVar[str] = "ask-quote"
@@ -77,6 +79,7 @@ class AskQuote:
     wishes: Plain
     path: Names
     hops_left: Count
+    grant: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +230,8 @@ class Committed:
 class Deliver:
     """Results of a contiguous part of a forward, as in Report, and what they cost.
 
-    The seller has its usage record on disk.
+    The seller has its usage record on disk. `sites` are those behind the seller that the results
+    came through, the one where they ran last; empty for the seller's own.
     """
 
     kind: ClassVar[str] = "deliver"
@@ -241,6 +245,7 @@ class Deliver:
     cpu_ns: Count
     peak_memory_bytes: Count
     cost_nanos: Count
+    sites: Names
 
 
 @dataclass(frozen=True, slots=True)

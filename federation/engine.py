@@ -23,7 +23,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from federation.connection import Connection
@@ -55,7 +55,7 @@ from federation.messages import (
     Results,
 )
 from federation.nng import ForkedProcessError, explain_silence
-from federation.outcomes import resolve_all, show
+from federation.outcomes import resolve_all, screen, show
 from federation.payload import SealedFunction
 from federation.ranges import Range
 from federation.reasons import Reason
@@ -77,13 +77,34 @@ _here = os.getpid()  # asked once in each process, not at every submit
 os.register_at_fork(after_in_child=lambda: globals().update(_here=os.getpid()))
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who a client is, and whom it trusts.
+
+    Args:
+        user: who is billed; what a token says goes before it.
+        secret: that the gateway may ask for.
+        token: that the gateway's site, or one whose users it welcomes, has signed; or empty.
+        trusted_sites: see federation.client.Client; None for all that the gateway passes on.
+    """
+
+    user: str
+    secret: str = ""
+    token: str = ""
+    trusted_sites: frozenset[str] | None = None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the hello says of it."""
+        return {"token": self.token} if self.token else {}
+
+
 class Engine:
     """One session at a time, with one of several gateways.
 
     Args:
         itinerary, origin: where to dial, and where that came from, for messages.
-        secret, tls: what the gateway asks for.
-        user: who is billed.
+        holder, tls: what the gateway asks for.
         connect_timeout_s: how long the first connection may take.
     """
 
@@ -92,11 +113,11 @@ class Engine:
         itinerary: Itinerary,
         origin: str,
         *,
-        secret: str,
+        holder: Holder,
         tls: TlsSettings,
-        user: str,
         connect_timeout_s: float,
     ) -> None:
+        self.holder = holder
         self._pid = _here
         self._lock = threading.RLock()
         self._turn = threading.Condition(self._lock)
@@ -125,11 +146,11 @@ class Engine:
         self._printed: list[str] = []
         name = f"{os.path.basename(sys.argv[0]) or 'python'}-{self._pid}"[:200]
         self._dialogue = Dialogue(
-            hello=Hello([], "client", name, user, b"", "", 0, {}),
-            credentials=SharedSecret(secret),
+            hello=Hello([], "client", name, holder.user, b"", "", 0, holder.about),
+            credentials=SharedSecret(holder.secret),
             random_bytes=secrets.token_bytes,
         )
-        self._line = Connection(itinerary, self._dialogue, tls)
+        self._line = Connection(itinerary, self._dialogue, tls, bears_token=bool(holder.token))
         itinerary.begin(time.monotonic(), connect_timeout_s)
         try:
             self._line.dial()
@@ -390,12 +411,11 @@ class Engine:
         stream = self._streams.get(message.job)
         if stream is None:
             return
-        outcomes: list[Any] = message.values
-        for offset, kind, text, payload in message.failures:
-            if offset < len(outcomes):
-                outcomes[offset] = Ended(kind, text, payload)
+        sites, trusted = message.sites, self.holder.trusted_sites
+        outcomes = screen(message.values, message.failures, sites, trusted)
         self._printed += [text for _, text in message.prints]
-        placed = stream.place(message.first, outcomes, failed=bool(message.failures))
+        failed = bool(message.failures) or (bool(sites) and trusted is not None)
+        placed = stream.place(message.first, outcomes, failed=failed)
         self._take(stream, placed)
 
     def _hear_kept(self, message: Kept) -> None:

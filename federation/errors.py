@@ -16,6 +16,7 @@
     │   ├── TaskCrashed         it took its slot down twice (poison)
     │   ├── WorkerLost          its worker was lost too often
     │   ├── ResultRefused       its result was too large, or could not be pickled
+    │   ├── ResultUntrusted     its result came from a site that is not trusted
     │   ├── CostLimitReached    the job reached its `max_cost` before the task could start
     │   └── TaskStopped         somebody cancelled it
     └── ProtocolError           the other side broke the protocol
@@ -96,6 +97,10 @@ class ResultRefused(TaskError):
     """A task's result was too large to send, or could not be pickled."""
 
 
+class ResultUntrusted(TaskError):
+    """A task's result came from a site, or through one, that is not trusted: nobody opened it."""
+
+
 class CostLimitReached(TaskError):
     """The job reached its cost limit before the task could start."""
 
@@ -123,6 +128,7 @@ FAILURES: Final[dict[str, type[TaskError]]] = {
     "crash": TaskCrashed,
     "lost": WorkerLost,
     "result": ResultRefused,
+    "untrusted": ResultUntrusted,
     "budget": CostLimitReached,
     "cancelled": TaskStopped,
 }

@@ -37,7 +37,7 @@ BYTES_MAX: Final = 24 << 10
 NAME_CHARS_MAX: Final = 200
 SITES_MAX: Final = 64
 REGIONS_MAX: Final = 64
-REGION_PATTERN: Final = "[a-z0-9-]{1,40}"
+REGION_CHARS_MAX: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class Bounds:
 
     Args:
         target: the site that this block is for.
+        contract: the one that it is for; under any other name it is worth nothing.
         max_cost_nanos: the most that the work may cost, in the grant's currency.
         expires_s: until when work may start, UTC epoch seconds.
         hops_left: how often it may be passed on from here.
@@ -54,6 +55,7 @@ class Bounds:
     """
 
     target: str
+    contract: str
     max_cost_nanos: int
     expires_s: float
     hops_left: int
@@ -122,10 +124,11 @@ _BOUNDS = strict.Form(
     Bounds,
     {
         "target": site_id,
+        "contract": _name,
         "max_cost_nanos": strict.count,
         "expires_s": strict.moment,
         "hops_left": strict.upto(HOPS_MAX),
-        "regions": strict.subset(strict.matching(REGION_PATTERN), REGIONS_MAX),
+        "regions": strict.subset(strict.line(REGION_CHARS_MAX), REGIONS_MAX),
         "sites": strict.subset(site_id, SITES_MAX),
     },
     8 << 10,

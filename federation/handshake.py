@@ -54,8 +54,11 @@ class Credentials(Protocol):
     def roles(self) -> frozenset[str]:
         """The roles that a listener with these lets in."""
 
-    def hear(self, hello: Hello) -> None:
-        """Look at a hello before it is answered; SessionRefused."""
+    def hear(self, hello: Hello) -> Hello:
+        """Look at a hello before it is answered; return what of it is believed, or to be proved.
+
+        Raises SessionRefused.
+        """
 
     def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
         """Our proof, as this end of the pipe; SessionRefused when we would not give it."""
@@ -75,8 +78,9 @@ class SharedSecret:
     def __init__(self, secret: str) -> None:
         self._secret = secret.encode()
 
-    def hear(self, hello: Hello) -> None:
+    def hear(self, hello: Hello) -> Hello:
         """Any name will do."""
+        return hello
 
     def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
         """Our proof; empty when there is no secret."""
@@ -151,8 +155,7 @@ class Greeting:
             raise SessionRefused(f"a name of over {NAME_CHARS_MAX} characters", "name")
         if not NONCE_BYTES <= len(hello.nonce) <= 4 * NONCE_BYTES:
             raise SessionRefused("a nonce that is too short or too long", "nonce")
-        self._credentials.hear(hello)
-        self.hello = hello
+        self.hello = self._credentials.hear(hello)
         return HANDSHAKE.encode(self._challenge)
 
     def proof(self) -> bytes:

@@ -69,6 +69,8 @@ class Refusal(StrEnum):
     REVOKED = "revoked"
     WIDENED = "widened"
     WRONG_PARENT = "wrong-parent"
+    WRONG_PURPOSE = "wrong-purpose"
+    WRONG_PATH = "wrong-path"
     LOOP = "loop"
     UNKNOWN_INVITATION = "unknown-invitation"
     WRONG_SECRET = "wrong-secret"  # noqa: S105

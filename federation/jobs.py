@@ -8,7 +8,7 @@ from typing import Any, Final
 from federation.engine import Engine
 from federation.errors import GatewayUnreachable, GridError
 from federation.money import format_money
-from federation.outcomes import exception_of
+from federation.outcomes import exception_of, screen
 from federation.payload import open_result
 from federation.streams import Ended
 
@@ -56,9 +56,14 @@ class JobHandle:
     """
 
     def __init__(
-        self, reach: Callable[[str, float | None], Engine], job_id: str, gateway: str = ""
+        self,
+        reach: Callable[[str, float | None], Engine],
+        job_id: str,
+        gateway: str = "",
+        trusted_sites: frozenset[str] | None = None,
     ) -> None:
         self._reach = reach
+        self._trusted_sites = trusted_sites
         self.id = job_id
         self.gateway = gateway
 
@@ -136,10 +141,10 @@ class JobHandle:
         while True:
             before = at
             found = self._ask("results", {"after": at, "wait_s": ASK_WAIT_S})
-            for first, values, failures, prints in found["outcomes"]:
+            for first, values, failures, prints, sites in found["outcomes"]:
                 if first > at:
                     break  # what lies between is still running
-                outcomes = _outcomes(values, failures)
+                outcomes = screen(values, failures, sites, self._trusted_sites)
                 for text in (text for _, text in prints):
                     print(text, end="")  # noqa: T201 - the task's own prints
                 for outcome in outcomes[at - first :]:
@@ -172,13 +177,6 @@ class JobHandle:
 
     def __repr__(self) -> str:
         return f"<gridfed job {self.id} at {self.gateway or 'the gateway of its client'}>"
-
-
-def _outcomes(values: list[bytes], failures: list[list[Any]]) -> list[bytes | Ended]:
-    outcomes: list[bytes | Ended] = list(values)
-    for offset, kind, text, payload in failures:
-        outcomes[offset] = Ended(kind, text, payload)
-    return outcomes
 
 
 def _value(outcome: bytes | Ended, return_exceptions: bool) -> Any:

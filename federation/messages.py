@@ -17,6 +17,7 @@ from federation.wire import (
     Catalogue,
     Count,
     Failures,
+    Names,
     Number,
     Pairs,
     Payloads,
@@ -227,7 +228,8 @@ class Results:
 
     A failure is [offset, kind, text, payload]: kind as in federation.errors.FAILURES, text for
     people (with the remote traceback), payload the pickled exception, or empty. Prints are
-    [offset, text].
+    [offset, text]. `sites` are those that it came through, the one where it ran last; empty for
+    the gateway's own.
     """
 
     kind: ClassVar[str] = "results"
@@ -236,6 +238,7 @@ class Results:
     values: Payloads
     failures: Failures
     prints: Prints
+    sites: Names
 
 
 @dataclass(frozen=True, slots=True)

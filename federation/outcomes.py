@@ -2,6 +2,7 @@
 
 import logging
 from collections import deque
+from collections.abc import Collection
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
@@ -42,6 +43,29 @@ def resolve_all(resolved: "deque[tuple[Any, Outcome]]") -> None:
             if not first[0].done():
                 resolved.appendleft(first)
             raise
+
+
+def screen(
+    values: list[Any],
+    failures: list[list[Any]],
+    sites: Collection[str],
+    trusted: Collection[str] | None,
+) -> list[Outcome]:
+    """What came, as outcomes; `values` is changed in place.
+
+    Of sites that are not `trusted` (None: all are) nothing is left that would be unpickled: their
+    results are failures, their exceptions text.
+    """
+    outcomes: list[Any] = values
+    strangers = [] if trusted is None else [site for site in sites if site not in trusted]
+    if strangers:
+        names = ", ".join(strangers)
+        reason = f"its result came from {names}, which this client does not trust (trusted_sites)"
+        outcomes[:] = [Ended("untrusted", reason)] * len(values)
+    for offset, kind, text, payload in failures:
+        if offset < len(outcomes):
+            outcomes[offset] = Ended(kind, text, b"" if strangers else payload)
+    return outcomes
 
 
 def resolve(future: Any, outcome: Outcome) -> None:

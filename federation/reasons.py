@@ -36,6 +36,9 @@ class Reason(StrEnum):
     DEADLINE = "deadline"
     DURATION_UNKNOWN = "duration-unknown"
     ELSEWHERE = "elsewhere"
+    PROJECT_NOT_ALLOWED = "project-not-allowed"
+    SCOPE_MISSING = "scope-missing"
+    RESULTS_NOT_TRUSTED = "results-not-trusted"
 
 
 NEVER = frozenset(
@@ -50,5 +53,6 @@ NEVER = frozenset(
         Reason.NOT_ENTITLED,
         Reason.ALREADY_VISITED,
         Reason.NO_HOPS_LEFT,
+        Reason.RESULTS_NOT_TRUSTED,
     }
 )

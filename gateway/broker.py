@@ -812,7 +812,7 @@ class Broker:
                 task = results.first + int(failure[0])
                 job.failures.add(task, task + 1)
             if job.spec.detached:
-                body = pack([results.values, results.failures, results.prints])
+                body = pack([results.values, results.failures, results.prints, results.sites])
                 self._write(records.OutcomeKept(job.id, results.first, count, body))
             elif job.client in self.clients:
                 self._effects.append(Tell(job.client, results, charge))
@@ -849,7 +849,7 @@ class Broker:
             self._credit_client(job, count)
             if job.spec.detached:
                 failures = [[at, failure, reason, b""] for at in range(count)]
-                body = pack([[b""] * count, failures, []])
+                body = pack([[b""] * count, failures, [], []])
                 self._write(records.OutcomeKept(job.id, first, count, body))
         if tell and ranges and not job.spec.detached:
             pairs = [list(pair) for pair in ranges]

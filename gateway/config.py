@@ -6,6 +6,7 @@ listen = ["ipc:///run/user/1000/gridfed/gateway.sock", "tcp://0.0.0.0:7461"]
 state = "/var/lib/gridfed"              # the database lives here
 database = ""                           # an SQLAlchemy URL; empty: SQLite in `state`
 secret_file = ""                        # who knows it may come in; needed beyond this host
+token_required = false                  # who has no token does not come in, but by ipc://
 tls_certificate_file = ""               # for tls+tcp://, certificate and key, PEM
 tls_ca_file = ""                        # ask diallers for a certificate of this CA
 others = ["tls+tcp://paris:7461"]       # where our clients can go when we are gone
@@ -116,6 +117,7 @@ class SiteConfig:
     state: str = ""
     database: str = ""
     secret_file: str = ""
+    token_required: bool = False
     tls_certificate_file: str = ""
     tls_ca_file: str = ""
     others: tuple[str, ...] = ()
@@ -243,13 +245,15 @@ def check(config: SiteConfig) -> SiteConfig:
             check_address(address)
         except ValueError as error:
             raise ConfigError(f"[site] listen: {error}") from None
-        if not config.secret and not is_local(address):
+        if not config.secret and not config.token_required and not is_local(address):
             raise ConfigError(
                 f"[site] listen: {address} can be reached from other hosts, and whoever reaches "
-                "it can run code here: set secret_file (or $GRIDFED_SECRET) first"
+                "it can run code here: set secret_file (or $GRIDFED_SECRET) or token_required first"
             )
         if address.startswith("tls+tcp://") and not config.tls_certificate_file:
             raise ConfigError(f"[site] {address} needs tls_certificate_file")
+    if config.token_required:
+        _check_tokens(config)
     if config.federation is not None:
         try:
             check_federation(config.federation)
@@ -261,6 +265,14 @@ def check(config: SiteConfig) -> SiteConfig:
         raise ConfigError(f"[site] others: {error}") from None
     rules = replace(config.rules, site=config.name, secret=config.secret)
     return replace(config, pools=pools, rules=rules)
+
+
+def _check_tokens(config: SiteConfig) -> None:
+    if config.federation is None or not (config.trust_path / "current.pem").exists():
+        raise ConfigError(
+            f"[site] token_required: tokens are signed, and there are no keys in "
+            f"{config.trust_path} (`gridfed init` makes a site with keys)"
+        )
 
 
 def make_folder(path: Path) -> None:
@@ -286,16 +298,7 @@ def _read(document: dict[str, Any]) -> SiteConfig:
     kinds = {f.name: f.type for f in fields(SiteConfig)}
     allowed = set(kinds) - {"rules", "pools", *_OF_THE_SITE, "federation", "deals", "house"}
     _expect(site, allowed, "[site]")
-    values: dict[str, Any] = {}
-    for key, value in site.items():
-        if key in ("listen", "others"):
-            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                raise ConfigError(f"[site] {key} must be a list of addresses")
-            values[key] = tuple(value)
-        elif not isinstance(value, str):
-            raise ConfigError(f"[site] {key} must be text")
-        else:
-            values[key] = value
+    values = _site_values(site)
     rules, own = _limits(_table(document, "limits"))
     values |= own
     if "federation" in document:
@@ -315,6 +318,24 @@ def _read(document: dict[str, Any]) -> SiteConfig:
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
     return SiteConfig(**values, rules=rules, pools=tuple(_pool(pool) for pool in pools))
+
+
+def _site_values(site: dict[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in site.items():
+        if key in ("listen", "others"):
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise ConfigError(f"[site] {key} must be a list of addresses")
+            values[key] = tuple(value)
+        elif key == "token_required":
+            if not isinstance(value, bool):
+                raise ConfigError("[site] token_required must be true or false")
+            values[key] = value
+        elif not isinstance(value, str):
+            raise ConfigError(f"[site] {key} must be text")
+        else:
+            values[key] = value
+    return values
 
 
 def _limits(table: dict[str, Any]) -> tuple[HouseRules, dict[str, Any]]:

@@ -36,6 +36,7 @@ class DealRules:
     rest_s: float = 5.0
     rest_max_s: float = 300.0
     contracts_max: int = 10_000  # with one site, in each direction
+    grant_s: float = 86_400.0  # how long what we grant for a contract lets work start
 
     def __post_init__(self) -> None:
         if self.lease_s <= 2 * self.grace_s:
@@ -50,6 +51,9 @@ class Permits(Protocol):
 
     def runners(self, project: str) -> Set[str]:
         """The sites that may run work of this project; single pools of them as "site/pool"."""
+
+    def readable(self) -> Set[str]:
+        """The sites whose pickled results users here take, also if they only came through them."""
 
     def may_send(
         self, site: str, origin: str, pool: str, project: str, slots: int, price: Tariff

@@ -248,14 +248,15 @@ class Desk:
 
 
 def _bounded(kept: list[tuple[int, int, bytes]]) -> list[list[Any]]:
-    """Outcomes as they travel: [first, values, failures, prints], up to a few megabytes."""
+    """Outcomes as they travel: [first, values, failures, prints, sites], some megabytes at most."""
     outcomes: list[list[Any]] = []
     size = 0
     for first, _count, body in kept:
         size += len(body)
         if outcomes and size > 8 << 20:
             break
-        outcomes.append([first, *unpack(body, STORED_BYTES_MAX)])
+        values, failures, prints, *sites = unpack(body, STORED_BYTES_MAX)
+        outcomes.append([first, values, failures, prints, sites[0] if sites else []])
     return outcomes
 
 

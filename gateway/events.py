@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from federation.ranges import Range
+from gateway.errands import Allowance
 from policies.asks import Wishes
 from policies.placement import FrozenTags, Need, Tags
 from policies.tariffs import Tariff
@@ -36,6 +37,7 @@ class JobSpec:
     # Of a job that another site sent: what it pays, and the sites that it came through.
     price: Tariff | None = None
     path: tuple[str, ...] = ()
+    given: Allowance | None = None  # and what its user allows
     hops_left: int = HOPS_MAX
 
     @property
@@ -180,6 +182,7 @@ class Reported:
     cpu_ns: int = 0
     peak_memory_bytes: int = 0
     cost_nanos: int | None = None  # what another site asks for it; None: by the pool's tariff
+    sites: tuple[str, ...] = ()  # that it came through, the one where it ran last
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from gateway import events
 from gateway.broker import Broker
 from gateway.dealing import DealRules, Outcome, Permits
 from gateway.effects import Effect, Expel, Order, Side, Tell
+from gateway.errands import Notary
 from gateway.events import JobSpec
 from gateway.jobs import Job
 from gateway.ledger.records import ContractRow, PostingRow
@@ -47,6 +48,7 @@ class Exchange:
         rules, house: the knobs of contracts, and the taste in placing work.
         permits: whom we deal with.
         facts: our pools.
+        notary: gives and reads grants.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Exchange:
         house: House,
         permits: Permits,
         facts: Mapping[str, PoolFacts],
+        notary: Notary,
     ) -> None:
         self.site = site
         self.rules = rules
@@ -67,8 +70,8 @@ class Exchange:
         self._facts = facts
         self._outcome = Outcome()
         self.market = Market(site)
-        self.sales = Sales(site, broker, rules, permits, self._outcome)
-        self.purchases = Purchases(site, boot, broker, rules, self._outcome)
+        self.sales = Sales(site, broker, rules, permits, notary, self._outcome)
+        self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
         self._version = 0
         self._planned: dict[str, tuple[float, bool]] = {}  # when; with its duration known
         broker.elsewhere = self._may_run_elsewhere
@@ -284,6 +287,7 @@ class Exchange:
             jurisdictions=wishes.jurisdictions,
             path=spec.path,
             hops_left=spec.hops_left,
+            readable=_may_hop(spec) if spec.path else frozenset(self._permits.readable()),
         )
 
     def _may_run_elsewhere(self, spec: JobSpec) -> bool:
@@ -300,6 +304,8 @@ class Exchange:
         if spec.hops_left < 1 or terms.allowed_sites is not None:
             return []
         near = terms.trusted - terms.forbidden_sites - set(spec.path)
+        if terms.readable is not None:
+            near &= terms.readable
         return sorted(near)[: self.house.quotes_max]
 
     def _places(self, job: Job, decision: Decision) -> dict[str, float]:
@@ -345,3 +351,8 @@ class Exchange:
         for lane, tasks in decision.plan.shares if decision.plan else ():
             if lane.key in asked:
                 self.market.sent(lane.key, tasks, tasks * lane.task_s, utc_s)
+
+
+def _may_hop(spec: JobSpec) -> frozenset[str] | None:
+    """The sites that another site's job may go on to: those whose results its origin takes."""
+    return spec.given.errand.sites if spec.given is not None else frozenset()

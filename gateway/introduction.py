@@ -78,7 +78,7 @@ class SiteCredentials:
         self._own = own
         self._expected = expected
 
-    def hear(self, hello: Hello) -> None:
+    def hear(self, hello: Hello) -> Hello:
         """Let a dialler try to prove itself only if it could come in at all."""
         federation = _checked(federation_id, hello.about.get("federation"), "federation")
         site = _checked(site_id, hello.name, "name")
@@ -89,6 +89,7 @@ class SiteCredentials:
                 Refusal.WRONG_FEDERATION,
             )
         self._admit(site)
+        return hello
 
     def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
         """Our signature over the meeting; a dialler gives it only to whom it dialled."""

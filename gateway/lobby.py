@@ -138,6 +138,7 @@ class Lobby:
         random_bytes: chance.
         credentials: who may come in; who knows the rules' secret, when there are none.
         handles: where the guests' numbers come from, for lobbies that share them.
+        at_home: who may come in by a socket that only our user can reach; as elsewhere, if None.
     """
 
     def __init__(
@@ -147,11 +148,13 @@ class Lobby:
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         credentials: Credentials | None = None,
         handles: Iterator[int] | None = None,
+        at_home: Credentials | None = None,
     ) -> None:
         self._port = port
         self._random_bytes = random_bytes
         self.rules = rules
         self._credentials = credentials or SharedSecret(rules.secret)
+        self._at_home = at_home or self._credentials
         self._handles = handles or itertools.count(1)
         self._handshakes: Pace | None = None
         self.others: list[str] = []  # gateways that our clients could go to
@@ -204,7 +207,8 @@ class Lobby:
             raise SessionRefused("too many connections in a short time", "busy")
         self._handshakes.note(now_s)
         nonce = self._random_bytes(NONCE_BYTES)
-        greeting = Greeting(rules.site, rules.boot, self._credentials, nonce)
+        credentials = self._at_home if self._port.is_local(pipe) else self._credentials
+        greeting = Greeting(rules.site, rules.boot, credentials, nonce)
         stranger = self._strangers[pipe] = _Stranger(greeting, now_s)
         return stranger
 
@@ -219,11 +223,7 @@ class Lobby:
 
     def _let_in(self, pipe: int, hello: Hello, greeting: Greeting, now_s: float) -> Iterator[News]:
         guest = self._by_session.get(hello.resume)
-        resumed = guest is not None and (guest.role, guest.name, guest.user) == (
-            hello.role,
-            hello.name,
-            hello.user,
-        )
+        resumed = guest is not None and _identity(guest) == _identity(hello)
         if guest is None or not resumed:
             if len(self.guests) >= self.rules.guests_max:
                 raise SessionRefused(f"{self.rules.guests_max} sessions are open already", "busy")
@@ -340,7 +340,9 @@ class Lobby:
             ):
                 self._flush(guest, now_s, acknowledge=True)
 
-    def expel(self, guest: Guest, reason: str, now_s: float) -> Iterator[News]:
+    def expel(
+        self, guest: Guest, reason: str, now_s: float, code: str = "expelled"
+    ) -> Iterator[News]:
         """End a session now; its other side is told if its pipe takes one more frame."""
         if guest.handle not in self.guests:
             return
@@ -348,7 +350,7 @@ class Lobby:
         if pipe is not None:
             self._by_pipe.pop(pipe, None)
             guest.pipe = None
-            self._turn_away(pipe, SessionRefused(reason, "expelled"), now_s)
+            self._turn_away(pipe, SessionRefused(reason, code), now_s)
         yield from self._leave(guest, reason)
 
     def _leave(self, guest: Guest, reason: str, said_goodbye: bool = False) -> Iterator[News]:
@@ -426,3 +428,8 @@ class Lobby:
         for guest in self.guests.values():
             self.post(guest, Bye(reason))
         self.flush(now_s)
+
+
+def _identity(who: Guest | Hello) -> tuple[object, ...]:
+    """What must be the same of who resumes a session."""
+    return who.role, who.name, who.user, who.about.get("token")

@@ -62,7 +62,7 @@ def judge_report(job: Job, report: Reported, *, is_stopped: bool = False) -> Ver
     first, stop = report.first, report.first + len(report.values)
     gone = job.ended.within(first, stop)
     if not report.failures and not gone:
-        whole = Results(job.id, first, report.values, [], report.prints)
+        whole = Results(job.id, first, report.values, [], report.prints, list(report.sites))
         return Verdict([whole], [], len(report.values), 0, 0)
     failures: dict[int, list[object]] = {}
     again: list[Again] = []
@@ -136,6 +136,7 @@ def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[obje
             for at, text in report.prints
             if low <= int(at) + offset < high  # type: ignore[call-overload]
         ],
+        list(report.sites),
     )
 
 
@@ -203,9 +204,13 @@ def _cost(assignment: Assignment, report: Reported, part_ns: int, total_ns: int)
     """What a part of a report costs whoever owns the job.
 
     What another site asks is passed on to the nano-unit, unless the job was sold to us: then what
-    we quoted counts.
+    we quoted counts, up to what its grant allows; what is beyond is our loss.
     """
     sold_at = assignment.job.spec.price
     if report.cost_nanos is None or sold_at is not None:
-        return cost_nanos((sold_at or assignment.worker.tariff).price_nanos, part_ns)
+        costs = cost_nanos((sold_at or assignment.worker.tariff).price_nanos, part_ns)
+        given = assignment.job.spec.given
+        if given is None or given.errand.max_cost_nanos is None:
+            return costs
+        return max(0, min(costs, given.errand.max_cost_nanos - assignment.job.limited_nanos))
     return report.cost_nanos if part_ns == total_ns else report.cost_nanos * part_ns // total_ns

@@ -1,8 +1,11 @@
 """Whom this site deals with, as its trust book says; for gateway.sales and gateway.exchange."""
 
 from collections.abc import Callable, Set
+from math import inf
 from typing import Final
 
+from federation.identity import Refusal
+from gateway.errands import Allowance, Errand, NotGranted
 from gateway.permissions import ANY, Request, Verb
 from gateway.registry import Registry
 from policies.tariffs import Tariff
@@ -13,10 +16,26 @@ DATA_CLASS: Final = "internal"  # of all work, as long as users can't say
 
 
 class Nobody:
-    """The permits of a single site."""
+    """The permits of a single site, and its notary."""
+
+    def issue(self, _errand: Errand) -> bytes:
+        """Never."""
+        raise NotGranted(Refusal.UNKNOWN_SITE, "this site is in no federation")
+
+    def narrow(self, _given: Allowance, errand: Errand, _utc_s: float) -> bytes:
+        """Never."""
+        return self.issue(errand)
+
+    def check(self, _buyer: str, _raw: bytes, _utc_s: float) -> Allowance:
+        """Never."""
+        raise NotGranted(Refusal.UNKNOWN_SITE, "this site is in no federation")
 
     def runners(self, _project: str) -> Set[str]:
         """Nobody."""
+        return frozenset()
+
+    def readable(self) -> Set[str]:
+        """Nobody's."""
         return frozenset()
 
     def may_send(
@@ -38,6 +57,7 @@ class BookPermits:
         self._registry = registry
         self._now_s = now_s
         self._kept: dict[str, tuple[float, Set[str]]] = {}
+        self._readable: tuple[float, Set[str]] = -inf, frozenset()
 
     def runners(self, project: str) -> Set[str]:
         """See Permits: sites, and single pools of sites as "site/pool"."""
@@ -55,6 +75,15 @@ class BookPermits:
         )
         self._kept[project] = now_s, found
         return found
+
+    def readable(self) -> Set[str]:
+        """See Permits."""
+        now_s = self._now_s()
+        if now_s - self._readable[0] >= KEPT_S:
+            book = self._registry.book
+            found = {site for site in self._registry.approved if book.accepts_pickles([site])}
+            self._readable = now_s, frozenset(found)
+        return self._readable[1]
 
     def _names(self, site: str) -> set[str]:
         """A site, and the pools of it that rules name."""

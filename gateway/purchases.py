@@ -10,7 +10,7 @@ delivered. So credit, recall, retries and fencing are the same as for our own wo
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from federation import deals
@@ -21,10 +21,11 @@ from federation.money import NANOS_LIMIT
 from federation.ranges import Range, RangeSet
 from gateway import events
 from gateway.broker import Broker
-from gateway.dealing import DealRules, Outcome
+from gateway.dealing import DealRules, Outcome, Permits
 from gateway.effects import AnswerBill, SendFunction, Side
-from gateway.events import JobSpec
-from gateway.intake import SLOTS_MAX, check_ranges, wishes_plain
+from gateway.errands import ERRAND_SITES_MAX, Errand, Notary, NotGranted
+from gateway.events import HOPS_MAX, JobSpec
+from gateway.intake import NAME_CHARS_MAX, SLOTS_MAX, check_ranges, wishes_plain
 from gateway.jobs import Job
 from gateway.ledger import records
 from gateway.ledger.records import ContractRow, PostingRow
@@ -35,6 +36,8 @@ from policies.tariffs import Tariff, cost_nanos
 
 VERDICTS_MAX: Final = 100_000  # remembered of one contract
 ROUND_TRIP_MAX_S: Final = 5.0
+# Of a contract whose grant is used up: its seller did well, and may have another.
+ENDED: Final = frozenset({"cost-limit", "expired"})
 
 
 @dataclass(slots=True)
@@ -56,6 +59,8 @@ class Purchase:
     doubted: int = 0  # forwards up to this epoch may have been lost with a session
     is_recovered: bool = False  # of a former life, and its seller has not said what it has
     is_orphan: bool = False  # of a former life, and nobody wants what is out
+    max_cost_nanos: int | None = None  # that is granted for it; None: no limit
+    spent_nanos: int = 0
     tab: Tab = field(default_factory=lambda: Tab(NANOS_LIMIT))
 
     @property
@@ -92,16 +97,27 @@ class Purchases:
         boot: which life of the site this is; no contract of another has the same name.
         broker: read, and told through `outcome`.
         rules: the knobs.
+        permits: whose results are accepted.
+        notary: gives grants.
         outcome: where what follows is put.
     """
 
     def __init__(
-        self, site: str, boot: int, broker: Broker, rules: DealRules, outcome: Outcome
+        self,
+        site: str,
+        boot: int,
+        broker: Broker,
+        rules: DealRules,
+        permits: Permits,
+        notary: Notary,
+        outcome: Outcome,
     ) -> None:
         self._site = site
         self._boot = boot
         self._broker = broker
         self._rules = rules
+        self._permits = permits
+        self._notary = notary
         self._outcome = outcome
         self._numbers = 0
         self._handles = -(1 << 40)  # apart from those of sales
@@ -126,21 +142,73 @@ class Purchases:
     def ask(self, job: Job, decision: Decision, keys: Iterable[Key], now_s: float) -> None:
         """Ask sites for quotes, with which `choose` will decide when they are here."""
         shares = {lane.key: n for lane, n in decision.plan.shares} if decision.plan else {}
+        left_nanos = self._left_nanos(job)
         asked = []
         for site, pool in keys:
-            if self._open_with(site) >= self._rules.contracts_max:
+            if left_nanos == 0 or self._open_with(site) >= self._rules.contracts_max:
                 continue
             self._numbers += 1
             contract = f"{self._site}-{self._boot}-{self._numbers}"
             tasks = shares.get((site, pool), decision.ask.tasks)
-            self.purchases[contract] = purchase = Purchase(
-                contract, job.id, site, pool, tasks, now_s
-            )
+            purchase = Purchase(contract, job.id, site, pool, tasks, now_s)
+            purchase.max_cost_nanos = _part(left_nanos, decision, (site, pool))
+            if purchase.max_cost_nanos == 0:
+                continue
+            try:
+                question = self._question(job, purchase, decision)
+            except NotGranted:
+                self._spare(site, decision.made_s)
+                continue
+            self.purchases[contract] = purchase
             asked.append(contract)
-            self._say(purchase, self._question(job, purchase, decision))
+            self._say(purchase, question)
         if asked:
             until_s = now_s + self._rules.quote_wait_s
             self._enquiries[job.id] = Enquiry(job.id, decision, asked, until_s)
+
+    def _left_nanos(self, job: Job) -> int | None:
+        """What of a job's cost limit is neither spent nor granted already; None without one."""
+        limits = [job.spec.max_cost_nanos]
+        limits += [job.spec.given.errand.max_cost_nanos] if job.spec.given else []
+        known = [each for each in limits if each is not None]
+        if not known:
+            return None
+        granted = sum(
+            max(0, (each.max_cost_nanos or 0) - each.spent_nanos)
+            for each in self.purchases.values()
+            if each.job == job.id and (each.is_live or each.is_under_way)
+        )
+        return max(0, min(known) - job.limited_nanos - granted)
+
+    def _grant(self, job: Job, purchase: Purchase, made_s: float) -> bytes:
+        """What the seller may do, in its user's name; NotGranted."""
+        spec, given = job.spec, job.spec.given
+        errand = Errand(
+            target=purchase.site,
+            contract=purchase.contract,
+            job=job.id,
+            user=spec.user,
+            project=spec.project,
+            function=spec.function,
+            max_cost_nanos=purchase.max_cost_nanos,
+            currency=spec.currency or "",
+            expires_s=made_s + self._rules.grant_s,
+            hops_left=max(0, spec.hops_left - 1),
+            regions=spec.wishes.jurisdictions,
+            sites=given.errand.sites if given else self._may_have(purchase.site, spec),
+        )
+        if given is not None:
+            return self._notary.narrow(given, errand, made_s)
+        return self._notary.issue(errand)
+
+    def _may_have(self, target: str, spec: JobSpec) -> frozenset[str]:
+        """The sites that may run or relay it: those whose results we take, as its user wishes."""
+        wishes = spec.wishes
+        found = self._permits.readable() - wishes.forbidden_sites
+        if wishes.allowed_sites is not None:
+            found &= wishes.allowed_sites
+        others = sorted(found - {target})[: ERRAND_SITES_MAX - 1]
+        return frozenset({target, *others})
 
     def _open_with(self, site: str) -> int:
         return sum(each.site == site for each in self.purchases.values())
@@ -165,6 +233,7 @@ class Purchases:
             wishes=wishes_plain(spec.wishes),
             path=[*spec.path, self._site],
             hops_left=max(0, spec.hops_left - 1),
+            grant=self._grant(job, purchase, decision.made_s),
         )
 
     def _say(self, purchase: Purchase, message: deals.FromBuyer, *, urgent: bool = False) -> None:
@@ -176,7 +245,7 @@ class Purchases:
         """Take a message of a seller; ProtocolError when it breaks the rules."""
         match message:
             case deals.Renew():
-                self._grant(seller, message, now_s)
+                self._renew(seller, message, now_s)
             case NeedFunction():
                 self._outcome.effects.append(SendFunction(seller, message.digest, again=True))
             case _:
@@ -192,7 +261,7 @@ class Purchases:
             case deals.Quote():
                 self._quoted(purchase, message, now_s, utc_s)
             case deals.Decline():
-                self._declined(purchase, utc_s)
+                self._declined(purchase, message.code, utc_s)
             case deals.Held():
                 self._commit(purchase, now_s, utc_s)
             case deals.Committed():
@@ -235,8 +304,9 @@ class Purchases:
         rest_s = min(self._rules.rest_s * 2.0 ** (times - 1), self._rules.rest_max_s)
         self.resting[site] = utc_s + rest_s
 
-    def _declined(self, purchase: Purchase, utc_s: float) -> None:
-        self._spare(purchase.site, utc_s)
+    def _declined(self, purchase: Purchase, code: str, utc_s: float) -> None:
+        if code not in ENDED:
+            self._spare(purchase.site, utc_s)
         if purchase.is_live:
             # Its seller knows nothing of it, or has given everything back.
             self._lapse(purchase, "its seller declined")
@@ -355,10 +425,15 @@ class Purchases:
         assert purchase.quote is not None
         if message.cost_nanos > cost_nanos(purchase.quote.price_nanos, message.wall_ns) + 1:
             raise ProtocolError("a delivery that costs more than was agreed")
+        most = purchase.max_cost_nanos
+        if most is not None and purchase.spent_nanos + message.cost_nanos > most:
+            raise ProtocolError("a delivery that costs more than was granted")
+        message = self._screened(purchase, message)
         delivery = Delivery(message.epoch, first, stop, message.cost_nanos)
         if purchase.tab.deliver(delivery) is not None:
             return
         purchase.busy_s = now_s
+        purchase.spent_nanos += message.cost_nanos
         self._outcome.write(
             records.Posted(
                 purchase.contract,
@@ -383,8 +458,29 @@ class Purchases:
                 message.cpu_ns,
                 message.peak_memory_bytes,
                 message.cost_nanos,
+                (purchase.site, *message.sites),
             )
         )
+
+    def _screened(self, purchase: Purchase, message: deals.Deliver) -> deals.Deliver:
+        """A delivery as users here may have it: nothing to unpickle of sites not trusted with that.
+
+        Nobody sends work where this is known before; but trust can be withdrawn, and a seller may
+        have passed it on to whom it should not. What we relay is for its origin to judge.
+        """
+        sites = message.sites
+        if len(sites) > HOPS_MAX or self._site in sites or not all(map(_is_name, sites)):
+            raise ProtocolError("results that came through too many sites, through us, or nowhere")
+        job = self._broker.jobs.get(purchase.job)
+        strangers = {purchase.site, *sites} - self._permits.readable()
+        if not strangers or (job is not None and job.spec.path):
+            return message
+        names = ", ".join(sorted(strangers))
+        reason = f"its result came from {names}, whose results are not accepted at {self._site}"
+        failures = {at: [at, "untrusted", reason, b""] for at in range(len(message.values))}
+        failures |= {at: [at, kind, text, b""] for at, kind, text, _ in message.failures}
+        values = [b""] * len(message.values)
+        return replace(message, values=values, failures=[failures[at] for at in sorted(failures)])
 
     def _is_out(self, purchase: Purchase, epoch: int, first: int, stop: int) -> bool:
         worker = self._broker.workers.get(purchase.handle)
@@ -487,7 +583,7 @@ class Purchases:
         self._join(purchase, row.job, job)
         self._say(purchase, deals.Resume(row.contract))
 
-    def _grant(self, seller: str, message: deals.Renew, now_s: float) -> None:
+    def _renew(self, seller: str, message: deals.Renew, now_s: float) -> None:
         granted = []
         for contract in message.contracts:
             purchase = self.purchases.get(contract)
@@ -608,6 +704,31 @@ class Purchases:
             self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
         self.purchases.pop(purchase.contract, None)
         self._by_handle.pop(purchase.handle, None)
+
+
+def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:
+    """What of a job's money a contract is granted.
+
+    Shares of one plan divide what is left by their tasks. Of rivals for all of it one is chosen,
+    so each is offered twice what its work should cost, and no less than an eighth of what is left:
+    the rest is for others that may be wanted later. Where it was too little, another contract
+    follows.
+    """
+    plan = decision.plan
+    if left_nanos is None or plan is None:
+        return left_nanos
+    tasks = sum(n for _, n in plan.shares)
+    for lane, n in plan.shares:
+        if lane.key == key and len(plan.shares) > 1:
+            return left_nanos * n // max(1, tasks)
+    if decision.ask.task_s is None or not plan.shares:
+        return left_nanos
+    costs = max(lane.cost_nanos(n) for lane, n in plan.shares)
+    return min(left_nanos, max(2 * costs, -(-left_nanos // 8)))
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= NAME_CHARS_MAX and text.isprintable()
 
 
 def _as_quote(key: Key, purchase: Purchase, now_s: float) -> Quote:

@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from federation.errors import ProtocolError
+from federation.errors import ProtocolError, SessionRefused
+from federation.handshake import Credentials, SharedSecret
 from federation.ids import id_time_ms
 from federation.messages import (
+    Answer,
     Ask,
+    Cancel,
     NeedFunction,
     OpenJob,
     Pulse,
@@ -27,6 +30,7 @@ from gateway.broker import Broker, Limits
 from gateway.config import SiteConfig, python_minor
 from gateway.dealing import Permits
 from gateway.effects import Effect
+from gateway.errands import Notary
 from gateway.events import Event
 from gateway.exchange import Exchange
 from gateway.functions import Functions
@@ -34,6 +38,7 @@ from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_ev
 from gateway.ledger.store import JobRow, Store
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 from gateway.outbox import Outbox
+from gateway.passes import Denied, Pass, Passes, TokenCredentials
 from gateway.permits import Nobody
 from gateway.recovery import history_of, recovered
 from gateway.surroundings import Surroundings
@@ -60,12 +65,15 @@ class Seat:
     """What a site is among others.
 
     `boot` is which life of the site this is, 0 in no federation; `permits` whom it deals with;
-    `handles` where guests' numbers come from, which all lobbies of a site share.
+    `handles` where guests' numbers come from, which all lobbies of a site share; `passes` reads
+    the tokens of clients and workers, None in no federation; `notary` gives and reads grants.
     """
 
     boot: int = 0
     permits: Permits = field(default_factory=Nobody)
     handles: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    passes: Passes | None = None
+    notary: Notary = field(default_factory=Nobody)
 
 
 class Reception:
@@ -111,10 +119,20 @@ class Reception:
             config.house,
             seat.permits,
             {pool.name: pool.facts for pool in config.pools},
+            seat.notary,
         )
         self.functions = Functions(config.rules.function_bytes_max, self._functions_used)
         self.exchange.sales.has_function = lambda each: self.functions.body(each) is not None
-        self.lobby = Lobby(port, config.rules, surroundings.random_bytes, handles=seat.handles)
+        self._passes = seat.passes
+        self._tokens: dict[int, Pass] = {}  # by guest, of those who came by one
+        self.lobby = Lobby(
+            port,
+            config.rules,
+            surroundings.random_bytes,
+            credentials=self._credentials(required=config.token_required),
+            handles=seat.handles,
+            at_home=self._credentials(required=False),
+        )
         self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results)
         self._recall = recall
         self.pulses: dict[int, Any] = {}
@@ -125,6 +143,12 @@ class Reception:
         self._is_behind = False  # the store is, and everybody has to wait
         self._started_s = surroundings.utc_s()
         self._ticks = 0
+
+    def _credentials(self, *, required: bool) -> Credentials:
+        secret = self.config.rules.secret
+        if self._passes is None:
+            return SharedSecret(secret)
+        return TokenCredentials(self._passes, secret, required=required)
 
     def recover(self) -> None:
         """Take up what the last gateway left in the store."""
@@ -176,6 +200,7 @@ class Reception:
         self._watch_readers(happened)
         if self._ticks % SLOW_TICKS == 0:
             happened.append(events.Ticked())
+            self._watch_tokens(happened)
             self.functions.sweep(set(self.lobby.guests))
         is_due = self.exchange.tick(self._clock.now_s(), self._clock.utc_s())
         if not happened and not is_due and not self.broker.is_uneven:
@@ -225,6 +250,17 @@ class Reception:
                 (self._unread.add if unread else self._unread.discard)(guest.handle)
                 happened.append(events.ClientReading(guest.handle, not unread))
 
+    def _watch_tokens(self, happened: list[Event]) -> None:
+        """End the sessions of those whose token has expired or was revoked."""
+        for handle, held in list(self._tokens.items()):
+            end = self._passes.find_end(held) if self._passes else None
+            if end is not None:
+                self._turn_out(self.lobby.guests[handle], end, happened)
+
+    def _turn_out(self, guest: Guest, end: SessionRefused, happened: list[Event]) -> None:
+        now_s = self._clock.now_s()
+        self._take(self.lobby.expel(guest, str(end), now_s, end.code), happened)
+
     def act(self, happened: Iterable[Event]) -> None:
         """Let broker and exchange decide about what happened, and carry it all out."""
         effects = self.exchange.act(happened, self._clock.now_s(), self._clock.utc_s())
@@ -253,6 +289,12 @@ class Reception:
                     continue  # it was told why, and anybody can make lines of these
 
     def _meet(self, guest: Guest, happened: list[Event]) -> None:
+        if self._passes is not None and "token" in guest.about:
+            try:
+                self._tokens[guest.handle] = self._passes.read(guest.about["token"])
+            except SessionRefused as end:  # it has expired since the hello
+                self._turn_out(guest, end, happened)
+                return
         if guest.role == "client":
             happened.append(events.ClientJoined(guest.handle, guest.user))
             return
@@ -267,6 +309,7 @@ class Reception:
     def _part(self, left: Left, happened: list[Event]) -> None:
         guest, reason = left.guest, left.reason
         self._unread.discard(guest.handle)
+        self._tokens.pop(guest.handle, None)
         for message in self._held.pop(guest.handle, ()):
             if guest.role == "worker":  # what was done before it left is not done again
                 self._heed(guest, message, happened)
@@ -289,13 +332,26 @@ class Reception:
 
     def _heed(self, guest: Guest, message: Any, happened: list[Event]) -> None:
         try:
+            if guest.role == "client" and guest.handle in self._tokens:
+                self._tokens[guest.handle].check(message)
             event = self._event(guest, message, happened)
+        except Denied as denial:
+            self._deny(guest, message, denial)
+            return
         except ProtocolError as error:
             reason = f"protocol error: {error}"
             self._take(self.lobby.expel(guest, reason, self._clock.now_s()), happened)
             return
         if event is not None:
             happened.append(event)
+
+    def _deny(self, guest: Guest, message: Any, denial: Denied) -> None:
+        """Tell a client what its token is not good for; what needs no answer is dropped."""
+        match message:
+            case OpenJob():
+                self.lobby.post(guest, RejectJob(message.job[:64], denial.code, str(denial)))
+            case Ask() | Cancel() if message.request:
+                self.lobby.post(guest, Answer(message.request, denial.code, str(denial), None))
 
     def _event(self, guest: Guest, message: Any, happened: list[Event]) -> Event | None:
         match guest.role, message:

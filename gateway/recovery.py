@@ -75,7 +75,7 @@ def _count_failures(store: Store, job: str) -> tuple[int, int]:
     failed = cancelled = at = 0
     while page := store.outcomes(job, at, PAGE):
         for first, count, body in page:
-            _, failures, _ = unpack(body, STORED_BYTES_MAX)
+            _, failures, *_ = unpack(body, STORED_BYTES_MAX)
             gone = sum(failure[1] == "cancelled" for failure in failures)
             cancelled += gone
             failed += len(failures) - gone

@@ -24,6 +24,7 @@ from gateway import events
 from gateway.broker import Broker
 from gateway.dealing import CONTRACT_CHARS_MAX, DealRules, Outcome, Permits
 from gateway.effects import Charge, Side
+from gateway.errands import Notary, NotGranted, check_ask
 from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import BadJob, check_spec
 from gateway.ledger import records
@@ -35,6 +36,7 @@ from policies.tariffs import Tariff
 BILL_ROWS_MAX: Final = 10_000
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 LEASE_MAX_S: Final = 86_400.0
+EXPIRED: Final = "expired"
 RELAY: Final = "relay"  # what the pool is called that is another site's
 
 
@@ -67,6 +69,7 @@ class Sale:
     asked_s: float = 0.0  # when the last renewal was asked for
     out: Out = field(default_factory=Out)
     tab: Tab = field(default_factory=lambda: Tab(0))
+    spent_nanos: int = 0  # of what its grant allows
     next_number: int = 0
     bundles: dict[int, Bundle] = field(default_factory=dict)  # by epoch
     order: list[Bundle] = field(default_factory=list)  # by our numbers, and so by epoch too
@@ -111,16 +114,24 @@ class Sales:
         broker: read, and told through `outcome`.
         rules: the knobs.
         permits: who may buy what.
+        notary: reads grants.
         outcome: where what follows is put.
     """
 
     def __init__(
-        self, site: str, broker: Broker, rules: DealRules, permits: Permits, outcome: Outcome
+        self,
+        site: str,
+        broker: Broker,
+        rules: DealRules,
+        permits: Permits,
+        notary: Notary,
+        outcome: Outcome,
     ) -> None:
         self._site = site
         self._broker = broker
         self._rules = rules
         self._permits = permits
+        self._notary = notary
         self._outcome = outcome
         # Where we would place it ourselves; the exchange knows.
         self.decide: Callable[[JobSpec, int, float], Decision | None] = lambda *_: None
@@ -179,6 +190,13 @@ class Sales:
             return
         refusal = self._refusal(buyer, ask, spec)
         if refusal is None:
+            try:
+                given = self._notary.check(buyer, ask.grant, utc_s)
+                check_ask(ask, given)
+            except NotGranted as error:
+                self._decline(buyer, ask.contract, error.code, f"its grant: {error}")
+                return
+            spec = replace(spec, currency=given.errand.currency or None, given=given)
             best = min(self._offers(ask, spec), key=lambda each: each[0], default=None)
             quote = best[1] if best is not None else self._relayed(ask, spec, now_s, utc_s)
             if quote is not None:
@@ -467,9 +485,7 @@ class Sales:
             case Answer():
                 self._give_back(sale, message)
             case RejectJob():
-                self._return_all(sale)
-                self._decline(sale.buyer, sale.contract, message.code, message.reason)
-                self._lapse(sale)
+                self._end_early(sale, message.code, message.reason)
             case _:
                 raise AssertionError(f"{message.kind!r} is not for a contract")
 
@@ -511,6 +527,7 @@ class Sales:
                 cpu_ns=charge.cpu_ns,
                 peak_memory_bytes=charge.peak_memory_bytes,
                 cost_nanos=charge.cost_nanos,
+                sites=results.sites,
             )
             charge = Charge(0, 0, 0, 0)  # it is all in the first part
             self._post(sale, message, utc_s)
@@ -519,7 +536,7 @@ class Sales:
         for first, stop in dropped.ranges:
             failures = [[at, dropped.failure, dropped.reason, b""] for at in range(stop - first)]
             values = [b""] * (stop - first)
-            results = Results(dropped.job, first, values, failures, [])
+            results = Results(dropped.job, first, values, failures, [], [])
             self._deliver(sale, results, Charge(0, 0, 0, 0), utc_s)
 
     def _post(self, sale: Sale, message: deals.Deliver, utc_s: float) -> None:
@@ -541,6 +558,16 @@ class Sales:
             )
         )
         self._say(sale, message)
+        sale.spent_nanos += message.cost_nanos
+        most = sale.spec.given.errand.max_cost_nanos if sale.spec and sale.spec.given else None
+        if most is not None and sale.spent_nanos >= most:
+            self._end_early(sale, Reason.COST_LIMIT, "it has cost what its grant allows")
+
+    def _end_early(self, sale: Sale, code: str, reason: str) -> None:
+        """A grant is used up: all that has not ended is the buyer's again."""
+        self._return_all(sale)
+        self._decline(sale.buyer, sale.contract, code, reason)
+        self._lapse(sale)
 
     def _give_back(self, sale: Sale, answer: Answer) -> None:
         epoch = sale.reclaims.pop(answer.request, None)
@@ -576,6 +603,8 @@ class Sales:
                 continue
             if sale.is_live and now_s >= sale.lease.until_s - self._rules.grace_s:
                 self._lapse(sale)
+            elif sale.is_live and _is_over(sale, utc_s):
+                self._end_early(sale, EXPIRED, "its grant has expired")
             elif sale.is_live and self._is_due(sale, now_s):
                 renew.setdefault(sale.buyer, []).append(sale)
             if is_billing:
@@ -669,6 +698,11 @@ class Sales:
                 )
         sale.unbilled = list(sale.tab.pending.values())
         self.sales[row.site, row.contract] = sale
+
+
+def _is_over(sale: Sale, utc_s: float) -> bool:
+    given = sale.spec.given if sale.spec else None
+    return given is not None and utc_s >= given.errand.expires_s
 
 
 def _cut(rows: list[list[Any]], first: int, stop: int) -> list[list[Any]]:

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 import trio
 from sqlalchemy.exc import SQLAlchemyError
 
-from federation.address import OTHERS_MAX
+from federation.address import OTHERS_MAX, is_home
 from federation.errors import GridError
 from federation.messages import Ask
 from federation.transport import Port, TlsSettings
@@ -41,6 +41,8 @@ from gateway.ledger.records import JobForgotten, Record
 from gateway.ledger.store import Store
 from gateway.links import LinkNews
 from gateway.lobby import Guest, Lobby, News
+from gateway.notary import SigningNotary
+from gateway.passes import Passes
 from gateway.peers import Peers
 from gateway.permits import BookPermits
 from gateway.reception import Recalled, Reception, Seat
@@ -166,9 +168,14 @@ class Site:
                 _remove(folder)
 
     def _folder_for_pools(self) -> str | None:
-        """A folder, ours alone, for a socket that local pools can dial, if all others need TLS."""
+        """A folder, ours alone, for a socket that local pools can dial.
+
+        None where they can dial another: one that asks for neither TLS nor a token.
+        """
         has_pools = any(pool.kind == "local" for pool in self.config.pools)
-        if has_pools and nearest(self.config.addresses).startswith("tls+tcp://"):
+        near = nearest(self.config.addresses)
+        needs_token = self.config.token_required and not is_home(near)
+        if has_pools and (needs_token or near.startswith("tls+tcp://")):
             return tempfile.mkdtemp(prefix="gridfed-")
         return None
 
@@ -177,8 +184,11 @@ class Site:
         under, peers = self.surroundings, self.peers
         seat = Seat(handles=self._handles)
         if peers is not None:
-            permits = BookPermits(peers.registry, under.now_s)
-            seat = Seat(peers.registry.boot, permits, self._handles)
+            registry = peers.registry
+            permits = BookPermits(registry, under.now_s)
+            passes = Passes(lambda: registry.book, under.utc_s)
+            notary = SigningNotary(registry)
+            seat = Seat(registry.boot, permits, self._handles, passes, notary)
         self.reception = Reception(
             self.config,
             port,

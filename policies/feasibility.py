@@ -27,6 +27,7 @@ class Terms:
     jurisdictions: frozenset[str] | None = None  # where its data may go; None: anywhere
     path: tuple[str, ...] = ()  # the sites that it has come through
     hops_left: int = 3
+    readable: frozenset[str] | None = None  # peers whose results may be opened; None: any
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,13 @@ def check_trust(terms: Terms, profile: Profile) -> Refusal | None:
     if profile.is_own or not terms.trusted.isdisjoint((profile.site, profile.offer.name)):
         return None
     return Refusal(Reason.SITE_NOT_TRUSTED, "is not trusted to run this")
+
+
+def check_results(terms: Terms, profile: Profile) -> Refusal | None:
+    """Results are pickles, as dangerous as functions: only of sites that are trusted with that."""
+    if profile.is_own or terms.readable is None or profile.site in terms.readable:
+        return None
+    return Refusal(Reason.RESULTS_NOT_TRUSTED, "gives results that are not accepted here")
 
 
 def check_hops(terms: Terms, profile: Profile) -> Refusal | None:
@@ -114,6 +122,7 @@ def check_limit_currency(terms: Terms, profile: Profile) -> Refusal | None:
 
 FILTERS: Final[tuple[Callable[[Terms, Profile], Refusal | None], ...]] = (
     check_trust,
+    check_results,
     check_hops,
     check_path,
     check_sites,

@@ -25,7 +25,16 @@ def run(*arguments: str, code: int = 0) -> str:
 class Member:
     """A site with local slots, its gateway a process of its own."""
 
-    def __init__(self, folder: Path, name: str, slots: int, price: str, extra: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        slots: int,
+        price: str,
+        extra: str = "",
+        *,
+        start: bool = True,
+    ) -> None:
         self.name, self.folder = name, folder / name
         self.where = ["--config-dir", str(self.folder)]
         made = run(
@@ -41,7 +50,8 @@ class Member:
         pool = f'name = "local"\nkind = "local"\nslots = {slots}\nprice = "{price}"\n'
         self.config.write_text(f"{text}\n[[pool]]\n{pool}{extra}")
         self.starts = 0
-        self.start()
+        if start:
+            self.start()
 
     def start(self) -> None:
         self.starts += 1
@@ -87,7 +97,16 @@ def federate(*members: Member) -> None:
                 f"{here.name} hears of {there.name}: {known}",
             )
             run("approve", there.name, there.fingerprint, *here.where)
-            run("trust", there.name, "--may-send", "all", "--may-run", "all", *here.where)
+            run(
+                "trust",
+                there.name,
+                "--may-send",
+                "all",
+                "--may-run",
+                "all",
+                "--pickles",
+                *here.where,
+            )
     for here in members:
         wait_until(
             lambda here=here: (

@@ -5,16 +5,20 @@ Time stands still until `pass_time`; a site's workers report when they are told 
 
 from collections import defaultdict, deque
 from collections.abc import Container
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from hashlib import sha256
+from math import inf
 from typing import Any
 
 from federation import deals
+from federation.errors import ProtocolError
 from federation.messages import Assign, Recall, Results
-from federation.wire import pack
+from federation.wire import pack, unpack
 from gateway import events
 from gateway.broker import Broker, Limits
 from gateway.dealing import DealRules
 from gateway.effects import AnswerBill, Effect, Expel, Order, Say, SendFunction, Side, Tell, Write
+from gateway.errands import Allowance, Errand, NotGranted
 from gateway.events import JobSpec
 from gateway.exchange import Exchange
 from gateway.ledger import records
@@ -53,12 +57,110 @@ class Everybody:
         self._site = site
         self.refused = ""
         self.strangers: set[str] = set()
+        self.unread: set[str] = set()  # whose results are not accepted
 
     def runners(self, project: str) -> set[str]:
         return set(self._town.sites) - {self._site} - self.strangers
 
+    def readable(self) -> set[str]:
+        return set(self._town.sites) - self.unread
+
     def may_send(self, *_: Any) -> str:
         return self.refused
+
+
+class PlainNotary:
+    """Grants without keys: each block carries a hash of its signer's name in place of a signature.
+
+    It passes the contract suite of the real one (tests/contracts/test_notary.py).
+    """
+
+    def __init__(self, site: str) -> None:
+        self._site = site
+        self._shown: set[bytes] = set()
+
+    def issue(self, errand: Errand) -> bytes:
+        return pack([self._block(errand, b"")])
+
+    def narrow(self, given: Allowance, errand: Errand, utc_s: float) -> bytes:
+        wide = given.errand
+        if utc_s >= wide.expires_s:
+            raise NotGranted("expired", "it has expired")
+        errand = replace(
+            errand,
+            user=wide.user,
+            job=wide.job,
+            project=wide.project,
+            function=wide.function,
+            expires_s=min(errand.expires_s, wide.expires_s),
+            regions=wide.regions if errand.regions is None else errand.regions,
+            sites=wide.sites if errand.sites is None else errand.sites,
+        )
+        _check_narrowing(wide, errand, given.path)
+        blocks = unpack(given.raw, 1 << 20)
+        return pack([*blocks, self._block(errand, pack(blocks))])
+
+    def check(self, buyer: str, raw: bytes, utc_s: float) -> Allowance:
+        try:
+            blocks = unpack(raw, 1 << 20)
+            errands = [_read_errand(block[1]) for block in blocks]
+            errand = errands[-1]
+        except (ProtocolError, TypeError, ValueError, KeyError, IndexError) as error:
+            raise NotGranted("altered", "it is no grant") from error
+        path: list[str] = []
+        for at, ((signer, body, mark), each) in enumerate(zip(blocks, errands, strict=True)):
+            before = pack(blocks[:at]) if at else b""
+            if mark != _mark(signer, body, before) or (at and signer != errands[at - 1].target):
+                raise NotGranted("bad-signature", "a block that another has made")
+            path.append(signer)
+            if at:
+                _check_narrowing(errands[at - 1], each, tuple(path[:-1]))
+        if errand.target != self._site:
+            raise NotGranted("wrong-destination", f"it is for {errand.target}")
+        if path[-1] != buyer:
+            raise NotGranted("wrong-site", f"it is of {path[-1]}")
+        if errand.expires_s <= utc_s:
+            raise NotGranted("expired", "it has expired")
+        if raw in self._shown:
+            raise NotGranted("replayed", "it was shown before")
+        self._shown.add(raw)
+        return Allowance(errand, tuple(path), raw)
+
+    def _block(self, errand: Errand, before: bytes) -> list[Any]:
+        body = {
+            key: sorted(value) if isinstance(value, frozenset) else value
+            for key, value in asdict(errand).items()
+        }
+        return [self._site, body, _mark(self._site, body, before)]
+
+
+def _read_errand(body: dict[str, Any]) -> Errand:
+    sets = {
+        key: None if body[key] is None else frozenset(body[key]) for key in ("regions", "sites")
+    }
+    return Errand(**(body | sets))
+
+
+def _mark(signer: str, body: Any, before: bytes) -> bytes:
+    return sha256(pack([signer, body, before])).digest()
+
+
+def _check_narrowing(wide: Errand, narrow: Errand, path: tuple[str, ...]) -> None:
+    most = (
+        each.max_cost_nanos if each.max_cost_nanos is not None else inf for each in (wide, narrow)
+    )
+    is_wider = (
+        next(most) < next(most)
+        or narrow.expires_s > wide.expires_s
+        or narrow.hops_left >= wide.hops_left
+        or not (wide.regions is None or narrow.regions <= wide.regions)
+        or not (wide.sites is None or narrow.sites <= wide.sites)
+        or (narrow.sites is not None and narrow.target not in narrow.sites)
+    )
+    if narrow.target in (*path, wide.target):
+        raise NotGranted("loop", "it has been there")
+    if is_wider:
+        raise NotGranted("widened", "it is wider than the one before")
 
 
 class TownSite:
@@ -74,6 +176,7 @@ class TownSite:
         self.at_work: dict[int, list[Assign]] = defaultdict(list)
         self.workers = 0
         self.permits = Everybody(town, name)
+        self.notary = PlainNotary(name)
         self.start(boot)
 
     def start(self, boot: int) -> None:
@@ -88,6 +191,7 @@ class TownSite:
             self.town.house,
             self.permits,
             {"local": PoolFacts()},
+            self.notary,
         )
 
     def do(self, *happened: events.Event) -> None:

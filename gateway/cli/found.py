@@ -47,6 +47,7 @@ listen = [{listen}]
 state = {state}                 # the folder of the database
 # database = ""                 # an SQLAlchemy URL; empty: SQLite in state
 # secret_file = ""              # who knows it may come in; needed to listen beyond this host
+# token_required = false        # beside this host's own socket, take signed tokens only
 # tls_certificate_file = ""     # certificate and key (PEM) for tls+tcp://
 # tls_ca_file = ""              # ask diallers for a certificate of this CA
 
@@ -92,6 +93,7 @@ contact = {contact}             # on our card, for people
 # rest_s = 5.0                  # a site that declined is spared for so long, then twice as long,
 # rest_max_s = 300.0            # ... up to this
 # contracts_max = 10000         # with one site, in each direction
+# grant_s = 86400.0             # how long what we grant for a contract lets work start
 
 [placement]
 # Where the work of our own users goes.

@@ -6,12 +6,19 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import click
 import trio
 
-from federation.address import AddressError, check_address, resolve
+from federation.address import (
+    TOKEN_VARIABLE,
+    AddressError,
+    check_address,
+    check_bearer,
+    resolve,
+)
 from federation.errors import GridError
 from federation.houses import NameCollision, check_owners
 from federation.transport import TlsSettings
@@ -175,6 +182,7 @@ def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 @click.option("--name", help="What to be called. [default: host and process]")
 @click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
 @reach_options
+@click.option("--token-file", help="A file with a token of scope work. [default: $GRIDFED_TOKEN]")
 def worker(
     slots: int | None,
     tags: str,
@@ -182,12 +190,20 @@ def worker(
     name: str | None,
     memory: str,
     reach: Reach,
+    token_file: str | None,
 ) -> None:
     """Add this host's cores to a gateway's pool."""
     (dialled, *_), _ = resolve(reach.address)  # a worker has one gateway: the first that is named
+    token = _read_token(token_file)
+    try:
+        if token:
+            check_bearer(dialled)
+    except AddressError as error:
+        raise click.ClickException(str(error)) from None
     settings = AgentSettings(
         address=dialled,
         secret=os.environ.get("GRIDFED_SECRET", "") if reach.secret is None else reach.secret,
+        token=token,
         tls=(reach.tls or TlsSettings()).or_environment(),
         name=name or f"{socket.gethostname()}-{os.getpid()}",
         slots=slots or len(os.sched_getaffinity(0)),
@@ -196,3 +212,13 @@ def worker(
         memory_bytes=parse_memory(memory),
     )
     sys.exit(trio.run(run_agent, settings))
+
+
+def _read_token(path: str | None) -> str:
+    """The worker's token, from its file or the environment; empty when there is none."""
+    if path is None:
+        return os.environ.get(TOKEN_VARIABLE, "")
+    try:
+        return Path(path).expanduser().read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"--token-file {path}: {error}") from None

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from federation.address import check_bearer
 from federation.errors import GatewayUnreachable, ProtocolError, SessionRefused
 from federation.handshake import Dialogue, SharedSecret
 from federation.messages import Hello, Report
@@ -18,7 +19,13 @@ from gateway.worker.outbox import Outbox
 
 UNHEARD_S: Final = 5.0  # after so long without a gateway people are told
 # Refusals that will be the same tomorrow; the others are tried again.
-FINAL_REFUSALS: Final = frozenset({"version", "secret", "role", "name", "nonce", "impostor"})
+FINAL_REFUSALS: Final = frozenset(
+    {
+        *("version", "secret", "role", "name", "nonce", "impostor"),
+        *("token", "scope", "altered", "bad-signature", "expired", "revoked"),
+        *("wrong-federation", "wrong-site", "unknown-site"),
+    }
+)
 MESSAGE_BYTES_MAX: Final = 64 << 20
 
 
@@ -47,6 +54,7 @@ class WorkerConversation:
         say: Callable[[str], None],
     ) -> None:
         self._address = address
+        self._bears_token = "token" in hello.about
         self._tls = tls
         self._give_up_s = give_up_s
         self._say = say
@@ -93,7 +101,9 @@ class WorkerConversation:
         """Nothing is put off until then."""
 
     def dial(self, on_change: Callable[[], None]) -> NngLink:
-        """A new link; AddressError when nobody can dial that address."""
+        """A new link; AddressError when nobody can dial that address, or not with a token."""
+        if self._bears_token:
+            check_bearer(self._address)
         return NngLink(self._address, on_change, self._tls)
 
     @property

@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 from dataclasses import dataclass, field
+from typing import Any
 
 from federation.messages import Hello
 from federation.transport import TlsSettings
@@ -23,6 +24,7 @@ class AgentSettings:
     pool: str
     slots: int
     secret: str = ""
+    token: str = ""
     tls: TlsSettings = field(default_factory=TlsSettings)
     tags: dict[str, bool | int | float] = field(default_factory=dict)
     memory_bytes: int = 0
@@ -31,7 +33,7 @@ class AgentSettings:
 
     def hello(self) -> Hello:
         """What the agent says of itself."""
-        about = {
+        about: dict[str, Any] = {
             "slots": self.slots,
             "tags": self.tags,
             "pool": self.pool,
@@ -40,6 +42,8 @@ class AgentSettings:
             "pid": os.getpid(),
             "memory_bytes": self.memory_bytes,
         }
+        if self.token:
+            about["token"] = self.token
         user = os.environ.get("USER") or f"uid-{os.getuid()}"
         return Hello([], "worker", self.name, user, b"", "", 0, about)
 

@@ -357,7 +357,7 @@ class Client(Caller):
         if answer.code:
             self.trace.add(self.name, "can't fetch", name, note=f"{answer.code}: {answer.reason}")
             return
-        for first, values, failures, _ in answer.value["outcomes"]:
+        for first, values, failures, *_ in answer.value["outcomes"]:
             outcomes = list(values)
             for offset, kind, text, payload in failures:
                 outcomes[offset] = Ended(kind, text, payload)

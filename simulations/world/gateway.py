@@ -21,6 +21,7 @@ from gateway.events import Event
 from gateway.ledger import records
 from gateway.links import LinkNews
 from gateway.lobby import Guest, Lobby, News
+from gateway.notary import SigningNotary
 from gateway.reception import Reception, Seat
 from gateway.site import TICK_S
 from gateway.surroundings import Surroundings
@@ -201,7 +202,7 @@ class Gateway(Member):
         seat = Seat(handles=handles)
         if self.plan.others:
             roll = Roll(self.name, self.plan.others, self._next_boot())
-            seat = Seat(roll.boot, roll, handles)
+            seat = Seat(roll.boot, roll, handles, notary=SigningNotary(roll))
             self.peers = Peers(
                 self, roll, self.config.rules, handles, self._hear_peers, self._hear_link
             )

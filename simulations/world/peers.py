@@ -74,6 +74,15 @@ class Roll:
         """Whether a site is one that we would talk to."""
         return site in self.approved
 
+    @property
+    def book(self) -> "Roll":
+        """Whom a notary believes: those who are on it."""
+        return self
+
+    def readable(self) -> frozenset[str]:
+        """See Permits."""
+        return frozenset(self.approved)
+
     def runners(self, _project: str) -> frozenset[str]:
         """See Permits."""
         return frozenset(self.approved)

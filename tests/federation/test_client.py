@@ -85,7 +85,7 @@ def test_a_detached_job_that_is_kept_is_not_refused_by_what_was_sent_again():
 
 
 def test_a_view_shows_the_options_that_are_not_as_usual():
-    client = _revive(_Where(ADDRESS, None, None, None, 1.0, 1.0, None), Options())
+    client = _revive(_Where(ADDRESS, None, None, None, None, None, 1.0, 1.0, None), Options())
     view = client.options(tags={"gpu": 1}, retries=2)
     assert repr(client) == f"<gridfed Client of {ADDRESS}, not connected yet>"
     assert repr(view) == (

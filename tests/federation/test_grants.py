@@ -14,7 +14,9 @@ from federation.identity import Refusal, Untrusted
 
 SITES = ("a-site", "b-site", "c-site", "d-site", "e-site")
 PURPOSE = Purpose(FEDERATION, "a-site", "ada", "risk", "job-1", b"f" * 32, "USD")
-BOUNDS = Bounds("b-site", 1000, NOW_S + 3600, HOPS_MAX, frozenset({"eu", "us"}), frozenset(SITES))
+BOUNDS = Bounds(
+    "b-site", "c-1", 1000, NOW_S + 3600, HOPS_MAX, frozenset({"eu", "us"}), frozenset(SITES)
+)
 
 
 def circle(site):
@@ -74,6 +76,7 @@ def narrowings(draw):
     sites = draw(st.none() | st.just(frozenset(SITES)) | st.just(frozenset({"b-site", "c-site"})))
     wide = Bounds(
         "b-site",
+        "c-1",
         draw(st.integers(0, 10**12)),
         NOW_S + draw(st.integers(1, 10**6)),
         draw(st.integers(1, HOPS_MAX)),
@@ -88,6 +91,7 @@ def narrowings(draw):
     fewer = draw(st.booleans())
     narrow = Bounds(
         "c-site",
+        "c-2",
         draw(st.integers(0, wide.max_cost_nanos)),
         NOW_S + draw(st.integers(1, int(wide.expires_s - NOW_S))),
         draw(st.integers(0, wide.hops_left - 1)),

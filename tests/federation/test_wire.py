@@ -22,6 +22,7 @@ EXAMPLES = {
     "Text": "text",
     "bytes": b"bytes",
     "bool": True,
+    "Names": ["paris", "lyon"],
     "Texts": ["tcp://a:1", "ä"],
     "Payloads": [b"one", b""],
     "list[int]": [1],

@@ -152,7 +152,7 @@ def test_a_delivery_that_is_dearer_than_agreed_is_refused(town):
     town.run(lambda: any(isinstance(m, deals.Forward) for *_, m in town.said))
     forward = next(m for *_, m in town.said if isinstance(m, deals.Forward))
     dear = deals.Deliver(
-        forward.contract, forward.epoch, forward.first, [b"r"], [], [], 1000, 0, 0, 10**6
+        forward.contract, forward.epoch, forward.first, [b"r"], [], [], 1000, 0, 0, 10**6, []
     )
     with pytest.raises(ProtocolError, match="costs more"):
         london.exchange.hear("paris", Side.SELLER, dear, town.now_s, 1.0)

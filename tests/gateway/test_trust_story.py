@@ -151,7 +151,7 @@ def test_two_sites_work_together(sites):
     purpose = grants.Purpose(
         paris.book.federation, "paris", "ada", "risk", "job-1", b"f" * 32, "EUR"
     )
-    bounds = grants.Bounds("london", 10**9, NOW_S + 600, 0)
+    bounds = grants.Bounds("london", "c-1", 10**9, NOW_S + 600, 0)
     raw = paris.sealer.seal(
         "contract", "london", grants.issue(purpose, bounds, paris.active.key), NOW_S
     )

@@ -1,0 +1,159 @@
+"""Who comes in by a token: what it says of a client or worker, and for how long. Pure.
+
+A site that has keys takes its own tokens, and those of sites whose users it welcomes. What the
+token says goes before what the hello says: the user is the token's. Who comes by the shared secret
+has no pass, and may do all that clients and workers may, unless the site demands tokens.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from federation.errors import ProtocolError, SessionRefused
+from federation.handshake import Prover, SharedSecret
+from federation.identity import Refusal, Trust, Untrusted
+from federation.messages import (
+    Ask,
+    Cancel,
+    Challenge,
+    CloseJob,
+    Hello,
+    OpenJob,
+    PutFunction,
+    Tasks,
+)
+from federation.reasons import Reason
+from federation.tokens import Scope, UserToken, check_token
+
+NO_TOKEN: Final = "token"  # noqa: S105 - the code of a refusal
+NO_SCOPE: Final = "scope"
+# Any of these makes a client: what it may say is looked at one by one.
+_CLIENT: Final = (Scope.SUBMIT, Scope.CANCEL, Scope.REPORT, Scope.ADMIN)
+_SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
+    PutFunction: (Scope.SUBMIT,),
+    OpenJob: (Scope.SUBMIT,),
+    Tasks: (Scope.SUBMIT,),
+    CloseJob: (Scope.SUBMIT,),
+    # Who may submit may take back; whose job it is, is for the broker to look at.
+    Cancel: (Scope.CANCEL, Scope.SUBMIT),
+}
+# Questions for every client; what is in neither of the two changes something.
+_PLAIN: Final = frozenset(
+    {"status", "jobs", "job", "results", "workers", "sites", "pools", "deals", "explain"}
+)
+_VERBS: Final = {"report": (Scope.REPORT,), "forget": (Scope.CANCEL, Scope.SUBMIT)}
+
+
+class Denied(Exception):
+    """What a guest's token does not cover; `code` is a Reason."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What a guest's token allows."""
+
+    text: str
+    token: UserToken
+
+    def check(self, message: Any) -> None:
+        """Raise Denied when a client's message is beyond the token."""
+        wanted = _SCOPES.get(type(message), ())
+        if isinstance(message, Ask) and message.verb not in _PLAIN:
+            wanted = _VERBS.get(message.verb, (Scope.ADMIN,))
+        if wanted and not any(self.token.allows(each) for each in wanted):
+            names = " or ".join(wanted)
+            raise Denied(Reason.SCOPE_MISSING, f"this token is not good for that: it takes {names}")
+        if isinstance(message, OpenJob) and not self.token.allows(Scope.SUBMIT, message.project):
+            known = ", ".join(sorted(self.token.projects or ()))
+            raise Denied(
+                Reason.PROJECT_NOT_ALLOWED,
+                f"this token is not good for project {message.project!r:.80}: it is for {known}",
+            )
+
+
+class Passes:
+    """Reads tokens as our site believes them now.
+
+    Args:
+        trust: our trust book as it is now; it may be another one later.
+        utc_s: the time of day.
+    """
+
+    def __init__(self, trust: Callable[[], Trust], utc_s: Callable[[], float]) -> None:
+        self._trust = trust
+        self._utc_s = utc_s
+
+    def read(self, text: str) -> Pass:
+        """Read a token and believe it; SessionRefused names the reason."""
+        try:
+            return Pass(text, check_token(text, self._trust(), self._utc_s()))
+        except Untrusted as error:
+            raise SessionRefused(f"the token is refused: {error.details}", error.refusal) from None
+        except ProtocolError as error:
+            raise SessionRefused(f"that is no token: {error}", Refusal.ALTERED) from None
+
+    def find_end(self, found: Pass) -> SessionRefused | None:
+        """Why a token that was believed counts no more; quick, for it is asked again and again."""
+        trust, token = self._trust(), found.token
+        if token.expires_s <= self._utc_s():
+            return SessionRefused(f"token {token.id} expired", Refusal.EXPIRED)
+        if token.id in trust.revoked_by(token.issuer):
+            return SessionRefused(f"token {token.id} was revoked", Refusal.REVOKED)
+        if token.issuer != trust.site and not trust.welcomes(token.issuer):
+            reason = f"users of site {token.issuer!r} are not welcome here any more"
+            return SessionRefused(reason, Refusal.UNKNOWN_SITE)
+        return None
+
+    def user(self, found: Pass) -> str:
+        """What its holder is called here: a guest's name carries the site that vouches for him."""
+        token = found.token
+        is_own = token.issuer == self._trust().site
+        return token.user if is_own else f"{token.user}@{token.issuer}"
+
+
+class TokenCredentials:
+    """Credentials of a site that takes tokens; see federation.handshake.Credentials.
+
+    A token is proof enough, for it came over TLS, or by a socket of this host: clients see to
+    that. Without one the shared secret counts, unless tokens are `required`.
+    """
+
+    roles: Final = SharedSecret.roles
+
+    def __init__(self, passes: Passes, secret: str, *, required: bool) -> None:
+        self._passes = passes
+        self._secret = SharedSecret(secret)
+        self._required = required
+
+    def hear(self, hello: Hello) -> Hello:
+        """Let in by token whom it names, in the roles that it covers."""
+        text = hello.about.get("token")
+        if text is None:
+            if self._required:
+                raise SessionRefused(
+                    "this gateway takes tokens only: ask its operator for one (`gridfed token`), "
+                    "and set GRIDFED_TOKEN, Client(token=…) or --token-file",
+                    NO_TOKEN,
+                )
+            return self._secret.hear(hello)
+        if type(text) is not str:
+            raise SessionRefused("the hello's token is no text", Refusal.ALTERED)
+        found = self._passes.read(text)
+        wanted = (Scope.WORK,) if hello.role == "worker" else _CLIENT
+        if not any(found.token.allows(each) for each in wanted):
+            names = " or ".join(wanted)
+            raise SessionRefused(f"a {hello.role} needs a token of scope {names}", NO_SCOPE)
+        return replace(hello, user=self._passes.user(found))
+
+    def prove(self, prover: Prover, hello: Hello, challenge: Challenge) -> bytes:
+        """That we know the secret: who comes by token need not know it, but may."""
+        return self._secret.prove(prover, hello, challenge)
+
+    def check(self, prover: Prover, hello: Hello, challenge: Challenge, proof: bytes) -> None:
+        """Check the secret of who has no token."""
+        if "token" not in hello.about:
+            self._secret.check(prover, hello, challenge, proof)

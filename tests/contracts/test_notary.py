@@ -1,0 +1,221 @@
+"""What every notary keeps: grants are whole, for us, in time, only ever narrowed, shown once."""
+
+from dataclasses import replace
+
+import pytest
+from sites_support import NOW_S, Circle, key
+from town import PlainNotary
+
+from federation.deals import AskQuote
+from gateway.errands import Errand, NotGranted, check_ask
+from gateway.notary import SigningNotary
+
+SITES = ("london", "paris", "lyon", "nice")
+ERRAND = Errand(
+    target="paris",
+    contract="london-1-1",
+    job="job-1",
+    user="ann",
+    project="risk",
+    function=b"f" * 32,
+    max_cost_nanos=1000,
+    currency="USD",
+    expires_s=NOW_S + 3600,
+    hops_left=2,
+    regions=frozenset({"EU", "UK"}),
+    sites=frozenset(SITES),
+)
+
+
+class Keeper:
+    """What a registry is to a notary."""
+
+    def __init__(self, site):
+        self.book = Circle(site, *SITES)
+        self.signing_key = key(site)
+
+
+@pytest.fixture(params=["signing", "plain"])
+def notaries(request):
+    """One of each site."""
+    if request.param == "plain":
+        return {site: PlainNotary(site) for site in SITES}
+    return {site: SigningNotary(Keeper(site)) for site in SITES}
+
+
+def to(target, **changes):
+    return replace(ERRAND, target=target, contract=f"to-{target}", hops_left=1, **changes)
+
+
+def code(call, *args):
+    with pytest.raises(NotGranted) as caught:
+        call(*args)
+    return caught.value.code
+
+
+def test_a_grant_says_what_was_granted_and_by_whom(notaries):
+    given = notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)
+    assert (given.errand, given.path) == (ERRAND, ("london",))
+
+
+def test_a_grant_without_a_limit_has_none(notaries):
+    free = replace(ERRAND, max_cost_nanos=None, currency="", regions=None, sites=None)
+    given = notaries["paris"].check("london", notaries["london"].issue(free), NOW_S)
+    assert given.errand == free
+
+
+def test_a_hop_narrows_and_what_only_the_origin_says_stays(notaries):
+    given = notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)
+    narrower = to("lyon", max_cost_nanos=10, expires_s=NOW_S + 9e9, regions=frozenset({"EU"}))
+    posing = replace(narrower, user="mallory", project="other", job="other")
+    raw = notaries["paris"].narrow(given, posing, NOW_S)
+    found = notaries["lyon"].check("paris", raw, NOW_S)
+    assert found.path == ("london", "paris")
+    assert found.errand == replace(narrower, expires_s=ERRAND.expires_s, job="job-1")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_cost_nanos": 1001},
+        {"max_cost_nanos": None},
+        {"hops_left": 2},
+        {"regions": frozenset({"EU", "US"})},
+        {"sites": frozenset({*SITES, "oslo"})},
+        {"sites": frozenset({"nice"})},
+    ],
+    ids=str,
+)
+def test_nobody_on_the_way_widens(notaries, changes):
+    given = notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)
+    wider = replace(to("lyon"), **changes)
+    assert code(notaries["paris"].narrow, given, wider, NOW_S) == "widened"
+
+
+def test_a_grant_goes_nowhere_twice(notaries):
+    given = notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)
+    assert code(notaries["paris"].narrow, given, to("london"), NOW_S) == "loop"
+
+
+def test_a_grant_for_another_site_is_refused(notaries):
+    raw = notaries["london"].issue(ERRAND)
+    assert code(notaries["lyon"].check, "london", raw, NOW_S) == "wrong-destination"
+
+
+def test_a_grant_of_another_than_who_shows_it_is_refused(notaries):
+    raw = notaries["london"].issue(ERRAND)
+    assert code(notaries["paris"].check, "lyon", raw, NOW_S) == "wrong-site"
+
+
+def test_a_grant_has_its_time(notaries):
+    raw = notaries["london"].issue(ERRAND)
+    assert code(notaries["paris"].check, "london", raw, ERRAND.expires_s) == "expired"
+
+
+def test_a_grant_that_has_expired_is_not_passed_on(notaries):
+    given = notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)
+    late_s = ERRAND.expires_s + 1
+    assert code(notaries["paris"].narrow, given, to("lyon"), late_s) == "expired"
+
+
+def test_a_grant_is_shown_once(notaries):
+    raw = notaries["london"].issue(ERRAND)
+    notaries["paris"].check("london", raw, NOW_S)
+    assert code(notaries["paris"].check, "london", raw, NOW_S) == "replayed"
+
+
+@pytest.mark.parametrize("raw", [b"", b"\x90", b"\xc0", b"nonsense", b"\x91\x93\x01\x02\x03"])
+def test_what_is_no_grant_is_refused(notaries, raw):
+    assert code(notaries["paris"].check, "london", raw, NOW_S) in ("altered", "bad-signature")
+
+
+def test_a_grant_that_was_changed_is_refused(notaries):
+    raw = bytearray(notaries["london"].issue(ERRAND))
+    at = raw.index(b"risk")
+    raw[at : at + 4] = b"fxxx"
+    assert code(notaries["paris"].check, "london", bytes(raw), NOW_S) == "bad-signature"
+
+
+def test_a_hop_that_is_cut_out_is_missed(notaries):
+    given = notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)
+    notaries["paris"].narrow(given, to("lyon"), NOW_S)
+    assert code(notaries["lyon"].check, "london", given.raw, NOW_S) == "wrong-destination"
+
+
+def test_the_real_one_refuses_what_another_key_has_signed():
+    thief = Keeper("london")
+    thief.signing_key = key("a thief's")
+    raw = SigningNotary(thief).issue(ERRAND)
+    paris = SigningNotary(Keeper("paris"))
+    assert code(paris.check, "london", raw, NOW_S) == "bad-signature"
+
+
+def test_the_real_one_forgets_what_has_expired():
+    london, paris = SigningNotary(Keeper("london")), SigningNotary(Keeper("paris"))
+    paris.check("london", london.issue(ERRAND), NOW_S)
+    later = replace(ERRAND, contract="london-1-2", expires_s=NOW_S + 9000)
+    paris.check("london", london.issue(later), NOW_S + 4000)
+    assert len(paris._shown) == 1
+
+
+# --- whether a question goes beyond its grant ----------------------------------------------------
+
+ASK = AskQuote(
+    contract="london-1-1",
+    pool="",
+    tasks=10,
+    task_s=None,
+    function=b"f" * 32,
+    name="f",
+    user="ann",
+    project="risk",
+    priority=0.0,
+    tags={},
+    timeout_s=None,
+    python="3.11",
+    prints=False,
+    currency="USD",
+    wishes={"jurisdictions": ["EU"]},
+    path=["london"],
+    hops_left=2,
+    grant=b"",
+)
+
+
+@pytest.fixture
+def given(notaries):
+    return notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)
+
+
+def test_a_question_within_its_grant_is_fine(given):
+    check_ask(ASK, given)
+    check_ask(replace(ASK, hops_left=0), given)
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"path": ["nice", "london"]}, "wrong-path"),
+        ({"path": []}, "wrong-path"),
+        ({"contract": "london-1-2"}, "wrong-purpose"),
+        ({"user": "bob"}, "wrong-purpose"),
+        ({"project": "fx"}, "wrong-purpose"),
+        ({"function": b"g" * 32}, "wrong-purpose"),
+        ({"currency": "EUR"}, "wrong-purpose"),
+        ({"currency": ""}, "wrong-purpose"),
+        ({"hops_left": 3}, "widened"),
+        ({"wishes": {}}, "widened"),
+        ({"wishes": {"jurisdictions": ["EU", "US"]}}, "widened"),
+    ],
+    ids=str,
+)
+def test_a_question_beyond_its_grant_is_refused_by_name(given, changes, refusal):
+    assert code(check_ask, replace(ASK, **changes), given) == refusal
+
+
+def test_who_passes_a_job_on_adds_whom_he_had_it_from_to_the_users_name(notaries, given):
+    raw = notaries["paris"].narrow(given, to("lyon"), NOW_S)
+    found = notaries["lyon"].check("paris", raw, NOW_S)
+    ask = replace(ASK, contract="to-lyon", path=["london", "paris"], hops_left=1)
+    check_ask(replace(ask, user="ann@london"), found)
+    assert code(check_ask, ask, found) == "wrong-purpose"

@@ -1,0 +1,148 @@
+"""Tokens, and whose results are opened: real gateways, by the commands of their operators."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from members_support import Member, federate, run
+from tests_support import Process, make_certificate, wait_until
+
+from federation import Client
+from federation.errors import (
+    GatewayUnreachable,
+    GridError,
+    JobRefused,
+    RemoteError,
+    ResultUntrusted,
+    SessionRefused,
+)
+from federation.transport import TlsSettings
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+def square(number):
+    return number * number
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A dear small site and a cheap larger one that nobody harms."""
+    folder = tmp_path_factory.mktemp("grants")
+    members = Member(folder, "london", 1, "4 USD"), Member(folder, "paris", 2, "0.04 USD")
+    federate(*members)
+    yield members
+    for member in members:
+        member.gateway.stop()
+
+
+def token(member, *options):
+    return json.loads(run("token", *options, *member.where, "--json"))["token"]
+
+
+def test_a_job_goes_abroad_as_the_user_that_its_token_names(pair):
+    london, paris = pair
+    text = token(london, "--user", "ada", "--projects", "risk")
+    with london.client(token=text, user="mallory") as client:
+        view = client.options(project="risk", sites=["paris"])
+        assert list(view.map(square, range(100))) == [n * n for n in range(100)]
+        rows = paris.ask("report", kind="usage", by=["user", "project"])["rows"]
+        assert ["ada@london", "risk"] in [row[:2] for row in rows]
+
+
+def test_a_token_is_good_for_its_projects_and_scopes_only(pair):
+    london, _ = pair
+    text = token(london, "--user", "ada", "--projects", "risk")
+    with london.client(token=text) as client:
+        with pytest.raises(JobRefused) as caught:
+            client.options(project="fx").submit(square, 2).result(timeout=60)
+        assert caught.value.code == "project-not-allowed"
+        with pytest.raises(GridError, match="admin"):
+            client.ask("drain", on=True)
+    looking = token(london, "--user", "eve", "--scopes", "report")
+    with london.client(token=looking) as client:
+        with pytest.raises(JobRefused) as caught:
+            client.submit(square, 2).result(timeout=60)
+        assert caught.value.code == "scope-missing"
+        assert client.ask("report", kind="usage", by=["user"])["columns"]
+
+
+def test_a_token_that_is_revoked_ends_its_session(pair):
+    london, _ = pair
+    text = token(london, "--user", "ada")
+    with london.client(token=text) as client:
+        assert client.submit(square, 3).result(timeout=60) == 9
+        run("token", "--revoke", text, *london.where)
+        with pytest.raises((SessionRefused, GatewayUnreachable), match="revoked"):
+            wait_until(lambda: client.ask("status") is None, "the end of the session")
+    with pytest.raises(SessionRefused, match="revoked"):
+        london.client(token=text)
+
+
+def test_a_client_opens_no_results_of_sites_that_its_user_does_not_trust(pair):
+    london, _ = pair
+    with london.client(trusted_sites=[]) as client:
+        view = client.options(sites=["paris"])
+        with pytest.raises(ResultUntrusted, match="paris"):
+            view.submit(square, 2).result(timeout=60)
+        with pytest.raises(RemoteError, match="ZeroDivisionError"):
+            view.submit(divmod, 1, 0).result(timeout=60)
+        job = view.submit_job(square, [1, 2, 3])
+        assert {type(each) for each in job.results(return_exceptions=True)} == {ResultUntrusted}
+        assert client.options(sites=["london"]).submit(square, 3).result(timeout=60) == 9
+    with london.client(trusted_sites=["paris"]) as client:
+        assert client.options(sites=["paris"]).submit(square, 2).result(timeout=60) == 4
+
+
+def test_no_work_goes_where_the_operator_takes_no_pickles_from(pair):
+    london, paris = pair
+    run("trust", "paris", "--no-pickles", *london.where)
+    try:
+
+        def reasons():
+            found = london.ask("explain", tasks=100_000, task_s=1.0)
+            return {group["reason"] for group in found["refused"]}
+
+        wait_until(lambda: reasons() == {"results-not-trusted"}, "the new rule")
+        before = paris.ask("status")["tasks_done"]
+        with london.client() as client:
+            assert sum(client.map(square, range(1000))) == sum(n * n for n in range(1000))
+        assert paris.ask("status")["tasks_done"] == before
+    finally:
+        run("trust", "paris", "--pickles", *london.where)
+
+
+def test_where_tokens_are_required_they_come_over_tls_and_nothing_else_does(tmp_path):
+    both, leaf = make_certificate(tmp_path, "site")
+    site = Member(tmp_path, "london", 1, "1 USD", start=False)
+    text = site.config.read_text()
+    tls = f'token_required = true\ntls_certificate_file = "{both}"\n'
+    text = text.replace("listen = [", f'{tls}listen = ["tls+tcp://127.0.0.1:0", ', 1)
+    site.config.write_text(text + '\n[[pool]]\nname = "far"\n')
+    site.start()
+    worker = None
+    try:
+        address = next(each for each in site.ready["addresses"] if each.startswith("tls+tcp"))
+        seen = TlsSettings(ca_file=leaf, server_name="localhost")
+        with pytest.raises(SessionRefused, match="takes tokens only"):
+            Client(address, tls=seen)
+        with Client(address, tls=seen, token=token(site, "--user", "ada")) as client:
+            assert client.submit(square, 5).result(timeout=60) == 25
+            command = ["worker", "--gateway", address, "--pool", "far", "--slots", "1"]
+            command += ["--tls-ca-file", leaf, "--tls-server-name", "localhost"]
+            refused = subprocess.run(
+                [sys.executable, "-m", "gateway", *command], capture_output=True, timeout=60
+            )
+            assert refused.returncode == 1
+            assert b"takes tokens only" in refused.stderr
+            file = tmp_path / "worker.token"
+            file.write_text(token(site, "--user", "host-1", "--scopes", "work") + "\n")
+            worker = Process([*command, "--token-file", str(file)], tmp_path, "worker")
+            wait_until(
+                lambda: "far" in {each["pool"] for each in client.ask("workers")}, "the worker"
+            )
+    finally:
+        if worker is not None:
+            worker.stop()
+        site.gateway.stop()
