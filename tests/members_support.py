@@ -1,6 +1,7 @@
 """Federations of real gateway processes for tests, made by the command line as operators do."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from gateway.cli.main import cli
 # Leases as short as they may be: the tests wait for some of them to end.
 TIMES = {"heartbeat_s": 0.3, "grace_s": 2.0}
 LEASE_S = 5.0
+HERE = "127.0.0.1"
 
 
 def run(*arguments: str, code: int = 0) -> str:
@@ -23,7 +25,13 @@ def run(*arguments: str, code: int = 0) -> str:
 
 
 class Member:
-    """A site with local slots, its gateway a process of its own."""
+    """A site with local slots, its gateway a process of its own, here or on another host.
+
+    Args:
+        host: its address; on another host than this the ports are the usual ones.
+        inside: the command that runs another on that host.
+        start: whether its gateway runs at once.
+    """
 
     def __init__(
         self,
@@ -33,13 +41,16 @@ class Member:
         price: str,
         extra: str = "",
         *,
+        host: str = HERE,
+        inside: Sequence[str] = (),
         start: bool = True,
     ) -> None:
-        self.name, self.folder = name, folder / name
+        self.name, self.folder, self._inside = name, folder / name, inside
         self.where = ["--config-dir", str(self.folder)]
         made = run(
-            *("init", "--site", name, "--federation", "testing-42", "--host", "127.0.0.1"),
-            *("--port", "0", *self.where, "--json"),
+            *("init", "--site", name, "--federation", "testing-42", "--host", host),
+            *(("--port", "0") if host == HERE else ()),
+            *(*self.where, "--json"),
         )
         self.fingerprint = json.loads(made)["fingerprint"]
         self.config = self.folder / "gateway.toml"
@@ -57,7 +68,7 @@ class Member:
         self.starts += 1
         name = f"gateway{self.starts}"
         self.gateway = Process(
-            ["gateway", "--config", str(self.config), "--json"], self.folder, name
+            ["gateway", "--config", str(self.config), "--json"], self.folder, name, self._inside
         )
         self.ready = self.gateway.wait_ready()
 

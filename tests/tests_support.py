@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,18 @@ def wait_until(
 class Process:
     """A gridfed process of a test: its output is kept, and its end is certain."""
 
-    def __init__(self, arguments: list[str], folder: Path, name: str, **environment: str) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        folder: Path,
+        name: str,
+        inside: Sequence[str] = (),  # a command that runs another, somewhere
+        **environment: str,
+    ) -> None:
         self.log = folder / f"{name}.log"
         self._out = self.log.open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", *arguments],
+            [*inside, sys.executable, "-m", "gateway", *arguments],
             stdout=subprocess.PIPE,
             stderr=self._out,
             stdin=subprocess.DEVNULL,
