@@ -300,7 +300,7 @@ def test_a_client_that_is_closed_does_not_dial_again(shared_site):
     engine = client._engine
     client.shutdown()
     engine._drain()  # as a thread does that was waiting on the socket meanwhile
-    assert engine._link is None
+    assert engine._line.link is None
 
 
 def test_leaving_the_context_waits_for_what_was_submitted(shared_site):
