@@ -145,7 +145,7 @@ def local_federation(plans: Sequence[Plan]) -> Iterator[list[LocalSite]]:
                 invitation = one.gridfed("invite", "--approve").split()[0]
                 other.gridfed("join", invitation, "--approve")
             for site in sites:
-                site.gridfed("trust", "*", "--may-send", "all", "--may-run", "all")
+                site.gridfed("trust", "*", "--may-send", "all", "--may-run", "all", "--pickles")
             for site in sites:
                 wait_for_pools(site, sum(plan.slots > 0 for plan in plans))
             yield sites

@@ -42,6 +42,7 @@ from federation.happenings import (
     Unreachable,
     WakeAt,
 )
+from federation.identity import Refusal, Untrusted
 from federation.membership import BOOT_SHIFT, Membership
 from federation.messages import GossipMessage
 from federation.probing import Knobs, refresh_every_s
@@ -52,6 +53,9 @@ from gateway.surroundings import Surroundings
 
 ADVERT: Final = "advert"  # the topic's name, and the kind of the envelope
 GOSSIP_BYTES_MAX: Final = 4 << 20
+# Why a bulletin may not be taken here that was in order where it was passed on: there the site's
+# next life was not known yet, or the clock is another.
+_INNOCENT: Final = frozenset({Refusal.OLD_BOOT, Refusal.STALE, Refusal.REPLAYED, Refusal.AHEAD})
 # An advert goes out when a figure of it has changed by so much: a few at once, and then as many as
 # cost each member so much, were all sites as busy as we are; and when nothing has changed, now and
 # then, for it is believed for VALID_REFRESHES times that long only.
@@ -171,7 +175,12 @@ class Circle:
             notice = each.notice
             if notice.topic.name != ADVERT or not self.membership.is_news(notice):
                 continue
-            opened = self._peers.registry.verifier.open(each.body, self._clock.utc_s())
+            try:
+                opened = self._peers.registry.verifier.open(each.body, self._clock.utc_s())
+            except Untrusted as error:
+                if error.refusal not in _INNOCENT:
+                    raise
+                continue
             header = opened.header
             said = (header.source, header.kind, header.boot)
             if said != (notice.topic.site, ADVERT, notice.boot):
@@ -210,6 +219,11 @@ class Circle:
     def _note(self, site: str, old: State | None, new: State | None) -> None:
         if new is None or new in (State.DEAD, State.LEFT):
             self._exchange.market.forget(site)
+        elif old in (State.DEAD, State.LEFT):
+            # What it said last is no news to the board: nobody would send it again.
+            held = self.membership.bulletin(Topic(site, ADVERT))
+            if held is not None:
+                self._learn(held)
         if old is not new:
             self._say(f"site {site} is {new.name.lower() if new is not None else 'forgotten'}")
 

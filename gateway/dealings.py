@@ -112,6 +112,7 @@ class Dealings:
             case LinkUp(site, resumed):
                 if not resumed:
                     self._reception.outbox.forget_site(site)
+                    self._reception.exchange.reached(site)
             case LinkSaid(site, message):
                 try:
                     self._hear(site, Side.SELLER, message, 0)

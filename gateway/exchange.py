@@ -169,6 +169,10 @@ class Exchange:
         """A seller can't be reached now."""
         self.purchases.unreachable(site, utc_s)
 
+    def reached(self, site: str) -> None:
+        """There is a new session with a seller."""
+        self.purchases.reached(site)
+
     def need_function(self, handle: int, digest: bytes) -> None:
         """A worker lacks a function of a job that another site sent."""
         self.sales.need_function(handle, digest)

@@ -126,6 +126,7 @@ class Purchases:
         self._enquiries: dict[str, Enquiry] = {}  # by job
         self.resting: dict[str, float] = {}  # sites that are spared, until when, UTC
         self._refusals: dict[str, int] = {}  # by site, one after the other
+        self._unreached: set[str] = set()  # sites that are spared because there was no way to them
 
     # --- asking --------------------------------------------------------------------------------
 
@@ -523,6 +524,8 @@ class Purchases:
 
     def _reconcile(self, purchase: Purchase, message: deals.Holding) -> None:
         """The seller's session is new: what it does not have any more is ours to place again."""
+        if purchase.phase is Phase.CLOSING and not purchase.is_orphan:
+            self._say(purchase, deals.CloseContract(purchase.contract))  # the first may be lost
         worker = self._broker.workers.get(purchase.handle)
         if worker is None or not purchase.is_live:
             return
@@ -671,6 +674,7 @@ class Purchases:
     def unreachable(self, site: str, utc_s: float) -> None:
         """A site can't be reached: what is not committed is off, the rest waits for its lease."""
         self._spare(site, utc_s)
+        self._unreached.add(site)
         for purchase in list(self.purchases.values()):
             if purchase.site != site:
                 continue
@@ -679,6 +683,13 @@ class Purchases:
             worker = self._broker.workers.get(purchase.handle)
             if worker is not None and worker.assignments:
                 purchase.doubted = max(worker.assignments)
+
+    def reached(self, site: str) -> None:
+        """There is a session with a site: that there was none is no reason to spare it any more."""
+        if site in self._unreached:
+            self._unreached.discard(site)
+            self._refusals.pop(site, None)
+            self.resting.pop(site, None)
 
     def _is_done(self, purchase: Purchase, now_s: float) -> bool:
         if self._out(purchase) or purchase.is_recovered:

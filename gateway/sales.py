@@ -441,7 +441,8 @@ class Sales:
                 raise ProtocolError("a verdict is [epoch, first, 0 or 1]")
             epoch, first, is_posted = row
             verdict = Verdict.POST if is_posted else Verdict.VOID
-            if sale.tab.settle(epoch, first, verdict):
+            # What was billed in a session and again in the next is settled twice.
+            if (epoch, first) in sale.tab.pending and sale.tab.settle(epoch, first, verdict):
                 sale.kept.pop((epoch, first), None)
                 sale.tab.verdicts.pop((epoch, first))  # the seller needs it no more
                 self._outcome.write(

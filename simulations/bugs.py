@@ -7,11 +7,12 @@ other can show: they are looked for in federations alone.
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
 from federation.contracts import Phase
-from federation.deals import Deliver, Settle
+from federation.deals import Bill, Deliver, Settle
 from federation.gossip import Claim, State
 from federation.membership import Membership
 from federation.session import Session
@@ -99,13 +100,25 @@ def no_epoch() -> Iterator[None]:
 
 @contextmanager
 def paid_after_failover() -> Iterator[None]:
-    """A bill of a contract that is over is paid unread: so is what has run elsewhere since."""
+    """A bill is paid unread: also for what came too late, and has run elsewhere since."""
+    billed = Purchases._billed
 
-    def unread(self: Outbox, answer: AnswerBill) -> None:
-        verdicts = [[row[0], row[1], 1] for row in answer.bill.deliveries]
-        self.perform([Say(answer.site, Side.SELLER, Settle(answer.bill.contract, verdicts))])
+    def pay(bill: Bill) -> Settle:
+        return Settle(bill.contract, [[row[0], row[1], 1] for row in bill.deliveries])
 
-    with patch.object(Outbox, "_answer_bill", unread):
+    def unread(self: Purchases, purchase: Purchase, bill: Bill) -> None:
+        billed(self, purchase, bill)
+        said = self._outcome.effects.pop()
+        assert isinstance(said, Say)
+        self._outcome.effects.append(replace(said, message=pay(bill)))
+
+    def unread_late(self: Outbox, answer: AnswerBill) -> None:
+        self.perform([Say(answer.site, Side.SELLER, pay(answer.bill))])
+
+    with (
+        patch.object(Purchases, "_billed", unread),
+        patch.object(Outbox, "_answer_bill", unread_late),
+    ):
         yield
 
 

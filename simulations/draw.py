@@ -79,10 +79,11 @@ def _draw_federation(dice: Random) -> Plan:
         _roaming(_client(f"user{number}", site, workers, dice, is_long=False), names, dice)
         for number, site in enumerate(dice.sample(sites, dice.randint(1, 2)))
     )
+    homes = [client.site for client in clients]
     faults: list[Fault] = []
     for _ in range(dice.choice((0, 1, 2, 3, 5))):
         if dice.random() < 0.7:
-            faults.append(_rift(dice, names))
+            faults.append(_rift(dice, names, homes))
         else:
             faults.append(_fault(dice, sites, workers, clients))
     return Plan(sites, workers, clients, tuple(faults), dice.choice(WEATHERS), CALM_S, SETTLE_S)
@@ -113,16 +114,19 @@ def _roaming(client: ClientPlan, names: tuple[str, ...], dice: Random) -> Client
         never = (dice.choice(others),) if dice.random() < 0.15 else ()
         only = (client.site, dice.choice(others)) if not never and dice.random() < 0.1 else ()
         objective = dice.choice(("", "", "fastest", "cheapest"))
-        task_s = job.task_s if dice.random() < 0.5 else job.task_s * 4
-        jobs.append(replace(job, never=never, only=only, objective=objective, task_s=task_s))
+        roamed = replace(job, never=never, only=only, objective=objective)
+        if dice.random() < 0.5:  # enough to keep others busy when something befalls them
+            roamed = replace(roamed, tasks=200, batch=100, task_s=dice.choice((0.1, 0.4)))
+        jobs.append(roamed)
     return replace(client, jobs=tuple(jobs))
 
 
-def _rift(dice: Random, names: tuple[str, ...]) -> Fault:
+def _rift(dice: Random, names: tuple[str, ...], homes: list[str]) -> Fault:
     """Something that befalls a site, or comes between two."""
-    one, other = dice.sample(names, 2)
+    one = dice.choice(homes if dice.random() < 0.4 else names)
+    other = dice.choice([name for name in names if name != one])
     at_s = round(dice.uniform(0.2, CALM_S - 12), 3)
-    for_s = dice.choice((0.1, 1.0, 3.0, 9.0, 14.0))
+    for_s = dice.choice((0.1, 1.0, 3.0, 9.0, 14.0, 25.0))
     kinds: tuple[Fault, ...] = (
         Crash(at_s, one, for_s),
         Crash(at_s, one, for_s, power=True),

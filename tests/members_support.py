@@ -40,9 +40,9 @@ class Member:
         slots: int,
         price: str,
         extra: str = "",
-        *,
         host: str = HERE,
         inside: Sequence[str] = (),
+        *,
         start: bool = True,
     ) -> None:
         self.name, self.folder, self._inside = name, folder / name, inside

@@ -89,10 +89,15 @@ class Network:
             self._nft(host, "flush chain inet wall input")
 
     def close(self) -> None:
-        """Take it all down."""
-        for name in self._made:
-            _do("ip", "netns", "del", name)
-        self._made.clear()
+        """Take it all down; Refused, after that, when something would not go."""
+        failures = []
+        while self._made:
+            try:
+                _do("ip", "netns", "del", self._made.pop())
+            except Refused as error:
+                failures.append(str(error))
+        if failures:
+            raise Refused("; ".join(failures))
 
 
 def _name(host: str) -> str:

@@ -100,7 +100,7 @@ class Client(Caller):
         self._sent_functions: set[bytes] = set()
         self._calls_out = self._bytes_out = 0
         self._requests: dict[int, tuple[Any, str]] = {}
-        self._sessions = 0
+        self.sessions = 0
         for job in self.jobs.values():
             job.is_asked = False
             if not job.is_over and not job.is_kept:
@@ -308,7 +308,7 @@ class Client(Caller):
         self.note("is in", "resumed" if resumed else "anew")
         if resumed:
             return
-        self._sessions += 1
+        self.sessions += 1
         self._sent_functions.clear()
         self._calls_out = self._bytes_out = 0
         for stream in self._streams.values():
@@ -407,7 +407,7 @@ class Client(Caller):
 
         Its result is nobody's then: the books drop it.
         """
-        return self._sessions > 1 and isinstance(known, Ended) and known.kind == "cancelled"
+        return self.sessions > 1 and isinstance(known, Ended) and known.kind == "cancelled"
 
     def _take(self, stream: Stream, placed: Placed) -> None:
         self._calls_out -= placed.calls

@@ -115,9 +115,9 @@ class ChargedOnce(Invariant):
             for job in client.jobs.values():
                 counts = disk.charged(job.id)
                 if counts.total() > len(counts):
-                    self._check_job(job, counts)
+                    self._check_job(job, counts, max(1, client.sessions))
 
-    def _check_job(self, job: Job, charges: Counter[int]) -> None:
+    def _check_job(self, job: Job, charges: Counter[int], sessions: int) -> None:
         for number, count in charges.items():
             if count == 1:
                 continue
@@ -125,7 +125,9 @@ class ChargedOnce(Invariant):
             runs = 1 + job.plan.retries if manner in ("error", "flaky") else 1
             runs = CRASHES_MAX if manner == "poison" else runs
             runs = 1 + job.plan.retries if job.plan.timeout_s is not None else runs
-            if count > runs + self._stopped[job.id, number]:
+            # Who comes back in a new session has all retries anew.
+            may_run = runs * sessions if runs > 1 else 1
+            if count > may_run + self._stopped[job.id, number]:
                 self.fail(f"task {number} of {job.id} is charged {count} times", job.id, number)
 
     def finish(self) -> None:

@@ -157,7 +157,13 @@ class _Started(trio.TaskStatus[list[str]]):
 
 
 def run_under_trio(plan: Plan, seed: int) -> Run:
-    """Let a world happen with its gateways under trio."""
+    """Let a world happen with its gateways under trio.
+
+    ValueError when sites deal with each other: what joins them (gateway.peers) is made of nng and
+    files, and only its mirror is here.
+    """
+    if any(site.others for site in plan.sites):
+        raise ValueError("sites that deal with each other run on the heap only")
     with determined(Random(seed).getrandbits(64)):
         return trio.run(_run, plan, seed, clock=MockClock(autojump_threshold=0))
 

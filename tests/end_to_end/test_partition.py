@@ -106,6 +106,12 @@ def check_books(members):
     assert charged(members["london"]) == paid(members, "london") == TASKS
 
 
+def isolate(network, name):
+    for other in set(SITES) - {name}:
+        network.cut(name, other)
+        network.cut(other, name)
+
+
 def outlast_the_lease(cut_at_s):
     time.sleep(max(0.0, cut_at_s + LONGER_THAN_THE_LEASE_S - time.monotonic()))
 
@@ -169,15 +175,13 @@ def test_a_cut_one_way_doubles_nothing_and_what_may_run_nowhere_else_goes_on_aft
 
 def test_a_site_cut_off_from_all_is_gone_and_takes_up_its_work_when_it_is_back(network, members):
     london, paris, berlin = members.values()
-    others = ("london", "berlin")
     with london.client() as client:
         work = Work(client.options(sites=["paris"]))
         wait_until(lambda: work.done > 40, "some of it to be done")
-        for other in others:
-            network.cut("paris", other)
-            network.cut(other, "paris")
+        isolate(network, "paris")
         cut_at_s = time.monotonic()
-        for here, there in ((london, "paris"), (berlin, "paris"), *((paris, o) for o in others)):
+        missing = ((london, "paris"), (berlin, "paris"), (paris, "london"), (paris, "berlin"))
+        for here, there in missing:
             wait_until(
                 lambda here=here, there=there: states(here)[there] in ("suspect", "gone"),
                 f"{here.name} to miss {there}",
@@ -193,3 +197,21 @@ def test_a_site_cut_off_from_all_is_gone_and_takes_up_its_work_when_it_is_back(n
             lambda member=member: sorted(states(member).values()) == ["here", "up", "up"],
             f"{member.name} to see all",
         )
+
+
+def test_the_pools_of_a_site_that_was_gone_are_back_with_it(network, members):
+    """Of an idle one: it has nothing new to say of them."""
+    london, paris, berlin = members.values()
+    isolate(network, "paris")
+    for member in (london, berlin):
+        wait_until(
+            lambda member=member: states(member)["paris"] == "gone", f"{member.name} to give it up"
+        )
+        assert "paris" not in {row["site"] for row in member.ask("pools")}
+    network.heal()
+    for member in (london, berlin):
+        wait_until(
+            lambda member=member: states(member)["paris"] == "up", f"{member.name} to see it"
+        )
+        assert "paris" in {row["site"] for row in member.ask("pools")}
+    wait_until(lambda: states(paris)["london"] == "up", "paris to see london")

@@ -444,3 +444,64 @@ def test_a_contract_that_never_came_about_ends_in_the_books_too(town):
     ends = [r for r in london.books if isinstance(r, records.ContractEnded)]
     assert [each.contract for each in ends if each.contract == opened.contract]
     assert not paris.exchange.sales.sales
+
+
+def test_a_seller_that_was_out_of_reach_for_long_is_not_spared_when_it_is_back(town):
+    exchange, utc_s = town.sites["london"].exchange, 1000.0
+    for _ in range(8):
+        exchange.unreachable("paris", utc_s)
+    assert "paris" in exchange.purchases.resting
+    exchange.reached("paris")
+    assert "paris" not in exchange.purchases.resting
+    exchange.unreachable("paris", utc_s)
+    assert exchange.purchases.resting["paris"] == utc_s + RULES.rest_s
+
+
+def test_a_new_session_with_a_seller_that_refuses_does_not_end_its_rest(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    paris.permits.refused = "not you"
+    london.submit(50)
+    town.run(lambda: "paris" in london.exchange.purchases.resting)
+    london.exchange.reached("paris")
+    assert "paris" in london.exchange.purchases.resting
+
+
+def test_what_was_billed_again_in_a_new_session_may_be_settled_twice(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(20_000)
+    town.run(lambda: len(london.answers()) > 1000)
+    town.deliver()
+    paris.work(300)
+    town.deliver()
+    assert "pending" in {row[2] for row in paris.postings("sell").values()}
+    for _ in range(2):
+        paris.exchange.sales.buyer_came("london")
+        paris.exchange.sales.tick(town.now_s + RULES.bill_s, town.now_s)
+        town.now_s += RULES.bill_s
+        paris.do()
+    assert sum(isinstance(each[-1], deals.Bill) for each in town.mail) == 2
+    town.run(finished(town, 20_000))
+    town.pass_time(4.0)
+    check_books(town)
+
+
+def test_a_contract_whose_close_was_lost_with_its_session_is_closed_in_the_next(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    carry, lost = town.carry, []
+
+    def lose_the_first_close(sender, say):
+        if isinstance(say.message, deals.CloseContract) and not lost:
+            lost.append(say)
+        else:
+            carry(sender, say)
+
+    town.carry = lose_the_first_close
+    london.submit(100)
+    town.run(lambda: lost)
+    assert paris.exchange.sales.sales
+    london.exchange.unreachable("paris", town.now_s)
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    town.pass_time(2.0)
+    assert not london.exchange.purchases.purchases
+    assert not paris.exchange.sales.sales

@@ -113,3 +113,33 @@ def test_large_frames_take_their_time(size: int, least_s: float) -> None:
     two.link.send(bytes(size))
     two.pass_s(5.0)
     assert least_s <= arrived[0] < least_s + 0.01
+
+
+def test_a_cut_that_heals_while_frames_are_under_way_changes_nothing_of_their_order() -> None:
+    two = Two(Weather(0.1, 0.3))
+    sent = [b"%d" % n for n in range(40)]
+    for at, frame in enumerate(sent):
+        two.link.send(frame)
+        two.pass_s(0.01)
+        if at % 8 == 2:
+            two.network.cut("worker", "gateway")
+        elif at % 8 == 7:
+            two.network.heal("worker", "gateway")
+    two.pass_s(5.0)
+    assert two.up() == sent
+
+
+def test_a_host_has_a_port_of_each_service_and_loses_all_of_them_at_once() -> None:
+    two = Two()
+    other = two.network.listen("gateway", lambda: None, "peers")
+    link = two.network.dial("paris", "gateway", lambda: None, "peers")
+    two.pass_s(1.0)
+    assert link.is_up
+    link.send(b"hello")
+    two.pass_s(1.0)
+    assert [frame for _, frame in other.receive()] == [b"hello"]
+    assert two.up() == []
+    two.network.host_died("gateway", is_silent=False)
+    two.pass_s(1.0)
+    assert link.is_lost
+    assert two.link.is_lost

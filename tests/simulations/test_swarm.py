@@ -4,8 +4,10 @@ import os
 
 import pytest
 
-from simulations.bugs import BUGS
+from simulations.bugs import BUGS, TREATY_BUGS, planted
+from simulations.scenarios import SCENARIOS
 from simulations.swarm import find, judge, swarm
+from simulations.world.world import World
 
 SEEDS = 40
 BUG_SEEDS = 120  # each planted bug is found within so many
@@ -32,3 +34,33 @@ def test_the_swarm_finds_a_planted_bug_and_the_clean_world_survives_its_seed(bug
     found = find(bug, BUG_SEEDS)
     assert found is not None
     assert not judge(found.seed).broken
+
+
+# Bugs that show within a few worlds, if one begins near the first that shows them.
+QUICK = {"paid-after-failover": 50, "ignored-refutation": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", QUICK)
+def test_the_swarm_finds_a_bug_between_sites_and_the_clean_world_survives_its_seed(
+    bug: str,
+) -> None:
+    found = find(bug, BUG_SEEDS, QUICK[bug])
+    assert found is not None
+    assert not judge(found.seed).broken
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("bug", TREATY_BUGS)
+def test_the_swarm_finds_each_bug_between_sites_from_its_first_seed(bug: str) -> None:
+    found = find(bug, 4 * BUG_SEEDS)
+    assert found is not None
+    assert not judge(found.seed).broken
+
+
+@pytest.mark.slow
+def test_a_lease_without_an_epoch_is_found_where_a_buyer_restarts() -> None:
+    plan = SCENARIOS["restarted_buyer"](7)
+    with planted("no-epoch"):
+        assert World(plan, 7).run().broken is not None
+    assert World(plan, 7).run().broken is None
