@@ -163,14 +163,23 @@ class SiteConfig:
 
 def read_secret(name: str) -> str:
     """The secret in a file. Raises ConfigError: an empty one would let everybody in."""
+    return _read_word(name, "secret_file", "`openssl rand -hex 32` makes a secret")
+
+
+def read_token(name: str) -> str:
+    """The token in a file. Raises ConfigError."""
+    return _read_word(name, "token_file", "`gridfed token` prints a token")
+
+
+def _read_word(name: str, knob: str, remedy: str) -> str:
     path = Path(name).expanduser()
     try:
-        secret = path.read_text().strip()
+        word = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"secret_file {path}: {getattr(error, 'strerror', error)}") from None
-    if not secret:
-        raise ConfigError(f"secret_file {path}: it is empty; `openssl rand -hex 32` makes a secret")
-    return secret
+        raise ConfigError(f"{knob} {path}: {getattr(error, 'strerror', error)}") from None
+    if not word:
+        raise ConfigError(f"{knob} {path}: it is empty; {remedy}")
+    return word
 
 
 def exposure(name: str) -> str:

@@ -30,6 +30,7 @@ class Member:
     Args:
         host: its address; on another host than this the ports are the usual ones.
         inside: the command that runs another on that host.
+        start: whether its gateway runs at once.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from federation import Client
 from federation.address import AddressError
 from federation.errors import GatewayUnreachable, GridError
 from federation.transport import TlsSettings
-from gateway.config import MEMORY_BYTES_MIN, ConfigError, read_secret
+from gateway.config import MEMORY_BYTES_MIN, ConfigError, read_secret, read_token
 
 WRONG: Final = 2
 UNREACHABLE: Final = 5
@@ -26,11 +26,12 @@ class Reach:
 
     address: str | None
     secret: str | None
+    token: str | None
     tls: TlsSettings | None
 
     def client(self) -> Client:
         """A client of that gateway."""
-        return Client(self.address, secret=self.secret, tls=self.tls)
+        return Client(self.address, secret=self.secret, token=self.token, tls=self.tls)
 
 
 _REACH_OPTIONS: Final = (
@@ -44,6 +45,11 @@ _REACH_OPTIONS: Final = (
         "--secret-file",
         metavar="FILE",
         help="A file with the gateway's secret. [default: $GRIDFED_SECRET]",
+    ),
+    click.option(
+        "--token-file",
+        metavar="FILE",
+        help="A file with what `gridfed token` printed for you. [default: $GRIDFED_TOKEN]",
     ),
     click.option(
         "--tls-ca-file",
@@ -71,6 +77,7 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
         *args: Any,
         address: str | None,
         secret_file: str | None,
+        token_file: str | None,
         tls_ca_file: str | None,
         tls_server_name: str | None,
         tls_certificate_file: str | None,
@@ -78,11 +85,12 @@ def reach_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         try:
             secret = read_secret(secret_file) if secret_file else None
+            token = read_token(token_file) if token_file else None
         except ConfigError as error:
             raise click.UsageError(str(error)) from None
         files = (tls_certificate_file, tls_ca_file, tls_server_name)
         tls = TlsSettings(*files) if any(files) else None
-        return command(*args, reach=Reach(address, secret, tls), **kwargs)
+        return command(*args, reach=Reach(address, secret, token, tls), **kwargs)
 
     for option in reversed(_REACH_OPTIONS):
         wrapped = option(wrapped)

@@ -6,7 +6,6 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -182,7 +181,6 @@ def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 @click.option("--name", help="What to be called. [default: host and process]")
 @click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
 @reach_options
-@click.option("--token-file", help="A file with a token of scope work. [default: $GRIDFED_TOKEN]")
 def worker(
     slots: int | None,
     tags: str,
@@ -190,11 +188,10 @@ def worker(
     name: str | None,
     memory: str,
     reach: Reach,
-    token_file: str | None,
 ) -> None:
-    """Add this host's cores to a gateway's pool."""
+    """Add this host's cores to a gateway's pool. A token for that has the scope `work`."""
     (dialled, *_), _ = resolve(reach.address)  # a worker has one gateway: the first that is named
-    token = _read_token(token_file)
+    token = os.environ.get(TOKEN_VARIABLE, "") if reach.token is None else reach.token
     try:
         if token:
             check_bearer(dialled)
@@ -212,13 +209,3 @@ def worker(
         memory_bytes=parse_memory(memory),
     )
     sys.exit(trio.run(run_agent, settings))
-
-
-def _read_token(path: str | None) -> str:
-    """The worker's token, from its file or the environment; empty when there is none."""
-    if path is None:
-        return os.environ.get(TOKEN_VARIABLE, "")
-    try:
-        return Path(path).expanduser().read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"--token-file {path}: {error}") from None

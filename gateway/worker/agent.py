@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import trio
 
+from federation.address import TOKEN_VARIABLE
 from federation.errors import GridError
 from federation.handshake import Opened
 from federation.messages import (
@@ -297,6 +298,8 @@ class Agent:
         # A task may be a client of the grid itself.
         environment["GRIDFED_GATEWAY"] = settings.address
         environment["GRIDFED_SECRET"] = settings.secret
+        # Not by a token of ours, or of who started us: it is good for what no task should do.
+        environment.pop(TOKEN_VARIABLE, None)
         environment |= settings.tls.environment()
         return SlotProcess(environment, settings.memory_bytes)
 

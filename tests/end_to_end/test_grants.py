@@ -129,8 +129,14 @@ def test_where_tokens_are_required_they_come_over_tls_and_nothing_else_does(tmp_
             Client(address, tls=seen)
         with Client(address, tls=seen, token=token(site, "--user", "ada")) as client:
             assert client.submit(square, 5).result(timeout=60) == 25
-            command = ["worker", "--gateway", address, "--pool", "far", "--slots", "1"]
-            command += ["--tls-ca-file", leaf, "--tls-server-name", "localhost"]
+            reach = ["--gateway", address]
+            reach += ["--tls-ca-file", leaf, "--tls-server-name", "localhost"]
+            own = tmp_path / "ada.token"
+            own.write_text(token(site, "--user", "ada") + "\n")
+            assert "takes tokens only" in run("status", *reach, code=1)
+            assert "site london: up" in run("status", *reach, "--token-file", str(own))
+            assert "it is empty" in run("status", *reach, "--token-file", "/dev/null", code=2)
+            command = ["worker", *reach, "--pool", "far", "--slots", "1"]
             refused = subprocess.run(
                 [sys.executable, "-m", "gateway", *command], capture_output=True, timeout=60
             )

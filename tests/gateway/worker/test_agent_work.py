@@ -251,6 +251,18 @@ def test_a_task_finds_its_gateway(gateway, start_agent):
     assert work.values() == {0: gateway.address}
 
 
+def test_a_task_finds_no_token(gateway, start_agent):
+    start_agent(gateway, 1, GRIDFED_TOKEN="of who started the worker")
+
+    def token():
+        import os
+
+        return os.environ.get("GRIDFED_TOKEN")
+
+    work = gateway.assign(gateway.guest(), token, [()]).wait()
+    assert work.values() == {0: None}
+
+
 def test_drain_takes_nothing_new_and_undrain_does(gateway, start_agent):
     start_agent(gateway)
     guest = gateway.guest()
