@@ -9,7 +9,8 @@ from members_support import LEASE_S, Member, federate
 from namespaces_support import Network, Refused
 from tests_support import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+# Minutes: `make stress` runs them.
+pytestmark = [pytest.mark.stress, pytest.mark.timeout(180)]
 
 TASKS = 300
 SITES = {"london": (1, "4 USD"), "paris": (2, "0.04 USD"), "berlin": (2, "0.4 USD")}
