@@ -24,6 +24,7 @@ from gateway.pace import Pace
 from gateway.registry import Registry
 from gateway.trust import TrustBook
 
+AGAIN_S: Final = 0.2
 JOIN_MAX_S: Final = 20.0
 TICK_S: Final = 0.25
 
@@ -175,21 +176,40 @@ async def _apply(applicant: Applicant, address: str, tls: TlsSettings) -> Joined
     token, changed = trio.lowlevel.current_trio_token(), trio.Event()
 
     def on_change() -> None:
-        token.run_sync_soon(changed.set)
+        token.run_sync_soon(lambda: changed.set())
 
-    link = NngLink(address, on_change, tls)
-    try:
-        with trio.move_on_after(JOIN_MAX_S):
-            await changed.wait()
-            link.send(applicant.apply())
-            while not link.is_lost:
-                with trio.move_on_after(TICK_S):
-                    await trio.lowlevel.wait_readable(link.fileno())
-                for frame in link.receive():
-                    answer = applicant.receive(frame)
-                    if isinstance(answer, Joined):
-                        return answer
-                    link.send(answer)
-    finally:
-        link.close()
+    with trio.move_on_after(JOIN_MAX_S):
+        while True:
+            link = NngLink(address, on_change, tls)
+            try:
+                joined, is_begun = await _talk(applicant, link, changed)
+            finally:
+                link.close()
+            if joined is not None:
+                return joined
+            if is_begun:
+                break  # it knows of us: whoever asks again finds the invitation used
+            await trio.sleep(AGAIN_S)  # its port is being opened anew, with the pins of now
+            changed = trio.Event()
     raise GridError(f"{address} hung up, or did not answer within {JOIN_MAX_S:g} s")
+
+
+async def _talk(
+    applicant: Applicant, link: NngLink, changed: trio.Event
+) -> tuple[Joined | None, bool]:
+    """Hold one pipe: where it led to, and whether the other side has said anything."""
+    is_begun = False
+    await changed.wait()
+    link.send(applicant.apply())
+    while True:
+        was_lost = link.is_lost
+        with trio.move_on_after(TICK_S):
+            await trio.lowlevel.wait_readable(link.fileno())
+        for frame in link.receive():
+            is_begun = True
+            answer = applicant.receive(frame)
+            if isinstance(answer, Joined):
+                return answer, True
+            link.send(answer)
+        if was_lost:
+            return None, is_begun
