@@ -25,6 +25,7 @@ from gateway.registry import Registry
 from gateway.trust import TrustBook
 
 AGAIN_S: Final = 0.2
+FIRST_WORD_S: Final = 3.0  # a dial may hang while the port is being opened anew
 JOIN_MAX_S: Final = 20.0
 TICK_S: Final = 0.25
 
@@ -199,9 +200,11 @@ async def _talk(
 ) -> tuple[Joined | None, bool]:
     """Hold one pipe: where it led to, and whether the other side has said anything."""
     is_begun = False
-    await changed.wait()
+    until_s = trio.current_time() + FIRST_WORD_S
+    with trio.move_on_after(FIRST_WORD_S):
+        await changed.wait()
     link.send(applicant.apply())
-    while True:
+    while is_begun or trio.current_time() < until_s:
         was_lost = link.is_lost
         with trio.move_on_after(TICK_S):
             await trio.lowlevel.wait_readable(link.fileno())
@@ -212,4 +215,5 @@ async def _talk(
                 return answer, True
             link.send(answer)
         if was_lost:
-            return None, is_begun
+            break
+    return None, is_begun

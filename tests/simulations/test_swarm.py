@@ -28,7 +28,7 @@ def test_no_invariant_breaks_in_hundreds_of_random_worlds() -> None:
     assert _broken(range(300)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_swarm_finds_a_planted_bug_and_the_clean_world_survives_its_seed(bug: str) -> None:
     found = find(bug, BUG_SEEDS)
@@ -40,7 +40,7 @@ def test_the_swarm_finds_a_planted_bug_and_the_clean_world_survives_its_seed(bug
 QUICK = {"paid-after-failover": 50, "ignored-refutation": 0}
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 @pytest.mark.parametrize("bug", QUICK)
 def test_the_swarm_finds_a_bug_between_sites_and_the_clean_world_survives_its_seed(
     bug: str,
