@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from local_federation import LEASE_S, LocalSite, Plan, local_federation
-from market_risk import Figures, Map, Move, Revaluation, run, show
+from market_risk import OPTIONS, Figures, Map, Move, Revaluation, run, show
 
 from federation import Client
 from federation.money import format_money
@@ -35,8 +35,16 @@ PLANS = (
 SETTLE_S = 20.0
 
 
-def run_on(sites: Sequence[LocalSite], *, kills: bool) -> tuple[Figures, dict[str, Any]]:
-    """The job through the first site's gateway; prints where it ran and what it cost."""
+def run_on(
+    sites: Sequence[LocalSite], *, kills: bool, options: int = OPTIONS, days: int | None = None
+) -> tuple[Figures, dict[str, Any]]:
+    """The job through the first site's gateway; prints where it ran and what it cost.
+
+    Args:
+        sites: near first, then the one that may be killed.
+        kills: whether it is, half way.
+        options, days: see market_risk.run.
+    """
     near, victim = sites[0], sites[1]
     with Client(near.address) as client:
         show_pools(client.ask("pools"))
@@ -54,7 +62,7 @@ def run_on(sites: Sequence[LocalSite], *, kills: bool) -> tuple[Figures, dict[st
 
         mapped: Map = using  # type: ignore[assignment]
         started_s = time.perf_counter()
-        figures = run(mapped)
+        figures = run(mapped, options, days)
         elapsed_s = time.perf_counter() - started_s
         job = client.job(jobs[0])
         job.wait(30)

@@ -5,7 +5,7 @@ What an operator does at each site is done here by the same commands (docs/trust
     gridfed init --site NAME …          keys, TLS leaf, trust book, gateway.toml
     gridfed invite --approve            at one site of each pair, and
     gridfed join TOKEN --approve        at the other
-    gridfed trust "*" --may-send all …  whom it deals with
+    gridfed trust OTHER --may-send …    whom it deals with, and whose results it unpickles
 
 Real sites approve each other by comparing fingerprints, and say more exactly who may do what.
 """
@@ -144,8 +144,9 @@ def local_federation(plans: Sequence[Plan]) -> Iterator[list[LocalSite]]:
             for one, other in itertools.combinations(sites, 2):
                 invitation = one.gridfed("invite", "--approve").split()[0]
                 other.gridfed("join", invitation, "--approve")
-            for site in sites:
-                site.gridfed("trust", "*", "--may-send", "all", "--may-run", "all", "--pickles")
+            for one, other in itertools.permutations(sites, 2):
+                rules = ["--may-send", "all", "--may-run", "all", "--pickles"]
+                one.gridfed("trust", other.name, *rules)
             for site in sites:
                 wait_for_pools(site, sum(plan.slots > 0 for plan in plans))
             yield sites
