@@ -64,6 +64,16 @@ def test_a_local_module_goes_by_value(tmp_path):
     assert pickle.loads(done.stdout)(4) == 41
 
 
+def test_a_local_module_that_was_imported_anew_goes_by_value(tmp_path):
+    # Its place in sys.modules is taken by another object, and their number stays what it was.
+    (tmp_path / "mine.py").write_text("def f(x): return x + 1\n")
+    code = "import sys, mine\nfrom federation.payload import seal_function as seal\nseal(mine.f)\n"
+    code += "del sys.modules['mine']\nimport mine\nsys.stdout.buffer.write(seal(mine.f).body)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    assert pickle.loads(done.stdout)(4) == 5
+
+
 def test_pickling_by_value_leaves_no_trace_in_cloudpickle():
     import cloudpickle
 
