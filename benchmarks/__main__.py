@@ -11,6 +11,7 @@ from benchmarks.federated import forwarded, lost_site
 from benchmarks.floor import Floor, empty
 from benchmarks.harness import Series, alternate, machine, quantile, save
 from benchmarks.hops import hops
+from benchmarks.placement import placement
 from federation import Client
 
 
@@ -124,6 +125,7 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "jobs": jobs,
     "ten_million": ten_million,
     "work": work,
+    "placement": placement,
     "forwarded": forwarded,
     "lost_site": lost_site,
     "peers": peers.compare,

@@ -111,9 +111,14 @@ class Lease:
         """Whether its tasks must not run any more."""
         return now_s >= self.until_s
 
-    def ask_at_s(self) -> float:
-        """When to ask for the next renewal: three may be lost before it ends."""
-        return self.until_s - 0.75 * self.lease_s
+    def is_due(self, asked_s: float, now_s: float, grace_s: float) -> bool:
+        """Whether to ask for a renewal, last asked for at `asked_s`.
+
+        It is asked for four times in the part of the lease that the buyer counts on, so that three
+        may be lost; the `grace_s` after it is the seller's alone.
+        """
+        every_s = (self.lease_s - grace_s) / 4
+        return now_s >= self.until_s - self.lease_s + every_s and now_s - asked_s >= every_s
 
 
 # --- what is out ---------------------------------------------------------------------------------

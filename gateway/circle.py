@@ -97,7 +97,7 @@ class Circle:
         self._shown_s = -inf
         self._size = 512  # bytes of our advert, about
         self._allowance = float(ADVERTS_AT_ONCE)
-        self._looked_s = surroundings.now_s()
+        self._looked_s = surroundings.now_s() - ADVERT_MIN_S
         self._knobs = Knobs()
         seed = int.from_bytes(surroundings.random_bytes(8), "big")
         self.membership = Membership(
@@ -239,12 +239,14 @@ class Circle:
 
     def _show(self) -> None:
         now_s = self._clock.now_s()
+        if now_s - self._looked_s < ADVERT_MIN_S:
+            return
         waited_s = now_s - self._shown_s
         members = self.membership.members
         every_s = max(ADVERT_MIN_S, members * self._size / CHANGES_BYTES_S)
         self._allowance = min(ADVERTS_AT_ONCE, self._allowance + (now_s - self._looked_s) / every_s)
         self._looked_s = now_s
-        if waited_s < ADVERT_MIN_S or self._allowance < 1:
+        if self._allowance < 1:
             return
         refresh_s = refresh_every_s(self._knobs, members, self._size)
         utc_s = self._clock.utc_s()

@@ -57,10 +57,11 @@ from federation.address import check_address, check_others, default_address, exp
 from federation.errors import GridError
 from federation.money import parse_money
 from gateway.dealing import DealRules
-from gateway.federation_config import FederationConfig, KnobError, check_federation, read_federation
+from gateway.federation_config import FederationConfig, check_federation, read_federation
 from gateway.intake import USUAL_POOL, check_tags
+from gateway.knobs import KnobError, count, number
 from gateway.lobby import HouseRules
-from gateway.market_config import DealKnobError, read_contracts, read_placement
+from gateway.market_config import read_contracts, read_placement
 from gateway.showing import PoolFacts
 from policies.asks import House
 from policies.placement import TagValue
@@ -317,11 +318,11 @@ def _read(document: dict[str, Any]) -> SiteConfig:
             raise ConfigError(f"[federation] {error}") from None
     try:
         values["deals"] = read_contracts(_table(document, "contracts"), rules.grace_s)
-    except DealKnobError as error:
+    except KnobError as error:
         raise ConfigError(f"[contracts] {error}") from None
     try:
         values["house"] = read_placement(_table(document, "placement"))
-    except DealKnobError as error:
+    except KnobError as error:
         raise ConfigError(f"[placement] {error}") from None
     pools = document.get("pool", [])
     if not isinstance(pools, list):
@@ -352,15 +353,11 @@ def _limits(table: dict[str, Any]) -> tuple[HouseRules, dict[str, Any]]:
     values: dict[str, Any] = {}
     for key, value in table.items():
         name, low, high = _LIMITS[key]
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ConfigError(f"[limits] {key} must be a number")
-        if not low <= value <= high:
-            raise ConfigError(f"[limits] {key} is {value}: it must be {low:g} to {high:g}")
-        if type(_DEFAULTS[name]) is int:
-            if value != int(value):
-                raise ConfigError(f"[limits] {key} is {value}: it must be a whole number")
-            value = int(value)
-        values[name] = value
+        read = count if type(_DEFAULTS[name]) is int else number
+        try:
+            values[name] = read(key, value, low, high)
+        except KnobError as error:
+            raise ConfigError(f"[limits] {error}") from None
     own: dict[str, Any] = {name: values.pop(name) for name in _OF_THE_SITE if name in values}
     return HouseRules(**values), own
 

@@ -35,7 +35,7 @@ from policies.feasibility import Terms
 from policies.market import Key, Market
 
 ADVERT_VALID_S: Final = 90.0
-PLANNED_MAX: Final = 100_000
+NO_WISHES: Final = Wishes()
 
 
 class Exchange:
@@ -228,7 +228,7 @@ class Exchange:
 
     def _has_choice(self, job: Job) -> bool:
         """Whether there is anything to decide: other sites, or wishes that ours may not fulfil."""
-        return self.market.has_others or job.spec.wishes != Wishes()
+        return self.market.has_others or job.spec.wishes != NO_WISHES
 
     def _plan(self, job: Job, now_s: float, utc_s: float) -> None:
         if not self._has_choice(job):

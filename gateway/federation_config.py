@@ -7,10 +7,7 @@ from typing import Any, Final
 from federation.statements import ADDRESS, ADDRESSES_MAX, CONTACT_CHARS_MAX
 from gateway.expulsions import Follow
 from gateway.keys import OVERLAP_S, SPREAD_S
-
-
-class KnobError(Exception):
-    """A key of the table that can't be used; the text names it."""
+from gateway.knobs import KnobError, check_known, count, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +70,19 @@ _NUMBERS: Final[dict[str, tuple[float, float]]] = {
     "rotation_spread_s": (0, 30 * 86400),
     "rotation_overlap_s": (0, 30 * 86400),
 }
+_WHOLE: Final = ("connections", "strangers", "queue_bytes")
 _ADDRESSES: Final = ("listen", "join_listen", "join_advertise")
 _EVERYWHERE: Final = ("0.0.0.0:", "[::]:", "*:")
 
 
 def read_federation(table: dict[str, Any]) -> FederationConfig:
     """Read the table; KnobError names the key that is wrong."""
-    known = {field.name for field in fields(FederationConfig)}
-    for key in table:
-        if key not in known:
-            raise KnobError(f"has no key {key!r}; there are {', '.join(sorted(known))}")
+    check_known(table, (field.name for field in fields(FederationConfig)))
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key in _NUMBERS:
-            values[key] = _number(key, value)
+            read = count if key in _WHOLE else number
+            values[key] = read(key, value, *_NUMBERS[key])
         elif key == "advertise":
             if not isinstance(value, list) or len(value) > ADDRESSES_MAX:
                 raise KnobError(f"advertise must be a list of at most {ADDRESSES_MAX} addresses")
@@ -122,15 +118,6 @@ def shown(advertised: tuple[str, ...], bound: list[str]) -> tuple[str, ...]:
                 f"listen is {address}, which is no address that others could dial: advertise one"
             )
     return tuple(bound)
-
-
-def _number(key: str, value: Any) -> int | float:
-    low, high = _NUMBERS[key]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise KnobError(f"{key} must be a number")
-    if not low <= value <= high:
-        raise KnobError(f"{key} is {value}: it must be {low:g} to {high:g}")
-    return value
 
 
 def _address(key: str, value: Any) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 from federation.adverts import SiteAdvert
 from federation.money import format_money
-from federation.ranges import RangeSet
 from gateway.dispatch import refusal
 from gateway.exchange import Exchange
 from gateway.jobs import Job, Worker
@@ -109,7 +108,7 @@ def explain_job(job: Job, exchange: Exchange, workers: Iterable[Worker], utc_s: 
         for worker in workers
         if not worker.job or worker.job == job.id
     ]
-    found["ended"] = [list(pair) for pair in RangeSet(job.ended)][:100]
+    found["ended"] = [list(pair) for pair in job.ended][:100]
     return found
 
 

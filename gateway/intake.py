@@ -12,19 +12,18 @@ from federation import messages
 from federation.deals import AskQuote
 from federation.errors import ProtocolError
 from federation.ranges import Range
+from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
 from gateway import events
 from gateway.events import Event, JobSpec
-from policies.asks import OBJECTIVES, Objective, Wishes
+from policies.asks import Wishes, read_objective
 from policies.placement import TagValue
 
-NAME_CHARS_MAX: Final = 200
 JOB_ID_CHARS_MAX: Final = 64
 TAGS_MAX: Final = 64
 SLOTS_MAX: Final = 4096
 TASKS_IN_JOB_MAX: Final = 1 << 40
 RETRIES_MAX: Final = 1000
 RANGES_MAX: Final = 100_000
-NAMES_MAX: Final = 256
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999
 USUAL_POOL: Final = "workers"
 
@@ -117,8 +116,9 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
         type(deadline_s) in (int, float) and 0 < deadline_s < TIME_LIMIT_S
     ):
         raise ValueError("deadline_s must be a time in seconds since 1970, UTC")
+    objective = plain.get("objective")
     return Wishes(
-        objective=_objective(plain.get("objective")),
+        objective=None if objective is None else read_objective(objective),
         deadline_s=deadline_s,
         allowed_sites=_names(plain, "sites"),
         forbidden_sites=_names(plain, "not_sites") or frozenset(),
@@ -139,19 +139,6 @@ def wishes_plain(wishes: Wishes) -> dict[str, Any]:
         if names or (names is not None and key != "not_sites"):
             plain[key] = sorted(names)
     return plain
-
-
-def _objective(value: object) -> Objective | None:
-    known = ", ".join(OBJECTIVES)
-    if value is None:
-        return None
-    if isinstance(value, str) and value in OBJECTIVES:
-        return OBJECTIVES[value]
-    if isinstance(value, dict) and set(value) <= {"money", "time", "carbon"}:
-        numbers = [each for each in value.values() if type(each) in (int, float)]
-        if len(numbers) == len(value):
-            return Objective(**value)
-    raise ValueError(f"objective must be one of {known}, or weights of money, time and carbon")
 
 
 def _names(plain: dict[str, Any], key: str) -> frozenset[str] | None:

@@ -5,13 +5,10 @@ from typing import Any, Final
 
 from federation.money import check_currency
 from gateway.dealing import DealRules
-from policies.asks import OBJECTIVES, House, Objective
+from gateway.knobs import KnobError, check_known, count, number
+from policies.asks import House, Objective, read_objective
 
 SECONDS_MAX: Final = 86_400.0
-
-
-class DealKnobError(Exception):
-    """A key of these tables that can't be used; the text names it."""
 
 
 def read_contracts(table: dict[str, Any], grace_s: float) -> DealRules:
@@ -21,26 +18,24 @@ def read_contracts(table: dict[str, Any], grace_s: float) -> DealRules:
     """
     known = {field.name for field in fields(DealRules)} - {"grace_s"}
     values: dict[str, Any] = {"lease_s": 3 * grace_s, "grace_s": grace_s}
+    check_known(table, known)
     for key, value in table.items():
-        if key not in known:
-            raise DealKnobError(f"has no key {key!r}; there are {', '.join(sorted(known))}")
         if key == "contracts_max":
-            values[key] = _count(key, value)
+            values[key] = count(key, value)
         else:
-            values[key] = _number(key, value, 0.01, SECONDS_MAX)
+            values[key] = number(key, value, 0.01, SECONDS_MAX)
     try:
         return DealRules(**values)
     except ValueError as error:
-        raise DealKnobError(str(error)) from None
+        raise KnobError(str(error)) from None
 
 
 def read_placement(table: dict[str, Any]) -> House:
     """Read [placement]."""
     known = {field.name for field in fields(House)}
     house = House()
+    check_known(table, known)
     for key, value in table.items():
-        if key not in known:
-            raise DealKnobError(f"has no key {key!r}; there are {', '.join(sorted(known))}")
         house = replace(house, **{key: _read(key, value)})
     return house
 
@@ -53,47 +48,28 @@ def _read(key: str, value: Any) -> Any:
             return _currency(key, value)
         case "rates":
             if not isinstance(value, dict):
-                raise DealKnobError("rates must be a table, as in { EUR = 1.1 }")
+                raise KnobError("rates must be a table, as in { EUR = 1.1 }")
             return {
-                _currency(key, each): _number(key, rate, 0.0, 1e12) for each, rate in value.items()
+                _currency(key, each): number(key, rate, 0.0, 1e12) for each, rate in value.items()
             }
         case "band":
-            return _number(key, value, 0.0, 1.0)
+            return number(key, value, 0.0, 1.0)
         case "quotes_max" | "sites_max":
-            return _count(key, value)
+            return count(key, value)
         case _:
-            return _number(key, value, 0.0, float("inf"))
+            return number(key, value, 0.0, float("inf"))
 
 
 def _objective(value: Any) -> Objective:
-    if isinstance(value, str) and value in OBJECTIVES:
-        return OBJECTIVES[value]
     try:
-        return Objective(**value)
-    except (TypeError, ValueError):
-        known = ", ".join(OBJECTIVES)
-        raise DealKnobError(
-            f"objective must be one of {known}, or weights as in {{ money = 1, time = 2 }}"
-        ) from None
+        return read_objective(value)
+    except ValueError as error:
+        raise KnobError(str(error)) from None
 
 
 def _currency(key: str, value: Any) -> str:
     try:
         check_currency(value)
     except (TypeError, ValueError) as error:
-        raise DealKnobError(f"{key}: {error}") from None
+        raise KnobError(f"{key}: {error}") from None
     return str(value)
-
-
-def _number(key: str, value: Any, low: float, high: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DealKnobError(f"{key} must be a number")
-    if not low <= value <= high:
-        raise DealKnobError(f"{key} is {value}: it must be {low:g} to {high:g}")
-    return float(value)
-
-
-def _count(key: str, value: Any) -> int:
-    if type(value) is not int or not 1 <= value <= 10**6:
-        raise DealKnobError(f"{key} must be a whole number from 1 to 1,000,000")
-    return value

@@ -19,13 +19,14 @@ from federation.errors import ProtocolError
 from federation.messages import Assign, Drain, NeedFunction, Recall
 from federation.money import NANOS_LIMIT
 from federation.ranges import Range, RangeSet
+from federation.wishes import NAME_CHARS_MAX
 from gateway import events
 from gateway.broker import Broker
 from gateway.dealing import DealRules, Outcome, Permits
 from gateway.effects import AnswerBill, SendFunction, Side
 from gateway.errands import ERRAND_SITES_MAX, Errand, Notary, NotGranted
 from gateway.events import HOPS_MAX, JobSpec
-from gateway.intake import NAME_CHARS_MAX, SLOTS_MAX, check_ranges, wishes_plain
+from gateway.intake import SLOTS_MAX, check_ranges, wishes_plain
 from gateway.jobs import Job
 from gateway.ledger import records
 from gateway.ledger.records import ContractRow, PostingRow

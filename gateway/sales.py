@@ -29,6 +29,7 @@ from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import BadJob, check_spec
 from gateway.ledger import records
 from gateway.ledger.records import ContractRow, PostingRow
+from gateway.showing import waiting
 from policies.decisions import Decision
 from policies.placement import judge
 from policies.tariffs import Tariff
@@ -297,11 +298,7 @@ class Sales:
     def _load_s(self, pool: str) -> float:
         """Slot-seconds that a pool's workers have, and that wait here."""
         held = sum(each.load_s for each in self._broker.workers.values() if each.offer.pool == pool)
-        waiting = sum(
-            job.waiting * (self._broker.durations.of(job.spec.function) or 0.0)
-            for job in self._broker.jobs.values()
-        )
-        return held + waiting
+        return held + waiting(self._broker)[1]
 
     def _quote(
         self, buyer: str, ask: deals.AskQuote, spec: JobSpec, quote: deals.Quote, now_s: float
@@ -606,7 +603,7 @@ class Sales:
                 self._lapse(sale)
             elif sale.is_live and _is_over(sale, utc_s):
                 self._end_early(sale, EXPIRED, "its grant has expired")
-            elif sale.is_live and self._is_due(sale, now_s):
+            elif sale.is_live and sale.lease.is_due(sale.asked_s, now_s, self._rules.grace_s):
                 renew.setdefault(sale.buyer, []).append(sale)
             if is_billing:
                 self._bill(sale)
@@ -616,12 +613,6 @@ class Sales:
         for stamp, (_, asked_s, _) in list(self._asked.items()):
             if now_s - asked_s > LEASE_MAX_S:
                 del self._asked[stamp]
-
-    def _is_due(self, sale: Sale, now_s: float) -> bool:
-        every_s = (sale.lease.lease_s - self._rules.grace_s) / 4
-        return now_s >= sale.lease.until_s - sale.lease.lease_s + every_s and (
-            now_s - sale.asked_s >= every_s
-        )
 
     def _ask_renewal(self, buyer: str, sales: list[Sale], now_s: float) -> None:
         self._stamps += 1

@@ -37,13 +37,26 @@ def show_site(
         held: slots of a pool that are set aside.
         without: a job whose waiting tasks don't count as load: it is them that are to be placed.
     """
+    queue = waiting(broker, without)
     pools = tuple(
-        _show_pool(name, broker, each, held.get(name, 0), without) for name, each in facts.items()
+        _show_pool(name, broker, each, held.get(name, 0), queue) for name, each in facts.items()
     )
     return SiteAdvert(site, version, utc_s, valid_s, pools)
 
 
-def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, without: str) -> PoolAdvert:
+def waiting(broker: Broker, without: str = "") -> tuple[int, float]:
+    """The tasks that wait at a site for any of its pools, and their slot-seconds where known."""
+    tasks, load_s = 0, 0.0
+    for job in broker.jobs.values():
+        if job.waiting and job.id != without:
+            tasks += job.waiting
+            load_s += job.waiting * (broker.durations.of(job.spec.function) or 0.0)
+    return tasks, load_s
+
+
+def _show_pool(
+    name: str, broker: Broker, facts: PoolFacts, held: int, queue: tuple[int, float]
+) -> PoolAdvert:
     workers = [
         each
         for each in broker.workers.values()
@@ -52,16 +65,14 @@ def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, without: 
     tariff = broker.tariffs[name]
     total = 0 if broker.draining else sum(each.slots for each in workers)
     busy = sum(min(each.slots, each.in_flight) for each in workers)
-    waiting = [job for job in broker.jobs.values() if job.waiting and job.id != without]
-    queued_s = sum(job.waiting * (broker.durations.of(job.spec.function) or 0.0) for job in waiting)
     return PoolAdvert(
         pool=name,
         slots_total=total,
         price_nanos=tariff.price_nanos,
         currency=tariff.currency,
         slots_free=max(0, total - busy - held),
-        tasks_queued=sum(job.waiting for job in waiting),
-        load_slot_s=sum(each.load_s for each in workers) + queued_s,
+        tasks_queued=queue[0],
+        load_slot_s=sum(each.load_s for each in workers) + queue[1],
         tags=_largest(facts.tags, workers),
         pythons=tuple(sorted({each.offer.python for each in workers})),
         region=facts.region,

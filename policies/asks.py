@@ -34,6 +34,22 @@ OBJECTIVES: Final[Mapping[str, Objective]] = {
 }
 
 
+def read_objective(value: object) -> Objective:
+    """An objective as people write it: a name, or a map of weights. ValueError if neither."""
+    if isinstance(value, str) and value in OBJECTIVES:
+        return OBJECTIVES[value]
+    if (
+        isinstance(value, dict)
+        and value.keys() <= {"money", "time", "carbon"}
+        and all(type(weight) in (int, float) for weight in value.values())
+    ):
+        return Objective(**value)
+    names = ", ".join(OBJECTIVES)
+    raise ValueError(
+        f"objective must be one of {names}, or weights as in {{ money = 1, time = 2, carbon = 0 }}"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """Where and how a user wants a job placed; what is left out does not limit."""

@@ -21,8 +21,9 @@ from gateway.cli import show
 from gateway.cli.common import errors_to_exit_codes, json_option
 from gateway.cli.found import CONFIG_FILE, config_dir_option, config_folder
 from gateway.config import ConfigError, SiteConfig, load
-from gateway.federation_config import FederationConfig, KnobError, shown
+from gateway.federation_config import FederationConfig, shown
 from gateway.keys import FolderInUse, hold
+from gateway.knobs import KnobError
 from gateway.orders import BadOrder
 from gateway.permissions import Rule, Verb
 from gateway.registry import Registry
