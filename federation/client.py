@@ -45,6 +45,10 @@ RETRIES_MAX: Final = 1000
 PRIORITY_MAX: Final = 1e9
 TAG_MAX: Final = 1e12
 HOMES_MAX: Final = 10_000  # detached jobs of which a client knows the gateway
+# What a question about a job that is not submitted says of it.
+EXPLAINED: Final = (
+    "name function project priority tags timeout_s max_cost_nanos currency python wishes".split()
+)
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 
 
@@ -572,6 +576,36 @@ class Client(concurrent.futures.Executor):
         """The latest jobs, one map each: id, name, user, state, counts, slot time and cost."""
         found: list[dict[str, Any]] = self.ask("jobs", limit=limit)
         return found
+
+    def explain(
+        self,
+        what: "str | TaskFuture[Any] | JobHandle | Callable[..., Any]",
+        /,
+        *,
+        tasks: int = 1,
+        task_s: float | None = None,
+    ) -> dict[str, Any]:
+        """Why a job goes where it goes; or, before it is submitted, where it would go.
+
+        Args:
+            what: a job (its id, its handle, or a future of it) that has not ended; or a function,
+                whose calls would be submitted under this view's options.
+            tasks: how many calls of the function.
+            task_s: how long one takes, where that was never measured.
+
+        Returns:
+            `text` says it in a sentence; `shares` have the tasks, the end and the cost by place;
+            `candidates` every site and pool with its figures; `refused` the others, and why.
+        """
+        if isinstance(what, str):
+            return dict(self.ask("explain", job=what))
+        if isinstance(what, TaskFuture):
+            return dict(self.ask("explain", job=what.job))
+        if isinstance(what, JobHandle):
+            return what.explain()
+        opening = self._opening(seal_function(what), detached=False)
+        terms = {name: getattr(opening, name) for name in EXPLAINED}
+        return dict(self.ask("explain", tasks=tasks, task_s=task_s, **terms))
 
     def ask(self, verb: str, **details: Any) -> Any:
         """Ask the gateway a question (docs/protocol.md lists the verbs); plain data comes back."""

@@ -74,6 +74,10 @@ class JobHandle:
         except GatewayUnreachable as error:
             raise self._explain(error) from error
 
+    def explain(self) -> dict[str, Any]:
+        """Why it goes where it goes; see Client.explain."""
+        return dict(self._ask("explain", {"job": self.id}))
+
     def _explain(self, error: GatewayUnreachable) -> GatewayUnreachable:
         if not self.gateway:
             return error

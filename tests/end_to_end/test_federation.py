@@ -104,6 +104,23 @@ def test_explain_says_where_a_job_would_go_and_why_not_elsewhere(pair):
     assert sum(group["count"] for group in found["refused"]) == 2
 
 
+def test_a_client_explains_a_function_before_and_a_job_after_it_was_submitted(pair):
+    london, _ = pair
+    with london.client() as client:
+        dear = client.options(sites=["london"])
+        found = dear.explain(nap, tasks=1000, task_s=0.1)
+        assert [share["site"] for share in found["shares"]] == ["london"]
+        assert [group["reason"] for group in found["refused"]] == ["site-forbidden"]
+        future = client.submit(nap, 2.0)
+        job = client.options(sites=["paris"]).submit_job(nap, [2.0])
+        for what in (future, future.job, job):
+            found = client.explain(what)
+            assert found["job"] == getattr(what, "id", future.job)
+            assert found["candidates"]
+        future.cancel(stop=True)
+        job.cancel()
+
+
 def test_a_seller_that_is_killed_costs_a_lease_and_no_task(fragile):
     london, paris = fragile
     with london.client() as client:
