@@ -47,7 +47,16 @@ TAG_MAX: Final = 1e12
 HOMES_MAX: Final = 10_000  # detached jobs of which a client knows the gateway
 # What a question about a job that is not submitted says of it.
 EXPLAINED: Final = (
-    "name function project priority tags timeout_s max_cost_nanos currency python wishes".split()
+    "name",
+    "function",
+    "project",
+    "priority",
+    "tags",
+    "timeout_s",
+    "max_cost_nanos",
+    "currency",
+    "python",
+    "wishes",
 )
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 
