@@ -11,7 +11,6 @@ What is said, and what to do when nobody answers, is for the `Correspondent`: a 
 """
 
 import math
-import random
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,11 +75,17 @@ class Conversation:
         correspondent: whose it is.
         hello: who we are.
         credentials: how we prove it.
+        random_bytes: chance.
     """
 
     def __init__(
-        self, correspondent: Correspondent, hello: Hello, credentials: Credentials
+        self,
+        correspondent: Correspondent,
+        hello: Hello,
+        credentials: Credentials,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
+        self._random_bytes = random_bytes
         self._correspondent = correspondent
         self._hello = hello
         self._credentials = credentials
@@ -94,7 +99,7 @@ class Conversation:
 
     def _new_dialogue(self) -> Dialogue:
         return Dialogue(
-            hello=self._hello, credentials=self._credentials, random_bytes=secrets.token_bytes
+            hello=self._hello, credentials=self._credentials, random_bytes=self._random_bytes
         )
 
     @property
@@ -182,7 +187,8 @@ class Conversation:
                 is_fresh = self._dialogue.is_open
                 self._hang_up()
             wait_s = REDIAL_MIN_S if is_fresh else min(2 * wait_s, REDIAL_MAX_S)
-            with trio.move_on_after(wait_s * random.uniform(0.5, 1.5)):  # noqa: S311 - jitter
+            jitter = 0.5 + int.from_bytes(self._random_bytes(4)) / (1 << 32)
+            with trio.move_on_after(wait_s * jitter):
                 await self._hurried.wait()
             self._hurried = trio.Event()
 

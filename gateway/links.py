@@ -15,6 +15,7 @@ said for `idle_s` and nobody keeps it. A site that is kept is dialled again, for
 """
 
 import contextlib
+import secrets
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -95,6 +96,7 @@ class Links:
         limits: see LinkLimits.
         tell: takes news, in the site's thread; it may call `post`, and `flush` after that.
         heard_all: called when all the news of what has arrived together was told.
+        random_bytes: chance.
     """
 
     def __init__(
@@ -103,14 +105,16 @@ class Links:
         limits: LinkLimits,
         tell: Callable[[LinkNews], None],
         heard_all: Callable[[], None] = lambda: None,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
+        self.random_bytes: Final = random_bytes
         self.directory: Final = directory
         self.limits: Final = limits
         self.tell: Final = tell
         self.heard_all: Final = heard_all
         self.kept: frozenset[str] = frozenset()
         self._lines: dict[str, _Line] = {}
-        self._dirty: set[str] = set()
+        self._dirty: dict[str, None] = {}  # in order, as all that a seed must decide
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -132,11 +136,11 @@ class Links:
         Urgent ones (leases, settlements) overtake what waits of the others.
         """
         self._line(site).add(MESSAGES.encode(message), urgent=urgent)
-        self._dirty.add(site)
+        self._dirty[site] = None
 
     def flush(self, now_s: float) -> None:
         """Send what may go now of what was posted since the last time."""
-        dirty, self._dirty = self._dirty, set()
+        dirty, self._dirty = self._dirty, {}
         for site in dirty:
             line = self._lines.get(site)
             if line is not None:
@@ -146,7 +150,7 @@ class Links:
     def keep(self, sites: Collection[str]) -> None:
         """Stay connected to these; others are closed when idle."""
         self.kept = frozenset(sites)
-        for site in self.kept:
+        for site in sorted(self.kept):
             self._line(site)
 
     def drop(self, site: str, reason: str) -> None:
@@ -230,7 +234,9 @@ class _Line:
         self.used_s = self._trouble_s = trio.current_time()
         self.scope = trio.CancelScope()
         directory = links.directory
-        self.conversation = Conversation(self, directory.hello(), directory.credentials(site))
+        self.conversation = Conversation(
+            self, directory.hello(), directory.credentials(site), links.random_bytes
+        )
 
     @property
     def is_kept(self) -> bool:

@@ -1,13 +1,16 @@
-"""What the decisions about other sites ask of the network: so little that a simulation can give it.
+"""What a site asks of the network to other sites: so little that a simulation can give it.
 
 gateway.peers has it over nng, simulations.world.peers in memory.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol
+
+import trio
 
 from federation.envelopes import Sealer, Verifier
 from gateway.lobby import Guest
+from gateway.reception import Seat
 
 
 class Outgoing(Protocol):
@@ -81,3 +84,21 @@ class Neighbours(Protocol):
 
     def flush(self, now_s: float) -> None:
         """Send what may go now, both ways."""
+
+
+class Society(Neighbours, Protocol):
+    """All that a running site is among others."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where other gateways come in."""
+
+    @property
+    def seat(self) -> Seat:
+        """Its place there."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Talk to others until cancelled; started once `seat` and the rest can be asked for."""
+
+    async def order(self, verb: str, details: Mapping[str, Any]) -> Any:
+        """Carry out an order about keys and trust; GridError when it can't be done."""

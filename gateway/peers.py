@@ -1,20 +1,17 @@
-"""This site among others: its port and lobby for their gateways, its links to them, its trust.
+"""This site among others: its keys and its trust, the ports for gateways, the sessions with them.
 
     Peers.run
-    ├── Links.run        the sessions that we dial                     (gateway.links)
-    ├── _receive         frames of the sessions that others dialled    (gateway.lobby)
-    ├── _watch_pipes
+    ├── Sessions.run     what others dialled, and what we dial         (gateway.sessions)
     ├── Entrance.run     who was invited                               (gateway.entrance)
-    └── _tick            heartbeats, rotation of keys, a port to be opened anew
+    └── _tick            rotation of keys, a port to be opened anew
 
-Between two sites there may be a session each way, each by itself: who wants something dials, and
-is answered where it asked. What sites have signed for good (cards, expulsions, farewells,
-revocations) is exchanged when a session opens, and passed on when it is news; the rest of what
-gateways say to each other is for the site: `heard` for what comes in by our port, `link_news` for
-what comes back on our links.
+What sites have signed for good (cards, expulsions, farewells, revocations) is exchanged when a
+session opens, and passed on when it is news; the rest of what gateways say to each other is for the
+site: `heard` for what comes in by our port, `link_news` for what comes back on our links.
 """
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -34,11 +31,15 @@ from gateway.federation_config import FederationConfig, shown
 from gateway.introduction import SiteCredentials
 from gateway.keys import hold
 from gateway.links import LinkDown, LinkLimits, LinkNews, Links, LinkSaid, LinkUp
-from gateway.lobby import GREETING_MAX_S, CameIn, Guest, Left, Lobby, News, Said, TurnedAway
+from gateway.lobby import GREETING_MAX_S, Guest, Lobby, News
+from gateway.notary import SigningNotary
 from gateway.pace import Pace
+from gateway.passes import Passes
+from gateway.permits import BookPermits
+from gateway.reception import Seat
 from gateway.registry import Registry, Word, pack_words, unpack_words
+from gateway.sessions import TICK_S, PipeWatch, Sessions
 
-TICK_S: Final = 0.05
 SLOW_TICKS: Final = 20
 FAREWELL_S: Final = 2.0  # sessions stay so long after our farewell, that it gets out
 LINES_PER_S: Final = 10.0  # for the log, of what strangers can cause
@@ -77,12 +78,6 @@ class Peers:
         self._said_farewell_s = -math.inf
         self._wanted: tuple[str, ...] = ()
         self._ordering = trio.Lock()
-        self._pipes_changed = trio.Event()
-
-    @staticmethod
-    def exists(config: SiteConfig) -> bool:
-        """Whether the site is a member of a federation, or single."""
-        return config.federation is not None and (config.trust_path / "current.pem").exists()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Hold the folder of keys, open the ports, and talk to others until cancelled.
@@ -91,7 +86,6 @@ class Peers:
             GridError: folder, keys or trust book can't be used, or an address.
         """
         knobs = self._knobs
-        self._token = trio.lowlevel.current_trio_token()
         self._lines = Pace(LINES_PER_S, trio.current_time())
         with hold(self._config.trust_path):
             self.registry = Registry(
@@ -106,7 +100,8 @@ class Peers:
                     f"of {self.registry.site!r}"
                 )
             self.registry.write_tls()
-            port = self._port = NngPort(self._listen, self._on_pipe_change, self._tls)
+            self._watch = PipeWatch()
+            port = self._port = NngPort(self._listen, self._watch.note, self._tls)
             entrance: Entrance | None = None
             try:
                 entrance = self._open_entrance() if knobs.join_listen else None
@@ -156,12 +151,22 @@ class Peers:
             handshakes_per_s=knobs.handshakes_per_s,
             frames_per_s=knobs.frames_per_s,
         )
-        self.lobby = Lobby(
+        lobby = Lobby(
             self._port, rules, credentials=SiteCredentials(registry), handles=self._handles
         )
         self.directory = SiteDirectory(registry)
         limits = LinkLimits(knobs.queue_bytes, knobs.give_up_s, knobs.idle_s)
-        self.links = Links(self.directory, limits, self._take_link, self._heard_all)
+        links = Links(self.directory, limits, self._take_link, self._heard_all)
+        self._sessions = Sessions(
+            self._port,
+            self._watch,
+            lobby,
+            links,
+            heard=self._heard,
+            came_in=self._meet,
+            stated=self._learn,
+            say=self._say_often,
+        )
 
     def _make_doorkeeper(self) -> Doorkeeper:
         ports = [self._port, *([self._entrance.port] if self._entrance else [])]
@@ -175,20 +180,12 @@ class Peers:
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
-            await nursery.start(self.links.run)
-            nursery.start_soon(self._receive)
-            nursery.start_soon(self._watch_pipes)
+            await nursery.start(self._sessions.run)
             nursery.start_soon(self._tick)
             if self._entrance is not None:
                 nursery.start_soon(self._entrance.run)
             self.trust_changed()
             task_status.started()
-            try:
-                await trio.sleep_forever()
-            finally:
-                self.lobby.goodbye("the gateway stops", trio.current_time())
-                with trio.CancelScope(shield=True):  # it has an end of its own
-                    await self.links.goodbye("the gateway stops")
 
     # --- what the site asks for ----------------------------------------------------------------
 
@@ -204,20 +201,40 @@ class Peers:
         self.trust_changed()
         return found
 
+    @property
+    def lobby(self) -> Lobby:
+        """The sites that have dialled us."""
+        return self._sessions.lobby
+
+    @property
+    def links(self) -> Links:
+        """The sessions that we dial."""
+        return self._sessions.links
+
+    @property
+    def seat(self) -> Seat:
+        """What the site is among others."""
+        registry = self.registry
+        return Seat(
+            registry.boot,
+            BookPermits(registry, trio.current_time),
+            self._handles,
+            Passes(lambda: registry.book, time.time),
+            SigningNotary(registry),
+        )
+
     def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
         """Queue a message on the session by which a site has dialled us."""
-        if guest.handle in self.lobby.guests:
-            self.lobby.post(guest, message, urgent=urgent)
+        self._sessions.answer(guest, message, urgent=urgent)
 
     def expel(self, guest: Guest, reason: str) -> None:
         """End a session that another site dialled: it broke the protocol."""
         self._say_often(f"{guest.name}: {reason}")
-        self._take(self.lobby.expel(guest, reason, trio.current_time()))
+        self._sessions.expel(guest, reason)
 
     def flush(self, now_s: float) -> None:
         """Send what may go now, both ways."""
-        self.lobby.flush(now_s)
-        self.links.flush(now_s)
+        self._sessions.flush(now_s)
 
     def trust_changed(self) -> None:
         """The trust book says something new: act on it, and tell the others what they may know.
@@ -247,7 +264,7 @@ class Peers:
                 reason = f"site {guest.name!r} is {registry.level(guest.name)} here"
                 if registry.has_left:
                     reason = f"site {registry.site!r} has left"
-                self._take(self.lobby.expel(guest, reason, trio.current_time()))
+                self._sessions.expel(guest, reason)
         for site in self.links.sites:
             if site not in approved:
                 self.links.drop(site, f"the site is {registry.level(site)} here")
@@ -285,35 +302,9 @@ class Peers:
                 self._say_often(f"link to {site} is down: {reason}")
         self._link_news(news)
 
-    def _take(self, news: Iterable[News]) -> None:
-        rest: list[News] = []
-        for item in news:
-            match item:
-                case Said(guest, Statements() as said):
-                    self._learn(guest.name, said)
-                case TurnedAway(role, name, code, reason):
-                    who = f"{role} {name!r}" if role else "a stranger"
-                    self._say_often(f"{who} was turned away: {code}: {reason}")
-                case CameIn(guest):
-                    rest += self._meet(guest)
-                    rest.append(item)
-                case Left(guest, reason):
-                    self._say_often(f"{guest.name} has gone: {reason}")
-                    rest.append(item)
-                case _:
-                    rest.append(item)
-        if rest:
-            self._heard(rest)
-
-    def _meet(self, guest: Guest) -> list[News]:
-        """A site has come in: its last session, if it had one, is over."""
-        gone: list[News] = []
-        for other in list(self.lobby.guests.values()):
-            if other.name == guest.name and other is not guest:
-                gone += self.lobby.expel(other, "it has begun a new session", trio.current_time())
+    def _meet(self, guest: Guest) -> None:
         self.lobby.post(guest, pack_words(self.registry.words()))
         self._say(f"{guest.name} has come in")
-        return gone
 
     def _learn(self, source: str, said: Statements) -> None:
         for error in self.registry.note(unpack_words(said)):
@@ -328,38 +319,13 @@ class Peers:
             self._lines.note(now_s)
             self._say(line)
 
-    # --- the loops -----------------------------------------------------------------------------
-
-    async def _receive(self) -> None:
-        while True:
-            await trio.lowlevel.wait_readable(self._port.fileno())
-            now_s = trio.current_time()
-            news: list[News] = []
-            for pipe, frame in self._port.receive():
-                news += self.lobby.receive(pipe, frame, now_s)
-            self._take(news)
-            self.flush(now_s)
-
-    async def _watch_pipes(self) -> None:
-        while True:
-            await self._pipes_changed.wait()
-            self._pipes_changed = trio.Event()
-            now_s = trio.current_time()
-            self._take(self.lobby.pipes_came(self._port.came(), now_s))
-            self.lobby.pipes_gone(self._port.gone(), now_s)
-
-    def _on_pipe_change(self) -> None:
-        try:
-            self._token.run_sync_soon(lambda: self._pipes_changed.set(), idempotent=True)
-        except trio.RunFinishedError:
-            return
+    # --- as time passes ------------------------------------------------------------------------
 
     async def _tick(self) -> None:
         ticks = 0
         while True:
             await trio.sleep(TICK_S)
             ticks += 1
-            self._take(self.lobby.tick(trio.current_time()))
             if ticks % SLOW_TICKS == 0:
                 if self.registry.turn():
                     self._say("the new keys have taken the place of the old")
@@ -369,7 +335,6 @@ class Peers:
                     self._say_often(f"{shut} connections that did not prove who they are were shut")
             if self._is_stale:
                 self._reopen()
-            self.flush(trio.current_time())
 
     def _reopen(self) -> None:
         """Listen anew, for new pins or a new leaf; sessions go on over new pipes."""
@@ -382,3 +347,20 @@ class Peers:
             self._say_often(f"the port could not be opened anew, and is tried again: {error}")
             return
         self._is_stale = False
+
+
+def open_society(
+    config: SiteConfig,
+    handles: Iterator[int],
+    heard: Callable[[list[News]], None],
+    link_news: Callable[[LinkNews], None],
+    heard_all: Callable[[], None],
+    say: Callable[[str], None],
+) -> Peers | None:
+    """The other sites of a site that has keys; None for a single one. See Peers."""
+    if config.federation is None:
+        return None
+    if not (config.trust_path / "current.pem").exists():
+        say(f"site {config.name} is single: no keys in {config.trust_path} (gridfed init)")
+        return None
+    return Peers(config, handles, heard, link_news, heard_all, say)

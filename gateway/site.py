@@ -41,26 +41,31 @@ from gateway.ledger.records import JobForgotten, Record
 from gateway.ledger.store import Store
 from gateway.links import LinkNews
 from gateway.lobby import Guest, Lobby, News
-from gateway.notary import SigningNotary
-from gateway.passes import Passes
-from gateway.peers import Peers
-from gateway.permits import BookPermits
+from gateway.neighbours import Society
+from gateway.peers import open_society
 from gateway.reception import Recalled, Reception, Seat
+from gateway.sessions import TICK_S, PipeWatch
 from gateway.surroundings import Surroundings
 
-TICK_S: Final = 0.05
 FORGET_S: Final = 60.0  # old results are looked for so often at least
 FORGET_JOBS: Final = 100  # in one transaction
 
 
+OpenSociety = Callable[..., Society | None]
+
+
 class Site:
-    """One gateway. `run` serves until cancelled; `say` takes lines for the operator."""
+    """One gateway. `run` serves until cancelled; `say` takes lines for the operator.
+
+    `open_society` gives it its life among others, or None for a single site.
+    """
 
     def __init__(
         self,
         config: SiteConfig,
         say: Callable[[str], None],
         surroundings: Surroundings | None = None,
+        open_society: OpenSociety = open_society,
     ) -> None:
         self.config = config
         self._say = say
@@ -71,18 +76,9 @@ class Site:
         self.addresses: list[str] = []
         self._handles = itertools.count(1)
         self._dealings: Dealings | None = None
-        self.peers: Peers | None = None
-        if Peers.exists(config):
-            self.peers = Peers(
-                config,
-                self._handles,
-                self._hear_peers,
-                self._hear_link,
-                self._heard_all,
-                say,
-            )
-        elif config.federation is not None:
-            say(f"site {config.name} is single: no keys in {config.trust_path} (gridfed init)")
+        self.peers: Society | None = open_society(
+            config, self._handles, self._hear_peers, self._hear_link, self._heard_all, say
+        )
 
     @property
     def broker(self) -> Broker:
@@ -116,9 +112,8 @@ class Site:
         when the database or an address can't be used.
         """
         self._token = trio.lowlevel.current_trio_token()
-        self._wake = trio.Event()
         self._progress = trio.Event()
-        self._pipes_changed = trio.Event()
+        self._pipe_watch = PipeWatch()
         # Whoever comes back must not wait for reports: one reader is kept for look-ups.
         self._readers = trio.CapacityLimiter(READERS - 1)
         self._looking_up = trio.CapacityLimiter(1)
@@ -131,7 +126,7 @@ class Site:
             listen = self._listen_addresses() + (
                 (f"ipc://{folder}/gateway.sock",) if folder else ()
             )
-            port = under.open_port(listen, self._on_pipe_change, self._tls())
+            port = under.open_port(listen, self._pipe_watch.note, self._tls())
         except GridError:
             self.store.close()
             _remove(folder)
@@ -182,13 +177,7 @@ class Site:
     def _open(self, port: Port) -> None:
         """Put together what decides, and take up what the last gateway left."""
         under, peers = self.surroundings, self.peers
-        seat = Seat(handles=self._handles)
-        if peers is not None:
-            registry = peers.registry
-            permits = BookPermits(registry, under.now_s)
-            passes = Passes(lambda: registry.book, under.utc_s)
-            notary = SigningNotary(registry)
-            seat = Seat(registry.boot, permits, self._handles, passes, notary)
+        seat = peers.seat if peers is not None else Seat(handles=self._handles)
         self.reception = Reception(
             self.config,
             port,
@@ -254,12 +243,6 @@ class Site:
         self.reception.catch_up()
         self.reception.flush()
         self._note_progress()
-
-    def _on_pipe_change(self) -> None:
-        try:
-            self._token.run_sync_soon(lambda: self._pipes_changed.set(), idempotent=True)
-        except trio.RunFinishedError:
-            return
 
     def _on_trouble(self, reason: str | None) -> None:
         def note() -> None:
@@ -381,8 +364,7 @@ class Site:
 
     async def _watch_pipes(self) -> None:
         while True:
-            await self._pipes_changed.wait()
-            self._pipes_changed = trio.Event()
+            await self._pipe_watch.wait()
             self.reception.pipes_came(self._port.came())
             self.reception.pipes_gone(self._port.gone())
 

@@ -33,9 +33,6 @@ def run_one(given: Namespace) -> int:
     """Run a scenario with one seed."""
     scenario = SCENARIOS.get(given.scenario, draw_plan)
     plan = scenario(given.seed)
-    if given.trio and any(site.others for site in plan.sites):
-        say("sites that deal with each other run on the heap only: leave --trio out")
-        return 2
     began_s = time.monotonic()
     with planted(given.bug):
         run = run_under_trio(plan, given.seed) if given.trio else World(plan, given.seed).run()

@@ -23,7 +23,7 @@ from gateway.links import LinkNews
 from gateway.lobby import Guest, Lobby, News
 from gateway.notary import SigningNotary
 from gateway.reception import Reception, Seat
-from gateway.site import TICK_S
+from gateway.sessions import TICK_S
 from gateway.surroundings import Surroundings
 from simulations.world.disk import Disk, MemoryStore
 from simulations.world.host import Ground, Host
@@ -75,6 +75,11 @@ class Member(Host):
         if self.commit_s is not None:
             return self.commit_s
         return self.plan.sync_s if durable else self.plan.commit_s
+
+    def next_boot(self) -> int:
+        """Count this life, on disk before anybody hears of it; as gateway.keys.next_boot."""
+        self.disk.boot = max(self.disk.boot + 1, int(self.utc_s()))
+        return self.disk.boot
 
     def watch(self, broker: Broker) -> None:
         """Note what a broker hears and decides, without it knowing."""
@@ -201,7 +206,7 @@ class Gateway(Member):
         handles = itertools.count(1)
         seat = Seat(handles=handles)
         if self.plan.others:
-            roll = Roll(self.name, self.plan.others, self._next_boot())
+            roll = Roll(self.name, self.plan.others, self.next_boot())
             seat = Seat(roll.boot, roll, handles, notary=SigningNotary(roll))
             self.peers = Peers(
                 self, roll, self.config.rules, handles, self._hear_peers, self._hear_link
@@ -234,11 +239,6 @@ class Gateway(Member):
             self.peers = None
         for coroutine in self._waiting.values():
             coroutine.close()
-
-    def _next_boot(self) -> int:
-        """Count this life, on disk before anybody hears of it; as gateway.keys.next_boot."""
-        self.disk.boot = max(self.disk.boot + 1, int(self.utc_s()))
-        return self.disk.boot
 
     def _hear_peers(self, news: list[News]) -> None:
         if self._dealings is not None:

@@ -16,7 +16,7 @@ from gateway import introduction
 from gateway.introduction import SiteCredentials
 from gateway.links import LinkDown, LinkLimits, LinkNews, LinkUp
 from gateway.lobby import CameIn, Guest, HouseRules, Left, Lobby, News, TurnedAway
-from gateway.site import TICK_S
+from gateway.sessions import TICK_S
 from gateway.standing import Level
 from policies.tariffs import Tariff
 from simulations.world.host import Host

@@ -14,8 +14,12 @@ import trio._core._run as trio_run
 from trio.testing import MockClock
 
 from federation.transport import Port
+from gateway.circle import Circle
+from gateway.config import SiteConfig
 from gateway.ledger.errors import StoreClosed
 from gateway.ledger.store import Store
+from gateway.links import LinkNews
+from gateway.lobby import News
 from gateway.reception import Reception
 from gateway.site import Site
 from gateway.surroundings import Surroundings
@@ -23,8 +27,10 @@ from simulations.world.clock import Clock
 from simulations.world.disk import MemoryStore
 from simulations.world.gateway import Member, read_now
 from simulations.world.host import Ground
+from simulations.world.peers import Roll
 from simulations.world.plan import Plan, SitePlan
 from simulations.world.trace import Broken
+from simulations.world.triopeers import TrioPeers
 from simulations.world.world import Run, World
 
 CLOSE_S: Final = 1e-9  # a moment so near is now: sums of floats are not exact
@@ -93,6 +99,11 @@ class TrioGateway(Member):
         """The gateway that runs now, once it has begun."""
         return getattr(self._site, "reception", None)
 
+    @property
+    def circle(self) -> Circle | None:
+        """The federation as it is seen here."""
+        return self._site.circle if self._site is not None else None
+
     def boot(self) -> None:
         """Start the site."""
         surroundings = Surroundings(
@@ -103,7 +114,7 @@ class TrioGateway(Member):
             open_store=self._open_store,
             read=read_now,
         )
-        self._site = Site(self.config, self.note, surroundings)
+        self._site = Site(self.config, self.note, surroundings, self._open_society)
         self._scope = trio.CancelScope()
         self._nursery.start_soon(self._serve, self._site, self._scope, self.life)
 
@@ -115,6 +126,21 @@ class TrioGateway(Member):
                 if self.life == life:
                     raise
                 # It died in the middle of something, and its disk with it.
+
+    def _open_society(
+        self,
+        _config: SiteConfig,
+        handles: Iterator[int],
+        heard: Callable[[list[News]], None],
+        link_news: Callable[[LinkNews], None],
+        heard_all: Callable[[], None],
+        _say: Callable[[str], None],
+    ) -> TrioPeers | None:
+        if not self.plan.others:
+            return None
+        roll = Roll(self.name, self.plan.others, self.next_boot())
+        rules = self.config.rules
+        return TrioPeers(self, roll, rules, handles, heard, link_news, heard_all)
 
     def _open_port(self, _addresses: Any, changed: Callable[[], None], _tls: Any) -> Port:
         return self.ground.network.listen(self.name, changed)
@@ -157,13 +183,7 @@ class _Started(trio.TaskStatus[list[str]]):
 
 
 def run_under_trio(plan: Plan, seed: int) -> Run:
-    """Let a world happen with its gateways under trio.
-
-    ValueError when sites deal with each other: what joins them (gateway.peers) is made of nng and
-    files, and only its mirror is here.
-    """
-    if any(site.others for site in plan.sites):
-        raise ValueError("sites that deal with each other run on the heap only")
+    """Let a world happen with its gateways under trio."""
     with determined(Random(seed).getrandbits(64)):
         return trio.run(_run, plan, seed, clock=MockClock(autojump_threshold=0))
 

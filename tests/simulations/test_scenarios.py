@@ -1,4 +1,4 @@
-"""Every scenario ends well, on the heap; and those with a lost gateway under trio too."""
+"""Every scenario ends well, on the heap; and those with a lost gateway or site under trio too."""
 
 import pytest
 
@@ -14,7 +14,9 @@ def test_a_scenario_ends_well(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lost_gateway", "power_cut", "slow_store", "pause"])
+@pytest.mark.parametrize(
+    "name", ["lost_gateway", "power_cut", "slow_store", "pause", "lost_site", "partitioned_sites"]
+)
 def test_a_scenario_ends_well_with_real_sites(name: str) -> None:
     assert run_under_trio(SCENARIOS[name](7), 7).broken is None
 

@@ -1,0 +1,165 @@
+"""The sessions between a site and others: those that they dial by our port, those that we dial.
+
+    Sessions.run
+    ├── Links.run        the sessions that we dial                     (gateway.links)
+    ├── _receive         frames of the sessions that others dialled    (gateway.lobby)
+    ├── _watch_pipes
+    └── _tick            heartbeats, sessions that ran out
+
+Between two sites there may be a session each way, each by itself: who wants something dials, and
+is answered where it asked. Whose keys are whose is known elsewhere (gateway.peers).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import trio
+
+from federation.messages import Statements
+from federation.transport import Port
+from gateway.links import Links
+from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
+
+TICK_S: Final = 0.05
+
+
+class PipeWatch:
+    """Tells a task that pipes have come or gone; nng says so in threads of its own."""
+
+    def __init__(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._changed = trio.Event()
+
+    def note(self) -> None:
+        """Something has changed. Safe in any thread."""
+        try:
+            self._token.run_sync_soon(lambda: self._changed.set(), idempotent=True)
+        except trio.RunFinishedError:
+            return
+
+    async def wait(self) -> None:
+        """Return when something has changed since the last time."""
+        await self._changed.wait()
+        self._changed = trio.Event()
+
+
+class Sessions:
+    """The network side of a site among others; made inside of trio.
+
+    Args:
+        port: where others come in.
+        watch: is noted when pipes of the port come and go.
+        lobby: of that port; its guests are gateways.
+        links: the sessions that we dial.
+        heard: takes news of the sessions that others dialled.
+        came_in: takes a site that has begun a session with us, before `heard` does.
+        stated: takes a site's name and the statements that it passes on.
+        say: tells people of what others can cause as often as they like.
+    """
+
+    def __init__(
+        self,
+        port: Port,
+        watch: PipeWatch,
+        lobby: Lobby,
+        links: Links,
+        *,
+        heard: Callable[[list[News]], None],
+        came_in: Callable[[Guest], None],
+        stated: Callable[[str, Statements], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.lobby: Final = lobby
+        self.links: Final = links
+        self._port = port
+        self._watch = watch
+        self._heard = heard
+        self._came_in = came_in
+        self._stated = stated
+        self._say = say
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Talk to others until cancelled, and say goodbye."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.links.run)
+            nursery.start_soon(self._receive)
+            nursery.start_soon(self._watch_pipes)
+            nursery.start_soon(self._tick)
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self.lobby.goodbye("the gateway stops", trio.current_time())
+                with trio.CancelScope(shield=True):  # it has an end of its own
+                    await self.links.goodbye("the gateway stops")
+
+    # --- what is asked for ---------------------------------------------------------------------
+
+    def answer(self, guest: Guest, message: Any, *, urgent: bool = False) -> None:
+        """Queue a message on the session by which a site has dialled us."""
+        if guest.handle in self.lobby.guests:
+            self.lobby.post(guest, message, urgent=urgent)
+
+    def expel(self, guest: Guest, reason: str) -> None:
+        """End a session that another site dialled."""
+        self._take(self.lobby.expel(guest, reason, trio.current_time()))
+
+    def flush(self, now_s: float) -> None:
+        """Send what may go now, both ways."""
+        self.lobby.flush(now_s)
+        self.links.flush(now_s)
+
+    # --- news ----------------------------------------------------------------------------------
+
+    def _take(self, news: Iterable[News]) -> None:
+        rest: list[News] = []
+        for item in news:
+            match item:
+                case Said(guest, Statements() as said):
+                    self._stated(guest.name, said)
+                    continue
+                case TurnedAway(role, name, code, reason):
+                    who = f"{role} {name!r}" if role else "a stranger"
+                    self._say(f"{who} was turned away: {code}: {reason}")
+                    continue
+                case CameIn(guest):
+                    rest += self._replace_older(guest)
+                    self._came_in(guest)
+                case Left(guest, reason):
+                    self._say(f"{guest.name} has gone: {reason}")
+            rest.append(item)
+        if rest:
+            self._heard(rest)
+
+    def _replace_older(self, guest: Guest) -> list[News]:
+        """A site has come in: its last session, if it had one, is over."""
+        gone: list[News] = []
+        for other in list(self.lobby.guests.values()):
+            if other.name == guest.name and other is not guest:
+                gone += self.lobby.expel(other, "it has begun a new session", trio.current_time())
+        return gone
+
+    # --- the loops -----------------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(self._port.fileno())
+            now_s = trio.current_time()
+            news: list[News] = []
+            for pipe, frame in self._port.receive():
+                news += self.lobby.receive(pipe, frame, now_s)
+            self._take(news)
+            self.flush(now_s)
+
+    async def _watch_pipes(self) -> None:
+        while True:
+            await self._watch.wait()
+            now_s = trio.current_time()
+            self._take(self.lobby.pipes_came(self._port.came(), now_s))
+            self.lobby.pipes_gone(self._port.gone(), now_s)
+
+    async def _tick(self) -> None:
+        while True:
+            await trio.sleep(TICK_S)
+            self._take(self.lobby.tick(trio.current_time()))
+            self.flush(trio.current_time())
