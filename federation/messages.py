@@ -378,6 +378,17 @@ class GossipMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Advert:
+    """Gateway → gateway: what a site shows to the other alone, sealed; see federation.adverts.
+
+    It counts for as long as it is fresh, whatever the site tells all in its gossip.
+    """
+
+    kind: ClassVar[str] = "advert"
+    envelope: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Statements:
     """What sites have signed for good (federation.statements), each as its bytes.
 
@@ -401,7 +412,7 @@ MESSAGES = Catalogue(
         *(Assign, Recall, Drain),
         *(Report, Returned, Pulse),
         *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
-        *(Statements, GossipMessage),
+        *(Statements, GossipMessage, Advert),
     ]
 )
 

@@ -5,7 +5,7 @@ sessions there are, adverts are sealed and their seals checked, and what is news
 exchange.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from random import Random
@@ -44,12 +44,13 @@ from federation.happenings import (
 )
 from federation.identity import Refusal, Untrusted
 from federation.membership import BOOT_SHIFT, Membership
-from federation.messages import GossipMessage
+from federation.messages import Advert, GossipMessage
 from federation.probing import Knobs, refresh_every_s
 from federation.wire import pack, unpack
 from gateway.exchange import Exchange
 from gateway.neighbours import Neighbours
 from gateway.surroundings import Surroundings
+from policies.disclosure import SHOW_ALL, Disclosure, readers, redact
 
 ADVERT: Final = "advert"  # the topic's name, and the kind of the envelope
 GOSSIP_BYTES_MAX: Final = 4 << 20
@@ -74,6 +75,7 @@ class Circle:
         exchange: takes the adverts of others, and has ours.
         carry: sends a message to a site, by whatever session there is.
         say: tells people.
+        shows: what of our pools is shown, and to whom.
     """
 
     def __init__(
@@ -82,8 +84,9 @@ class Circle:
         exchange: Exchange,
         surroundings: Surroundings,
         *,
-        carry: Callable[[str, GossipMessage], None],
+        carry: Callable[[str, GossipMessage | Advert], None],
         say: Callable[[str], None],
+        shows: Sequence[Disclosure] = SHOW_ALL,
     ) -> None:
         registry = peers.registry
         self._peers = peers
@@ -91,6 +94,7 @@ class Circle:
         self._clock = surroundings
         self._carry = carry
         self._say = say
+        self._shows = shows
         self._admitted: frozenset[str] = frozenset()
         self._wake_s = 0.0
         self._shown: SiteAdvert | None = None
@@ -118,6 +122,22 @@ class Circle:
         if isinstance(message, Bulletins):
             message = self._verified(message)
         self._handle(Heard(site, message))
+
+    def hear_advert(self, site: str, envelope: bytes) -> None:
+        """Take what a site shows to us alone; ProtocolError or Untrusted when it is not that."""
+        try:
+            opened = self._peers.registry.verifier.open(envelope, self._clock.utc_s())
+        except Untrusted as error:
+            if error.refusal not in _INNOCENT:
+                raise
+            return
+        header = opened.header
+        if (header.source, header.kind, header.to) != (site, ADVERT, self._peers.registry.site):
+            raise ProtocolError("an advert of another site, or for another, or something else")
+        advert = _read(opened.body)
+        if (advert.site, advert.audience) != (site, header.to):
+            raise ProtocolError("an advert that is not what its envelope says")
+        self._learn(advert)
 
     def unreachable(self, site: str) -> None:
         """There is no session with a site."""
@@ -186,7 +206,8 @@ class Circle:
             if said != (notice.topic.site, ADVERT, notice.boot):
                 raise ProtocolError("a bulletin that is not what its notice says")
             advert = _read(opened.body)
-            if (advert.site, advert.version) != (notice.topic.site, notice.version):
+            said_of = (advert.site, advert.version, advert.audience)
+            if said_of != (notice.topic.site, notice.version, ""):
                 raise ProtocolError("an advert that is not what its notice says")
             kept.append(each)
         return Bulletins(tuple(kept))
@@ -202,7 +223,7 @@ class Circle:
                 case Changed(site, old, new):
                     self._note(site, old, new)
                 case Learned(bulletin):
-                    self._learn(bulletin)
+                    self._learn(_advert_of(bulletin))
                 case Keep(peers):
                     self._peers.keep(peers)
                 case WakeAt(at_s):
@@ -223,14 +244,15 @@ class Circle:
             # What it said last is no news to the board: nobody would send it again.
             held = self.membership.bulletin(Topic(site, ADVERT))
             if held is not None:
-                self._learn(held)
+                self._learn(_advert_of(held))
+        if new is State.ALIVE and site in readers(self._shows):
+            self._shown = None  # what it alone may see is told anew
         if old is not new:
             self._say(f"site {site} is {new.name.lower() if new is not None else 'forgotten'}")
 
-    def _learn(self, bulletin: Bulletin) -> None:
-        _, body, _ = unpack(bulletin.body, GOSSIP_BYTES_MAX)
+    def _learn(self, advert: SiteAdvert) -> None:
         try:
-            self._exchange.learn(_read(body), self._clock.utc_s())
+            self._exchange.learn(advert, self._clock.utc_s())
         except ProtocolError as error:
             # Who passed it on did nothing wrong, and membership has taken it: it is not dealt by.
             self._say(str(error))
@@ -250,17 +272,29 @@ class Circle:
             return
         refresh_s = refresh_every_s(self._knobs, members, self._size)
         utc_s = self._clock.utc_s()
-        advert = replace(self._exchange.show(utc_s), valid_s=VALID_REFRESHES * refresh_s)
+        whole = replace(self._exchange.show(utc_s), valid_s=VALID_REFRESHES * refresh_s)
         is_due = waited_s >= refresh_s
-        if not is_due and self._shown is not None and not _differs(self._shown, advert):
+        if not is_due and self._shown is not None and not _differs(self._shown, whole):
             return
-        self._shown, self._shown_s = advert, now_s
+        self._shown, self._shown_s = whole, now_s
         self._allowance -= 1
         registry = self._peers.registry
+        advert = redact(whole, self._shows)
         body = registry.sealer.seal(ADVERT, ALL, pack(advert.to_plain()), utc_s)
         self._size = len(body)
         notice = Notice(Topic(registry.site, ADVERT), registry.boot, advert.version)
         self._handle(Announce(Bulletin(notice, body)))
+        for reader in sorted(readers(self._shows) & set(registry.approved)):
+            special = redact(whole, self._shows, reader)
+            if special.pools != advert.pools:
+                body = registry.sealer.seal(ADVERT, reader, pack(special.to_plain()), utc_s)
+                self._carry(reader, Advert(body))
+
+
+def _advert_of(bulletin: Bulletin) -> SiteAdvert:
+    """What a bulletin says, whose seal was checked when it came."""
+    _, body, _ = unpack(bulletin.body, GOSSIP_BYTES_MAX)
+    return _read(body)
 
 
 def _read(body: bytes) -> SiteAdvert:

@@ -37,6 +37,10 @@ lease_s = 30.0
 objective = "cheapest"
 prefer_own_s = 0.0
 
+[[show]]                                # see policies.disclosure; the first that matches decides
+readers = ["paris"]                     # without it: all
+coarse = true
+
 [[pool]]
 name = "local"
 kind = "local"                          # "local": processes here; "remote": workers dial in
@@ -61,9 +65,10 @@ from gateway.federation_config import FederationConfig, check_federation, read_f
 from gateway.intake import USUAL_POOL, check_tags
 from gateway.knobs import KnobError, count, number
 from gateway.lobby import HouseRules
-from gateway.market_config import read_contracts, read_placement
+from gateway.market_config import read_contracts, read_placement, read_shows
 from gateway.showing import PoolFacts
 from policies.asks import House
+from policies.disclosure import SHOW_ALL, Disclosure
 from policies.placement import TagValue
 from policies.tariffs import Tariff
 
@@ -129,6 +134,7 @@ class SiteConfig:
     federation: FederationConfig | None = None
     deals: DealRules = field(default_factory=DealRules)
     house: House = field(default_factory=House)
+    shows: tuple[Disclosure, ...] = SHOW_ALL
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -301,12 +307,13 @@ def python_minor() -> str:
 def _read(document: dict[str, Any]) -> SiteConfig:
     _expect(
         document,
-        {"site", "limits", "federation", "contracts", "placement", "pool"},
+        {"site", "limits", "federation", "contracts", "placement", "show", "pool"},
         "the top level",
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
-    allowed = set(kinds) - {"rules", "pools", *_OF_THE_SITE, "federation", "deals", "house"}
+    tables = {"rules", "pools", "federation", "deals", "house", "shows"}
+    allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
     rules, own = _limits(_table(document, "limits"))
@@ -327,6 +334,11 @@ def _read(document: dict[str, Any]) -> SiteConfig:
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
+    if "show" in document:
+        try:
+            values["shows"] = read_shows(document["show"])
+        except KnobError as error:
+            raise ConfigError(f"[[show]] {error}") from None
     return SiteConfig(**values, rules=rules, pools=tuple(_pool(pool) for pool in pools))
 
 

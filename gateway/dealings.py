@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from federation import deals
 from federation.errors import ProtocolError
-from federation.messages import MESSAGES, GossipMessage, NeedFunction, PutFunction, Unknown
+from federation.messages import MESSAGES, Advert, GossipMessage, NeedFunction, PutFunction, Unknown
 from gateway.circle import Circle
 from gateway.effects import Side
 from gateway.links import LinkDown, LinkNews, LinkSaid, LinkUp
@@ -46,7 +46,12 @@ class Dealings:
         self._guests: dict[str, Guest] = {}  # our buyers, by site
         reception.outbox.carrier = self
         self.circle = Circle(
-            peers, reception.exchange, surroundings, carry=self._carry_gossip, say=say
+            peers,
+            reception.exchange,
+            surroundings,
+            carry=self._carry_gossip,
+            say=say,
+            shows=reception.config.shows,
         )
 
     # --- what goes out -------------------------------------------------------------------------
@@ -63,7 +68,7 @@ class Dealings:
         if guest is not None:  # otherwise what matters is said again when the buyer is back
             self._peers.answer(guest, message, urgent=is_urgent)
 
-    def _carry_gossip(self, site: str, message: GossipMessage) -> None:
+    def _carry_gossip(self, site: str, message: GossipMessage | Advert) -> None:
         """By whatever session there is; on a new one only if there is none."""
         guest = self._guests.get(site)
         if site not in self._peers.links.up and guest is not None:
@@ -138,6 +143,8 @@ class Dealings:
                 return
             case GossipMessage():
                 self.circle.hear(site, message.body)
+            case Advert():
+                self.circle.hear_advert(site, message.envelope)
             case PutFunction() if side is Side.BUYER:
                 self._reception.expect(self._reception.put_function(message, sender))
             case _ if isinstance(message, (*deals.FROM_BUYER, *deals.FROM_SELLER, NeedFunction)):

@@ -1,4 +1,4 @@
-"""The tables [contracts] and [placement] of a configuration: how a site deals, what it likes."""
+"""The tables [contracts], [placement], [[show]]: how a site deals, what it likes and shows."""
 
 from dataclasses import fields, replace
 from typing import Any, Final
@@ -7,8 +7,10 @@ from federation.money import check_currency
 from gateway.dealing import DealRules
 from gateway.knobs import KnobError, check_known, count, number
 from policies.asks import House, Objective, read_objective
+from policies.disclosure import Disclosure
 
 SECONDS_MAX: Final = 86_400.0
+SHOWS_MAX: Final = 1_000
 
 
 def read_contracts(table: dict[str, Any], grace_s: float) -> DealRules:
@@ -38,6 +40,34 @@ def read_placement(table: dict[str, Any]) -> House:
     for key, value in table.items():
         house = replace(house, **{key: _read(key, value)})
     return house
+
+
+def read_shows(tables: Any) -> tuple[Disclosure, ...]:
+    """Read the [[show]] tables."""
+    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        raise KnobError("is a table in an array, written with two brackets")
+    if len(tables) > SHOWS_MAX:
+        raise KnobError(f"there may be {SHOWS_MAX:,} at most")
+    shows = []
+    for table in tables:
+        check_known(table, (field.name for field in fields(Disclosure)))
+        values: dict[str, Any] = {}
+        for key, value in table.items():
+            values[key] = _names(key, value) if key in ("pools", "readers") else _flag(key, value)
+        shows.append(Disclosure(**values))
+    return tuple(shows)
+
+
+def _names(key: str, value: Any) -> frozenset[str]:
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        raise KnobError(f'{key} must be a list of names, as in ["paris"]')
+    return frozenset(value)
+
+
+def _flag(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise KnobError(f"{key} must be true or false")
+    return value
 
 
 def _read(key: str, value: Any) -> Any:

@@ -7,6 +7,7 @@ than there is: capacity down, load up, both to a power of two.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from federation.adverts import COUNT_MAX, NUMBER_MAX, PoolAdvert, SiteAdvert
 
@@ -21,6 +22,14 @@ class Disclosure:
     coarse: bool = False  # capacity and load as powers of two, no rates
     windows: bool = True  # the calendar ahead, beyond the next window
     members: bool = False  # which projects and sites may use it; otherwise they find out by asking
+
+
+SHOW_ALL: Final = (Disclosure(),)
+
+
+def readers(rules: Iterable[Disclosure]) -> frozenset[str]:
+    """The sites that may see something else than all do."""
+    return frozenset().union(*(rule.readers or () for rule in rules))
 
 
 def redact(advert: SiteAdvert, rules: Iterable[Disclosure], reader: str = "") -> SiteAdvert:

@@ -89,8 +89,8 @@ class Member:
         return {row["state"]: row["tasks"] for row in self.ask("deals") if row["side"] == side}
 
 
-def federate(*members: Member) -> None:
-    """Everybody knows and trusts everybody."""
+def federate(*members: Member, hidden: int = 0) -> None:
+    """Everybody knows and trusts everybody, and sees all pools but those that are hidden."""
     first, *others = members
     for other in others:
         invitation = run("invite", *first.where).splitlines()[0]
@@ -121,7 +121,7 @@ def federate(*members: Member) -> None:
     for here in members:
         wait_until(
             lambda here=here: (
-                sum(row["slots_total"] > 0 for row in here.ask("pools")) == len(members)
+                sum(row["slots_total"] > 0 for row in here.ask("pools")) >= len(members) - hidden
             ),
             f"{here.name} sees every pool",
         )

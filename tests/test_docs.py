@@ -18,6 +18,7 @@ from gateway.dealing import DealRules
 from gateway.desk import Desk
 from gateway.federation_config import FederationConfig
 from policies.asks import House
+from policies.disclosure import Disclosure
 
 ROOT = Path(__file__).parent.parent
 
@@ -47,11 +48,12 @@ def test_the_protocol_has_no_message_that_is_not_there():
 
 def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
-    known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house"}
+    known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known |= {field.name for field in dataclasses.fields(FederationConfig)}
     known |= {field.name for field in dataclasses.fields(DealRules)}
     known |= {field.name for field in dataclasses.fields(House)}
+    known |= {field.name for field in dataclasses.fields(Disclosure)}
     assert set(table_rows("configuration.md")) == known
 
 

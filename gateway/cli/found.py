@@ -106,6 +106,16 @@ contact = {contact}             # on our card, for people
 # sites_max = 8                 # places that one job is split over at a time
 # task_s_unknown = 1.0          # a task of unknown length is compared as if it took this
 
+# What others see of our pools; the first that matches a pool and a reader decides. Without any, all
+# see all pools; with any, what none matches is not shown.
+# [[show]]
+# pools = ["local"]             # without it: every pool
+# readers = ["paris"]           # these sites alone, told apart; without it: all, by gossip
+# hidden = false                # not shown at all
+# coarse = false                # capacity and load as powers of two, and no rates
+# windows = true                # when it takes work, beyond the window that comes next
+# members = false               # which projects and sites may use it
+
 # Without any pool there is one, "workers", that workers of other hosts dial in to.
 # [[pool]]
 # name = "local"

@@ -121,6 +121,29 @@ def test_a_client_explains_a_function_before_and_a_job_after_it_was_submitted(pa
         job.cancel()
 
 
+def test_a_pool_that_is_shown_to_one_site_alone_is_seen_and_used_by_it_and_by_nobody_else(tmp_path):
+    shows = '[[show]]\nreaders = ["london"]\n[[show]]\nhidden = true\n'
+    paris = Member(tmp_path, "paris", 2, "0.04 USD", shows)
+    london, lyon = (Member(tmp_path, name, 1, "4 USD") for name in ("london", "lyon"))
+    members = paris, london, lyon
+    try:
+        federate(*members, hidden=1)
+
+        def seen(member):
+            return {row["site"] for row in member.ask("pools")}
+
+        wait_until(lambda: seen(london) == {"london", "lyon", "paris"}, "london sees paris' pool")
+        wait_until(lambda: seen(lyon) == {"london", "lyon"}, "lyon sees all but that")
+        with london.client() as client:
+            view = client.options(sites=["paris"])
+            assert list(view.map(square, range(100))) == [n * n for n in range(100)]
+        assert {row["site"] for row in lyon.ask("sites")} == {"london", "lyon", "paris"}
+        assert seen(lyon) == {"london", "lyon"}
+    finally:
+        for member in members:
+            member.gateway.stop()
+
+
 def test_a_seller_that_is_killed_costs_a_lease_and_no_task(fragile):
     london, paris = fragile
     with london.client() as client:

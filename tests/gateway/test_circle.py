@@ -1,12 +1,13 @@
-"""A site's place in the gossip: whose fault it is when an advert can't be taken."""
+"""A site's place in the gossip: whose fault a bad advert is, and what is shown to whom."""
 
 from types import SimpleNamespace
 
 import pytest
 from town import UTC_S, Town
 
-from federation.adverts import SiteAdvert
+from federation.adverts import PoolAdvert, SiteAdvert
 from federation.envelopes import ALL
+from federation.errors import ProtocolError
 from federation.gossip import (
     Bulletin,
     Bulletins,
@@ -19,35 +20,59 @@ from federation.gossip import (
     to_plain,
 )
 from federation.identity import Untrusted
-from federation.wire import pack
+from federation.messages import Advert, GossipMessage
+from federation.wire import pack, unpack
 from gateway.circle import ADVERT, Circle
 from gateway.surroundings import Surroundings
+from policies.disclosure import SHOW_ALL, Disclosure
 from simulations.world.peers import Roll
 
 SITES = ("london", "paris", "tokyo")
 
 
 class Member:
-    """London's circle; what it says to people is in `said`."""
+    """London's circle; what it says to people is in `said`, and to sites in `carried`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *shows: Disclosure) -> None:
         self.roll = Roll("london", SITES[1:], 5)
+        self.tokyo = {boot: Roll("tokyo", SITES[:2], boot) for boot in (7, 8)}
         self.said: list[str] = []
+        self.carried: list[tuple[str, GossipMessage | Advert]] = []
         exchange = Town().build("london", 1, 1).exchange
         self.market = exchange.market
         self.circle = Circle(
             SimpleNamespace(registry=self.roll, keep=lambda sites: None),  # type: ignore[arg-type]
             exchange,
             Surroundings(lambda: 0.0, lambda: UTC_S, bytes),
-            carry=lambda site, message: None,
+            carry=lambda site, message: self.carried.append((site, message)),
             say=self.said.append,
+            shows=shows or SHOW_ALL,
         )
         lives = Claim("tokyo", State.ALIVE, 1)
         self.circle.hear("paris", pack(to_plain(Gossip(News((lives,))))))
 
+    def adverts(self, reader: str) -> list[SiteAdvert]:
+        """What was shown to a site alone."""
+        verifier = Roll(reader, SITES, 1).verifier
+        return [
+            SiteAdvert.from_plain(unpack(verifier.open(message.envelope, UTC_S).body, 1 << 16))
+            for site, message in self.carried
+            if site == reader and isinstance(message, Advert)
+        ]
+
+    def show_alone(
+        self, pools: int, version: int, *, to: str = "london", by: str = "tokyo"
+    ) -> None:
+        """Tokyo shows so many pools to one site alone; `by` carries it."""
+        tokyo = self.tokyo[7]
+        shown = tuple(PoolAdvert(f"p{at}", 4, 10**9, "USD") for at in range(pools))
+        advert = SiteAdvert("tokyo", version, UTC_S, 60.0, shown, to)
+        body = tokyo.sealer.seal(ADVERT, to, pack(advert.to_plain()), UTC_S)
+        self.circle.hear_advert(by, body)
+
     def pass_on(self, version: int, *, boot: int = 7, issued_s: float = UTC_S) -> None:
         """Paris passes on an advert of tokyo."""
-        tokyo = Roll("tokyo", SITES[:2], boot)
+        tokyo = self.tokyo[boot]
         advert = SiteAdvert("tokyo", version, issued_s, 60.0, ())
         body = tokyo.sealer.seal(ADVERT, ALL, pack(advert.to_plain()), UTC_S)
         bulletin = Bulletin(Notice(Topic("tokyo", ADVERT), boot, version), body)
@@ -76,3 +101,47 @@ def test_an_advert_that_its_site_did_not_sign_is_its_carriers_fault() -> None:
     bulletin = Bulletin(Notice(Topic("tokyo", ADVERT), 7, 1), body)
     with pytest.raises(Untrusted):
         member.circle.hear("paris", pack(to_plain(Bulletins((bulletin,)))))
+
+
+def test_what_a_site_shows_to_us_alone_stands_above_what_it_tells_all() -> None:
+    member = Member()
+    member.show_alone(2, 1)
+    member.pass_on(1)
+    assert [each.key for each in member.market.candidates if not each.is_own] == [
+        ("tokyo", "p0"),
+        ("tokyo", "p1"),
+    ]
+    member.pass_on(2)
+    assert all(each.is_own for each in member.market.candidates)
+
+
+def test_an_advert_for_another_site_or_by_another_carrier_is_refused() -> None:
+    member = Member()
+    with pytest.raises(Untrusted):
+        member.show_alone(1, 1, to="paris")
+    with pytest.raises(ProtocolError):
+        member.show_alone(1, 1, by="paris")
+    assert not member.market.has_others
+
+
+def test_an_advert_for_one_site_alone_is_not_passed_on_as_gossip() -> None:
+    member = Member()
+    tokyo = Roll("tokyo", SITES[:2], 7)
+    advert = SiteAdvert("tokyo", 1, UTC_S, 60.0, (), "london")
+    body = tokyo.sealer.seal(ADVERT, ALL, pack(advert.to_plain()), UTC_S)
+    bulletin = Bulletin(Notice(Topic("tokyo", ADVERT), 7, 1), body)
+    with pytest.raises(ProtocolError):
+        member.circle.hear("paris", pack(to_plain(Bulletins((bulletin,)))))
+
+
+def test_a_site_shows_a_friend_what_it_hides_from_all() -> None:
+    member = Member(Disclosure(readers=frozenset({"paris"})), Disclosure(hidden=True))
+    member.circle.tick()
+    (shown,) = member.adverts("paris")
+    assert len(shown.pools) == 1
+    assert shown.audience == "paris"
+    assert member.adverts("tokyo") == []
+    held = member.circle.membership.bulletin(Topic("london", ADVERT))
+    assert held is not None
+    _, body, _ = unpack(held.body, 1 << 16)
+    assert unpack(body, 1 << 16)["pools"] == []

@@ -1,9 +1,12 @@
 """What a configuration file says, and what the command line makes of it."""
 
+import re
+
 import pytest
 
 from gateway.cli.serve import with_local
 from gateway.config import ConfigError, PoolConfig, SiteConfig, exposure, load, read_secret
+from policies.disclosure import Disclosure
 
 
 @pytest.fixture
@@ -77,3 +80,28 @@ def test_a_home_in_an_address_to_listen_at_is_found(monkeypatch):
     monkeypatch.setenv("HOME", "/home/ann")
     config = SiteConfig(listen=("ipc://~/gw.sock", "tcp://127.0.0.1:0"))
     assert config.addresses == ("ipc:///home/ann/gw.sock", "tcp://127.0.0.1:0")
+
+
+def test_what_is_shown_is_read_in_order(write):
+    path = write('[[show]]\nreaders = ["paris"]\nmembers = true\n[[show]]\ncoarse = true\n')
+    friend, rest = load(path).shows
+    assert friend == Disclosure(readers=frozenset({"paris"}), members=True)
+    assert rest == Disclosure(coarse=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('to = ["paris"]', "has no key 'to'"),
+        ('readers = "paris"', "readers must be a list of names"),
+        ("coarse = 1", "coarse must be true or false"),
+    ],
+)
+def test_a_rule_of_what_is_shown_that_cannot_be_read_is_refused(write, line, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load(write(f"[[show]]\n{line}\n"))
+
+
+def test_show_is_an_array_of_tables(write):
+    with pytest.raises(ConfigError, match="two brackets"):
+        load(write("[show]\ncoarse = true\n"))
