@@ -73,6 +73,27 @@ def restarted_buyer(seed: int) -> Plan:
     return _three_sites(Crash(at_s, "london", 2.0), Crash(at_s + 10, "london", 2.0, power=True))
 
 
+def slow_site(_seed: int) -> Plan:
+    """Of two sites at the same price one turns out to be twenty times slower than the other."""
+    names = ("london", "paris", "tokyo")
+    sites = tuple(
+        SitePlan(
+            name,
+            (Pool(price="12 USD"),),
+            RULES,
+            others=tuple(other for other in names if other != name),
+            deals=DEALS,
+        )
+        for name in names
+    )
+    workers = (
+        WorkerPlan("paris-w0", "paris", slots=4),
+        WorkerPlan("tokyo-w0", "tokyo", slots=4, slower=20.0),
+    )
+    job = JobPlan(tasks=2000, batch=2000, task_s=0.05, objective="fastest")
+    return Plan(sites, workers, (ClientPlan("ann", jobs=(job,)),), calm_s=10.0, settle_s=300.0)
+
+
 def flapping_link(seed: int) -> Plan:
     """The connections between two sites break many times a second."""
     at_s = Random(seed).uniform(0.5, 3)

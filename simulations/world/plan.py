@@ -53,6 +53,7 @@ class WorkerPlan:
     slots: int = 2
     tags: dict[str, TagValue] = field(default_factory=dict)
     from_s: float = 0.0
+    slower: float = 1.0  # times that a task takes there
     skew_s: float = 0.0
     drift: float = 0.0
 

@@ -228,7 +228,7 @@ class Worker(Caller):
         is_ours = ":" not in terms.job
         if is_ours and (task.number != chunk.task(number) or task.job != terms.job):
             self.trace.add(self.name, "got wrong arguments", task.job, span)
-        seconds = math.inf if task.is_stuck else task.seconds
+        seconds = math.inf if task.is_stuck else task.seconds * self.plan.slower
 
         def over() -> None:
             if not slot.is_dead and slot.started == number:
@@ -247,7 +247,7 @@ class Worker(Caller):
         slot.values.append(b"" if failed else task.result)
         if failed:
             slot.failures.append([at, "error", "it raises", b""])
-        slot.part_s += task.seconds
+        slot.part_s += task.seconds * self.plan.slower
         slot.next += 1
         if slot.part_s > PART_S and self._send_part(index, slot) is False:
             return

@@ -23,3 +23,13 @@ def test_a_scenario_ends_well_with_real_sites(name: str) -> None:
 
 def test_every_scenario_says_what_it_is() -> None:
     assert all(scenario.__doc__ for scenario in SCENARIOS.values())
+
+
+def test_a_split_corrects_itself_when_a_site_turns_out_to_be_slow() -> None:
+    run = World(SCENARIOS["slow_site"](7), 7).run()
+    assert run.broken is None
+    told = [each for each in run.trace.entries if each.what == "learns (results)"]
+    assert len(told) == 2000
+    # Halves would take 1000 x 20 x 0.05 / 4 = 250 s, the best split 2000 x 0.05 / 4.2 = 24 s.
+    assert told[-1].at_s < 36
+    assert any(each.host == "london" and each.what == "gets back" for each in run.trace.entries)
