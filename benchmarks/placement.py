@@ -17,6 +17,7 @@ from policies.brokering import place
 from policies.feasibility import Terms
 from policies.market import Market
 from policies.placement import Need
+from policies.ranking import lots
 
 Row = tuple[str, str, str, float]
 
@@ -114,12 +115,12 @@ def placing(sites: int) -> list[Row]:
 
         def call(n: int) -> object:
             ask = Ask(terms[n], objective, TASKS, 0.1, task_bytes=200, **limits)  # type: ignore[arg-type]
-            return place(ask, market, house, NOW_S + 3, random.Random(n))
+            return place(ask, market, house, NOW_S + 3, lots(str(n)))
 
         return call
 
     measure = f"{sites:,} sites x {POOLS} pools"
-    decision = place(Ask(new[0], FASTEST, TASKS, 0.1), market, house, NOW_S, random.Random(1))
+    decision = place(Ask(new[0], FASTEST, TASKS, 0.1), market, house, NOW_S, lots("1"))
     calls = {
         "floor": lambda n: sum(each.price_nanos * each.task_s for each in priced),
         "kept": decide(kept, free),

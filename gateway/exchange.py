@@ -10,7 +10,6 @@
 
 from collections.abc import Iterable, Mapping
 from math import inf
-from random import Random
 from typing import Any, Final
 
 from federation import deals
@@ -33,6 +32,7 @@ from policies.brokering import place
 from policies.decisions import Decision, Why
 from policies.feasibility import Terms
 from policies.market import Key, Market
+from policies.ranking import lots
 
 ADVERT_VALID_S: Final = 90.0
 NO_WISHES: Final = Wishes()
@@ -264,7 +264,7 @@ class Exchange:
             tasks: how many.
             utc_s: now.
             spent_nanos: of the job's cost limit.
-            chance: equal words draw equally among equals.
+            chance: whose lots decide among near-equals; a job's own, so that it stays with them.
             task_s: how long one takes, where it was never measured.
         """
         limit = spec.max_cost_nanos
@@ -276,8 +276,7 @@ class Exchange:
             deadline_s=spec.wishes.deadline_s,
             budget_nanos=None if limit is None else max(0, limit - spent_nanos),
         )
-        draws = Random(chance)  # noqa: S311 - which of equals is no secret
-        return place(ask, self.market, self.house, utc_s, draws, self.purchases.resting)
+        return place(ask, self.market, self.house, utc_s, lots(chance), self.purchases.resting)
 
     def terms(self, spec: JobSpec) -> Terms:
         """What a job demands of where it runs."""

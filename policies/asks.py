@@ -62,14 +62,6 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where work waits now, and how long it would still wait there."""
-
-    key: tuple[str, str]  # site and pool
-    wait_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Ask:
     """Tasks of one job that are to be placed, and the limits that hold for all of them."""
 
@@ -82,7 +74,6 @@ class Ask:
     task_bytes: int = 0  # of one task's arguments and result
     deadline_s: float | None = None  # UTC
     budget_nanos: int | None = None  # what is left, in the currency of the terms
-    here: Place | None = None  # where all of it waits already
 
     def __post_init__(self) -> None:
         if self.tasks < 1:
@@ -104,8 +95,8 @@ class House:
     # Work stays at home as long as it starts there within so many seconds; then price decides.
     # 0: price alone decides. inf: what may run at home never leaves.
     prefer_own_s: float = 0.0
-    # What differs by no more than this share counts as equal: it is drawn among, spread over,
-    # and not worth moving waiting work for. 0 .. 1
+    # What differs by no more than this share counts as equal: it is drawn among, and spread over,
+    # by lots that are a job's own, so that its waiting work does not wander. 0 .. 1
     band: float = 0.10
     quotes_max: int = 3  # sites asked for a quote for the same work
     sites_max: int = 8  # places that one job is split over at a time

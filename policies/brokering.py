@@ -49,7 +49,7 @@ def place(
         market: what we know of all pools.
         house: our taste.
         now_s: UTC.
-        chance: for the draw among near-equals.
+        chance: for the draw among near-equals; see ranking.lots.
         resting: sites that refused or did not answer lately, until when (UTC) they are spared.
     """
     candidates, estimates, refused = consider(ask, market, house, now_s, resting or {})
@@ -57,9 +57,6 @@ def place(
         return Decision(ask, house, now_s, Why.NOBODY, None, refused, 0, (), None)
     ranking = Ranking(candidates, estimates, ask.objective, house, now_s)
     near = ranking.near_equals(house.band)
-    stays = _stays(ask, ranking, house)
-    if stays is not None:
-        return Decision(ask, house, now_s, Why.STAYS, ranking, refused, len(near), (stays,), None)
     own = ranking.own() if house.prefer_own_s else []
     home = [one for one in own if _starts_at_home(one, house, now_s)]
     drawn = draw(near, ask.objective, house.band, max(1, house.sites_max - 1), chance)
@@ -208,14 +205,6 @@ def _home_tasks(lane: Lane, prefer_own_s: float) -> int:
 
 def _distinct(*groups: Sequence[Ranked]) -> list[Ranked]:
     return list({one.key: one for group in groups for one in group}.values())
-
-
-def _stays(ask: Ask, ranking: Ranking, house: House) -> Ranked | None:
-    """Where the work waits, unless another place is better by more than the band."""
-    here = ranking.of(ask.here.key) if ask.here is not None else None
-    if here is None or ranking[0].utility < here.utility * (1 - house.band):
-        return None
-    return here
 
 
 def _starts_at_home(one: Ranked, house: House, now_s: float) -> bool:

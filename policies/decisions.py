@@ -26,7 +26,6 @@ class Why(StrEnum):
     """What settled it."""
 
     NOBODY = "nobody"
-    STAYS = "stays"
     HOME_FIRST = "home-first"
     DRAWN = "drawn"
     BEST = "best"
@@ -44,7 +43,7 @@ class Decision:
     refused: Sequence[tuple[Candidate, Refusal]]
     near: int  # of the accepted, how many are as good as the best
     preferred: Sequence[Ranked]  # the lanes of the plan, in the order in which they are liked
-    plan: Split | None  # None: nowhere to go, or it stays
+    plan: Split | None  # None: nowhere to go
 
     @property
     def is_hopeless(self) -> bool:
@@ -101,9 +100,6 @@ class Decision:
             case Why.NOBODY:
                 can = "can ever" if self.is_hopeless else "can now"
                 return f"none of {len(self.refused)} known pools {can} run it"
-            case Why.STAYS:
-                where = "/".join(self.preferred[0].key)
-                return f"waits at {where}; nothing else is better by more than {band}"
             case Why.HOME_FIRST:
                 return f"at home what starts there within {self.house.prefer_own_s:g} s"
             case Why.DRAWN:

@@ -110,9 +110,7 @@ def _in_span(
     elif task_s < TASK_MIN_S:
         task_s = TASK_MIN_S
     wait_s = 0.0
-    if ask.here is not None and ask.here.key == candidate.key:
-        wait_s = ask.here.wait_s
-    elif tasks > candidate.slots_free or span.from_s > now_s:
+    if tasks > candidate.slots_free or span.from_s > now_s:
         # What is in front of us is served by all slots; when none is free, by those that work.
         wait_s = candidate.backlog_slot_s(now_s) / (candidate.serving or slots)
     begin_s = now_s if now_s > span.from_s else span.from_s

@@ -16,13 +16,14 @@ by what the objective does not weigh: the sum of such measures, each over its me
 near-equals.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b, sha256
 from heapq import nlargest, nsmallest
 from itertools import takewhile
 from math import log
 from statistics import median
-from typing import Final, NamedTuple, Protocol, overload
+from typing import Final, NamedTuple, overload
 
 from policies.asks import Ask, House, Objective
 from policies.estimates import Estimate, fits
@@ -32,12 +33,23 @@ from policies.market import Candidate, Key
 SAME: Final = 1e-9
 
 
-class Chance(Protocol):
-    """Where randomness comes from: a random.Random will do."""
+# A number from 0 to 1 for a place; where it comes from is the caller's.
+Chance = Callable[[Key], float]
 
-    def random(self) -> float:
-        """A number in [0, 1)."""
-        ...
+
+def lots(name: str) -> Chance:
+    """Draw one lot for each place under a name, for good.
+
+    So a job that is placed again and again falls for the same of the near-equals each time, however
+    their figures change within the band: it does not wander, and different jobs spread.
+    """
+    seed = sha256(name.encode()).digest()[:16]
+
+    def lot(place: Key) -> float:
+        drawn = blake2b("/".join(place).encode(), digest_size=7, key=seed).digest()
+        return int.from_bytes(drawn) / (1 << 56)
+
+    return lot
 
 
 class Ranked(NamedTuple):
@@ -180,9 +192,8 @@ def draw(
             (objective.carbon, [one.carbon for one in near]),
         )
     )
-    random = chance.random
     keys = [
-        log(1e-300 - log(1.0 - random()))
+        log(1e-300 - log(1.0 - chance(one.key)))
         + steep * (one.utility - best)
         + money * one.money
         + time * one.time

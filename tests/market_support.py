@@ -1,6 +1,5 @@
 """Plain pools, markets and asks for the tests of placement; a test changes what it is about."""
 
-import random
 from typing import Any
 
 from federation.adverts import PoolAdvert, SiteAdvert
@@ -8,6 +7,7 @@ from policies.asks import Ask, House, Objective
 from policies.feasibility import Terms
 from policies.market import Link, Market
 from policies.placement import Need
+from policies.ranking import Chance, lots
 
 NOW_S = 1_000.0
 INSTANT = Link(0.0, float("inf"))
@@ -62,5 +62,5 @@ def make_house(**changes: Any) -> House:
     return House(**changes)
 
 
-def seeded(seed=1) -> random.Random:
-    return random.Random(seed)
+def seeded(seed=1) -> Chance:
+    return lots(str(seed))

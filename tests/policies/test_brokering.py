@@ -1,7 +1,6 @@
 """Where work goes: the whole pipeline, from adverts to the quote that is taken."""
 
 import json
-import random
 from collections import Counter
 from math import isfinite
 
@@ -22,7 +21,7 @@ from market_support import (
 
 from federation.adverts import PriceChange, SiteAdvert, Window
 from federation.reasons import Reason
-from policies.asks import CHEAPEST, FASTEST, GREENEST, Ask, Objective, Place
+from policies.asks import CHEAPEST, FASTEST, GREENEST, Ask, Objective
 from policies.brokering import Quote, choose_quote, place
 from policies.decisions import Why
 from policies.market import Market
@@ -181,25 +180,6 @@ def test_a_slow_link_gets_less() -> None:
     assert shares(decision)["a"] > 8 * shares(decision).get("b", 1)
 
 
-# --- hysteresis ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("cents", "why"), [(100, Why.STAYS), (91, Why.STAYS), (89, Why.BEST)])
-def test_waiting_work_moves_only_for_more_than_the_band(cents, why) -> None:
-    market = make_market(a=make_pool(price_nanos=100 * CENT), b=make_pool(price_nanos=cents * CENT))
-    ask = make_ask(here=Place(("a", "main"), 0.0))
-    decision = decide(ask, market, make_house(band=0.10))
-    assert decision.why == why
-    assert (decision.plan is None) == (why == Why.STAYS)
-    assert decision.preferred[0].key == (("a" if why == Why.STAYS else "b"), "main")
-
-
-def test_work_leaves_a_place_that_can_no_longer_run_it() -> None:
-    market = make_market(a=make_pool(slots_total=0), b=make_pool(price_nanos=9 * CENT))
-    decision = decide(make_ask(here=Place(("a", "main"), 0.0)), market)
-    assert shares(decision) == {"b": 100}
-
-
 # --- herding -------------------------------------------------------------------------------------
 
 
@@ -234,9 +214,9 @@ def test_what_we_sent_keeps_us_from_piling_up_on_an_old_advert() -> None:
     """Two brokers place ten jobs each before any advert is renewed."""
     loads = Counter()
     for broker in range(2):
-        chance = random.Random(broker)
         market = make_market(**{f"s{n}": make_pool(slots_free=0) for n in range(4)})
-        for _ in range(10):
+        for job in range(10):
+            chance = seeded(f"{broker}-{job}")
             decision = place(make_ask(FASTEST), market, make_house(), NOW_S, chance)
             for lane, n in decision.plan.shares:
                 market.sent(lane.key, n, n * lane.task_s, NOW_S)

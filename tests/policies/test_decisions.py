@@ -14,7 +14,7 @@ from market_support import (
     seeded,
 )
 
-from policies.asks import FASTEST, Place
+from policies.asks import FASTEST
 from policies.brokering import place
 from policies.decisions import EXAMPLES, SHOWN
 
@@ -80,13 +80,6 @@ def test_costs_in_two_currencies_are_not_added() -> None:
         ({"a": make_pool(slots_total=0)}, {}, {}, "nobody", "none of 1 known pools can now run it"),
         ({"a": make_pool()}, {}, {}, "best", "the best by more than 10%"),
         ({"a": make_pool(), "b": make_pool()}, {}, {}, "drawn", "drawn among 2 pools within 10%"),
-        (
-            {"a": make_pool()},
-            {"here": Place(("a", "main"), 1.0)},
-            {},
-            "stays",
-            "waits at a/main; nothing else is better by more than 10%",
-        ),
         (
             {"home": make_pool()},
             {"terms": make_terms(trusted=frozenset())},

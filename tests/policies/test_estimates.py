@@ -16,7 +16,7 @@ from market_support import (
 
 from federation.adverts import PriceChange, Window
 from federation.reasons import NEVER, Reason
-from policies.asks import CHEAPEST, FASTEST, Place
+from policies.asks import CHEAPEST, FASTEST
 from policies.estimates import Estimate, estimate, fits, tasks_by
 from policies.market import Link
 from policies.placement import Refusal
@@ -48,11 +48,6 @@ def test_an_idle_pool_does_it_in_whole_rounds() -> None:
 )
 def test_the_wait_is_the_work_in_front_over_the_slots(tasks, pool, wait_s) -> None:
     assert found(make_ask(tasks=tasks), **pool).wait_s == pytest.approx(wait_s)
-
-
-def test_where_work_waits_already_its_own_place_in_the_queue_counts() -> None:
-    ask = make_ask(here=Place(("a", "main"), 3.0))
-    assert found(ask, slots_free=0, load_slot_s=900.0).wait_s == 3.0
 
 
 def test_bytes_take_their_time() -> None:
