@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Self
 
+from federation.address import check_others
 from federation.errors import ProtocolError
 from federation.money import NANOS_LIMIT, check_currency
 
@@ -30,6 +31,7 @@ COUNT_MAX: Final = 2**63 - 1
 VALID_MIN_S: Final = 0.1
 VALID_MAX_S: Final = 86_400.0
 RTT_MAX_S: Final = 3_600.0
+DOORS_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class SiteAdvert:
     valid_s: float  # how long after that it may be believed
     pools: tuple[PoolAdvert, ...]
     audience: str = ""  # the only site that it is for, which does not pass it on; empty: all
+    doors: tuple[str, ...] = ()  # where users of other sites may come in when they lose their own
 
     def supersedes(self, other: "SiteAdvert") -> bool:
         """Whether this one replaces another of the same site.
@@ -136,6 +139,8 @@ class SiteAdvert:
         }
         if self.audience:
             plain["audience"] = self.audience
+        if self.doors:
+            plain["doors"] = list(self.doors)
         return plain
 
     @classmethod
@@ -279,6 +284,20 @@ _POOL: Final[dict[str, Callable[[object], Any]]] = {
     "rtt_s": partial(_optional, partial(_number, most=RTT_MAX_S)),
     "link_bytes_s": partial(_optional, partial(_number, least=1.0)),
 }
+
+
+def check_doors(value: object) -> tuple[str, ...]:
+    """Addresses that a site names to users of others; ValueError.
+
+    By TLS alone: who goes where another site sends him checks whom he finds there.
+    """
+    if type(value) is not list or len(value) > DOORS_MAX:
+        raise ValueError(f"must be a list of at most {DOORS_MAX} addresses")
+    if not all(type(each) is str and each.startswith("tls+tcp://") for each in value):
+        raise ValueError("must be addresses like tls+tcp://gw.example:7461")
+    return tuple(check_others(value))
+
+
 _SITE: Final[dict[str, Callable[[object], Any]]] = {
     "site": _name,
     "version": _count,
@@ -286,9 +305,10 @@ _SITE: Final[dict[str, Callable[[object], Any]]] = {
     "valid_s": partial(_number, least=VALID_MIN_S, most=VALID_MAX_S),
     "pools": _pools,
     "audience": _name_or_empty,
+    "doors": check_doors,
 }
 _NEEDED: Final = frozenset(
-    {"pool", "slots_total", "price_nanos", "currency"} | set(_SITE) - {"audience"}
+    {"pool", "slots_total", "price_nanos", "currency"} | set(_SITE) - {"audience", "doors"}
 )
 
 

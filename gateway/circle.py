@@ -7,6 +7,7 @@ exchange.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from math import inf
 from random import Random
 from typing import Final
@@ -76,6 +77,7 @@ class Circle:
         carry: sends a message to a site, by whatever session there is.
         say: tells people.
         shows: what of our pools is shown, and to whom.
+        doors: where users of other sites may come in.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Circle:
         carry: Callable[[str, GossipMessage | Advert], None],
         say: Callable[[str], None],
         shows: Sequence[Disclosure] = SHOW_ALL,
+        doors: Sequence[str] = (),
     ) -> None:
         registry = peers.registry
         self._peers = peers
@@ -95,6 +98,7 @@ class Circle:
         self._carry = carry
         self._say = say
         self._shows = shows
+        self._doors = tuple(doors)
         self._admitted: frozenset[str] = frozenset()
         self._wake_s = 0.0
         self._shown: SiteAdvert | None = None
@@ -158,6 +162,13 @@ class Circle:
     def state(self, site: str) -> State | None:
         """How another site is thought to be."""
         return self.membership.state(site)
+
+    @property
+    def doors(self) -> list[str]:
+        """Where our users may come in elsewhere: one address of each site that is up, then more."""
+        adverts = (self._exchange.market.advert(site) for site in self.known)
+        doors = [advert.doors for advert in adverts if advert is not None]
+        return [door for row in zip_longest(*doors) for door in row if door is not None]
 
     @property
     def known(self) -> list[str]:
@@ -272,7 +283,9 @@ class Circle:
             return
         refresh_s = refresh_every_s(self._knobs, members, self._size)
         utc_s = self._clock.utc_s()
-        whole = replace(self._exchange.show(utc_s), valid_s=VALID_REFRESHES * refresh_s)
+        whole = replace(
+            self._exchange.show(utc_s), valid_s=VALID_REFRESHES * refresh_s, doors=self._doors
+        )
         is_due = waited_s >= refresh_s
         if not is_due and self._shown is not None and not _differs(self._shown, whole):
             return

@@ -45,6 +45,7 @@ class Dealings:
         self._clock = surroundings
         self._guests: dict[str, Guest] = {}  # our buyers, by site
         reception.outbox.carrier = self
+        federation = reception.config.federation
         self.circle = Circle(
             peers,
             reception.exchange,
@@ -52,6 +53,7 @@ class Dealings:
             carry=self._carry_gossip,
             say=say,
             shows=reception.config.shows,
+            doors=federation.doors if federation is not None else (),
         )
 
     # --- what goes out -------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from federation.adverts import check_doors
 from federation.statements import ADDRESS, ADDRESSES_MAX, CONTACT_CHARS_MAX
 from gateway.expulsions import Follow
 from gateway.keys import OVERLAP_S, SPREAD_S
@@ -20,6 +21,8 @@ class FederationConfig:
         folder: of the keys and the trust book; empty for `federation` in the site's state.
         listen: where other gateways come in (mutual TLS); empty for a site that only dials.
         advertise: what our card says of that; none: `listen`, unless that is every interface.
+        doors: where users of other sites may come in when they lose their own gateway (if that
+            site's users are welcome: `gridfed trust SITE --users`); their gateways tell them.
         join_listen: where who was invited comes in; empty: this site invites nobody.
         join_advertise: what invitations say of that; empty: `join_listen` likewise.
         contact: on our card, for people.
@@ -38,6 +41,7 @@ class FederationConfig:
     folder: str = ""
     listen: str = ""
     advertise: tuple[str, ...] = ()
+    doors: tuple[str, ...] = ()
     join_listen: str = ""
     join_advertise: str = ""
     contact: str = ""
@@ -87,6 +91,8 @@ def read_federation(table: dict[str, Any]) -> FederationConfig:
             if not isinstance(value, list) or len(value) > ADDRESSES_MAX:
                 raise KnobError(f"advertise must be a list of at most {ADDRESSES_MAX} addresses")
             values[key] = tuple(_address(key, each) for each in value)
+        elif key == "doors":
+            values[key] = _doors(value)
         elif not isinstance(value, str) or not value.isprintable():
             raise KnobError(f"{key} must be a line of text")
         else:
@@ -118,6 +124,13 @@ def shown(advertised: tuple[str, ...], bound: list[str]) -> tuple[str, ...]:
                 f"listen is {address}, which is no address that others could dial: advertise one"
             )
     return tuple(bound)
+
+
+def _doors(value: Any) -> tuple[str, ...]:
+    try:
+        return check_doors(value)
+    except ValueError as error:
+        raise KnobError(f"doors {error}") from None
 
 
 def _address(key: str, value: Any) -> str:

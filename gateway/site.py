@@ -43,7 +43,7 @@ from gateway.links import LinkNews
 from gateway.lobby import Guest, Lobby, News
 from gateway.neighbours import Society
 from gateway.peers import open_society
-from gateway.reception import Recalled, Reception, Seat
+from gateway.reception import SLOW_TICKS, Recalled, Reception, Seat
 from gateway.sessions import TICK_S, PipeWatch
 from gateway.surroundings import Surroundings
 
@@ -369,12 +369,14 @@ class Site:
             self.reception.pipes_gone(self._port.gone())
 
     async def _tick(self) -> None:
-        while True:
+        for ticks in itertools.count():
             await trio.sleep(TICK_S)
             if self.reception.tick():
                 self._note_progress()
             if self._dealings is not None:
                 self._dealings.tick()
+                if ticks % SLOW_TICKS == 0:
+                    self._set_others(self._dealings.circle.doors)
 
     async def _forget_old(self) -> None:
         looked_s = 0.0  # what ended before this has been forgotten
@@ -396,12 +398,12 @@ class Site:
         self.reception.expect(event)
         self._note_progress()
 
-    def set_others(self, found: Iterable[str]) -> None:
-        """Tell our clients where else they could go: the configured first, then these, best first.
+    def _set_others(self, doors: Iterable[str]) -> None:
+        """Tell our clients where else they could go: the configured first, then these.
 
         As many as one may tell of; the rest is left out.
         """
-        both = dict.fromkeys((*self.config.others, *found))
+        both = dict.fromkeys((*self.config.others, *doors))
         self.lobby.set_others(list(both)[:OTHERS_MAX])
         self.lobby.flush(trio.current_time())
 

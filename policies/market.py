@@ -166,6 +166,10 @@ class Market:
             self._sites[site][pool] = _with_sent(candidate, sent)
             self._all = None
 
+    def advert(self, site: str) -> SiteAdvert | None:
+        """What a site said last of itself."""
+        return self._adverts.get(site)
+
     @property
     def candidates(self) -> list[Candidate]:
         """All of them, expired ones included, by site and pool in alphabetical order."""

@@ -60,6 +60,7 @@ join_listen = {join_listen}
 {advertise} # what our card says of listen, where others see it differently
 {join_advertise} # what invitations say of join_listen likewise
 contact = {contact}             # on our card, for people
+# doors = []                    # where users of other sites may come in when theirs is lost
 # follow_expulsions = "two"     # whose expulsions count here: "any", "two" sites', or "ours" alone
 # connections = 256             # sessions of other gateways at a time
 # strangers = 64                # connections to each port that have not proved who they are

@@ -1,6 +1,7 @@
 """Tokens, and whose results are opened: real gateways, by the commands of their operators."""
 
 import json
+import socket
 import subprocess
 import sys
 
@@ -35,6 +36,14 @@ def pair(tmp_path_factory):
     yield members
     for member in members:
         member.gateway.stop()
+
+
+def free_port():
+    """A port that nobody has now; a door's must be known before its gateway starts."""
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        port: int = made.getsockname()[1]
+        return port
 
 
 def token(member, *options):
@@ -152,3 +161,33 @@ def test_where_tokens_are_required_they_come_over_tls_and_nothing_else_does(tmp_
         if worker is not None:
             worker.stop()
         site.gateway.stop()
+
+
+def test_a_client_that_loses_its_gateway_goes_to_a_site_that_it_never_heard_of(tmp_path):
+    both, alone = make_certificate(tmp_path)
+    doors = [f"tls+tcp://127.0.0.1:{free_port()}" for _ in range(2)]
+    members = tuple(Member(tmp_path, name, 1, "1 USD", start=False) for name in ("london", "paris"))
+    for member, door in zip(members, doors, strict=True):
+        text = member.config.read_text()
+        text = text.replace('gateway.sock"]', f'gateway.sock", "{door}"]', 1)
+        text = text.replace("[site]\n", f'[site]\ntls_certificate_file = "{both}"\n', 1)
+        text = text.replace("[federation]\n", f'[federation]\ndoors = ["{door}"]\n', 1)
+        member.config.write_text(text)
+        member.start()
+    london, paris = members
+    try:
+        federate(*members)
+        run("trust", "london", "--users", "--may-send", "all", "--may-run", "all", *paris.where)
+        text = token(london, "--user", "ada", "--sites", "london,paris")
+        tls = TlsSettings(ca_file=alone, server_name="localhost")
+        with Client(doors[0], token=text, tls=tls) as client:
+            wait_until(lambda: client._engine._line.itinerary.has_others, "the other door")
+            assert client.submit(square, 3).result(timeout=60) == 9
+            london.gateway.kill()
+            assert client.submit(square, 4).result(timeout=60) == 16
+            assert client.address == doors[1]
+        rows = paris.ask("report", kind="usage", by=["user"])["rows"]
+        assert "ada@london" in [row[0] for row in rows]
+    finally:
+        for member in members:
+            member.gateway.stop()

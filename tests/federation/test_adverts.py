@@ -66,7 +66,8 @@ pools = st.builds(
 
 @given(st.lists(pools, max_size=4, unique_by=lambda pool: pool.pool).map(tuple), names)
 def test_what_is_written_is_read_back(some, audience) -> None:
-    advert = SiteAdvert("a", 7, NOW_S, 30.0, some, audience)
+    doors = ("tls+tcp://gw.a:7461",)
+    advert = SiteAdvert("a", 7, NOW_S, 30.0, some, audience, doors)
     assert SiteAdvert.from_plain(unpack(pack(advert.to_plain()), 1 << 20)) == advert
 
 
@@ -149,6 +150,11 @@ def test_what_is_wrong_with_a_pool_is_named(changes, place) -> None:
         ({"pools": [body(pool=str(n)) for n in range(65)]}, "pools"),
         ({"pools": [1]}, "pools"),
         ({"audience": 3}, "audience"),
+        ({"doors": "tls+tcp://gw:1"}, "doors"),
+        ({"doors": ["tcp://gw:1"]}, "doors must be addresses like tls"),
+        ({"doors": ["ipc:///tmp/gw.sock"]}, "doors"),
+        ({"doors": ["tls+tcp://gw"]}, "doors"),
+        ({"doors": ["tls+tcp://gw:1"] * 5}, "at most 4"),
     ],
 )
 def test_what_is_wrong_with_an_advert_is_named(changes, place) -> None:
