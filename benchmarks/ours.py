@@ -109,6 +109,14 @@ def spin(seconds: float) -> None:
         pass
 
 
+def loop(task: Callable[[float], None], seconds: float, count: int) -> float:
+    """Seconds that so many tasks take in a plain loop."""
+    started_s = time.perf_counter()
+    for _ in range(count):
+        task(seconds)
+    return time.perf_counter() - started_s
+
+
 def spread(values: list[float]) -> Iterator[float]:
     """Durations in an order that is no pattern: every seventh, round and round."""
     for start in range(7):
