@@ -18,6 +18,7 @@
     │   ├── ResultRefused       its result was too large, or could not be pickled
     │   ├── ResultUntrusted     its result came from a site that is not trusted
     │   ├── CostLimitReached    the job reached its `max_cost` before the task could start
+    │   ├── DeadlinePassed      the job's `deadline_s` passed before the task could start
     │   └── TaskStopped         somebody cancelled it
     └── ProtocolError           the other side broke the protocol
         ├── UnknownMessage      a message of no kind that we know (federation.wire)
@@ -105,6 +106,10 @@ class CostLimitReached(TaskError):
     """The job reached its cost limit before the task could start."""
 
 
+class DeadlinePassed(TaskError):
+    """The job's deadline passed before the task could start."""
+
+
 class TaskStopped(TaskError):
     """A task was cancelled by somebody else than this client."""
 
@@ -130,5 +135,6 @@ FAILURES: Final[dict[str, type[TaskError]]] = {
     "result": ResultRefused,
     "untrusted": ResultUntrusted,
     "budget": CostLimitReached,
+    "deadline": DeadlinePassed,
     "cancelled": TaskStopped,
 }

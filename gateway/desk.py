@@ -153,6 +153,9 @@ class Desk:
             more = self._site.results_of(name)
             live = name in self._site.broker.jobs
             row = await self._site.read(store.job, name)
+            if row is None and live:  # it has just come, and is on its way to the store
+                await self._site.record()
+                row = await self._site.read(store.job, name)
             if row is None or not row.detached:
                 raise BadQuestion(f"no detached job {name!r} here", Reason.JOB_NOT_FOUND)
             if row.user != guest.user:

@@ -197,6 +197,18 @@ class PlacesChosen:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitReached:
+    """A limit of its user's lets nothing more of a job start, anywhere: what waits of it ends.
+
+    `failure` is what its tasks end with, `reason` says it in words.
+    """
+
+    job: str
+    failure: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobHeld:
     """Nothing of a job may be placed (`on`) as long as tasks may be out under this contract."""
 
@@ -257,6 +269,7 @@ Event = (
     | JobClosed
     | CancelAsked
     | PlacesChosen
+    | LimitReached
     | JobHeld
     | Resumed
     | Reported

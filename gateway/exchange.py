@@ -16,6 +16,7 @@ from federation import deals
 from federation.adverts import SiteAdvert
 from federation.errors import ProtocolError
 from federation.messages import NeedFunction
+from federation.reasons import NEVER, Reason
 from gateway import events
 from gateway.broker import Broker
 from gateway.dealing import DealRules, Outcome, Permits
@@ -236,6 +237,10 @@ class Exchange:
             return
         self.market.learn(self.show(utc_s, without=job.id), utc_s)
         decision = self.decide(job.spec, job.waiting, utc_s, job.limited_nanos, chance=job.id)
+        limit = self._limit_reached(job, decision, utc_s)
+        if limit is not None:
+            self._outcome.happened(limit)
+            return
         places = self._places(job, decision)
         if not self.purchases.is_asking(job.id):
             wanted = self._to_ask(job, decision)
@@ -243,6 +248,23 @@ class Exchange:
                 self.purchases.ask(job, decision, wanted, now_s)
                 self._note_sent(decision, wanted, utc_s)
         self._outcome.happened(events.PlacesChosen(job.id, places))
+
+    def _limit_reached(
+        self, job: Job, decision: Decision, utc_s: float
+    ) -> events.LimitReached | None:
+        """Whether a job of our own users has waited in vain: its time, or its money, is over."""
+        deadline_s = job.spec.wishes.deadline_s
+        if job.spec.path:
+            return None
+        if deadline_s is not None and utc_s >= deadline_s:
+            return events.LimitReached(job.id, "deadline", f"the deadline of job {job.id} passed")
+        if decision.why is not Why.NOBODY or job.in_flight or self.purchases.is_asking(job.id):
+            return None
+        hopes = [refusal for _, refusal in decision.refused if refusal.reason not in NEVER]
+        if not hopes or any(refusal.reason is not Reason.COST_LIMIT for refusal in hopes):
+            return None
+        reason = f"its cost limit pays for no more task of job {job.id}: one {hopes[0].text}"
+        return events.LimitReached(job.id, "budget", reason)
 
     def refresh(self, utc_s: float) -> None:
         """Let the market see our own pools as they are now."""

@@ -1,13 +1,16 @@
 """A job's terms as the store keeps them, and back. Pure."""
 
+from dataclasses import asdict
 from typing import Any, Final
 
 from federation.messages import Kept, RejectJob
 from federation.reasons import Reason
 from federation.wire import pack, unpack
 from gateway.events import JobSpec
+from gateway.intake import check_wishes, wishes_plain
 from gateway.jobs import Job
 from gateway.ledger.records import JobOpened
+from policies.asks import Wishes
 
 STORED_BYTES_MAX: Final = 1 << 31
 
@@ -21,7 +24,7 @@ def opened_record(job: Job) -> JobOpened:
         user=spec.user,
         project=spec.project,
         detached=spec.detached,
-        spec=pack(_terms(spec)),
+        spec=pack(terms_plain(spec)),
         submitted_at_s=job.opened_s,
         function=spec.function if spec.detached else None,
     )
@@ -37,7 +40,8 @@ def answer_ended(job: str, state: str, reason: str, total: int | None) -> Kept |
     return RejectJob(job, Reason.JOB_NOT_FOUND, f"job {job} was {state}: {reason}")
 
 
-def _terms(spec: JobSpec) -> dict[str, Any]:
+def terms_plain(spec: JobSpec) -> dict[str, Any]:
+    """The part of a JobSpec that is stored with its job."""
     return {
         "priority": spec.priority,
         "tags": dict(spec.tags),
@@ -48,10 +52,19 @@ def _terms(spec: JobSpec) -> dict[str, Any]:
         "python": spec.python,
         "prints": spec.prints,
         "function": spec.function,
+        "wishes": _wishes(spec.wishes),
     }
+
+
+def _wishes(wishes: Wishes) -> dict[str, Any]:
+    plain = wishes_plain(wishes)
+    if wishes.objective is not None:
+        plain["objective"] = asdict(wishes.objective)
+    return plain
 
 
 def stored_terms(body: bytes) -> dict[str, Any]:
     """The part of a JobSpec that a JobOpened's `spec` holds."""
     terms: dict[str, Any] = unpack(body, STORED_BYTES_MAX)
-    return terms
+    # Where a job must not go holds for as long as the job does.
+    return terms | {"wishes": check_wishes(terms.get("wishes", {}))}

@@ -84,7 +84,7 @@ def test_a_hop_narrows_and_what_only_the_origin_says_stays(notaries):
         {"sites": frozenset({*SITES, "oslo"})},
         {"sites": frozenset({"nice"})},
     ],
-    ids=str,
+    ids=["dearer", "without limit", "no hop less", "more regions", "more sites", "not the next"],
 )
 def test_nobody_on_the_way_widens(notaries, changes):
     given = notaries["paris"].check("london", notaries["london"].issue(ERRAND), NOW_S)

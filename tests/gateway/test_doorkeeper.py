@@ -74,7 +74,7 @@ def test_of_more_than_may_be_at_the_door_the_oldest_are_shut(door):
     port, _link, number, come = door
     keeper = Doorkeeper([number], port.remotes, patience_s=PATIENCE_S, most=2)
     first = come()
-    wait_until(lambda: keeper.look(0.0) == 0 and is_seen(number))
+    wait_until(lambda: is_seen(number) and keeper.look(0.0) == 0)
     later = [come() for _ in range(2)]
     wait_until(lambda: keeper.look(1.0) == 1)
     wait_until(lambda: is_shut(first))

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from town import RULES, Town, spec
+from town import RULES, UTC_S, Town, spec
 
 from federation import deals
 from federation.errors import ProtocolError
+from federation.messages import Dropped
 from federation.ranges import RangeSet
 from gateway import events
 from gateway.effects import Side
@@ -505,3 +506,35 @@ def test_a_contract_whose_close_was_lost_with_its_session_is_closed_in_the_next(
     town.pass_time(2.0)
     assert not london.exchange.purchases.purchases
     assert not paris.exchange.sales.sales
+
+
+def dropped(town, site="london"):
+    """What a site's client was told that ended without running: by failure, the tasks."""
+    found: dict[str, int] = {}
+    for message in town.sites[site].told:
+        if isinstance(message, Dropped):
+            tasks = sum(stop - first for first, stop in message.ranges)
+            found[message.failure] = found.get(message.failure, 0) + tasks
+    return found
+
+
+def test_a_job_whose_money_pays_for_no_more_task_anywhere_ends(town):
+    london = town.sites["london"]
+    london.submit(8, "first")
+    town.run(finished(town, 8), task_s=0.1)  # now it is known how long a task takes
+    london.results.clear()
+    # A task costs 278 nanos where it is cheap: 1,000 pay for three, and what is left for none.
+    london.submit(40, "second", max_cost_nanos=1000, currency="USD")
+    town.run(lambda: "second" not in london.broker.jobs, task_s=0.1)
+    assert dropped(town) == {"budget": 37}
+    assert len(london.answers()) == 3
+
+
+def test_a_job_whose_deadline_passed_ends(town):
+    london = town.sites["london"]
+    london.submit(40, tags={"gpu": 1}, wishes=Wishes(deadline_s=UTC_S + 5))
+    town.pass_time(4.0)
+    assert dropped(town) == {}
+    town.pass_time(2.0)
+    assert dropped(town) == {"deadline": 40}
+    assert not london.broker.jobs
