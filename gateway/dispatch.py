@@ -177,7 +177,8 @@ def tail_to_recall(
 
     Only from a worker that holds more tasks than it has slots, and more time than it takes to
     move them: by the estimate, or because it is late. Half of what it has not started, from the
-    end.
+    end. What is being recalled from it already counts as gone, so that its slots keep a task each:
+    else several that have run dry could take its last ones back and forth for ever.
     """
     donors = [
         worker
@@ -185,7 +186,10 @@ def tail_to_recall(
         if worker is not starving and has_spare(worker) and _is_rich(worker, now_s)
     ]
     for donor in sorted(donors, key=lambda worker: -worker.load_s / worker.slots):
-        spare = donor.in_flight - donor.slots
+        held = sum(len(each.left) for each in donor.assignments.values() if not each.recalled)
+        spare = held - donor.slots
+        if spare <= 0:
+            continue
         for assignment in reversed(donor.assignments.values()):
             if assignment.recalled or not assignment.left:
                 continue

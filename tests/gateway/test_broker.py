@@ -386,6 +386,16 @@ def test_a_dry_worker_gets_what_another_has_not_started() -> None:
     assert recall.stop > recall.first
 
 
+def test_however_many_are_dry_a_slot_keeps_a_task() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.report(order, wall_ns=60_000_000)
+    held = orders(world.submit(1, "k") + world.submit(1, "l"))
+    assert len(held) == 2  # one to run and one ahead
+    assert len(orders(world.join(3), messages.Recall)) == 1
+    assert orders(world.join(4), messages.Recall) == []
+
+
 def test_a_draining_worker_hands_back_and_gets_nothing_new() -> None:
     world = World()
     (order,) = orders(world.submit(5))
