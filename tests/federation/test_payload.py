@@ -53,25 +53,26 @@ def test_installed_functions_go_by_reference():
     assert len(seal_function(textwrap.dedent).body) < 60
 
 
+def pickled(folder, code):
+    """The pickle of what `code` calls `found`; here, where its modules can't be imported."""
+    code += "\nimport sys\nfrom federation.payload import seal_function as seal\n"
+    code += "sys.stdout.buffer.write(seal(found).body)"
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout
+
+
 def test_a_local_module_goes_by_value(tmp_path):
     (tmp_path / "mine.py").write_text("import helper\ndef f(x): return helper.g(x) + 1\n")
     (tmp_path / "helper.py").write_text("def g(x): return 10 * x\n")
-    code = "import sys, mine\nfrom federation.payload import seal_function as seal\n"
-    code += "sys.stdout.buffer.write(seal(mine.f).body)"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
-    # In a folder where neither module can be imported:
-    assert pickle.loads(done.stdout)(4) == 41
+    assert pickle.loads(pickled(tmp_path, "from mine import f as found"))(4) == 41
 
 
 def test_a_local_module_that_was_imported_anew_goes_by_value(tmp_path):
     # Its place in sys.modules is taken by another object, and their number stays what it was.
     (tmp_path / "mine.py").write_text("def f(x): return x + 1\n")
-    code = "import sys, mine\nfrom federation.payload import seal_function as seal\nseal(mine.f)\n"
-    code += "del sys.modules['mine']\nimport mine\nsys.stdout.buffer.write(seal(mine.f).body)"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
-    assert pickle.loads(done.stdout)(4) == 5
+    code = "import sys, mine\nfrom federation.payload import seal_function\nseal_function(mine.f)\n"
+    code += "del sys.modules['mine']\nfrom mine import f as found"
+    assert pickle.loads(pickled(tmp_path, code))(4) == 5
 
 
 def test_pickling_by_value_leaves_no_trace_in_cloudpickle():
