@@ -114,8 +114,8 @@ class Lease:
     def is_due(self, asked_s: float, now_s: float, grace_s: float) -> bool:
         """Whether to ask for a renewal, last asked for at `asked_s`.
 
-        It is asked for four times in the part of the lease that the buyer counts on, so that three
-        may be lost; the `grace_s` after it is the seller's alone.
+        It is asked for four times before the last `grace_s` of the lease, in which the seller's
+        agents must stop, so that three may be lost.
         """
         every_s = (self.lease_s - grace_s) / 4
         return now_s >= self.until_s - self.lease_s + every_s and now_s - asked_s >= every_s

@@ -144,6 +144,8 @@ class Engine:
         self._abandoned: deque[Stream] = deque()
         self._refusal: SessionRefused | None = None  # the last one that may pass
         self._printed: list[str] = []
+        self._host = ""  # the site whose gateway we are at
+        self._own_sites: set[str] = set()  # those whose gateways the user named
         name = f"{os.path.basename(sys.argv[0]) or 'python'}-{self._pid}"[:200]
         self._dialogue = Dialogue(
             hello=Hello([], "client", name, holder.user, b"", "", 0, holder.about),
@@ -365,6 +367,11 @@ class Engine:
             self._dialogue.post(CloseJob(stream.id, stream.total, stream.elsewhere()))
             self._forget_if_over(stream)
 
+    @property
+    def strangers(self) -> list[str]:
+        """The site that we are at, if its gateway is none that the user named: it was told of."""
+        return [self._host] if self._host and self._host not in self._own_sites else []
+
     # --- what the gateway says -----------------------------------------------------------------
 
     def _hear(self, message: Any) -> None:
@@ -372,7 +379,7 @@ class Engine:
             case Results():
                 self._hear_results(message)
             case Opened():
-                self._opened(resumed=message.resumed)
+                self._opened(message)
             case Answer():
                 waiting = self._requests.get(message.request)
                 if waiting is not None:
@@ -411,7 +418,7 @@ class Engine:
         stream = self._streams.get(message.job)
         if stream is None:
             return
-        sites, trusted = message.sites, self.holder.trusted_sites
+        sites, trusted = [*message.sites, *self.strangers], self.holder.trusted_sites
         outcomes = screen(message.values, message.failures, sites, trusted)
         self._printed += [text for _, text in message.prints]
         failed = bool(message.failures) or (bool(sites) and trusted is not None)
@@ -440,12 +447,15 @@ class Engine:
             gone = self._functions.release(stream.opening.function)
             self._sent_functions.difference_update(gone)
 
-    def _opened(self, *, resumed: bool) -> None:
-        if not resumed:
+    def _opened(self, opened: Opened) -> None:
+        self._host = opened.site
+        if self.address in self._line.itinerary.own:
+            self._own_sites.add(opened.site)
+        if not opened.resumed:
             self._check_fit()
         self._line.opened()
         self._refusal = None
-        if resumed:
+        if opened.resumed:
             return
         self._sent_functions.clear()
         self._calls_out = self._bytes_out = 0

@@ -148,6 +148,7 @@ class JobHandle:
             for first, values, failures, prints, sites in found["outcomes"]:
                 if first > at:
                     break  # what lies between is still running
+                sites = [*sites, *self._reach(self.gateway, None).strangers]
                 outcomes = screen(values, failures, sites, self._trusted_sites)
                 for text in (text for _, text in prints):
                     print(text, end="")  # noqa: T201 - the task's own prints

@@ -381,7 +381,7 @@ class GossipMessage:
 class Advert:
     """Gateway → gateway: what a site shows to the other alone, sealed; see federation.adverts.
 
-    It counts for as long as it is fresh, whatever the site tells all in its gossip.
+    It stands above what the site tells all under the same version.
     """
 
     kind: ClassVar[str] = "advert"

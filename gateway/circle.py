@@ -155,6 +155,11 @@ class Circle:
             self._handle(Tick())
         self._show()
 
+    def met(self, site: str) -> None:
+        """There is a new session with a site: what it alone may see is told it anew."""
+        if site in readers(self._shows):
+            self._shown = None
+
     def leave(self) -> None:
         """We go, on purpose."""
         self._handle(Leave())
@@ -165,8 +170,13 @@ class Circle:
 
     @property
     def doors(self) -> list[str]:
-        """Where our users may come in elsewhere: one address of each site that is up, then more."""
-        adverts = (self._exchange.market.advert(site) for site in self.known)
+        """Where our users may come in elsewhere: one address of each site, then more.
+
+        Of sites that are up, and trusted with our users' work and with what they open.
+        """
+        trusted = self._exchange.trusted()
+        up = [site for site in self.known if site in trusted and self.state(site) is State.ALIVE]
+        adverts = map(self._exchange.market.advert, up)
         doors = [advert.doors for advert in adverts if advert is not None]
         return [door for row in zip_longest(*doors) for door in row if door is not None]
 
@@ -256,8 +266,8 @@ class Circle:
             held = self.membership.bulletin(Topic(site, ADVERT))
             if held is not None:
                 self._learn(_advert_of(held))
-        if new is State.ALIVE and site in readers(self._shows):
-            self._shown = None  # what it alone may see is told anew
+        if new is State.ALIVE:
+            self.met(site)
         if old is not new:
             self._say(f"site {site} is {new.name.lower() if new is not None else 'forgotten'}")
 

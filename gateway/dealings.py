@@ -101,6 +101,7 @@ class Dealings:
                 case CameIn(guest):
                     self._guests[guest.name] = guest
                     self._reception.exchange.buyer_came(guest.name)
+                    self.circle.met(guest.name)
                 case Said(guest, message) if guest.name in self._guests:
                     self._hear_guest(guest, message)
                 case Left(guest, _) if self._guests.get(guest.name) is guest:
@@ -120,6 +121,7 @@ class Dealings:
                 if not resumed:
                     self._reception.outbox.forget_site(site)
                     self._reception.exchange.reached(site)
+                    self.circle.met(site)
             case LinkSaid(site, message):
                 try:
                     self._hear(site, Side.SELLER, message, 0)

@@ -186,7 +186,7 @@ def tail_to_recall(
         if worker is not starving and has_spare(worker) and _is_rich(worker, now_s)
     ]
     for donor in sorted(donors, key=lambda worker: -worker.load_s / worker.slots):
-        held = sum(len(each.left) for each in donor.assignments.values() if not each.recalled)
+        held = sum(len(each.left) for each in donor.assignments.values() if not each.recalls)
         spare = held - donor.slots
         if spare <= 0:
             continue

@@ -8,7 +8,7 @@
 `now_s` is monotonic, for leases; `utc_s` is the time of day, for prices, deadlines and books.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from math import inf
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from gateway.jobs import Job
 from gateway.ledger.records import ContractRow, PostingRow
 from gateway.purchases import Purchases
 from gateway.sales import Sales
-from gateway.showing import PoolFacts, show_site
+from gateway.showing import PoolFacts, show_site, waiting
 from policies.asks import Ask, House, Wishes
 from policies.brokering import place
 from policies.decisions import Decision, Why
@@ -37,6 +37,7 @@ from policies.ranking import lots
 
 ADVERT_VALID_S: Final = 90.0
 NO_WISHES: Final = Wishes()
+USUAL_PROJECT: Final = "default"
 
 
 class Exchange:
@@ -74,6 +75,7 @@ class Exchange:
         self.sales = Sales(site, broker, rules, permits, notary, self._outcome)
         self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
         self._version = 0
+        self._queue: tuple[int, float] | None = None  # what waits here, while jobs are planned
         self._planned: dict[str, tuple[float, bool]] = {}  # when; with its duration known
         broker.elsewhere = self._may_run_elsewhere
         self.sales.decide = self.decide
@@ -185,8 +187,13 @@ class Exchange:
 
     # --- what is shown -------------------------------------------------------------------------
 
-    def show(self, utc_s: float, without: str = "") -> SiteAdvert:
-        """Our own advert, whole."""
+    def show(self, utc_s: float, without: Job | None = None) -> SiteAdvert:
+        """Our own advert, whole.
+
+        What waits of the job `without` is no load: it is that which is to be placed.
+        """
+        tasks, load_s = self._queue or waiting(self._broker, self._broker.jobs.values())
+        own_tasks, own_s = waiting(self._broker, [without] if without is not None else [])
         self._version = max(self._version + 1, int(utc_s * 1000))
         held = {pool: self.sales.held_slots(pool) for pool in self._facts}
         return show_site(
@@ -197,7 +204,7 @@ class Exchange:
             utc_s=utc_s,
             version=self._version,
             valid_s=ADVERT_VALID_S,
-            without=without,
+            queue=(tasks - own_tasks, max(0.0, load_s - own_s)),
         )
 
     def learn(self, advert: SiteAdvert, utc_s: float) -> bool:
@@ -208,10 +215,14 @@ class Exchange:
 
     def _plan_all(self, now_s: float, utc_s: float) -> None:
         """Choose where the tasks of jobs that wait may go, and ask for quotes."""
-        for job in self._broker.waiting_jobs:
-            if self._is_due(job, now_s):
-                self._planned[job.id] = now_s, self._is_known(job)
-                self._plan(job, now_s, utc_s)
+        due = [job for job in self._broker.waiting_jobs if self._is_due(job, now_s)]
+        if not due:
+            return
+        self._queue = waiting(self._broker, self._broker.jobs.values())  # once, for all of them
+        for job in due:
+            self._planned[job.id] = now_s, self._is_known(job)
+            self._plan(job, now_s, utc_s)
+        self._queue = None
 
     def _is_due(self, job: Job, now_s: float) -> bool:
         """Whether a job's places are to be chosen, for the first time or anew."""
@@ -235,40 +246,53 @@ class Exchange:
         if not self._has_choice(job):
             self._outcome.happened(events.PlacesChosen(job.id, None))
             return
-        self.market.learn(self.show(utc_s, without=job.id), utc_s)
+        self.market.learn(self.show(utc_s, without=job), utc_s)
         decision = self.decide(job.spec, job.waiting, utc_s, job.limited_nanos, chance=job.id)
-        limit = self._limit_reached(job, decision, utc_s)
+        if self._is_too_dear(decision) and not job.ended:
+            # So it seems, by what the function took others: one round of its own will show.
+            decision = self.decide(
+                job.spec, job.waiting, utc_s, job.limited_nanos, chance=job.id, is_measured=False
+            )
+        is_asking = self.purchases.is_asking(job.id)
+        wanted = [] if is_asking else self._to_ask(job, decision)
+        is_left = is_asking or bool(wanted) or job.in_flight > 0
+        limit = self._limit_reached(job, decision, utc_s, is_left=is_left)
         if limit is not None:
             self._outcome.happened(limit)
             return
         places = self._places(job, decision)
-        if not self.purchases.is_asking(job.id):
-            wanted = self._to_ask(job, decision)
-            if wanted:
-                self.purchases.ask(job, decision, wanted, now_s)
-                self._note_sent(decision, wanted, utc_s)
+        if wanted:
+            self._note_sent(decision, self.purchases.ask(job, decision, wanted, now_s), utc_s)
         self._outcome.happened(events.PlacesChosen(job.id, places))
 
     def _limit_reached(
-        self, job: Job, decision: Decision, utc_s: float
+        self, job: Job, decision: Decision, utc_s: float, *, is_left: bool
     ) -> events.LimitReached | None:
-        """Whether a job of our own users has waited in vain: its time, or its money, is over."""
+        """Whether a job of our own users has waited in vain: its time, or its money, is over.
+
+        Its money is not over while anything of it runs or anybody may still be asked (`is_left`).
+        """
         deadline_s = job.spec.wishes.deadline_s
         if job.spec.path:
             return None
         if deadline_s is not None and utc_s >= deadline_s:
             return events.LimitReached(job.id, "deadline", f"the deadline of job {job.id} passed")
-        if decision.why is not Why.NOBODY or job.in_flight or self.purchases.is_asking(job.id):
+        if is_left or not self._is_too_dear(decision):
             return None
-        hopes = [refusal for _, refusal in decision.refused if refusal.reason not in NEVER]
-        if not hopes or any(refusal.reason is not Reason.COST_LIMIT for refusal in hopes):
-            return None
-        reason = f"its cost limit pays for no more task of job {job.id}: one {hopes[0].text}"
+        text = next(each.text for _, each in decision.refused if each.reason is Reason.COST_LIMIT)
+        reason = f"its cost limit pays for no more task of job {job.id}: one {text}"
         return events.LimitReached(job.id, "budget", reason)
 
-    def refresh(self, utc_s: float) -> None:
-        """Let the market see our own pools as they are now."""
-        self.market.learn(self.show(utc_s), utc_s)
+    @staticmethod
+    def _is_too_dear(decision: Decision) -> bool:
+        """Whether a job could run, were it not for its cost limit."""
+        hopes = [refusal for _, refusal in decision.refused if refusal.reason not in NEVER]
+        is_refused = decision.why is Why.NOBODY and bool(hopes)
+        return is_refused and all(refusal.reason is Reason.COST_LIMIT for refusal in hopes)
+
+    def refresh(self, utc_s: float, without: Job | None = None) -> None:
+        """Let the market see our own pools as they are now; see `show`."""
+        self.market.learn(self.show(utc_s, without), utc_s)
 
     def decide(
         self,
@@ -278,6 +302,8 @@ class Exchange:
         spent_nanos: int = 0,
         chance: str = "",
         task_s: float | None = None,
+        *,
+        is_measured: bool = True,
     ) -> Decision:
         """Where tasks of this kind would go now, and why.
 
@@ -288,13 +314,14 @@ class Exchange:
             spent_nanos: of the job's cost limit.
             chance: whose lots decide among near-equals; a job's own, so that it stays with them.
             task_s: how long one takes, where it was never measured.
+            is_measured: whether what was measured of the function counts.
         """
         limit = spec.max_cost_nanos
         ask = Ask(
             terms=self.terms(spec),
             objective=spec.wishes.objective or self.house.objective,
             tasks=max(1, tasks),
-            task_s=self._broker.durations.of(spec.function) or task_s,
+            task_s=(self._broker.durations.of(spec.function) if is_measured else None) or task_s,
             deadline_s=spec.wishes.deadline_s,
             budget_nanos=None if limit is None else max(0, limit - spent_nanos),
         )
@@ -314,6 +341,10 @@ class Exchange:
             hops_left=spec.hops_left,
             readable=_may_hop(spec) if spec.path else frozenset(self._permits.readable()),
         )
+
+    def trusted(self) -> Set[str]:
+        """The sites that may run our users' work, and whose results they open."""
+        return self._permits.readable() & self._permits.runners(USUAL_PROJECT)
 
     def _may_run_elsewhere(self, spec: JobSpec) -> bool:
         """Whether some other site that we know of may be able to run this, now or later."""

@@ -54,10 +54,10 @@ async def deals(site: "Site") -> Any:
 def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:
     """Why a job goes where it goes, or where one would go; BadFederationQuestion."""
     utc_s = _utc_s(site)
-    site.exchange.refresh(utc_s)
     name = details.get("job", "")
+    job = site.broker.jobs.get(name) if isinstance(name, str) else None
+    site.exchange.refresh(utc_s, without=job)
     if name:
-        job = site.broker.jobs.get(name) if isinstance(name, str) else None
         if job is None:
             raise BadFederationQuestion(f"no job {str(name)[:64]!r} here that has not ended")
         workers = site.broker.workers.values()

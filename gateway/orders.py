@@ -5,7 +5,7 @@ the folder (gateway.registry). Details are plain data and checked here; an answe
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from federation import strict
@@ -16,7 +16,7 @@ from federation.tokens import Scope, UserToken, check_token, write_token
 from gateway import permissions
 from gateway.entrance import join
 from gateway.invitations import SECRET_BYTES, VALID_S, write_invitation
-from gateway.permissions import ANY, Verb
+from gateway.permissions import ANY, Rule, Verb
 from gateway.registry import Registry
 from gateway.standing import Level, Member
 from gateway.trust import BookError
@@ -130,7 +130,7 @@ async def _trust(registry: Registry, details: Details) -> Any:
     for verb in Verb:
         if verb.value in details:
             kept = {rule for rule in rules if rule.verb is not verb}
-            rules = frozenset(kept | set(_rules(details[verb.value], verb)))
+            rules = frozenset(kept | set(_kept_rules(details[verb.value], verb)))
     book.trust(site, rules)
     pickles, users = _flag(details, "pickles"), _flag(details, "users")
     if site == ANY:
@@ -144,6 +144,19 @@ async def _trust(registry: Registry, details: Details) -> Any:
         book.welcome(site, users=users)
     registry.save()
     return _view(registry, site, _member(registry, site))
+
+
+def _kept_rules(rules: Any, verb: Verb) -> Iterable[Rule]:
+    """Rules of which all is kept here; BadOrder names what nobody would look at."""
+    for rule in _rules(rules, verb):
+        if ANY not in rule.classes:
+            raise BadOrder("classes= means nothing yet: jobs don't say how secret their data is")
+        if verb is Verb.RUN and (rule.slots_max is not None or rule.budget_nanos is not None):
+            raise BadOrder(
+                "slots= and budget= are for --may-send; what our work may cost elsewhere is for "
+                "its users to say (max_cost)"
+            )
+        yield rule
 
 
 async def _token(registry: Registry, details: Details) -> Any:

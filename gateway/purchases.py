@@ -141,8 +141,8 @@ class Purchases:
         """The contracts that a job's tasks may be out under."""
         return [each for each in self.purchases.values() if each.job == job and each.is_live]
 
-    def ask(self, job: Job, decision: Decision, keys: Iterable[Key], now_s: float) -> None:
-        """Ask sites for quotes, with which `choose` will decide when they are here."""
+    def ask(self, job: Job, decision: Decision, keys: Iterable[Key], now_s: float) -> list[Key]:
+        """Ask sites for quotes, of which `_consider` chooses when they are here; who was asked."""
         shares = {lane.key: n for lane, n in decision.plan.shares} if decision.plan else {}
         left_nanos = self._left_nanos(job)
         asked = []
@@ -167,6 +167,7 @@ class Purchases:
         if asked:
             until_s = now_s + self._rules.quote_wait_s
             self._enquiries[job.id] = Enquiry(job.id, decision, asked, until_s)
+        return [(each.site, each.pool) for each in map(self.purchases.__getitem__, asked)]
 
     def _left_nanos(self, job: Job) -> int | None:
         """What of a job's cost limit is neither spent nor granted already; None without one."""
@@ -325,19 +326,22 @@ class Purchases:
         if now_s < enquiry.until_s and any(each.phase is None for each in found):
             return
         del self._enquiries[job]
-        quoted = [each for each in found if each.quote is not None]
-        chosen = self._chosen(enquiry.decision, quoted)
+        decision = enquiry.decision
+        quoted = [
+            each for each in found if each.quote and _is_fair(each.site, each.quote, decision)
+        ]
+        chosen = self._chosen(decision, quoted)
         for purchase in found:
             if purchase in chosen:
                 purchase.phase = move(Phase.QUOTED, Move.HOLD)
                 self._say(purchase, deals.Hold(purchase.contract))
             else:
-                if purchase.phase is None:
+                if purchase not in quoted:  # no answer, or a dearer one than was advertised
                     self._spare(purchase.site, utc_s)
                 self._drop(purchase)
 
     def _chosen(self, decision: Decision, quoted: list[Purchase]) -> list[Purchase]:
-        """Of rivals for the same work the best; of shares each that is as was hoped."""
+        """Of rivals for the same work the best; of shares all."""
         plan = decision.plan
         if plan is not None and len(plan.shares) > 1:
             return quoted
@@ -350,8 +354,9 @@ class Purchases:
         )
         if best is not None:
             return [quotes[best.key]]
-        is_known = plan is not None and plan.shares
-        return quoted[:1] if not is_known else []
+        if plan is not None and plan.shares:
+            return []
+        return sorted(quoted, key=lambda each: _blind_rank(each, decision))[:1]
 
     def _commit(self, purchase: Purchase, now_s: float, utc_s: float) -> None:
         quote = purchase.quote
@@ -737,6 +742,28 @@ def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:
         return left_nanos
     costs = max(lane.cost_nanos(n) for lane, n in plan.shares)
     return min(left_nanos, max(2 * costs, -(-left_nanos // 8)))
+
+
+def _is_fair(site: str, quote: deals.Quote, decision: Decision) -> bool:
+    """Whether a quote is about what its site advertised; of a pool that none did, in our money."""
+    house, ask = decision.house, decision.ask
+    known = next((each for each in decision.preferred if each.key == (site, quote.pool)), None)
+    if known is not None:
+        most = known.estimate.price_nanos * (1 + house.band)
+        return quote.currency == known.candidate.advert.currency and quote.price_nanos <= most
+    wanted = ask.terms.need.currency
+    is_late = ask.deadline_s is not None and decision.made_s + quote.begin_in_s > ask.deadline_s
+    return wanted in (None, quote.currency) and bool(house.rate(quote.currency)) and not is_late
+
+
+def _blind_rank(purchase: Purchase, decision: Decision) -> tuple[float, float]:
+    """How good a quote is that no advert was known for; less is better."""
+    quote = purchase.quote
+    assert quote is not None
+    money = quote.price_nanos * (decision.house.rate(quote.currency) or 0.0)
+    objective = decision.ask.objective
+    is_for_money = objective.money >= objective.time
+    return (money, quote.finish_in_s) if is_for_money else (quote.finish_in_s, money)
 
 
 def _is_name(text: str) -> bool:

@@ -38,6 +38,8 @@ BILL_ROWS_MAX: Final = 10_000
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 LEASE_MAX_S: Final = 86_400.0
 EXPIRED: Final = "expired"
+# Contracts whose slots their buyer has, or was just offered.
+TAKEN: Final = frozenset({Phase.QUOTED, Phase.HELD, Phase.OPEN, Phase.CLOSING})
 RELAY: Final = "relay"  # what the pool is called that is another site's
 
 
@@ -135,7 +137,7 @@ class Sales:
         self._notary = notary
         self._outcome = outcome
         # Where we would place it ourselves; the exchange knows.
-        self.decide: Callable[[JobSpec, int, float], Decision | None] = lambda *_: None
+        self.decide: Callable[..., Decision | None] = lambda *_, **__: None
         self.has_function: Callable[[bytes], bool] = lambda _: True
         self.sales: dict[tuple[str, str], Sale] = {}
         self._by_handle: dict[int, Sale] = {}
@@ -235,10 +237,8 @@ class Sales:
                 and judge(spec.need, each.offer) is None
             ]
             total = sum(each.slots for each in able) - self.held_slots(pool)
-            slots = min(total, max(1, ask.tasks))
-            if slots < 1 or self._permits.may_send(
-                ask.path[-1], ask.path[0], pool, spec.project, slots, tariff
-            ):
+            slots = self._permitted(ask, spec, pool, min(total, max(1, ask.tasks)), tariff)
+            if slots < 1:
                 continue
             task_s = ask.task_s or self._broker.durations.of(spec.function) or 0.0
             begin_s = self._load_s(pool) / total
@@ -256,6 +256,22 @@ class Sales:
             )
             yield (finish_s, tariff.price_nanos), quote
 
+    def _permitted(
+        self, ask: deals.AskQuote, spec: JobSpec, pool: str, slots: int, price: Tariff
+    ) -> int:
+        """As many of so many slots as the buyer may have beside what it has already; about."""
+        buyer = ask.path[-1]
+        has = sum(
+            each.slots
+            for each in self.sales.values()
+            if each.buyer == buyer and each.pool == pool and each.phase in TAKEN
+        )
+        while slots and self._permits.may_send(
+            buyer, ask.path[0], pool, spec.project, has + slots, price
+        ):
+            slots //= 2
+        return slots
+
     def _relayed(
         self, ask: deals.AskQuote, spec: JobSpec, now_s: float, utc_s: float
     ) -> deals.Quote | None:
@@ -263,7 +279,7 @@ class Sales:
         if ask.pool or not ask.hops_left:
             return None
         spec = replace(spec, path=tuple(ask.path), hops_left=ask.hops_left)
-        decision = self.decide(spec, ask.tasks, utc_s)
+        decision = self.decide(spec, ask.tasks, utc_s, task_s=ask.task_s)
         if decision is None or decision.plan is None or not decision.plan.shares:
             return None
         lanes = [lane for lane, _ in decision.plan.shares]
@@ -281,7 +297,7 @@ class Sales:
         return deals.Quote(
             contract=ask.contract,
             pool=RELAY,
-            tasks=ask.tasks,
+            tasks=ask.tasks - decision.plan.short,
             slots=max(1, min(round(sum(lane.slots for lane in lanes)), ask.tasks)),
             price_nanos=dearest.price_nanos,
             currency=dearest.currency,
@@ -289,6 +305,19 @@ class Sales:
             finish_in_s=decision.plan.finish_s,
             valid_s=self._rules.valid_s,
         )
+
+    def _free_slots(self, sale: Sale) -> int:
+        """The slots that a sale could be held now; those of a relay are another site's."""
+        if sale.pool == RELAY or sale.spec is None:
+            return sale.slots
+        able = (
+            each.slots
+            for each in self._broker.workers.values()
+            if each.offer.pool == sale.pool
+            and not each.draining
+            and judge(sale.spec.need, each.offer) is None
+        )
+        return 0 if self._broker.draining else sum(able) - self.held_slots(sale.pool)
 
     def held_slots(self, pool: str) -> int:
         """Slots of a pool that are set aside for contracts that are not committed yet."""
@@ -298,7 +327,7 @@ class Sales:
     def _load_s(self, pool: str) -> float:
         """Slot-seconds that a pool's workers have, and that wait here."""
         held = sum(each.load_s for each in self._broker.workers.values() if each.offer.pool == pool)
-        return held + waiting(self._broker)[1]
+        return held + waiting(self._broker, self._broker.jobs.values())[1]
 
     def _quote(
         self, buyer: str, ask: deals.AskQuote, spec: JobSpec, quote: deals.Quote, now_s: float
@@ -330,7 +359,11 @@ class Sales:
 
     def _hold(self, buyer: str, message: deals.Hold, now_s: float) -> None:
         sale = self._find(buyer, message.contract)
-        if sale is not None:
+        if sale is not None and sale.slots > self._free_slots(sale):
+            del self.sales[buyer, sale.contract]
+            reason = f"others were quicker: {self._site} has not so many slots any more"
+            self._decline(buyer, sale.contract, Reason.NO_SLOTS, reason)
+        elif sale is not None:
             sale.phase = move(sale.phase, Move.HOLD)
             sale.until_s = now_s + self._rules.hold_s
             self._say(sale, deals.Held(sale.contract, self._rules.hold_s))

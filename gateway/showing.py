@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from federation.adverts import PoolAdvert, SiteAdvert
 from gateway.broker import Broker
-from gateway.jobs import Worker
+from gateway.jobs import Job, Worker
 from policies.placement import Tags
 
 
@@ -29,26 +29,25 @@ def show_site(
     utc_s: float,
     version: int,
     valid_s: float,
-    without: str = "",
+    queue: tuple[int, float],
 ) -> SiteAdvert:
     """Everything that there is to be said of a site now; policies.disclosure may hide some of it.
 
     Args:
         held: slots of a pool that are set aside.
-        without: a job whose waiting tasks don't count as load: it is them that are to be placed.
+        queue: tasks that wait and their slot-seconds, as `waiting` counts them.
     """
-    queue = waiting(broker, without)
     pools = tuple(
         _show_pool(name, broker, each, held.get(name, 0), queue) for name, each in facts.items()
     )
     return SiteAdvert(site, version, utc_s, valid_s, pools)
 
 
-def waiting(broker: Broker, without: str = "") -> tuple[int, float]:
-    """The tasks that wait at a site for any of its pools, and their slot-seconds where known."""
+def waiting(broker: Broker, jobs: Iterable[Job]) -> tuple[int, float]:
+    """The tasks of jobs that wait at a site, for any of its pools; their slot-seconds as known."""
     tasks, load_s = 0, 0.0
-    for job in broker.jobs.values():
-        if job.waiting and job.id != without:
+    for job in jobs:
+        if job.waiting:
             tasks += job.waiting
             load_s += job.waiting * (broker.durations.of(job.spec.function) or 0.0)
     return tasks, load_s

@@ -46,8 +46,8 @@ def lots(name: str) -> Chance:
     seed = sha256(name.encode()).digest()[:16]
 
     def lot(place: Key) -> float:
-        drawn = blake2b("/".join(place).encode(), digest_size=7, key=seed).digest()
-        return int.from_bytes(drawn) / (1 << 56)
+        drawn = blake2b("/".join(place).encode(), digest_size=6, key=seed).digest()
+        return int.from_bytes(drawn) / (1 << 48)
 
     return lot
 

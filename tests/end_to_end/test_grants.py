@@ -180,12 +180,18 @@ def test_a_client_that_loses_its_gateway_goes_to_a_site_that_it_never_heard_of(t
         run("trust", "london", "--users", "--may-send", "all", "--may-run", "all", *paris.where)
         text = token(london, "--user", "ada", "--sites", "london,paris")
         tls = TlsSettings(ca_file=alone, server_name="localhost")
-        with Client(doors[0], token=text, tls=tls) as client:
-            wait_until(lambda: client._engine._line.itinerary.has_others, "the other door")
-            assert client.submit(square, 3).result(timeout=60) == 9
+        with (
+            Client(doors[0], token=text, tls=tls) as client,
+            Client(doors[0], token=text, tls=tls, trusted_sites=["london"]) as wary,
+        ):
+            for each in (client, wary):
+                wait_until(lambda each=each: each._engine._line.itinerary.has_others, "the door")
+                assert each.submit(square, 3).result(timeout=60) == 9
             london.gateway.kill()
             assert client.submit(square, 4).result(timeout=60) == 16
             assert client.address == doors[1]
+            with pytest.raises(ResultUntrusted, match="paris"):
+                wary.submit(square, 4).result(timeout=60)
         rows = paris.ask("report", kind="usage", by=["user"])["rows"]
         assert "ada@london" in [row[0] for row in rows]
     finally:

@@ -319,6 +319,18 @@ def test_a_rule_that_can_not_be_read_is_told(alone, text):
 
 
 @pytest.mark.parametrize(
+    ("option", "text", "said"),
+    [
+        ("--may-run", "slots=5", "max_cost"),
+        ("--may-run", "budget=5EUR", "max_cost"),
+        ("--never-run", "classes=restricted", "means nothing yet"),
+    ],
+)
+def test_a_rule_that_nobody_would_keep_is_refused(alone, option, text, said):
+    assert said in alone.run("trust", "*", option, text, code=1)
+
+
+@pytest.mark.parametrize(
     ("text", "span_s"), [("90s", 90), ("30m", 1800), ("24h", 86400), ("7d", 604800)]
 )
 def test_times_are_read(text, span_s):

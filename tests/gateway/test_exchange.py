@@ -12,7 +12,8 @@ from federation.ranges import RangeSet
 from gateway import events
 from gateway.effects import Side
 from gateway.ledger import records
-from policies.asks import Wishes
+from policies.asks import FASTEST, Wishes
+from policies.tariffs import Tariff
 
 CHEAP, DEAR = 10**7, 10**9
 
@@ -538,3 +539,95 @@ def test_a_job_whose_deadline_passed_ends(town):
     town.pass_time(2.0)
     assert dropped(town) == {"deadline": 40}
     assert not london.broker.jobs
+
+
+def test_a_quote_that_is_dearer_than_its_advert_is_not_taken(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    paris.broker.tariffs["local"] = Tariff(100 * CHEAP, "USD", "raised")
+    london.submit(5000)
+    town.run(finished(town, 5000))
+    assert [m for *_, m in town.said if isinstance(m, deals.Quote)]
+    assert not [m for *_, m in town.said if isinstance(m, deals.Hold)]
+    assert "paris" in london.exchange.purchases.resting
+
+
+def test_a_quote_in_other_money_than_its_advert_is_not_taken(town):
+    paris = town.sites["paris"]
+    paris.broker.tariffs["local"] = Tariff(CHEAP, "EUR", "changed")
+    town.sites["london"].submit(500)
+    town.run(finished(town, 500))
+    assert not [m for *_, m in town.said if isinstance(m, deals.Hold)]
+
+
+def test_of_quotes_for_what_nobody_advertised_the_cheapest_is_taken():
+    town = Town()
+    for name, price in (("london", DEAR), ("aachen", 50 * CHEAP), ("paris", CHEAP)):
+        town.build(name, price, 0 if name == "london" else 4)
+    town.show(hidden={("london", "aachen"), ("london", "paris")})
+    town.sites["london"].submit(200)
+    town.run(finished(town, 200))
+    held = [receiver for _, receiver, m in town.said if isinstance(m, deals.Hold)]
+    assert held[0] == "paris"
+
+
+def test_who_is_not_known_is_asked_before_money_is_said_to_be_over():
+    town = Town()
+    town.build("london", DEAR, 1)
+    town.build("paris", CHEAP, 4)
+    town.show(hidden={("london", "paris")})
+    london = town.sites["london"]
+    london.submit(2, "first", wishes=Wishes(allowed_sites=frozenset({"london"})))
+    town.run(finished(town, 2), task_s=0.1)
+    london.results.clear()
+    # At home a task of a tenth of a second costs 27,778 nanos.
+    london.submit(3, "second", max_cost_nanos=20_000, currency="USD")
+    town.run(lambda: "second" not in london.broker.jobs, task_s=0.1)
+    assert len(london.answers()) == 3
+    assert dropped(town) == {}
+
+
+def test_what_is_explained_is_what_was_planned(town):
+    london = town.sites["london"]
+    london.submit(8, "first")
+    town.run(finished(town, 8), task_s=0.1)
+    london.submit(400, "second", wishes=Wishes(objective=FASTEST))
+    job = london.broker.jobs["second"]
+    now_s = UTC_S + town.now_s
+    london.exchange.refresh(now_s, without=job)
+    own = london.exchange.market.advert("london")
+    assert own is not None
+    assert own.pools[0].tasks_queued == 0  # what is asked about is no load to itself
+    london.exchange.refresh(now_s)
+    whole = london.exchange.market.advert("london")
+    assert whole is not None
+    assert whole.pools[0].tasks_queued == job.waiting > 0
+
+
+def test_a_buyer_gets_no_more_slots_in_all_than_it_may_have(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    paris.permits.may_send = lambda *asked: "too many" if asked[4] > 3 else ""
+    for name in ("first", "second"):
+        london.submit(40, name)
+        town.pass_time(1.0)
+    offered = [m.slots for *_, m in town.said if isinstance(m, deals.Quote)]
+    assert offered == [2, 1]  # four slots are there, and three allowed: a half, and what is left
+    town.run(lambda: not london.broker.jobs)
+
+
+def test_slots_that_another_has_taken_meanwhile_are_not_held():
+    town = Town()
+    for name, price, slots in (("london", DEAR, 1), ("tokyo", DEAR, 1), ("paris", CHEAP, 4)):
+        town.build(name, price, slots)
+    town.show()
+    buyers = [town.sites[name] for name in ("london", "tokyo")]
+    for buyer in buyers:
+        buyer.submit(8, "first")
+        town.run(lambda buyer=buyer: "first" not in buyer.broker.jobs, task_s=0.1)
+    town.pass_time(20.0)  # the contracts of these have ended
+    town.said.clear()
+    for buyer in buyers:  # both ask before either holds
+        buyer.submit(400, "second", wishes=Wishes(forbidden_sites=frozenset({"london", "tokyo"})))
+    town.pass_time(1.0)
+    said = [m for *_, m in town.said]
+    assert [m.slots for m in said if isinstance(m, deals.Quote)][:2] == [4, 4]
+    assert [m.code for m in said if isinstance(m, deals.Decline)][:1] == ["no-slots"]
