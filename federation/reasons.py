@@ -21,6 +21,7 @@ class Reason(StrEnum):
     FUNCTION_MISSING = "function-missing"
     NO_WORKER = "no-worker"
     STORE_TROUBLE = "store-trouble"
+    FAULT = "fault"
     BAD_REQUEST = "bad-request"
     JOB_NOT_FOUND = "job-not-found"
     SITE_NOT_TRUSTED = "site-not-trusted"

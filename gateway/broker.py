@@ -395,7 +395,7 @@ class Broker:
         """Tasks that are queued here turn out to be with a worker: count them as its own."""
         worker = self.workers.get(event.worker)
         job = self.jobs.get(worker.job) if worker else None
-        if worker is None or job is None:
+        if worker is None or job is None or event.assignment in job.assignments:
             return
         runs = [run for pair in event.ranges for run in job.extract(*pair)]
         if not runs:
@@ -779,7 +779,11 @@ class Broker:
         if not assignment.left:
             self._resolve_closed(assignment.id)
         worker.tasks_done += stop - first
-        self.durations.learn(job.spec.function, stop - first, event.wall_ns)
+        wall_ns = event.wall_ns
+        if worker.job:  # another site says so: it had no more time than has passed
+            passed_s = max(0.0, now_s - assignment.given_s)
+            wall_ns = min(wall_ns, round(passed_s * worker.slots * 1e9))
+        self.durations.learn(job.spec.function, stop - first, wall_ns)
         # Of what was stopped before it did anything the owner may want another, and pays that one.
         is_void = assignment.is_stopped and is_nothing(event)
         used = [] if is_void else usage_records(job, assignment, event, now_s)
@@ -1006,6 +1010,11 @@ class Broker:
             if now_s - (job.lacks_function_since_s or 0.0) > limit_s:
                 reason = f"its function did not arrive within {limit_s:g} s"
                 self._reject(job, Reason.FUNCTION_MISSING, reason, now_s)
+        for job in list(self._ready.values()):
+            deadline_s = job.spec.wishes.deadline_s
+            if deadline_s is not None and now_s >= deadline_s:
+                self._drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
+                self._finish(job, now_s)
         for job in list(self.jobs.values()):
             since_s = job.orphan_since_s
             if since_s is not None and now_s - since_s > ORPHAN_S and not job.leaving:

@@ -4,6 +4,7 @@ The buyer dials: what we say to our sellers goes over our links, what we say to 
 sessions by which they dialled us; gossip goes over either. What is about money travels sealed.
 """
 
+import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ class Dealings:
         say: Callable[[str], None],
     ) -> None:
         self._peers = peers
+        self._say = say
         self._reception = reception
         self._clock = surroundings
         self._guests: dict[str, Guest] = {}  # our buyers, by site
@@ -113,6 +115,8 @@ class Dealings:
             self._hear(guest.name, Side.BUYER, message, guest.handle)
         except ProtocolError as error:
             self._peers.expel(guest, f"protocol error: {error}")
+        except Exception as error:  # noqa: BLE001 - no other site may end ours
+            self._peers.expel(guest, self._fault(message, error))
 
     def hear_link(self, news: LinkNews) -> None:
         """News of the sessions by which we dialled others."""
@@ -127,10 +131,18 @@ class Dealings:
                     self._hear(site, Side.SELLER, message, 0)
                 except ProtocolError as error:
                     self._peers.links.drop(site, f"protocol error: {error}")
+                except Exception as error:  # noqa: BLE001 - no other site may end ours
+                    self._peers.links.drop(site, self._fault(message, error))
             case LinkDown(site, _):
                 self._reception.exchange.unreachable(site, self._clock.utc_s())
                 if site not in self._guests:
                     self.circle.unreachable(site)
+
+    def _fault(self, message: Any, error: Exception) -> str:
+        """Something of ours broke over a message: who sent it is not talked to any more."""
+        lines = "".join(traceback.format_exception(error)[-6:])
+        self._say(f"fault: {message.kind!r} of another site: {error}\n{lines}")
+        return f"protocol error: {message.kind!r} that we can't take: {type(error).__name__}"
 
     def heard_all(self) -> None:
         """All news of what has come in on our sessions together was heard."""

@@ -75,7 +75,10 @@ class Desk:
             if not self._under_way[guest.handle]:
                 del self._under_way[guest.handle]
         if guest.handle in self._site.lobby.guests:
-            self._site.lobby.post(guest, reply)
+            try:
+                self._site.lobby.post(guest, reply)
+            except Exception as error:  # noqa: BLE001 - see _answer
+                self._site.lobby.post(guest, self._fault(ask, error))
             self._site.lobby.flush(self._site.surroundings.now_s())
 
     async def _answer(self, guest: Guest, ask: Ask) -> Answer:
@@ -87,6 +90,13 @@ class Desk:
             # A page of the database that can't be read is no reason to stop all work.
             reason = self._site.tell_store_trouble(error)
             return Answer(ask.request, Reason.STORE_TROUBLE, reason, None)
+        except Exception as error:  # noqa: BLE001 - no question may end all others' work
+            return self._fault(ask, error)
+
+    def _fault(self, ask: Ask, error: Exception) -> Answer:
+        """What is answered when the question, or its answer, breaks something of ours."""
+        self._site.tell_fault(f"question {ask.verb[:60]!r}", error)
+        return Answer(ask.request, Reason.FAULT, "the gateway can't answer this: see its log", None)
 
     async def _find(self, guest: Guest, ask: Ask) -> Any:
         verb = self._verbs.get(ask.verb)

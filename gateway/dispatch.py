@@ -64,6 +64,8 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
         return Refusal(Reason.DRAINING, "is draining")
     if worker.job and worker.job != job.id:
         return Refusal(Reason.ELSEWHERE, "is a contract for another job")
+    if job.spec.pool not in ("", worker.offer.pool):
+        return Refusal(Reason.ELSEWHERE, "is not the pool that was sold")
     if job.places is not None and job.places.get(worker.offer.pool, 0) < 1:
         return Refusal(Reason.ELSEWHERE, "gets no more of this job: others do better")
     for name, amount in job.counted.items():

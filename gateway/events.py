@@ -39,6 +39,7 @@ class JobSpec:
     path: tuple[str, ...] = ()
     given: Allowance | None = None  # and what its user allows
     hops_left: int = HOPS_MAX
+    pool: str = ""  # the only one of ours that it may run in; any, when it is empty
 
     @property
     def need(self) -> Need:

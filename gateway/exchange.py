@@ -79,6 +79,7 @@ class Exchange:
         self._planned: dict[str, tuple[float, bool]] = {}  # when; with its duration known
         broker.elsewhere = self._may_run_elsewhere
         self.sales.decide = self.decide
+        self.sales.suits = self._suits
 
     def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
         """Let the broker decide about what happened, and all that follows from it here.
@@ -92,6 +93,7 @@ class Exchange:
             decided: list[Effect] = []
             for event in pending:
                 decided += broker.handle(event, utc_s)
+            self.purchases.acted()
             self._plan_all(now_s, utc_s)
             for event in self._take_events():
                 decided += broker.handle(event, utc_s)
@@ -240,6 +242,8 @@ class Exchange:
 
     def _has_choice(self, job: Job) -> bool:
         """Whether there is anything to decide: other sites, or wishes that ours may not fulfil."""
+        if job.spec.pool:
+            return False  # it was sold for this pool, and no other
         return self.market.has_others or job.spec.wishes != NO_WISHES
 
     def _plan(self, job: Job, now_s: float, utc_s: float) -> None:
@@ -256,7 +260,7 @@ class Exchange:
         is_asking = self.purchases.is_asking(job.id)
         wanted = [] if is_asking else self._to_ask(job, decision)
         is_left = is_asking or bool(wanted) or job.in_flight > 0
-        limit = self._limit_reached(job, decision, utc_s, is_left=is_left)
+        limit = self._limit_reached(job, decision, is_left=is_left)
         if limit is not None:
             self._outcome.happened(limit)
             return
@@ -266,18 +270,14 @@ class Exchange:
         self._outcome.happened(events.PlacesChosen(job.id, places))
 
     def _limit_reached(
-        self, job: Job, decision: Decision, utc_s: float, *, is_left: bool
+        self, job: Job, decision: Decision, *, is_left: bool
     ) -> events.LimitReached | None:
-        """Whether a job of our own users has waited in vain: its time, or its money, is over.
+        """Whether a job of our own users waits in vain, for its money is over.
 
-        Its money is not over while anything of it runs or anybody may still be asked (`is_left`).
+        It is not while anything of it runs or anybody may still be asked (`is_left`). What another
+        site's job may cost is for that site to watch.
         """
-        deadline_s = job.spec.wishes.deadline_s
-        if job.spec.path:
-            return None
-        if deadline_s is not None and utc_s >= deadline_s:
-            return events.LimitReached(job.id, "deadline", f"the deadline of job {job.id} passed")
-        if is_left or not self._is_too_dear(decision):
+        if job.spec.path or is_left or not self._is_too_dear(decision):
             return None
         text = next(each.text for _, each in decision.refused if each.reason is Reason.COST_LIMIT)
         reason = f"its cost limit pays for no more task of job {job.id}: one {text}"
@@ -342,6 +342,15 @@ class Exchange:
             readable=_may_hop(spec) if spec.path else frozenset(self._permits.readable()),
         )
 
+    def _suits(self, spec: JobSpec, pool: str) -> bool:
+        """Whether a pool of ours lies where a job's user lets it run."""
+        wishes, facts = spec.wishes, self._facts.get(pool, PoolFacts())
+        return (
+            (wishes.jurisdictions is None or facts.jurisdiction in wishes.jurisdictions)
+            and (wishes.allowed_sites is None or self.site in wishes.allowed_sites)
+            and self.site not in wishes.forbidden_sites
+        )
+
     def trusted(self) -> Set[str]:
         """The sites that may run our users' work, and whose results they open."""
         return self._permits.readable() & self._permits.runners(USUAL_PROJECT)
@@ -393,7 +402,9 @@ class Exchange:
             near = [
                 site
                 for site in self._relays(job.spec, terms)
-                if site not in live and site not in resting
+                if site not in live
+                and site not in resting
+                and not self.purchases.is_useless(job.id, site, decision.made_s)
             ]
             return [(site, "") for site in near]
         live_keys = {(each.site, each.pool) for each in self.purchases.live(job.id)}

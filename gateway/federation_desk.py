@@ -3,15 +3,17 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from federation.messages import OpenJob
+from federation.errors import ProtocolError
+from federation.messages import MESSAGES, OpenJob
 from gateway import federation_views
 from gateway.config import python_minor
-from gateway.intake import BadJob, check_spec
+from gateway.intake import BadJob, job_event
 
 if TYPE_CHECKING:
     from gateway.site import Site
 
 TASKS_MAX: Final = 1 << 40
+OPENING_BYTES_MAX: Final = 1 << 20
 # What a question about a job that does not exist yet may say of it, and what it is otherwise.
 _TERMS: Final[dict[str, Any]] = {
     "name": "dry run",
@@ -75,11 +77,18 @@ def _dry_run(site: "Site", details: Mapping[str, Any], user: str, utc_s: float) 
     terms = {**_TERMS, **given}
     try:
         opening = OpenJob(job="dry", detached=False, retries=0, prints=False, again=False, **terms)
-        event_spec = check_spec(opening, user or "nobody")
-    except (BadJob, TypeError, ValueError, AttributeError) as error:
+        # Read as one that was really sent: what is no text or number is refused by name.
+        spec = job_event(_read(opening), 0, user or "nobody").spec
+    except (BadJob, ProtocolError, TypeError, ValueError) as error:
         raise BadFederationQuestion(f"the job can't be as it is described: {error}") from None
-    decision = site.exchange.decide(event_spec, tasks, utc_s, task_s=task_s)
+    decision = site.exchange.decide(spec, tasks, utc_s, task_s=task_s)
     return decision.to_plain()
+
+
+def _read(opening: OpenJob) -> OpenJob:
+    found = MESSAGES.decode(MESSAGES.encode(opening), OPENING_BYTES_MAX)
+    assert isinstance(found, OpenJob)
+    return found
 
 
 def _states(site: "Site") -> dict[str, str]:

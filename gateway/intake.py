@@ -53,6 +53,8 @@ def check_tags(tags: dict[str, Any]) -> dict[str, TagValue]:
 def job_event(message: messages.OpenJob, client: int, user: str) -> events.JobOpened:
     """A job as the broker takes it; BadJob says what is wrong with it."""
     _check_text("job id", message.job, JOB_ID_CHARS_MAX)
+    if ":" in message.job:
+        raise BadJob("a job id with a colon: those are of jobs that other sites send")
     if message.retries > RETRIES_MAX:
         raise BadJob(f"retries is {message.retries}, over the limit of {RETRIES_MAX}")
     spec = replace(

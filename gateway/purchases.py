@@ -17,8 +17,9 @@ from federation import deals
 from federation.contracts import Delivery, Move, Phase, Tab, Verdict, grantor_until_s, move
 from federation.errors import ProtocolError
 from federation.messages import Assign, Drain, NeedFunction, Recall
-from federation.money import NANOS_LIMIT
+from federation.money import NANOS_LIMIT, check_currency
 from federation.ranges import Range, RangeSet
+from federation.reasons import Reason
 from federation.wishes import NAME_CHARS_MAX
 from gateway import events
 from gateway.broker import Broker
@@ -39,6 +40,8 @@ VERDICTS_MAX: Final = 100_000  # remembered of one contract
 ROUND_TRIP_MAX_S: Final = 5.0
 # Of a contract whose grant is used up: its seller did well, and may have another.
 ENDED: Final = frozenset({"cost-limit", "expired"})
+# Of a question without a pool: it says something of that job, and nothing of its seller.
+ABOUT_JOBS: Final = frozenset({Reason.NO_SLOTS, Reason.ALREADY_VISITED, Reason.NO_HOPS_LEFT})
 
 
 @dataclass(slots=True)
@@ -127,6 +130,10 @@ class Purchases:
         self._enquiries: dict[str, Enquiry] = {}  # by job
         self.resting: dict[str, float] = {}  # sites that are spared, until when, UTC
         self._refusals: dict[str, int] = {}  # by site, one after the other
+        # What was given back or delivered, by contract and epoch, and the broker has not heard of.
+        self._taken: dict[tuple[str, int], RangeSet] = {}
+        # Sites that were of no use for a job, though no pool was named: how often, until when.
+        self._useless: dict[tuple[str, str], tuple[int, float]] = {}
         self._unreached: set[str] = set()  # sites that are spared because there was no way to them
 
     # --- asking --------------------------------------------------------------------------------
@@ -295,6 +302,12 @@ class Purchases:
             raise ProtocolError("a second quote for one contract")
         if purchase.pool not in ("", quote.pool) or not 1 <= quote.slots <= SLOTS_MAX:
             raise ProtocolError("a quote for another pool, or for no slots")
+        if not _is_name(quote.pool) or not 0 <= quote.price_nanos <= NANOS_LIMIT:
+            raise ProtocolError("a quote for a pool without a name, or at no price")
+        try:
+            check_currency(quote.currency)
+        except ValueError as error:
+            raise ProtocolError(f"a quote in no money: {error}") from None
         purchase.phase = Phase.QUOTED
         purchase.quote = quote
         purchase.pool = quote.pool
@@ -304,11 +317,17 @@ class Purchases:
     def _spare(self, site: str, utc_s: float) -> None:
         """Leave a site alone for a while, twice as long each time that it is of no use."""
         times = self._refusals[site] = self._refusals.get(site, 0) + 1
-        rest_s = min(self._rules.rest_s * 2.0 ** (times - 1), self._rules.rest_max_s)
-        self.resting[site] = utc_s + rest_s
+        self.resting[site] = utc_s + self._rest_s(times)
+
+    def _rest_s(self, times: int) -> float:
+        return float(min(self._rules.rest_s * 2.0 ** min(times - 1, 30), self._rules.rest_max_s))
 
     def _declined(self, purchase: Purchase, code: str, utc_s: float) -> None:
-        if code not in ENDED:
+        if purchase.phase is None and not purchase.pool and code in ABOUT_JOBS:
+            key = purchase.job, purchase.site
+            times = self._useless.get(key, (0, 0.0))[0] + 1
+            self._useless[key] = times, utc_s + self._rest_s(times)
+        elif code not in ENDED:
             self._spare(purchase.site, utc_s)
         if purchase.is_live:
             # Its seller knows nothing of it, or has given everything back.
@@ -427,7 +446,7 @@ class Purchases:
         self, purchase: Purchase, message: deals.Deliver, now_s: float, utc_s: float
     ) -> None:
         first, stop = message.first, message.first + len(message.values)
-        if not purchase.is_live or not self._is_out(purchase, message.epoch, first, stop):
+        if not purchase.is_live:
             return  # too late, or a second time: it will be void when it is billed
         assert purchase.quote is not None
         if message.cost_nanos > cost_nanos(purchase.quote.price_nanos, message.wall_ns) + 1:
@@ -436,6 +455,8 @@ class Purchases:
         if most is not None and purchase.spent_nanos + message.cost_nanos > most:
             raise ProtocolError("a delivery that costs more than was granted")
         message = self._screened(purchase, message)
+        if not self._take(purchase, message.epoch, first, stop):
+            return  # too late, or a second time: it will be void when it is billed
         delivery = Delivery(message.epoch, first, stop, message.cost_nanos)
         if purchase.tab.deliver(delivery) is not None:
             return
@@ -489,10 +510,25 @@ class Purchases:
         values = [b""] * len(message.values)
         return replace(message, values=values, failures=[failures[at] for at in sorted(failures)])
 
-    def _is_out(self, purchase: Purchase, epoch: int, first: int, stop: int) -> bool:
+    def _take(self, purchase: Purchase, epoch: int, first: int, stop: int) -> bool:
+        """Count tasks as back; False when they are not out, or came back a moment ago."""
         worker = self._broker.workers.get(purchase.handle)
         assignment = worker.assignments.get(epoch) if worker else None
-        return assignment is not None and assignment.left.within(first, stop) == [(first, stop)]
+        if assignment is None or assignment.left.within(first, stop) != [(first, stop)]:
+            return False
+        taken = self._taken.setdefault((purchase.contract, epoch), RangeSet())
+        if taken.within(first, stop):
+            return False
+        taken.add(first, stop)
+        return True
+
+    def acted(self) -> None:
+        """The broker has heard of all that came back."""
+        self._taken.clear()
+
+    def is_useless(self, job: str, site: str, utc_s: float) -> bool:
+        """Whether a site said lately that it has nothing for a job."""
+        return utc_s < self._useless.get((job, site), (0, 0.0))[1]
 
     def _given_back(self, purchase: Purchase, message: deals.GivenBack) -> None:
         if purchase.is_live:
@@ -500,7 +536,7 @@ class Purchases:
             back = tuple(
                 each
                 for each in check_ranges(message.ranges)
-                if self._is_out(purchase, message.epoch, *each)
+                if self._take(purchase, message.epoch, *each)
             )
             self._outcome.happened(events.HandedBack(purchase.handle, message.epoch, back))
 
@@ -646,6 +682,8 @@ class Purchases:
 
     def tick(self, now_s: float, utc_s: float) -> None:
         """Give up quotes and commits that do not come, lapse leases, close what has no work."""
+        for key in [each for each in self._useless if each[0] not in self._broker.jobs]:
+            del self._useless[key]
         for site, until_s in list(self.resting.items()):
             if utc_s >= until_s:
                 del self.resting[site]
@@ -747,6 +785,8 @@ def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:
 def _is_fair(site: str, quote: deals.Quote, decision: Decision) -> bool:
     """Whether a quote is about what its site advertised; of a pool that none did, in our money."""
     house, ask = decision.house, decision.ask
+    if any(candidate.key == (site, quote.pool) for candidate, _ in decision.refused):
+        return False  # it may not run there, whatever it would cost
     known = next((each for each in decision.preferred if each.key == (site, quote.pool)), None)
     if known is not None:
         most = known.estimate.price_nanos * (1 + house.band)

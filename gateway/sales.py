@@ -9,6 +9,7 @@ broker tells that client becomes deliveries, counted on a tab until the buyer ha
     Commit   → ClientJoined, JobOpened            the lease runs out → ClientGone: all is stopped
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -79,6 +80,7 @@ class Sale:
     kept: dict[tuple[int, int], deals.Deliver] = field(default_factory=dict)
     unbilled: list[Delivery] = field(default_factory=list)
     reclaims: dict[int, int] = field(default_factory=dict)  # request → epoch
+    ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
 
     @property
     def is_live(self) -> bool:
@@ -139,6 +141,8 @@ class Sales:
         # Where we would place it ourselves; the exchange knows.
         self.decide: Callable[..., Decision | None] = lambda *_, **__: None
         self.has_function: Callable[[bytes], bool] = lambda _: True
+        # Whether a pool of ours lies where a job's user lets it run; the exchange knows.
+        self.suits: Callable[[JobSpec, str], bool] = lambda *_: True
         self.sales: dict[tuple[str, str], Sale] = {}
         self._by_handle: dict[int, Sale] = {}
         self._handles = 0
@@ -146,6 +150,7 @@ class Sales:
         self._stamps = 0
         self._asked: dict[int, tuple[str, float, list[str]]] = {}  # stamp → buyer, when, what
         self._billed_s = 0.0
+        self._numbers_of: dict[str, tuple[int, int]] = {}  # of each buyer's last contract
 
     # --- what a buyer says ---------------------------------------------------------------------
 
@@ -180,9 +185,10 @@ class Sales:
     def _ask_quote(self, buyer: str, ask: deals.AskQuote, now_s: float, utc_s: float) -> None:
         if not 0 < len(ask.contract) <= CONTRACT_CHARS_MAX or not ask.contract.isprintable():
             raise ProtocolError("a contract needs a name")
-        key = (buyer, ask.contract)
-        if key in self.sales:
-            raise ProtocolError(f"contract {ask.contract} is known already")
+        number = _number_of(buyer, ask.contract)
+        if number <= self._numbers_of.get(buyer, (0, 0)):
+            raise ProtocolError(f"contract {ask.contract}: a name that was used before")
+        self._numbers_of[buyer] = number
         if sum(each.buyer == buyer for each in self.sales.values()) >= self._rules.contracts_max:
             self._decline(buyer, ask.contract, Reason.BUSY, "too many contracts are open")
             return
@@ -228,6 +234,8 @@ class Sales:
         """What each of our pools would do, by when it would be done and its price."""
         for pool, tariff in self._broker.tariffs.items():
             if ask.pool not in ("", pool) or ask.currency not in ("", tariff.currency):
+                continue
+            if not self.suits(spec, pool):
                 continue
             able = [
                 each
@@ -342,7 +350,8 @@ class Sales:
         tariff = self._broker.tariffs.get(quote.pool) or Tariff(
             quote.price_nanos, quote.currency, RELAY
         )
-        spec = replace(spec, price=tariff, path=tuple(ask.path), hops_left=ask.hops_left)
+        pool = quote.pool if quote.pool != RELAY else ""
+        spec = replace(spec, price=tariff, path=tuple(ask.path), hops_left=ask.hops_left, pool=pool)
         until_s = now_s + self._rules.valid_s
         self.sales[buyer, ask.contract] = sale = Sale(
             ask.contract, buyer, spec, quote.pool, tariff, quote.slots, Phase.QUOTED, until_s
@@ -415,6 +424,11 @@ class Sales:
             return  # it lapsed meanwhile; the buyer waits for the lease to end, or knows
         if not count or not sale.out.send(message.epoch, message.first, message.first + count):
             return
+        if sale.ending is not None:
+            sale.out.take(message.epoch, message.first, message.first + count)
+            back = [[message.first, message.first + count]]
+            self._say(sale, deals.GivenBack(sale.contract, message.epoch, back))
+            return
         base = sale.next_number
         sale.next_number += count
         bundle = Bundle(base, message.epoch, message.first, count, count)
@@ -431,15 +445,20 @@ class Sales:
         sale = self._find(buyer, message.contract)
         if sale is None or not sale.is_live:
             return
-        ranges = self._numbers(sale, message.epoch, message.first, message.stop)
-        if not ranges:
-            self._say(sale, deals.GivenBack(sale.contract, message.epoch, []))
-            return
-        self._requests += 1
-        sale.reclaims[self._requests] = message.epoch
-        self._outcome.happened(
-            events.CancelAsked(sale.handle, self._requests, sale.job, ranges, message.kill)
-        )
+        epoch, first, stop = message.epoch, message.first, message.stop
+        if not self._take_back(sale, epoch, first, stop, kill=message.kill):
+            self._say(sale, deals.GivenBack(sale.contract, epoch, []))
+
+    def _take_back(self, sale: Sale, epoch: int, first: int, stop: int, *, kill: bool) -> bool:
+        """Ask the broker for tasks of a forward; False when none of them is out."""
+        ranges = self._numbers(sale, epoch, first, stop)
+        if ranges:
+            self._requests += 1
+            sale.reclaims[self._requests] = epoch
+            self._outcome.happened(
+                events.CancelAsked(sale.handle, self._requests, sale.job, ranges, kill)
+            )
+        return bool(ranges)
 
     def _numbers(self, sale: Sale, epoch: int, first: int, stop: int) -> tuple[Range, ...]:
         """Our numbers of those tasks of a forward that are still out."""
@@ -515,10 +534,12 @@ class Sales:
                 self._deliver_failures(sale, message, utc_s)
             case Answer():
                 self._give_back(sale, message)
-            case RejectJob():
-                self._end_early(sale, message.code, message.reason)
+            case RejectJob():  # so nothing of it runs
+                self._return_all(sale)
+                sale.ending = message.code, message.reason
             case _:
                 raise AssertionError(f"{message.kind!r} is not for a contract")
+        self._end_if_quiet(sale)
 
     def need_function(self, handle: int, digest: bytes) -> None:
         """A worker lacks a function: its buyer has it."""
@@ -595,10 +616,19 @@ class Sales:
             self._end_early(sale, Reason.COST_LIMIT, "it has cost what its grant allows")
 
     def _end_early(self, sale: Sale, code: str, reason: str) -> None:
-        """A grant is used up: all that has not ended is the buyer's again."""
-        self._return_all(sale)
-        self._decline(sale.buyer, sale.contract, code, reason)
-        self._lapse(sale)
+        """A grant is used up: what has not ended is stopped, and then the buyer's again."""
+        if sale.ending is not None:
+            return
+        sale.ending = code, reason
+        for epoch, forward in list(sale.out.forwards.items()):
+            self._take_back(sale, epoch, forward.first, forward.stop, kill=True)
+        self._end_if_quiet(sale)
+
+    def _end_if_quiet(self, sale: Sale) -> None:
+        """A contract that is ending ends when nothing is out under it: nobody runs a task twice."""
+        if sale.ending is not None and sale.is_live and not len(sale.out):
+            self._decline(sale.buyer, sale.contract, *sale.ending)
+            self._lapse(sale)
 
     def _give_back(self, sale: Sale, answer: Answer) -> None:
         epoch = sale.reclaims.pop(answer.request, None)
@@ -617,6 +647,7 @@ class Sales:
         for epoch, forward in list(sale.out.forwards.items()):
             ranges = [list(pair) for pair in forward.left]
             self._say(sale, deals.GivenBack(sale.contract, epoch, ranges))
+        sale.out.take_all()
 
     # --- as time passes ------------------------------------------------------------------------
 
@@ -733,3 +764,14 @@ def _is_over(sale: Sale, utc_s: float) -> bool:
 def _cut(rows: list[list[Any]], first: int, stop: int) -> list[list[Any]]:
     """Those rows whose offset lies in [first, stop), counted from there."""
     return [[row[0] - first, *row[1:]] for row in rows if first <= row[0] < stop]
+
+
+def _number_of(buyer: str, contract: str) -> tuple[int, int]:
+    """A contract's place among its buyer's: which life of it, and which of that life.
+
+    So no two buyers have one name, and none has one twice. Raises ProtocolError.
+    """
+    found = re.fullmatch(rf"{re.escape(buyer)}-(\d{{1,18}})-(\d{{1,18}})", contract, re.ASCII)
+    if found is None:
+        raise ProtocolError(f"contract {contract[:80]!r} is not named after {buyer}")
+    return int(found[1]), int(found[2])

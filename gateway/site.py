@@ -14,6 +14,7 @@ between any two awaits. The store's writer thread comes back in through `_stored
 import itertools
 import shutil
 import tempfile
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -412,6 +413,11 @@ class Site:
         reason = f"the store can't be read: {type(error).__name__}: {error}"[:300]
         self._say(f"store: {reason}")
         return reason
+
+    def tell_fault(self, where: str, error: Exception) -> None:
+        """Say that something of ours broke, where the operator looks, and go on."""
+        lines = traceback.format_exception(error)
+        self._say(f"fault: {where}: {type(error).__name__}: {error}\n{''.join(lines[-6:])}")
 
     def uptime_s(self, guest: Guest) -> float:
         """How long a guest has been here."""

@@ -311,6 +311,11 @@ class Gateway(Member):
         self.note("says", f"store: {error}")
         return str(error)
 
+    def tell_fault(self, where: str, error: Exception) -> None:
+        """Here nothing may break."""
+        self.note("breaks", where)
+        raise error
+
     async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
         """Read from the store."""
         return await read_now(query, *arguments)

@@ -364,7 +364,7 @@ def test_a_job_never_comes_back_to_a_site_that_passed_it_on(town):
     paris = town.sites["paris"]
     ask = next_question(town)
     town.cut.add(frozenset(("london", "paris")))
-    looped = replace(ask, contract="x", path=["paris", "london"])
+    looped = replace(ask, contract="london-9-1", path=["paris", "london"])
     paris.exchange.hear("london", Side.BUYER, looped, town.now_s, 1.0)
     paris.do()
     assert not paris.exchange.sales.sales
