@@ -53,6 +53,11 @@ RECALLS_MAX: Final = 8  # in one settling
 EPOCH_BITS: Final = 30
 NO_CHARGE: Final = Charge(0, 0, 0, 0)
 ALL_TASKS: Final = 1 << 62  # a task number past every job's end
+CANCELS_MAX: Final = 100  # of one client, that wait for workers to answer
+CANCEL_REFUSED: Final[dict[str, str]] = {
+    Reason.JOB_NOT_FOUND: "no unfinished job of yours has that id",
+    Reason.BUSY: f"{CANCELS_MAX} cancels of yours are under way: wait for their answers",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -695,6 +700,11 @@ class Broker:
             code = "" if event.ranges else Reason.JOB_NOT_FOUND
             self._answer_cancel(event.client, event.request, RangeSet(), code)
             return
+        # Each answer of a worker is held against all that wait for one.
+        open_now = sum(each.client == event.client for each in self._withdrawals)
+        if open_now >= CANCELS_MAX and not event.kill:
+            self._answer_cancel(event.client, event.request, RangeSet(), Reason.BUSY)
+            return
         ranges = RangeSet(event.ranges or [(0, ALL_TASKS)])
         if not event.ranges:
             job.leaving, job.reason = "cancelled", "cancelled on request"
@@ -739,7 +749,7 @@ class Broker:
     def _answer_cancel(self, client: int, request: int, taken: RangeSet, code: str = "") -> None:
         if request:
             value = {"taken": [list(pair) for pair in taken]}
-            reason = "no unfinished job of yours has that id" if code else ""
+            reason = CANCEL_REFUSED.get(code, "")
             self._tell(client, Answer(request, code, reason, value))
 
     def _resolve_withdrawals(

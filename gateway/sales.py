@@ -616,12 +616,12 @@ class Sales:
             self._end_early(sale, Reason.COST_LIMIT, "it has cost what its grant allows")
 
     def _end_early(self, sale: Sale, code: str, reason: str) -> None:
-        """A grant is used up: what has not ended is stopped, and then the buyer's again."""
+        """A grant is used up: what has not started is the buyer's again, what runs may end."""
         if sale.ending is not None:
             return
         sale.ending = code, reason
         for epoch, forward in list(sale.out.forwards.items()):
-            self._take_back(sale, epoch, forward.first, forward.stop, kill=True)
+            self._take_back(sale, epoch, forward.first, forward.stop, kill=False)
         self._end_if_quiet(sale)
 
     def _end_if_quiet(self, sale: Sale) -> None:

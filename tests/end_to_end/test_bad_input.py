@@ -9,7 +9,7 @@ import msgpack
 import pytest
 
 from federation import messages
-from federation.errors import SessionRefused
+from federation.errors import GridError, SessionRefused
 from federation.handshake import Dialogue, Opened, SharedSecret
 from federation.messages import HANDSHAKE, MESSAGES, Hello
 from federation.nng import NngLink
@@ -267,3 +267,21 @@ def test_a_gateway_that_others_can_reach_must_have_a_secret(tmp_path):
     )
     assert done.returncode != 0
     assert "secret_file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {"python": ["3.11"]},
+        {"function": [b"x"] * 32},
+        {"tasks": 2**40, "task_s": 1e8},
+        {"tags": 5},
+        {"wishes": {"sites": 3}},
+        {"priority": "high"},
+    ],
+    ids=["python", "function", "cost", "tags", "sites", "priority"],
+)
+def test_a_question_that_makes_no_sense_ends_nobody(client, details):
+    with pytest.raises(GridError):
+        client.ask("explain", **details)
+    assert client.ask("status")

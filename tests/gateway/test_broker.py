@@ -308,6 +308,19 @@ def test_the_owner_is_told_what_an_operator_cancelled() -> None:
     assert dropped.ranges == [[0, 3]]
 
 
+def test_a_flood_of_cancels_is_refused_beyond_a_hundred() -> None:
+    world = World()
+    world.submit(1)
+    answers = [
+        each
+        for request in range(1, 103)
+        for each in told(
+            world.do(events.CancelAsked(CLIENT, request, "j", ((0, 1),), False)), messages.Answer
+        )
+    ]
+    assert [(each.request, each.code) for each in answers] == [(101, "busy"), (102, "busy")]
+
+
 def test_nobody_cancels_somebody_elses_job() -> None:
     world = World(slots=0)
     world.submit(3)

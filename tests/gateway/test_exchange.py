@@ -631,3 +631,126 @@ def test_slots_that_another_has_taken_meanwhile_are_not_held():
     said = [m for *_, m in town.said]
     assert [m.slots for m in said if isinstance(m, deals.Quote)][:2] == [4, 4]
     assert [m.code for m in said if isinstance(m, deals.Decline)][:1] == ["no-slots"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"currency": "usd"},
+        {"currency": ""},
+        {"price_nanos": -1},
+        {"pool": "x" * 1000},
+        {"slots": 0},
+    ],
+)
+def test_a_quote_that_makes_no_sense_breaks_the_protocol_and_nothing_else(town, changes):
+    london = town.sites["london"]
+    london.submit(400, wishes=Wishes(allowed_sites=frozenset({"paris"})))
+    ask = next(m for *_, m in town.said if isinstance(m, deals.AskQuote))
+    pool = ask.pool or "local"
+    quote = replace(deals.Quote(ask.contract, pool, 4, 4, CHEAP, "USD", 0.0, 1.0, 5.0), **changes)
+    with pytest.raises(ProtocolError):
+        london.exchange.hear("paris", Side.SELLER, quote, town.now_s, UTC_S)
+
+
+@pytest.mark.parametrize("contract", ["paris-1-1", "london-1", "x", "london-1-1-1"])
+def test_a_contract_that_is_not_named_after_its_buyer_is_refused(town, contract):
+    ask = next_question(town)
+    paris = town.sites["paris"]
+    with pytest.raises(ProtocolError, match="not named after"):
+        paris.exchange.hear(
+            "london", Side.BUYER, replace(ask, contract=contract), town.now_s, UTC_S
+        )
+
+
+def test_a_name_of_a_contract_is_good_once(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(40)
+    town.run(finished(town, 40))
+    town.pass_time(30.0)
+    assert not paris.exchange.sales.sales
+    ask = next(m for *_, m in town.said if isinstance(m, deals.AskQuote))
+    with pytest.raises(ProtocolError, match="used before"):
+        paris.exchange.hear("london", Side.BUYER, ask, town.now_s, UTC_S)
+
+
+def test_what_comes_back_and_is_delivered_in_one_frame_counts_once(town):
+    london = town.sites["london"]
+    london.submit(40, wishes=Wishes(allowed_sites=frozenset({"paris"})))
+    forward = first_forward(town)
+    count = len(forward.arguments)
+    back = [[forward.first, forward.first + count]]
+    for message in (
+        deals.GivenBack(forward.contract, forward.epoch, back),
+        deals.Deliver(forward.contract, forward.epoch, forward.first, [b"r"] * count, [], [], 0, 0,
+                      0, 0, []),
+    ):  # fmt: skip
+        london.exchange.hear("paris", Side.SELLER, message, town.now_s, UTC_S)
+    london.do()
+    assert london.postings("buy") == {}
+    assert london.answers() == {}
+
+
+def test_a_job_does_not_go_to_another_country_for_a_quote_without_a_pool():
+    town = Town()
+    town.build("london", DEAR, 0)
+    town.build("paris", CHEAP, 4)
+    town.show(hidden={("london", "paris")})
+    town.sites["london"].submit(4, wishes=Wishes(jurisdictions=frozenset({"DE"})))
+    town.pass_time(3.0)
+    assert [m.code for *_, m in town.said if isinstance(m, deals.Decline)][:1] == ["no-slots"]
+    assert not [m for *_, m in town.said if isinstance(m, deals.Quote)]
+
+
+def test_a_site_that_has_nothing_for_one_job_is_not_spared_for_others():
+    town = Town()
+    town.build("london", DEAR, 0)
+    town.build("paris", CHEAP, 4)
+    town.show()
+    london = town.sites["london"]
+    london.submit(1, "never", tags={"gpu": 1})
+    town.pass_time(20.0)
+    asked = [m for *_, m in town.said if isinstance(m, deals.AskQuote)]
+    assert 1 <= len(asked) <= 4  # ever more seldom
+    london.submit(40, "other")
+    town.run(lambda: "other" not in london.broker.jobs, seconds=5.0)
+
+
+def test_what_was_sold_for_a_pool_runs_in_no_other(town):
+    paris = town.sites["paris"]
+    london = town.sites["london"]
+    london.submit(400, wishes=Wishes(allowed_sites=frozenset({"paris"})))
+    town.pass_time(0.3)
+    (job,) = paris.broker.jobs.values()
+    assert job.spec.pool == "local"
+    paris.broker.tariffs["other"] = Tariff(CHEAP, "USD", "test")
+    paris.do(events.WorkerJoined(77, "w77", "other", 4, {}, "3.11"))
+    assert not paris.broker.workers[77].assignments
+
+
+def test_how_long_another_site_says_that_a_task_took_is_bounded_by_the_time_that_passed(town):
+    london = town.sites["london"]
+    london.submit(40, wishes=Wishes(allowed_sites=frozenset({"paris"})))
+    forward = first_forward(town)
+    values = [b"r"] * len(forward.arguments)
+    deliver = deals.Deliver(
+        forward.contract, forward.epoch, forward.first, values, [], [], 2**63 - 1, 0, 0, 0, []
+    )
+    london.exchange.hear("paris", Side.SELLER, deliver, town.now_s, UTC_S)
+    london.do()
+    known = london.broker.durations.of(forward_function(london))
+    assert known is not None
+    assert known < 10
+
+
+def first_forward(town):
+    """Let time pass until something is forwarded."""
+    while not (found := [m for *_, m in town.said if isinstance(m, deals.Forward)]):
+        assert town.now_s < 60
+        town.pass_time(0.05)
+    return found[0]
+
+
+def forward_function(site):
+    (job,) = site.broker.jobs.values()
+    return job.spec.function
