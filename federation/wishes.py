@@ -7,6 +7,7 @@ OBJECTIVES: Final = ("cheapest", "fastest", "greenest")
 WEIGHTS: Final = ("money", "time", "carbon")
 NAMES_MAX: Final = 256
 NAME_CHARS_MAX: Final = 200
+LONG_AGO_S: Final = 1e9  # 2001: a deadline before it is meant otherwise
 
 
 def wishes_plain(
@@ -30,6 +31,11 @@ def wishes_plain(
     if deadline_s is not None:
         if type(deadline_s) not in (int, float) or not deadline_s > 0:
             raise TypeError(f"deadline_s is {deadline_s!r}; it must be seconds since 1970, UTC")
+        if deadline_s < LONG_AGO_S:
+            raise ValueError(
+                f"deadline_s is {deadline_s!r}, long ago: it is a time, not a length of time; "
+                f"write time.time() + {deadline_s:g}"
+            )
         plain["deadline_s"] = float(deadline_s)
     for key, values in names.items():
         if values is not None:

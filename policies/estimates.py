@@ -102,6 +102,8 @@ def _in_span(
     ask: Ask, candidate: Candidate, span: Span, now_s: float, house: House
 ) -> Estimate | Refusal:
     slots, tasks, link = span.slots, ask.tasks, candidate.link
+    if not candidate.profile.pythons:
+        return Refusal(Reason.NO_SLOTS, "has no workers now")
     if not slots:
         return Refusal(Reason.NO_SLOTS, "has no slot now")
     task_s = ask.task_s_at.get(candidate.key[0], ask.task_s)

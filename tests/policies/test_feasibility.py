@@ -39,7 +39,7 @@ def verdict(terms, site="a", **pool):
         ({}, {"sites": frozenset({"home"})}, None, ""),
         ({"python": "3.12"}, {}, Reason.PYTHON_DIFFERS, "Python 3.11, the job was made with 3.12"),
         ({"python": "3.12"}, {"pythons": ("3.11", "3.12")}, None, ""),
-        ({}, {"pythons": ()}, Reason.PYTHON_DIFFERS, "unknown"),
+        ({}, {"pythons": ()}, None, ""),
         ({"currency": "EUR"}, {}, Reason.CURRENCY_DIFFERS, "in USD, the cost limit is in EUR"),
         ({"currency": "USD"}, {}, None, ""),
         ({"tags": {"gpu": 2}}, {}, Reason.TAG_MISSING, "no tag gpu=2"),
