@@ -699,6 +699,7 @@ class Sales:
         """The lease is over: stop everything; what was delivered is still owed."""
         sale.phase = move(sale.phase, Move.LAPSE)
         sale.out.take_all()
+        sale.kept.clear()  # nobody will ask for it again; what it cost stays on the tab
         sale.order.clear()
         sale.bundles.clear()
         self._outcome.happened(events.ClientGone(sale.handle))

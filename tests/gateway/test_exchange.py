@@ -127,6 +127,7 @@ def test_a_partition_that_heals_pays_nothing_twice(town):
     town.cut.add(frozenset(("london", "paris")))
     paris.work(500)
     town.run(finished(town, 20_000))
+    assert not any(sale.kept for sale in paris.exchange.sales.sales.values())
     town.cut.clear()
     paris.exchange.sales.buyer_came("london")
     paris.do()
