@@ -25,6 +25,7 @@ from gateway.registry import Registry
 from gateway.trust import TrustBook
 
 AGAIN_S: Final = 0.2
+REOPENED_S: Final = 2.0  # a port that is opened anew is there again by then
 FIRST_WORD_S: Final = 3.0  # a dial may hang while the port is being opened anew
 JOIN_MAX_S: Final = 20.0
 TICK_S: Final = 0.25
@@ -153,10 +154,7 @@ async def join(registry: Registry, text: str, *, approve: bool) -> Joined:
     book = enter(was, invitation, registry.ring.current.key, now_s)
     applicant = Applicant(invitation, book.own.card, secrets.token_bytes(NONCE_BYTES))
     host, _, port = invitation.address.removeprefix("tls+tcp://").rpartition(":")
-    try:
-        leaf = await trio.to_thread.run_sync(fetch_leaf, host.strip("[]"), int(port), JOIN_MAX_S)
-    except OSError as error:
-        raise GatewayUnreachable(f"nobody answers at {invitation.address}: {error}") from None
+    leaf = await _fetch_leaf(invitation.address, host.strip("[]"), int(port))
     applicant.check_leaf(leaf)
     pin = registry.folder / "inviter.pem"
     write_private(pin, to_pem([leaf]).encode())
@@ -171,6 +169,18 @@ async def join(registry: Registry, text: str, *, approve: bool) -> Joined:
     registry.adopt(book)
     registry.save(("card", joined.card.raw))
     return joined
+
+
+async def _fetch_leaf(address: str, host: str, port: int) -> bytes:
+    """The leaf that somebody shows; asked for again while the port may be being opened anew."""
+    until_s = trio.current_time() + REOPENED_S
+    while True:
+        try:
+            return await trio.to_thread.run_sync(fetch_leaf, host, port, JOIN_MAX_S)
+        except OSError as error:
+            if trio.current_time() >= until_s:
+                raise GatewayUnreachable(f"nobody answers at {address}: {error}") from None
+        await trio.sleep(AGAIN_S)
 
 
 async def _apply(applicant: Applicant, address: str, tls: TlsSettings) -> Joined:

@@ -10,7 +10,7 @@ from tests_support import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
-TASKS = 20_000
+TASKS = 300_000  # so many that they are not done before a contract is made
 
 
 def square(number):

@@ -10,7 +10,7 @@ from gateway.terms import stored_terms, terms_plain
 from policies.asks import Objective, Wishes
 
 # Of the row itself, or of jobs that another site sent, which are not stored.
-ELSEWHERE = {"name", "user", "project", "detached", "price", "path", "given", "hops_left"}
+ELSEWHERE = {"name", "user", "project", "detached", "price", "path", "given", "hops_left", "pool"}
 
 
 def full() -> JobSpec:
