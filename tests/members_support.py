@@ -1,7 +1,8 @@
 """Federations of real gateway processes for tests, made by the command line as operators do."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +126,15 @@ def federate(*members: Member, hidden: int = 0) -> None:
             ),
             f"{here.name} sees every pool",
         )
+
+
+@contextmanager
+def dear_and_cheap(folder: Path) -> Iterator[tuple[Member, Member]]:
+    """London, dear and small, and Paris, cheap and larger: a federation, up."""
+    members = Member(folder, "london", 1, "4 USD"), Member(folder, "paris", 2, "0.04 USD")
+    try:
+        federate(*members)
+        yield members
+    finally:
+        for member in members:
+            member.gateway.stop()

@@ -28,6 +28,7 @@ from policies.tariffs import Tariff
 
 RULES = DealRules(lease_s=8.0, grace_s=2.0, plan_s=0.25)
 UTC_S = 1_000_000.0
+CHEAP, DEAR = 10**7, 10**9  # nano-units of a slot-hour
 
 
 def spec(**changes: Any) -> JobSpec:
@@ -419,3 +420,12 @@ class Town:
                 site.work(task_s=task_s)
             self.deliver()
             self.pass_time(0.05)
+
+
+def dear_and_cheap() -> Town:
+    """London, dear and small, and Paris, cheap and larger, that know each other."""
+    town = Town()
+    town.build("london", DEAR, 1)
+    town.build("paris", CHEAP, 4)
+    town.show()
+    return town

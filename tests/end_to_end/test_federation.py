@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from members_support import LEASE_S, Member, federate
+from members_support import LEASE_S, Member, dear_and_cheap, federate
 from tests_support import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -32,22 +32,15 @@ def note(folder, number):
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """A dear small site and a cheap larger one that nobody harms."""
-    folder = tmp_path_factory.mktemp("pair")
-    members = Member(folder, "london", 1, "4 USD"), Member(folder, "paris", 2, "0.04 USD")
-    federate(*members)
-    yield members
-    for member in members:
-        member.gateway.stop()
+    with dear_and_cheap(tmp_path_factory.mktemp("pair")) as members:
+        yield members
 
 
 @pytest.fixture
 def fragile(tmp_path):
     """The same, to be broken."""
-    members = Member(tmp_path, "london", 1, "4 USD"), Member(tmp_path, "paris", 2, "0.04 USD")
-    federate(*members)
-    yield members
-    for member in members:
-        member.gateway.stop()
+    with dear_and_cheap(tmp_path) as members:
+        yield members
 
 
 def settled(one, other):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from members_support import Member, federate, run
+from members_support import Member, dear_and_cheap, federate, run
 from tests_support import Process, make_certificate, wait_until
 
 from federation import Client
@@ -30,12 +30,8 @@ def square(number):
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """A dear small site and a cheap larger one that nobody harms."""
-    folder = tmp_path_factory.mktemp("grants")
-    members = Member(folder, "london", 1, "4 USD"), Member(folder, "paris", 2, "0.04 USD")
-    federate(*members)
-    yield members
-    for member in members:
-        member.gateway.stop()
+    with dear_and_cheap(tmp_path_factory.mktemp("grants")) as members:
+        yield members
 
 
 def free_port():

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from town import RULES, UTC_S, Town, spec
+from town import CHEAP, DEAR, RULES, UTC_S, Town, dear_and_cheap, spec
 
 from federation import deals
 from federation.errors import ProtocolError
@@ -15,17 +15,11 @@ from gateway.ledger import records
 from policies.asks import FASTEST, Wishes
 from policies.tariffs import Tariff
 
-CHEAP, DEAR = 10**7, 10**9
-
 
 @pytest.fixture
 def town():
     """A dear small site, and a cheap large one, that know each other."""
-    town = Town()
-    town.build("london", DEAR, 1)
-    town.build("paris", CHEAP, 4)
-    town.show()
-    return town
+    return dear_and_cheap()
 
 
 def finished(town, tasks, site="london"):

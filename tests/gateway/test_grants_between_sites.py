@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from town import UTC_S, Town, spec
+from town import CHEAP, DEAR, UTC_S, Town, dear_and_cheap, spec
 
 from federation import deals
 from federation.errors import ProtocolError
@@ -13,17 +13,11 @@ from gateway.effects import Side
 from gateway.showing import PoolFacts
 from policies.asks import Wishes
 
-CHEAP, DEAR = 10**7, 10**9
-
 
 @pytest.fixture
 def town():
     """A dear small site, and a cheap large one, that know each other."""
-    town = Town()
-    town.build("london", DEAR, 1)
-    town.build("paris", CHEAP, 4)
-    town.show()
-    return town
+    return dear_and_cheap()
 
 
 @pytest.fixture
