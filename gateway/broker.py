@@ -167,9 +167,9 @@ class Broker:
             case events.PlacesChosen():
                 if event.job in self.jobs:
                     self.jobs[event.job].places = event.places
-            case events.LimitReached():
+            case events.MoneySpent():
                 if event.job in self.jobs:
-                    self._drop_waiting(self.jobs[event.job], event.failure, event.reason)
+                    self._drop_waiting(self.jobs[event.job], "budget", event.reason)
                     self._finish(self.jobs[event.job], now_s)
             case events.JobHeld():
                 self._job_held(event)

@@ -4,7 +4,6 @@ The buyer dials: what we say to our sellers goes over our links, what we say to 
 sessions by which they dialled us; gossip goes over either. What is about money travels sealed.
 """
 
-import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from federation.errors import ProtocolError
 from federation.messages import MESSAGES, Advert, GossipMessage, NeedFunction, PutFunction, Unknown
 from gateway.circle import Circle
 from gateway.effects import Side
+from gateway.faults import describe_fault
 from gateway.links import LinkDown, LinkNews, LinkSaid, LinkUp
 from gateway.lobby import CameIn, Guest, Left, News, Said
 from gateway.neighbours import Neighbours
@@ -140,8 +140,7 @@ class Dealings:
 
     def _fault(self, message: Any, error: Exception) -> str:
         """Something of ours broke over a message: who sent it is not talked to any more."""
-        lines = "".join(traceback.format_exception(error)[-6:])
-        self._say(f"fault: {message.kind!r} of another site: {error}\n{lines}")
+        self._say(describe_fault(f"{message.kind!r} of another site", error))
         return f"protocol error: {message.kind!r} that we can't take: {type(error).__name__}"
 
     def heard_all(self) -> None:

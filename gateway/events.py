@@ -198,14 +198,10 @@ class PlacesChosen:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitReached:
-    """A limit of its user's lets nothing more of a job start, anywhere: what waits of it ends.
-
-    `failure` is what its tasks end with, `reason` says it in words.
-    """
+class MoneySpent:
+    """What is left of a job's cost limit pays for no task anywhere: what waits of it ends."""
 
     job: str
-    failure: str
     reason: str
 
 
@@ -270,7 +266,7 @@ Event = (
     | JobClosed
     | CancelAsked
     | PlacesChosen
-    | LimitReached
+    | MoneySpent
     | JobHeld
     | Resumed
     | Reported

@@ -27,12 +27,13 @@ from gateway.jobs import Job
 from gateway.ledger.records import ContractRow, PostingRow
 from gateway.purchases import Purchases
 from gateway.sales import Sales
-from gateway.showing import PoolFacts, show_site, waiting
+from gateway.showing import PoolFacts, Queue, show_site, waiting
 from policies.asks import Ask, House, Wishes
 from policies.brokering import place
 from policies.decisions import Decision, Why
-from policies.feasibility import Terms
+from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
 from policies.market import Key, Market
+from policies.placement import Offer
 from policies.ranking import lots
 
 ADVERT_VALID_S: Final = 90.0
@@ -75,7 +76,6 @@ class Exchange:
         self.sales = Sales(site, broker, rules, permits, notary, self._outcome)
         self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
         self._version = 0
-        self._queue: tuple[int, float] | None = None  # what waits here, while jobs are planned
         self._planned: dict[str, tuple[float, bool]] = {}  # when; with its duration known
         broker.elsewhere = self._may_run_elsewhere
         self.sales.decide = self.decide
@@ -189,12 +189,15 @@ class Exchange:
 
     # --- what is shown -------------------------------------------------------------------------
 
-    def show(self, utc_s: float, without: Job | None = None) -> SiteAdvert:
+    def show(
+        self, utc_s: float, without: Job | None = None, queue: Queue | None = None
+    ) -> SiteAdvert:
         """Our own advert, whole.
 
-        What waits of the job `without` is no load: it is that which is to be placed.
+        What waits of the job `without` is no load: it is that which is to be placed. `queue` is all
+        that waits, where that was counted already.
         """
-        tasks, load_s = self._queue or waiting(self._broker, self._broker.jobs.values())
+        tasks, load_s = queue or waiting(self._broker)
         own_tasks, own_s = waiting(self._broker, [without] if without is not None else [])
         self._version = max(self._version + 1, int(utc_s * 1000))
         held = {pool: self.sales.held_slots(pool) for pool in self._facts}
@@ -220,11 +223,10 @@ class Exchange:
         due = [job for job in self._broker.waiting_jobs if self._is_due(job, now_s)]
         if not due:
             return
-        self._queue = waiting(self._broker, self._broker.jobs.values())  # once, for all of them
+        queue = waiting(self._broker)  # once, for all of them
         for job in due:
             self._planned[job.id] = now_s, self._is_known(job)
-            self._plan(job, now_s, utc_s)
-        self._queue = None
+            self._plan(job, queue, now_s, utc_s)
 
     def _is_due(self, job: Job, now_s: float) -> bool:
         """Whether a job's places are to be chosen, for the first time or anew."""
@@ -246,13 +248,13 @@ class Exchange:
             return False  # it was sold for this pool, and no other
         return self.market.has_others or job.spec.wishes != NO_WISHES
 
-    def _plan(self, job: Job, now_s: float, utc_s: float) -> None:
+    def _plan(self, job: Job, queue: Queue, now_s: float, utc_s: float) -> None:
         if not self._has_choice(job):
             self._outcome.happened(events.PlacesChosen(job.id, None))
             return
-        self.market.learn(self.show(utc_s, without=job), utc_s)
+        self.market.learn(self.show(utc_s, job, queue), utc_s)
         decision = self.decide(job.spec, job.waiting, utc_s, job.limited_nanos, chance=job.id)
-        if self._is_too_dear(decision) and not job.ended:
+        if _is_too_dear(decision) and not job.ended:
             # So it seems, by what the function took others: one round of its own will show.
             decision = self.decide(
                 job.spec, job.waiting, utc_s, job.limited_nanos, chance=job.id, is_measured=False
@@ -260,35 +262,14 @@ class Exchange:
         is_asking = self.purchases.is_asking(job.id)
         wanted = [] if is_asking else self._to_ask(job, decision)
         is_left = is_asking or bool(wanted) or job.in_flight > 0
-        limit = self._limit_reached(job, decision, is_left=is_left)
-        if limit is not None:
-            self._outcome.happened(limit)
+        # What another site's job may cost is for that site to watch.
+        if not is_left and not job.spec.path and _is_too_dear(decision):
+            self._outcome.happened(events.MoneySpent(job.id, _money_text(job, decision)))
             return
         places = self._places(job, decision)
         if wanted:
             self._note_sent(decision, self.purchases.ask(job, decision, wanted, now_s), utc_s)
         self._outcome.happened(events.PlacesChosen(job.id, places))
-
-    def _limit_reached(
-        self, job: Job, decision: Decision, *, is_left: bool
-    ) -> events.LimitReached | None:
-        """Whether a job of our own users waits in vain, for its money is over.
-
-        It is not while anything of it runs or anybody may still be asked (`is_left`). What another
-        site's job may cost is for that site to watch.
-        """
-        if job.spec.path or is_left or not self._is_too_dear(decision):
-            return None
-        text = next(each.text for _, each in decision.refused if each.reason is Reason.COST_LIMIT)
-        reason = f"its cost limit pays for no more task of job {job.id}: one {text}"
-        return events.LimitReached(job.id, "budget", reason)
-
-    @staticmethod
-    def _is_too_dear(decision: Decision) -> bool:
-        """Whether a job could run, were it not for its cost limit."""
-        hopes = [refusal for _, refusal in decision.refused if refusal.reason not in NEVER]
-        is_refused = decision.why is Why.NOBODY and bool(hopes)
-        return is_refused and all(refusal.reason is Reason.COST_LIMIT for refusal in hopes)
 
     def refresh(self, utc_s: float, without: Job | None = None) -> None:
         """Let the market see our own pools as they are now; see `show`."""
@@ -344,12 +325,10 @@ class Exchange:
 
     def _suits(self, spec: JobSpec, pool: str) -> bool:
         """Whether a pool of ours lies where a job's user lets it run."""
-        wishes, facts = spec.wishes, self._facts.get(pool, PoolFacts())
-        return (
-            (wishes.jurisdictions is None or facts.jurisdiction in wishes.jurisdictions)
-            and (wishes.allowed_sites is None or self.site in wishes.allowed_sites)
-            and self.site not in wishes.forbidden_sites
-        )
+        terms, facts = self.terms(spec), self._facts.get(pool, PoolFacts())
+        offer = Offer(f"{self.site}/{pool}", pool, facts.tags, "", "")
+        here = Profile(self.site, True, offer, (), facts.jurisdiction, "", None, True)
+        return check_sites(terms, here) is None and check_jurisdiction(terms, here) is None
 
     def trusted(self) -> Set[str]:
         """The sites that may run our users' work, and whose results they open."""
@@ -423,3 +402,15 @@ class Exchange:
 def _may_hop(spec: JobSpec) -> frozenset[str] | None:
     """The sites that another site's job may go on to: those whose results its origin takes."""
     return spec.given.errand.sites if spec.given is not None else frozenset()
+
+
+def _is_too_dear(decision: Decision) -> bool:
+    """Whether a job could run, were it not for its cost limit."""
+    hopes = [refusal for _, refusal in decision.refused if refusal.reason not in NEVER]
+    is_refused = decision.why is Why.NOBODY and bool(hopes)
+    return is_refused and all(refusal.reason is Reason.COST_LIMIT for refusal in hopes)
+
+
+def _money_text(job: Job, decision: Decision) -> str:
+    text = next(each.text for _, each in decision.refused if each.reason is Reason.COST_LIMIT)
+    return f"its cost limit pays for no more task of job {job.id}: one {text}"

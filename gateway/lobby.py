@@ -353,6 +353,12 @@ class Lobby:
             self._turn_away(pipe, SessionRefused(reason, code), now_s)
         yield from self._leave(guest, reason)
 
+    def expel_older(self, guest: Guest, now_s: float) -> Iterator[News]:
+        """End the sessions that another guest of the same name has: it has begun a new one."""
+        for other in list(self.guests.values()):
+            if other.name == guest.name and other is not guest:
+                yield from self.expel(other, "it has begun a new session", now_s)
+
     def _leave(self, guest: Guest, reason: str, said_goodbye: bool = False) -> Iterator[News]:
         if guest.pipe is not None:
             self._forget_pipe(guest)

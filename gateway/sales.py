@@ -237,14 +237,7 @@ class Sales:
                 continue
             if not self.suits(spec, pool):
                 continue
-            able = [
-                each
-                for each in self._broker.workers.values()
-                if each.offer.pool == pool
-                and not each.draining
-                and judge(spec.need, each.offer) is None
-            ]
-            total = sum(each.slots for each in able) - self.held_slots(pool)
+            total = self._slots_for(spec, pool)
             slots = self._permitted(ask, spec, pool, min(total, max(1, ask.tasks)), tariff)
             if slots < 1:
                 continue
@@ -314,18 +307,22 @@ class Sales:
             valid_s=self._rules.valid_s,
         )
 
-    def _free_slots(self, sale: Sale) -> int:
-        """The slots that a sale could be held now; those of a relay are another site's."""
-        if sale.pool == RELAY or sale.spec is None:
-            return sale.slots
+    def _slots_for(self, spec: JobSpec, pool: str) -> int:
+        """The slots of a pool that can run a job, less those that are set aside."""
         able = (
             each.slots
             for each in self._broker.workers.values()
-            if each.offer.pool == sale.pool
+            if each.offer.pool == pool
             and not each.draining
-            and judge(sale.spec.need, each.offer) is None
+            and judge(spec.need, each.offer) is None
         )
-        return 0 if self._broker.draining else sum(able) - self.held_slots(sale.pool)
+        return sum(able) - self.held_slots(pool)
+
+    def _can_hold(self, sale: Sale) -> bool:
+        """Whether what was quoted is still there; what a relay quoted is another site's."""
+        if sale.pool == RELAY or sale.spec is None:
+            return True
+        return not self._broker.draining and sale.slots <= self._slots_for(sale.spec, sale.pool)
 
     def held_slots(self, pool: str) -> int:
         """Slots of a pool that are set aside for contracts that are not committed yet."""
@@ -335,7 +332,7 @@ class Sales:
     def _load_s(self, pool: str) -> float:
         """Slot-seconds that a pool's workers have, and that wait here."""
         held = sum(each.load_s for each in self._broker.workers.values() if each.offer.pool == pool)
-        return held + waiting(self._broker, self._broker.jobs.values())[1]
+        return held + waiting(self._broker)[1]
 
     def _quote(
         self, buyer: str, ask: deals.AskQuote, spec: JobSpec, quote: deals.Quote, now_s: float
@@ -368,14 +365,16 @@ class Sales:
 
     def _hold(self, buyer: str, message: deals.Hold, now_s: float) -> None:
         sale = self._find(buyer, message.contract)
-        if sale is not None and sale.slots > self._free_slots(sale):
+        if sale is None:
+            return
+        if not self._can_hold(sale):
             del self.sales[buyer, sale.contract]
             reason = f"others were quicker: {self._site} has not so many slots any more"
             self._decline(buyer, sale.contract, Reason.NO_SLOTS, reason)
-        elif sale is not None:
-            sale.phase = move(sale.phase, Move.HOLD)
-            sale.until_s = now_s + self._rules.hold_s
-            self._say(sale, deals.Held(sale.contract, self._rules.hold_s))
+            return
+        sale.phase = move(sale.phase, Move.HOLD)
+        sale.until_s = now_s + self._rules.hold_s
+        self._say(sale, deals.Held(sale.contract, self._rules.hold_s))
 
     def _commit(self, buyer: str, message: deals.Commit, now_s: float, utc_s: float) -> None:
         sale = self._find(buyer, message.contract)

@@ -123,21 +123,13 @@ class Sessions:
                     self._say(f"{who} was turned away: {code}: {reason}")
                     continue
                 case CameIn(guest):
-                    rest += self._replace_older(guest)
+                    rest += self.lobby.expel_older(guest, trio.current_time())
                     self._came_in(guest)
                 case Left(guest, reason):
                     self._say(f"{guest.name} has gone: {reason}")
             rest.append(item)
         if rest:
             self._heard(rest)
-
-    def _replace_older(self, guest: Guest) -> list[News]:
-        """A site has come in: its last session, if it had one, is over."""
-        gone: list[News] = []
-        for other in list(self.lobby.guests.values()):
-            if other.name == guest.name and other is not guest:
-                gone += self.lobby.expel(other, "it has begun a new session", trio.current_time())
-        return gone
 
     # --- the loops -----------------------------------------------------------------------------
 

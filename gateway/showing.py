@@ -8,6 +8,9 @@ from gateway.broker import Broker
 from gateway.jobs import Job, Worker
 from policies.placement import Tags
 
+# Tasks that wait, and their slot-seconds where it is known how long one takes.
+Queue = tuple[int, float]
+
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
@@ -29,13 +32,13 @@ def show_site(
     utc_s: float,
     version: int,
     valid_s: float,
-    queue: tuple[int, float],
+    queue: Queue,
 ) -> SiteAdvert:
     """Everything that there is to be said of a site now; policies.disclosure may hide some of it.
 
     Args:
         held: slots of a pool that are set aside.
-        queue: tasks that wait and their slot-seconds, as `waiting` counts them.
+        queue: what waits.
     """
     pools = tuple(
         _show_pool(name, broker, each, held.get(name, 0), queue) for name, each in facts.items()
@@ -43,19 +46,17 @@ def show_site(
     return SiteAdvert(site, version, utc_s, valid_s, pools)
 
 
-def waiting(broker: Broker, jobs: Iterable[Job]) -> tuple[int, float]:
-    """The tasks of jobs that wait at a site, for any of its pools; their slot-seconds as known."""
+def waiting(broker: Broker, jobs: Iterable[Job] | None = None) -> Queue:
+    """What waits at a site of these jobs, or of all, for any of its pools."""
     tasks, load_s = 0, 0.0
-    for job in jobs:
+    for job in broker.jobs.values() if jobs is None else jobs:
         if job.waiting:
             tasks += job.waiting
             load_s += job.waiting * (broker.durations.of(job.spec.function) or 0.0)
     return tasks, load_s
 
 
-def _show_pool(
-    name: str, broker: Broker, facts: PoolFacts, held: int, queue: tuple[int, float]
-) -> PoolAdvert:
+def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Queue) -> PoolAdvert:
     workers = [
         each
         for each in broker.workers.values()

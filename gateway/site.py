@@ -14,7 +14,6 @@ between any two awaits. The store's writer thread comes back in through `_stored
 import itertools
 import shutil
 import tempfile
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +34,7 @@ from gateway.dealings import Dealings
 from gateway.desk import Desk
 from gateway.events import Event
 from gateway.exchange import Exchange
+from gateway.faults import describe_fault
 from gateway.grids.local import LocalGrid
 from gateway.ledger.database import READERS
 from gateway.ledger.errors import StoreError
@@ -416,8 +416,7 @@ class Site:
 
     def tell_fault(self, where: str, error: Exception) -> None:
         """Say that something of ours broke, where the operator looks, and go on."""
-        lines = traceback.format_exception(error)
-        self._say(f"fault: {where}: {type(error).__name__}: {error}\n{''.join(lines[-6:])}")
+        self._say(describe_fault(where, error))
 
     def uptime_s(self, guest: Guest) -> float:
         """How long a guest has been here."""

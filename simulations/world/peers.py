@@ -180,21 +180,13 @@ class Peers:
                     continue
                 case CameIn(guest):
                     self._host.note("is dialled", f"by {guest.name}")
-                    rest += self._replace_older(guest)
+                    rest += self.lobby.expel_older(guest, self._host.now_s())
                 case Left(guest, reason):
                     what = "expels" if "protocol error" in reason else "is left"
                     self._host.note(what, f"by {guest.name}: {reason}")
             rest.append(item)
         if rest:
             self._heard(rest)
-
-    def _replace_older(self, guest: Guest) -> list[News]:
-        """A site has come in: its last session, if it had one, is over."""
-        gone: list[News] = []
-        for other in list(self.lobby.guests.values()):
-            if other.name == guest.name and other is not guest:
-                gone += self.lobby.expel(other, "it has begun a new session", self._host.now_s())
-        return gone
 
     # --- the loops -----------------------------------------------------------------------------
 
