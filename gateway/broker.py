@@ -36,7 +36,7 @@ from gateway.ledger import records
 from gateway.outcomes import is_nothing, is_sound, judge_report, usage_records
 from gateway.terms import answer_ended, opened_record
 from policies.placement import Offer, counted, judge_all
-from policies.tariffs import Tariff
+from policies.tariffs import HOUR_S, Tariff
 
 # A task whose worker vanished under it so often is given up; the time before, it goes alone.
 LOSSES_MAX: Final = 3
@@ -369,7 +369,9 @@ class Broker:
         assignment.worker.hold(assignment, tasks)
         job = assignment.job
         job.in_flight += tasks
-        job.load_s = max(0.0, job.load_s + tasks * assignment.task_s)
+        price = (job.spec.price or assignment.worker.tariff).price_nanos
+        cost = tasks * assignment.task_s * price / HOUR_S
+        job.load_nanos = max(0.0, job.load_nanos + cost) if job.in_flight else 0.0
 
     def _release(self, assignment: Assignment, first: int, stop: int) -> None:
         """These tasks are no longer the worker's."""

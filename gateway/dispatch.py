@@ -131,7 +131,7 @@ def fits_cost(job: Job, worker: Worker, task_s: float | None, tasks: int) -> int
     if limit is None:
         return tasks
     price = (job.spec.price or worker.tariff).price_nanos
-    committed = job.limited_nanos + cost_nanos(price, round(job.load_s * 1e9))
+    committed = job.committed_nanos
     if committed >= limit:
         return 0
     one = cost_nanos(price, round((task_s or 0.0) * 1e9))

@@ -220,7 +220,12 @@ class Exchange:
 
     def _plan_all(self, now_s: float, utc_s: float) -> None:
         """Choose where the tasks of jobs that wait may go, and ask for quotes."""
-        due = [job for job in self._broker.waiting_jobs if self._is_due(job, now_s)]
+        served = self.purchases.take_served()  # a contract that opened is for use at once
+        due = [
+            job
+            for job in self._broker.waiting_jobs
+            if job.id in served or self._is_due(job, now_s)
+        ]
         if not due:
             return
         queue = waiting(self._broker)  # once, for all of them
@@ -253,11 +258,11 @@ class Exchange:
             self._outcome.happened(events.PlacesChosen(job.id, None))
             return
         self.market.learn(self.show(utc_s, job, queue), utc_s)
-        decision = self.decide(job.spec, job.waiting, utc_s, job.limited_nanos, chance=job.id)
-        if _is_too_dear(decision) and not job.ended:
+        decision = self.decide(job.spec, job.waiting, utc_s, job.committed_nanos, chance=job.id)
+        if _is_too_dear(decision) and not job.ended and not job.in_flight:
             # So it seems, by what the function took others: one round of its own will show.
             decision = self.decide(
-                job.spec, job.waiting, utc_s, job.limited_nanos, chance=job.id, is_measured=False
+                job.spec, job.waiting, utc_s, job.committed_nanos, chance=job.id, is_measured=False
             )
         is_asking = self.purchases.is_asking(job.id)
         wanted = [] if is_asking else self._to_ask(job, decision)
@@ -280,7 +285,7 @@ class Exchange:
         spec: JobSpec,
         tasks: int,
         utc_s: float,
-        spent_nanos: int = 0,
+        committed_nanos: int = 0,
         chance: str = "",
         task_s: float | None = None,
         *,
@@ -292,7 +297,7 @@ class Exchange:
             spec: what they are.
             tasks: how many.
             utc_s: now.
-            spent_nanos: of the job's cost limit.
+            committed_nanos: what is spent of the job's cost limit, or under way.
             chance: whose lots decide among near-equals; a job's own, so that it stays with them.
             task_s: how long one takes, where it was never measured.
             is_measured: whether what was measured of the function counts.
@@ -304,7 +309,7 @@ class Exchange:
             tasks=max(1, tasks),
             task_s=(self._broker.durations.of(spec.function) if is_measured else None) or task_s,
             deadline_s=spec.wishes.deadline_s,
-            budget_nanos=None if limit is None else max(0, limit - spent_nanos),
+            budget_nanos=None if limit is None else max(0, limit - committed_nanos),
         )
         return place(ask, self.market, self.house, utc_s, lots(chance), self.purchases.resting)
 
@@ -358,7 +363,9 @@ class Exchange:
         The largest share is without end: work that comes before the next plan goes there.
         """
         if decision.plan is None:
-            live = self.purchases.live(job.id) if decision.why is Why.NOBODY else []
+            # Nobody whom we see can run it, but who has a contract may know somebody.
+            is_hopeful = decision.why is Why.NOBODY and not _is_too_dear(decision)
+            live = self.purchases.live(job.id) if is_hopeful else []
             return {each.place: inf for each in live}
         shares = decision.plan.shares
         limited = decision.ask.task_s is None or decision.ask.budget_nanos is not None

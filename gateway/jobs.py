@@ -140,7 +140,7 @@ class Job:
     owed_bytes: int = 0  # of them
     assignments: dict[int, Assignment] = field(default_factory=dict)
     in_flight: int = 0
-    load_s: float = 0.0
+    load_nanos: float = 0.0  # what its tasks that are with workers will cost, as estimated
     served: int = 0  # the last assignment made of it
     known: RangeSet = field(default_factory=RangeSet)  # tasks that arrived
     ended: RangeSet = field(default_factory=RangeSet)
@@ -248,6 +248,11 @@ class Job:
     def limited_nanos(self) -> int:
         """What it has cost in the currency of its cost limit."""
         return self.costs_nanos.get(self.spec.currency or "", 0)
+
+    @property
+    def committed_nanos(self) -> int:
+        """That, and what is with workers now, by the estimate."""
+        return self.limited_nanos + round(self.load_nanos)
 
     def charge(self, record: UsageRecord) -> None:
         """Add what a report used."""

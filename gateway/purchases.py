@@ -135,6 +135,7 @@ class Purchases:
         # Sites that were of no use for a job, though no pool was named: how often, until when.
         self._useless: dict[tuple[str, str], tuple[int, float]] = {}
         self._unreached: set[str] = set()  # sites that are spared because there was no way to them
+        self._served: set[str] = set()  # jobs with a contract that opened since `take_served`
 
     # --- asking --------------------------------------------------------------------------------
 
@@ -147,6 +148,11 @@ class Purchases:
     def live(self, job: str) -> list[Purchase]:
         """The contracts that a job's tasks may be out under."""
         return [each for each in self.purchases.values() if each.job == job and each.is_live]
+
+    def take_served(self) -> set[str]:
+        """The jobs that a contract opened for since this was asked last."""
+        served, self._served = self._served, set()
+        return served
 
     def ask(self, job: Job, decision: Decision, keys: Iterable[Key], now_s: float) -> list[Key]:
         """Ask sites for quotes, of which `_consider` chooses when they are here; who was asked."""
@@ -425,6 +431,7 @@ class Purchases:
         self._handles -= 1
         purchase.handle = self._handles
         self._by_handle[purchase.handle] = purchase
+        self._served.add(job)
         quote = purchase.quote
         assert quote is not None
         self._outcome.effects.append(SendFunction(purchase.site, spec.function))

@@ -5,7 +5,8 @@ from typing import Final
 
 from federation.money import NANOS_LIMIT, check_currency
 
-HOUR_NS: Final = 3_600 * 10**9
+HOUR_S: Final = 3_600
+HOUR_NS: Final = HOUR_S * 10**9
 
 
 @dataclass(frozen=True, slots=True)

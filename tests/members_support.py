@@ -16,6 +16,7 @@ from gateway.cli.main import cli
 TIMES = {"heartbeat_s": 0.3, "grace_s": 2.0}
 LEASE_S = 5.0
 HERE = "127.0.0.1"
+DISTRUST = {"site-not-trusted", "results-not-trusted"}
 
 
 def run(*arguments: str, code: int = 0) -> str:
@@ -126,6 +127,13 @@ def federate(*members: Member, hidden: int = 0) -> None:
             ),
             f"{here.name} sees every pool",
         )
+        wait_until(lambda here=here: not _distrusts(here), f"{here.name} knows whom it trusts")
+
+
+def _distrusts(member: Member) -> bool:
+    """Whether a gateway has not read yet that it was told to trust all that it sees."""
+    refused = member.ask("explain", tasks=1)["refused"]
+    return any(group["reason"] in DISTRUST for group in refused)
 
 
 @contextmanager

@@ -251,7 +251,7 @@ class AddsUp(Invariant):
         waiting = sum(len(run.arguments) for run in job.queue)
         in_flight = sum(len(each.left) for each in job.assignments.values())
         counts = (job.waiting, job.in_flight)
-        if counts != (waiting, in_flight) or min(job.load_s, job.held_bytes) < 0:
+        if counts != (waiting, in_flight) or min(job.load_nanos, job.held_bytes) < 0:
             self.fail(f"{site}: job counts {counts}, has {(waiting, in_flight)}", job.id)
         at_work = RangeSet(pair for each in job.assignments.values() for pair in each.left)
         queued = RangeSet((run.first, run.stop) for run in job.queue)

@@ -58,7 +58,7 @@ def test_a_map_is_forwarded_to_where_it_is_cheap_and_both_sides_book_the_same(pa
         where = {row[0]: row for row in client.ask("report", kind="usage", by=["pool"])["rows"]}
     assert "paris/local" in where
     wait_until(lambda: settled(london, paris), "the books to agree")
-    assert london.deals("buy")["post"] > TASKS // 5  # the rest was done before the contract
+    assert london.deals("buy")["post"] > TASKS // 2  # London only tries how long one takes
 
 
 def test_an_error_and_a_print_come_back_from_afar(pair):
