@@ -222,9 +222,7 @@ class Exchange:
         """Choose where the tasks of jobs that wait may go, and ask for quotes."""
         served = self.purchases.take_served()  # a contract that opened is for use at once
         due = [
-            job
-            for job in self._broker.waiting_jobs
-            if job.id in served or self._is_due(job, now_s)
+            job for job in self._broker.waiting_jobs if job.id in served or self._is_due(job, now_s)
         ]
         if not due:
             return
