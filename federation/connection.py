@@ -13,7 +13,7 @@ from typing import Final
 
 from federation.address import AddressError, check_bearer
 from federation.gateways import Dial, GiveUp, Itinerary, Loss
-from federation.handshake import ACKNOWLEDGE_S, Dialogue
+from federation.handshake import Dialogue
 from federation.nng import NngLink
 from federation.transport import TlsSettings
 from federation.waking import Waker
@@ -60,7 +60,7 @@ class Connection:
             poll.register(self.link.fileno(), select.POLLIN)
         else:
             at_most_s = min(at_most_s, max(0.0, self._redial_s - time.monotonic()))
-        wait_s = min(at_most_s, ACKNOWLEDGE_S) if self._dialogue.owes else at_most_s
+        wait_s = min(at_most_s, self._dialogue.acknowledge_s)
         lock.release()
         try:
             ready = poll.poll(wait_s * 1000)

@@ -7,6 +7,7 @@ have a shared secret, which never travels; gateways have keys (gateway.introduct
 """
 
 import hmac
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from federation.messages import (
     Unknown,
     Welcome,
 )
+from federation.patience import Patience
 from federation.session import DIALLER_WINDOW, Session
 from federation.wire import VERSION, UnknownMessage
 
@@ -32,9 +34,6 @@ HANDSHAKE_BYTES_MAX: Final = 1 << 16
 NAME_CHARS_MAX: Final = 200
 # How many heartbeats may be missed before the other side counts as gone.
 SILENT_BEATS: Final = 4
-# A bare acknowledgement waits so long for something that it can ride on: an answer, usually.
-ACKNOWLEDGE_S: Final = 0.001
-
 
 # Refusals that may be over a moment later: try again.
 PASSING_REFUSALS: Final = frozenset({"busy", "late"})
@@ -189,7 +188,7 @@ class Dialogue:
         self._bare: list[bytes] = []
         self._stuck: bytes | None = None
         self._heard_s = 0.0
-        self._owed_s = 0.0  # when the frame arrived that is not acknowledged yet
+        self._patience = Patience()
         self._sent_s = 0.0
         self._session_id = ""
         self._greeted_s = 0.0
@@ -245,7 +244,7 @@ class Dialogue:
         """
         self._heard_s = now_s
         if not self.owes:
-            self._owed_s = now_s
+            self._patience.owed(now_s)
         # A frame is an array, a bare message a map: a gateway that throws us out says so bare.
         is_bare = frame[:1] >= b"\x80" and frame[:1] < b"\x90"
         if self.is_open and self.session is not None and not is_bare:
@@ -302,8 +301,13 @@ class Dialogue:
 
     @property
     def owes(self) -> bool:
-        """Whether an acknowledgement waits: call `flush` again within ACKNOWLEDGE_S."""
+        """Whether an acknowledgement waits: call `flush` again in `acknowledge_s`."""
         return self.is_open and self.session is not None and self.session.owes > 0
+
+    @property
+    def acknowledge_s(self) -> float:
+        """In how long an acknowledgement goes alone that nothing carries; inf with none owed."""
+        return self._patience.wait_s if self.owes else math.inf
 
     def flush(self, send: Callable[[bytes], bool], now_s: float) -> bool:
         """Send what may go now; False when the pipe would not take it all."""
@@ -322,12 +326,15 @@ class Dialogue:
             return self._bare.pop(0)
         if not self.is_open or self.session is None or self.welcome is None:
             return None
-        owed = self.owes and now_s - self._owed_s >= ACKNOWLEDGE_S
+        owed = self.owes and self._patience.is_over(now_s)
         beat = now_s - self._sent_s >= self.welcome.heartbeat_s
         before = self.session.sent
         frame = self.session.next_frame(acknowledge=owed, beat=beat)
-        if self.session.sent > before:
+        is_numbered = self.session.sent > before
+        if is_numbered:
             self._made.append((self.session.sent, now_s))
+        if frame is not None:
+            self._patience.went(now_s, alone=not is_numbered)
         return frame
 
     @property

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 import trio
 
 from federation.errors import ProtocolError, SessionRefused
-from federation.handshake import ACKNOWLEDGE_S, Credentials, Dialogue
+from federation.handshake import Credentials, Dialogue
 from federation.messages import Bye, Hello
 from federation.session import Session
 from federation.transport import Link
@@ -237,7 +237,7 @@ class Conversation:
     async def _take_frames(self, link: Link) -> None:
         while True:
             # An acknowledgement waits a moment for a message to ride on, and goes alone then.
-            with trio.move_on_after(ACKNOWLEDGE_S if self._dialogue.owes else math.inf):
+            with trio.move_on_after(self._dialogue.acknowledge_s):
                 await trio.lowlevel.wait_readable(link.fileno())
             frames = link.receive()
             now_s = trio.current_time()

@@ -7,7 +7,7 @@ around it is done here in virtual time.
 from typing import Any, Final
 
 from federation.errors import ProtocolError, SessionRefused
-from federation.handshake import ACKNOWLEDGE_S, Dialogue, SharedSecret
+from federation.handshake import Dialogue, SharedSecret
 from federation.messages import Bye, Hello
 from simulations.world.host import Ground, Host
 from simulations.world.network import MemoryLink
@@ -122,7 +122,7 @@ class Caller(Host):
             return
         self.flush()
         if self.dialogue.owes:
-            self.after(ACKNOWLEDGE_S, self.flush)
+            self.after(self.dialogue.acknowledge_s, self.flush)
 
     def _receive(self, link: MemoryLink) -> bool:
         frames = link.receive()

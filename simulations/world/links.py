@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from federation.errors import ProtocolError, SessionRefused
-from federation.handshake import ACKNOWLEDGE_S, PASSING_REFUSALS, Credentials, Dialogue, Opened
+from federation.handshake import PASSING_REFUSALS, Credentials, Dialogue, Opened
 from federation.messages import MESSAGES, Bye, Hello, Unknown
 from gateway.conversation import (
     CHECK_S,
@@ -184,7 +184,7 @@ class _Line:
             return
         self.flush()
         if self._dialogue.owes:
-            self._host.after(ACKNOWLEDGE_S, self.flush)
+            self._host.after(self._dialogue.acknowledge_s, self.flush)
 
     def _receive(self, link: MemoryLink, now_s: float) -> bool:
         frames = link.receive()

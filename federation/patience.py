@@ -1,0 +1,49 @@
+"""How long an acknowledgement waits for a message that it can ride on. Pure.
+
+A bare acknowledgement costs both sides as much as a message does: between gateways three TLS
+records and a wake-up. Where each answer is followed by the next question, waiting a little longer
+saves it; where nothing follows, waiting only keeps the other side, whose window is one frame, from
+going on. So the wait follows what was seen last: half as long again as it took for something to
+ride on, and the shortest where nothing came in time. TCP does the same with its delayed
+acknowledgements ("pingpong mode").
+"""
+
+import math
+from typing import Final
+
+WAIT_MIN_S: Final = 0.001
+WAIT_MAX_S: Final = 0.006
+MARGIN: Final = 1.5
+CLOCK_S: Final = 1e-6  # who wakes after a wait may find that a little less has passed
+
+
+class Patience:
+    """When the acknowledgement that is owed goes alone. `now_s` is any monotonic clock."""
+
+    def __init__(self) -> None:
+        self._owed_s = -math.inf  # since when the last one was owed
+        self._wait_s = WAIT_MIN_S
+
+    @property
+    def wait_s(self) -> float:
+        """How long one that is owed waits."""
+        return self._wait_s
+
+    def owed(self, now_s: float) -> None:
+        """A frame arrived, and what came before it is acknowledged."""
+        self._owed_s = now_s
+
+    def is_over(self, now_s: float) -> bool:
+        """Whether what is owed must go now, alone."""
+        return now_s - self._owed_s >= self._wait_s - CLOCK_S
+
+    def went(self, now_s: float, *, alone: bool) -> None:
+        """A frame went: a bare acknowledgement, or one with something to say."""
+        took_s = now_s - self._owed_s
+        if alone:
+            self._wait_s = WAIT_MIN_S
+        elif took_s < math.inf:
+            # Also when the acknowledgement had gone alone by then: the next one had better wait.
+            is_soon = MARGIN * took_s <= WAIT_MAX_S
+            self._wait_s = max(WAIT_MIN_S, MARGIN * took_s) if is_soon else WAIT_MIN_S
+            self._owed_s = -math.inf  # only the first that follows shows how long it takes
