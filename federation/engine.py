@@ -57,7 +57,7 @@ from federation.messages import (
 from federation.nng import ForkedProcessError, explain_silence
 from federation.outcomes import resolve_all, screen, show
 from federation.payload import SealedFunction
-from federation.ranges import Range
+from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from federation.shelves import FunctionShelf, StreamShelf
 from federation.streams import Chunk, Ended, Outcome, Placed, Stream
@@ -467,10 +467,20 @@ class Engine:
             stream.opening = replace(stream.opening, again=True)
             self._open(stream)
         for question, answers, at in self._requests.values():
-            if at in ("", self.address):
+            taken = self._taken_back(question)
+            if taken:
+                answers.append(Answer(question.request, "", "", {"taken": taken}))
+            elif at in ("", self.address):
                 self._dialogue.post(question)
             else:
                 answers.append(self._no_answer(question.request, at))
+
+    def _taken_back(self, question: Any) -> list[Range]:
+        """The calls that a cancel was about, in a new session: they wait here, none is sent."""
+        stream = self._streams.get(question.job) if isinstance(question, Cancel) else None
+        if stream is None or stream.opening.detached:
+            return []
+        return self._cancel_unsent(stream, [(low, high) for low, high in question.ranges])
 
     def _check_fit(self) -> None:
         """Refuse a gateway that would not take what was made for another."""
@@ -614,12 +624,10 @@ class Engine:
         return taken
 
     def _cancel_unsent(self, stream: Stream, ranges: list[Range]) -> list[Range]:
-        taken = []
+        asked, taken = RangeSet(ranges), []
         for chunk in list(stream.waiting):
-            for low, high in ranges:
-                first, stop = max(low, chunk.first), min(high, chunk.stop)
-                if first < stop:
-                    taken.append((first, stop))
+            for first, stop in chunk.unfinished():
+                taken += asked.within(first, stop)
         self._take(stream, stream.end(taken, Ended("cancelled", "cancelled by this client")))
         return taken
 

@@ -33,7 +33,7 @@ from gateway.effects import Charge, Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
 from gateway.jobs import Account, Assignment, Job, Run, Worker
 from gateway.ledger import records
-from gateway.outcomes import is_nothing, is_sound, judge_report, usage_records
+from gateway.outcomes import charged_for, is_nothing, is_sound, judge_report, usage_records
 from gateway.terms import answer_ended, opened_record
 from policies.placement import Offer, counted, judge_all
 from policies.tariffs import HOUR_S, Tariff
@@ -656,7 +656,7 @@ class Broker:
         job.total = event.total
         for first, stop in event.elsewhere:
             for low, high in job.known.missing(first, stop):
-                for tasks in (job.known, job.ended, job.dropped):
+                for tasks in (job.known, job.ended):
                     tasks.add(low, high)
         if job.spec.detached:
             self._write(records.JobClosed(job.id, event.total), durable=True)
@@ -804,17 +804,18 @@ class Broker:
             self._write(record)
         cost_nanos = sum(record.cost_nanos for record in used)
         charge = Charge(event.wall_ns, event.cpu_ns, event.peak_memory_bytes, cost_nanos)
-        self._deliver(job, assignment, event, charge)
+        again = self._deliver(job, assignment, event, charge)
+        for low, high in charged_for(used, [] if assignment.is_stopped else again):
+            job.charged.add(low, high)
         self._check_cost(job)
         self._finish(job, now_s)
 
     def _deliver(
         self, job: Job, assignment: Assignment, event: events.Reported, charge: Charge
-    ) -> None:
+    ) -> list[int]:
+        """Tell results, queue again what is tried again; return the latter."""
         verdict = judge_report(job, event, is_stopped=assignment.is_stopped)
         for retry in reversed(verdict.again):
-            if assignment.is_stopped and event.wall_ns:
-                job.charged.add(retry.task, retry.task + 1)
             run = assignment.run.cut(retry.task, retry.task + 1)
             run.attempt += 1
             run.alone = retry.alone
@@ -837,6 +838,7 @@ class Broker:
             elif job.client in self.clients:
                 self._effects.append(Tell(job.client, results, charge))
                 charge = NO_CHARGE  # it is asked for once
+        return [retry.task for retry in verdict.again]
 
     def _check_cost(self, job: Job) -> None:
         limit = job.spec.max_cost_nanos
@@ -859,7 +861,6 @@ class Broker:
         for first, stop in ranges:
             count = stop - first
             job.ended.add(first, stop)
-            job.dropped.add(first, stop)
             if failure == "cancelled":
                 job.cancelled += count
                 job.cancels.add(first, stop)

@@ -31,6 +31,7 @@ from gateway.showing import PoolFacts, Queue, show_site, waiting
 from policies.asks import Ask, House, Wishes
 from policies.brokering import place
 from policies.decisions import Decision, Why
+from policies.estimates import affords
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
 from policies.market import Key, Market
 from policies.placement import Offer
@@ -411,9 +412,17 @@ def _may_hop(spec: JobSpec) -> frozenset[str] | None:
 
 def _is_too_dear(decision: Decision) -> bool:
     """Whether a job could run, were it not for its cost limit."""
-    hopes = [refusal for _, refusal in decision.refused if refusal.reason not in NEVER]
-    is_refused = decision.why is Why.NOBODY and bool(hopes)
-    return is_refused and all(refusal.reason is Reason.COST_LIMIT for refusal in hopes)
+    hopes = [each for each in decision.refused if each[1].reason not in NEVER]
+    is_dear = any(refusal.reason is Reason.COST_LIMIT for _, refusal in hopes)
+    # A pool that is shut, or has no worker now, is no hope if it will be too dear when it opens.
+    return (
+        decision.why is Why.NOBODY
+        and is_dear
+        and not any(
+            refusal.reason is not Reason.COST_LIMIT and affords(decision.ask, candidate)
+            for candidate, refusal in hopes
+        )
+    )
 
 
 def _money_text(job: Job, decision: Decision) -> str:

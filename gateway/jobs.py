@@ -146,8 +146,7 @@ class Job:
     ended: RangeSet = field(default_factory=RangeSet)
     failures: RangeSet = field(default_factory=RangeSet)  # of what ended
     cancels: RangeSet = field(default_factory=RangeSet)  # of what ended
-    dropped: RangeSet = field(default_factory=RangeSet)  # ended without a result of ours: uncharged
-    charged: RangeSet = field(default_factory=RangeSet)  # before a restart or a lost client
+    charged: RangeSet = field(default_factory=RangeSet)  # should they run once more, it is free
     attempt: int = 1  # of tasks that arrive from now on
     attempt_max: int = 0  # on any usage record of it
     done: int = 0
@@ -266,9 +265,9 @@ class Job:
     def reopen(self, first: int, stop: int) -> None:
         """Let tasks of [first, stop) that ended run again: their results never arrived.
 
-        Those that had a result were charged, and are not charged again. Every usage record of a
-        task has an attempt of its own. What is being stopped at a worker is still there: it is not
-        queued a second time, but tried again once it has been stopped.
+        Those that were charged are not charged again. Every usage record of a task has an attempt
+        of its own. What is being stopped at a worker is still there: it is not queued a second
+        time, but tried again once it has been stopped.
         """
         held = RangeSet()
         for assignment, parts in self.assigned(first, stop):
@@ -282,9 +281,7 @@ class Job:
             self.cancelled -= cancelled
             # Less what ended elsewhere, and was never counted here.
             self.done = max(0, self.done - (high - low - failed - cancelled))
-            for start, end in self.dropped.missing(low, high):
-                self.charged.add(start, end)
-            for tasks in (self.ended, self.failures, self.cancels, self.dropped):
+            for tasks in (self.ended, self.failures, self.cancels):
                 tasks.remove(low, high)
             for start, end in held.missing(low, high):
                 self.known.remove(start, end)
@@ -306,10 +303,6 @@ class Job:
 
     def history(self) -> JobRecovered:
         """What was charged, for the day when its client comes back."""
-        charged = RangeSet(self.charged)
-        for low, high in self.ended:
-            for first, stop in self.dropped.missing(low, high):
-                charged.add(first, stop)
         return JobRecovered(
             job=self.id,
             spec=None,
@@ -317,7 +310,7 @@ class Job:
             ended=(),
             failed=0,
             cancelled=0,
-            charged=tuple(charged),
+            charged=tuple(self.charged),
             costs_nanos=dict(self.costs_nanos),
             wall_ns=self.wall_ns,
             cpu_ns=self.cpu_ns,

@@ -116,8 +116,8 @@ def _explain(job: Job, task: int, kind: str, text: str) -> str:
 
 def _remaining(first: int, stop: int, skipped: list[Range]) -> Iterator[Range]:
     for low, high in skipped:
-        if first < low:
-            yield first, low
+        if first < min(low, stop):
+            yield first, min(low, stop)
         first = max(first, high)
     if first < stop:
         yield first, stop
@@ -198,6 +198,17 @@ def usage_records(
             )
         )
     return records
+
+
+def charged_for(used: list[UsageRecord], again: list[int]) -> Iterator[Range]:
+    """The tasks that these records charged, and that are free should they ever run once more.
+
+    Not those that are tried again (ascending): each try of a task that fails has its price.
+    """
+    skipped = [(task, task + 1) for task in again]
+    for record in used:
+        if record.is_charge:
+            yield from _remaining(record.first, record.first + record.tasks, skipped)
 
 
 def _cost(assignment: Assignment, report: Reported, part_ns: int, total_ns: int) -> int:

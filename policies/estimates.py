@@ -162,6 +162,17 @@ def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, now_s: float)
     return None
 
 
+def affords(ask: Ask, candidate: Candidate) -> bool:
+    """Whether a budget may pay for one task there, at the lowest price that it shows."""
+    if ask.budget_nanos is None or ask.task_s is None:
+        return True
+    prices = [span.price_nanos for span in candidate.spans]
+    if candidate.price_change is not None:
+        prices.append(candidate.price_change.price_nanos)
+    task_ns = round(max(ask.task_s, TASK_MIN_S) * 1e9)
+    return min(prices, default=0) * task_ns <= ask.budget_nanos * HOUR_NS
+
+
 def _check_free_tags(ask: Ask, candidate: Candidate) -> Refusal | None:
     """Counted tags that no single worker has free now."""
     free_tags = candidate.advert.free_tags

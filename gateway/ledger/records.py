@@ -143,6 +143,11 @@ class UsageRecord:
         _check_times(self.started_at_s, self.ended_at_s)
 
     @property
+    def is_charge(self) -> bool:
+        """Whether its tasks are charged by it: what failed before it did anything is not."""
+        return self.state == "ok" or (self.state == "failed" and self.wall_ns > 0)
+
+    @property
     def day(self) -> int:
         """The UTC day of `ended_at_s`, counted from 1970-01-01.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Row, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, and_, cast, func, or_, select
 
 from .database import Database
 from .errors import StoreClosed
@@ -295,7 +295,8 @@ class SqlStore:
     def charged_ranges(self, job: str) -> list[tuple[int, int]]:
         """See Store."""
         query = select(usage.c.first, usage.c.tasks).where(
-            usage.c.job == job, usage.c.state.in_(("ok", "failed"))
+            usage.c.job == job,
+            or_(usage.c.state == "ok", and_(usage.c.state == "failed", usage.c.wall_ns > 0)),
         )
         with self._reading() as connection:
             return _ranges(connection, query.order_by(usage.c.first, usage.c.attempt))

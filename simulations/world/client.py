@@ -315,8 +315,14 @@ class Client(Caller):
             stream.send_again()
             stream.opening = replace(stream.opening, again=True)
             self._open(stream)
-        for question, _ in self._requests.values():
-            self.dialogue.post(question)
+        for question, name in list(self._requests.values()):
+            stream = self._streams.get(name)
+            if isinstance(question, Cancel) and stream is not None and not stream.opening.detached:
+                # What it is about waits here, and is not sent.
+                self._end(stream, question.ranges, Ended("cancelled", "cancelled by this client"))
+                del self._requests[question.request]
+            else:
+                self.dialogue.post(question)
 
     def _hear_results(self, message: Results) -> None:
         outcomes: list[Any] = message.values

@@ -146,7 +146,7 @@ class Disk:
         records = self.tables.usage.setdefault(record.job, {})
         if records.setdefault((record.first, record.attempt), record) is not record:
             return
-        if record.state == "ok" or record.cost_nanos:  # what was stopped at once is charged nothing
+        if record.is_charge:
             tasks = range(record.first, record.first + record.tasks)
             self.tables.uncounted.setdefault(record.job, []).append(tasks)
 
@@ -328,7 +328,7 @@ class MemoryStore:
 
     def charged_ranges(self, job: str) -> list[tuple[int, int]]:
         """See Store."""
-        found = [each for each in self._usage_of(job) if each.state in ("ok", "failed")]
+        found = [each for each in self._usage_of(job) if each.is_charge]
         found.sort(key=lambda each: (each.first, each.attempt))
         return [(each.first, each.tasks) for each in found]
 

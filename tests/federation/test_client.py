@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from collections import deque
 from concurrent.futures import Future, InvalidStateError
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from federation.client import Options, TaskFuture, _revive, _Where
 from federation.engine import Engine
 from federation.jobs import Cost
-from federation.messages import Kept, RejectJob
+from federation.messages import Cancel, Kept, OpenJob, RejectJob
+from federation.streams import Stream
 
 ADDRESS = "ipc:///tmp/nobody"
 
@@ -82,6 +84,21 @@ def test_a_detached_job_that_is_kept_is_not_refused_by_what_was_sent_again():
     engine._streams, engine._sending = {"j": stream}, {}
     engine._hear(RejectJob("j", "job-not-found", "the job has ended"))
     assert engine._streams == {"j": stream}
+
+
+def test_what_was_to_be_cancelled_when_the_session_was_lost_is_not_sent_in_the_next():
+    opening = OpenJob(
+        *("j", "f", b"f", False, "risk", 0.0, {}, None, 0, None, "", "3.11", False, True, {})
+    )
+    stream = Stream(opening, deque())
+    stream.extend([b"0", b"1", b"2"])
+    stream.next_to_send()
+    stream.send_again()  # a new session
+    engine = Engine.__new__(Engine)
+    engine._streams, engine._calls_out, engine._bytes_out = {"j": stream}, 0, 0
+    assert engine._taken_back(Cancel(7, "j", [[0, 2]], True)) == [(0, 2)]
+    _, messages = stream.next_to_send()
+    assert [(each.first, each.arguments) for each in messages] == [(2, [b"2"])]
 
 
 def test_a_view_shows_the_options_that_are_not_as_usual():

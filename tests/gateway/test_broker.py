@@ -362,6 +362,35 @@ def test_what_was_charged_before_its_client_was_lost_is_not_charged_again() -> N
     assert len(told(effects, messages.Results)) == 1
 
 
+def comes_back(world: World) -> records.UsageRecord:
+    """Its client comes in anew and sends task 0 again, which runs; what that was charged."""
+    world.do(events.ClientJoined(5, "ann"))
+    world.do(events.JobOpened(5, "j", spec(), again=True))
+    (again,) = orders(world.do(events.TasksArrived(5, "j", 0, [b"0"])))
+    (usage,) = written(world.report(again), records.UsageRecord)
+    return usage
+
+
+def test_what_ran_although_it_was_cancelled_is_charged_once() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.do(events.CancelAsked(CLIENT, 1, "j", ((0, 1),), True))
+    (paid,) = written(world.report(order), records.UsageRecord)  # it was done by then
+    world.do(events.ClientGone(CLIENT))
+    assert (paid.state, comes_back(world).state) == ("ok", "repeat")
+
+
+def test_what_failed_before_it_took_any_time_is_charged_when_it_runs_again() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    failure = [[0, "error", "its function can't be read", b""]]
+    world.report(order, failures=failure, wall_ns=0, cpu_ns=0)
+    world.do(events.ClientGone(CLIENT))
+    usage = comes_back(world)
+    assert usage.state == "ok"
+    assert usage.cost_nanos > 0
+
+
 def test_a_charge_recovered_from_the_store_is_not_made_again() -> None:
     world = World()
     history = events.JobRecovered("j", None, None, (), 0, 0, ((0, 2),), {"USD": 5}, 6, 7)

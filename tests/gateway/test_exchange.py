@@ -537,6 +537,16 @@ def test_a_job_whose_money_pays_for_no_more_task_anywhere_ends(town):
     assert sum(r.cost_nanos for r in used) <= 1000
 
 
+def test_a_site_that_is_spared_is_no_hope_for_a_job_that_could_not_pay_there(town):
+    london = town.sites["london"]
+    london.submit(8, "first")
+    town.run(finished(town, 8), task_s=0.1)
+    london.exchange.purchases.resting["paris"] = UTC_S + 10**6
+    london.submit(40, "second", max_cost_nanos=100, currency="USD")
+    town.run(lambda: "second" not in london.broker.jobs, task_s=0.1)  # one round showed the price
+    assert dropped(town)["budget"] >= 36
+
+
 def test_what_runs_already_counts_against_the_cost_limit_of_a_job(town):
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(8, "first")
