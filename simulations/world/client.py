@@ -319,7 +319,11 @@ class Client(Caller):
             stream = self._streams.get(name)
             if isinstance(question, Cancel) and stream is not None and not stream.opening.detached:
                 # What it is about waits here, and is not sent.
-                self._end(stream, question.ranges, Ended("cancelled", "cancelled by this client"))
+                self._end(
+                    stream,
+                    [(low, high) for low, high in question.ranges],
+                    Ended("cancelled", "cancelled by this client"),
+                )
                 del self._requests[question.request]
             else:
                 self.dialogue.post(question)
