@@ -316,14 +316,11 @@ class Client(Caller):
             stream.opening = replace(stream.opening, again=True)
             self._open(stream)
         for question, name in list(self._requests.values()):
-            stream = self._streams.get(name)
-            if isinstance(question, Cancel) and stream is not None and not stream.opening.detached:
+            ours = self._streams.get(name)
+            if isinstance(question, Cancel) and ours is not None and not ours.opening.detached:
                 # What it is about waits here, and is not sent.
-                self._end(
-                    stream,
-                    [(low, high) for low, high in question.ranges],
-                    Ended("cancelled", "cancelled by this client"),
-                )
+                pairs = [(low, high) for low, high in question.ranges]
+                self._end(ours, pairs, Ended("cancelled", "cancelled by this client"))
                 del self._requests[question.request]
             else:
                 self.dialogue.post(question)
