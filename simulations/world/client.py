@@ -197,11 +197,14 @@ class Client(Caller):
             return
         self.trace.add(self.name, "cancels", job.id, note=f"kill={job.plan.kill}")
         if stream is not None and not job.plan.detached:
-            unsent = [pair for chunk in stream.waiting for pair in chunk.unfinished()]
-            self._end(stream, unsent, Ended("cancelled", "cancelled by this client"))
+            self._take_back(stream)
         total = len(job.tasks)
         ranges = [] if job.plan.detached or not total else [[0, total]]
         self._ask(Cancel(0, job.id, ranges, job.plan.kill), job.id)
+
+    def _take_back(self, stream: Stream) -> None:
+        unsent = [pair for chunk in stream.waiting for pair in chunk.unfinished()]
+        self._end(stream, unsent, Ended("cancelled", "cancelled by this client"))
 
     def _fetch_all(self) -> None:
         """Ask for what the gateway has of kept jobs."""
@@ -319,8 +322,7 @@ class Client(Caller):
             ours = self._streams.get(name)
             if isinstance(question, Cancel) and ours is not None and not ours.opening.detached:
                 # What it is about waits here, and is not sent.
-                pairs = [(low, high) for low, high in question.ranges]
-                self._end(ours, pairs, Ended("cancelled", "cancelled by this client"))
+                self._take_back(ours)
                 del self._requests[question.request]
             else:
                 self.dialogue.post(question)
