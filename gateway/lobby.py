@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from federation.address import check_others
+from federation.contracts import grantor_until_s
 from federation.errors import ProtocolError, SessionRefused
 from federation.handshake import (
     NAME_CHARS_MAX,
@@ -39,7 +40,8 @@ class HouseRules:
     """What the lobby tells and demands of whoever comes in.
 
     `grace_s` is how long a session outlives its pipe: for a worker it is the lease, after which
-    its tasks are placed elsewhere and it has stopped them itself. A hung peer is noticed after
+    it has stopped its tasks itself; those are placed elsewhere a little later, by the formula of
+    leases between sites (contracts.grantor_until_s). A hung peer is noticed after
     SILENT_BEATS heartbeats. Who sends more frames than `frames_per_s` is answered, and so can go
     on, only as fast as that: no frame is lost. Rates of 0 are no limit.
     """
@@ -331,7 +333,8 @@ class Lobby:
                 self._port.drop(pipe)
         for guest in list(self.guests.values()):
             silent_s = now_s - guest.heard_s
-            if guest.pipe is None and silent_s > rules.grace_s:
+            # Who holds a lease counts shorter: what it does is done elsewhere from now on.
+            if guest.pipe is None and now_s > grantor_until_s(guest.heard_s, rules.grace_s):
                 yield from self._leave(guest, f"did not come back within {rules.grace_s:g} s")
             elif guest.pipe is not None and silent_s > SILENT_BEATS * rules.heartbeat_s:
                 self._forget_pipe(guest)

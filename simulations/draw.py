@@ -134,7 +134,8 @@ def _rift(dice: Random, names: tuple[str, ...], homes: list[str]) -> Fault:
         Cut(at_s, one, other, for_s),
         Cut(at_s, one, other, for_s, one_way=True),
         Reset(at_s, one, other, dice.choice((1, 1, 8, 30)), dice.choice((0.02, 0.3, 2.0))),
-        SlowStore(at_s, one, dice.choice((0.05, 0.5, 3.0)), for_s),
+        # The longest outlasts a hold: what its buyer commits comes too late.
+        SlowStore(at_s, one, dice.choice((0.05, 0.5, 3.0, 8.0)), for_s),
     )
     return dice.choice(kinds)
 
