@@ -95,12 +95,15 @@ def _member(name: str, names: tuple[str, ...], dice: Random) -> SitePlan:
     lease_s = 30.0 if grace_s > 3.0 else 8.0
     price = dice.choice(PRICES)
     pools = tuple(replace(pool, price=price) for pool in site.pools)
+    others = tuple(other for other in names if other != name)
     return replace(
         site,
         pools=pools,
         # An advert from over 2 s ahead is not dealt by, an envelope from over 30 s is refused.
         skew_s=dice.choice((0.0, 0.0, -0.9, 0.9, 10.0)),
-        others=tuple(other for other in names if other != name),
+        others=others,
+        runs_not=tuple(other for other in others if dice.random() < 0.1),
+        takes_not=tuple(other for other in others if dice.random() < 0.1),
         deals=DealRules(lease_s=lease_s, grace_s=grace_s),
         house=House(prefer_own_s=dice.choice((0.0, 0.0, 0.5, 5.0))),
     )
@@ -114,7 +117,8 @@ def _roaming(client: ClientPlan, names: tuple[str, ...], dice: Random) -> Client
         never = (dice.choice(others),) if dice.random() < 0.15 else ()
         only = (client.site, dice.choice(others)) if not never and dice.random() < 0.1 else ()
         objective = dice.choice(("", "", "fastest", "cheapest"))
-        roamed = replace(job, never=never, only=only, objective=objective)
+        deadline_s = dice.choice((0.5, 4.0, 15.0)) if dice.random() < 0.1 else None
+        roamed = replace(job, never=never, only=only, objective=objective, deadline_s=deadline_s)
         if dice.random() < 0.5:  # enough to keep others busy when something befalls them
             roamed = replace(roamed, tasks=200, batch=100, task_s=dice.choice((0.1, 0.4)))
         jobs.append(roamed)

@@ -152,7 +152,7 @@ class Client(Caller):
             python=PYTHON,
             prints=False,
             again=False,
-            wishes=_wishes(plan),
+            wishes=self._wishes(plan),
         )
         stream = self._streams[job.id] = Stream(opening, deque())
         self.trace.add(self.name, "opens", job.id, data=job)
@@ -437,12 +437,12 @@ class Client(Caller):
             stream.rejection = Ended("refused", str(refusal))
             self._end(stream, [(0, stream.total)], stream.rejection)
 
-
-def _wishes(plan: JobPlan) -> dict[str, Any]:
-    """Where and how its user wants a job placed, as it travels."""
-    wishes = {
-        "objective": plan.objective,
-        "sites": list(plan.only),
-        "not_sites": list(plan.never),
-    }
-    return {name: value for name, value in wishes.items() if value}
+    def _wishes(self, plan: JobPlan) -> dict[str, Any]:
+        """Where and how its user wants a job placed, as it travels."""
+        wishes = {
+            "objective": plan.objective,
+            "sites": list(plan.only),
+            "not_sites": list(plan.never),
+            "deadline_s": plan.deadline_s and self.utc_s() + plan.deadline_s,
+        }
+        return {name: value for name, value in wishes.items() if value}

@@ -28,7 +28,7 @@ from gateway.surroundings import Surroundings
 from simulations.world.disk import Disk, MemoryStore
 from simulations.world.host import Ground, Host
 from simulations.world.network import MemoryPort
-from simulations.world.peers import Peers, Roll
+from simulations.world.peers import Peers, roll_of
 from simulations.world.plan import SitePlan
 
 # Reading is not what is simulated: a query of the desk takes no time.
@@ -206,7 +206,7 @@ class Gateway(Member):
         handles = itertools.count(1)
         seat = Seat(handles=handles)
         if self.plan.others:
-            roll = Roll(self.name, self.plan.others, self.next_boot())
+            roll = roll_of(self.plan, self.next_boot())
             seat = Seat(roll.boot, roll, handles, notary=SigningNotary(roll))
             self.peers = Peers(
                 self, roll, self.config.rules, handles, self._hear_peers, self._hear_link

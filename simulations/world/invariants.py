@@ -92,6 +92,7 @@ class EndsOnce(Invariant):
             "timeout": job.plan.timeout_s is not None,
             "lost": True,  # its worker died under it, three times
             "budget": job.plan.max_cost_nanos is not None,
+            "deadline": job.plan.deadline_s is not None,
         }
         return possible.get(kind, False)
 

@@ -21,6 +21,7 @@ from gateway.standing import Level
 from policies.tariffs import Tariff
 from simulations.world.host import Host
 from simulations.world.links import SERVICE, Links
+from simulations.world.plan import SitePlan
 
 FEDERATION: Final = "pretended"
 LIMITS: Final = LinkLimits()
@@ -35,13 +36,23 @@ def key_of(site: str) -> SiteKey:
 class Roll:
     """Who is who, as one life of a site knows it; in place of gateway.registry and its book.
 
-    It is also the site's permits: whoever is approved may run and send everything.
+    It is also the site's permits: whoever is approved may run and send everything, but for those
+    who may not run (`runs_not`) or send (`takes_not`) anything.
     """
 
     federation: str = FEDERATION
 
-    def __init__(self, site: str, others: Iterable[str], boot: int) -> None:
+    def __init__(
+        self,
+        site: str,
+        others: Iterable[str],
+        boot: int,
+        *,
+        runs_not: Iterable[str] = (),
+        takes_not: Iterable[str] = (),
+    ) -> None:
         self.site: str = site
+        self._runs_not, self._takes_not = frozenset(runs_not), frozenset(takes_not)
         self.boot: int = boot
         self.approved = sorted(others)
         self.signing_key = key_of(site)
@@ -81,17 +92,23 @@ class Roll:
 
     def readable(self) -> frozenset[str]:
         """See Permits."""
-        return frozenset(self.approved)
+        return frozenset(self.approved) - self._runs_not
 
     def runners(self, _project: str) -> frozenset[str]:
         """See Permits."""
-        return frozenset(self.approved)
+        return self.readable()
 
     def may_send(
         self, site: str, _origin: str, _pool: str, _project: str, _slots: int, _price: Tariff
     ) -> str:
         """See Permits."""
-        return "" if site in self.approved else "not approved"
+        may = site in self.approved and site not in self._takes_not
+        return "" if may else "it may not send anything here"
+
+
+def roll_of(plan: SitePlan, boot: int) -> Roll:
+    """The roll of a life of a site."""
+    return Roll(plan.name, plan.others, boot, runs_not=plan.runs_not, takes_not=plan.takes_not)
 
 
 class Peers:

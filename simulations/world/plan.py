@@ -28,7 +28,8 @@ class SitePlan:
     """A site: its gateway's host has the same name.
 
     `commit_s` and `sync_s` are how long a commit takes, and one that syncs. `others` are the sites
-    that it deals with, which deal with it; with none it is single.
+    that it deals with, which deal with it; with none it is single. Those of `runs_not` may not run
+    its users' work, nor see it by others, and those of `takes_not` may not send it any.
     """
 
     name: str = "london"
@@ -39,6 +40,8 @@ class SitePlan:
     skew_s: float = 0.0
     drift: float = 0.0
     others: tuple[str, ...] = ()
+    runs_not: tuple[str, ...] = ()
+    takes_not: tuple[str, ...] = ()
     deals: DealRules = field(default_factory=DealRules)
     house: House = field(default_factory=House)
 
@@ -89,6 +92,7 @@ class JobPlan:
     objective: str = ""
     only: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
+    deadline_s: float | None = None  # from when it is opened
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,20 +130,23 @@ class HoldsEnd(Invariant):
 
 
 class RunsWhereWished(Invariant):
-    """Nothing runs at a site that its user forbade."""
+    """Nothing runs at a site that its user forbade, or that its own site does not trust with it."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
         self._jobs: dict[str, Job] = {}
+        self._homes: dict[str, str] = {}
 
     def see(self, entry: Entry) -> None:
         """Look at what starts where."""
         if entry.what == "opens":
             self._jobs[entry.job] = entry.data
+            self._homes[entry.job] = self.world.clients[entry.host].gateway
         elif entry.what == "starts" and entry.job:
             plan = self._jobs[entry.job].plan
             site = self.world.workers[entry.host].gateway
-            if site in plan.never or (plan.only and site not in plan.only):
+            distrusted = self.world.sites[self._homes[entry.job]].plan.runs_not
+            if site in (*plan.never, *distrusted) or (plan.only and site not in plan.only):
                 self.fail(f"{entry.host} of {site} runs what is forbidden there", entry.job,
                           entry.first)  # fmt: skip
 

@@ -27,7 +27,7 @@ from simulations.world.clock import Clock
 from simulations.world.disk import MemoryStore
 from simulations.world.gateway import Member, read_now
 from simulations.world.host import Ground
-from simulations.world.peers import Roll
+from simulations.world.peers import roll_of
 from simulations.world.plan import Plan, SitePlan
 from simulations.world.trace import Broken
 from simulations.world.triopeers import TrioPeers
@@ -138,7 +138,7 @@ class TrioGateway(Member):
     ) -> TrioPeers | None:
         if not self.plan.others:
             return None
-        roll = Roll(self.name, self.plan.others, self.next_boot())
+        roll = roll_of(self.plan, self.next_boot())
         rules = self.config.rules
         return TrioPeers(self, roll, rules, handles, heard, link_news, heard_all)
 
