@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, assert_never
+from weakref import WeakValueDictionary
 
 from federation.messages import (
     Answer,
@@ -64,6 +65,7 @@ CANCEL_REFUSED: Final[dict[str, str]] = {
 class Limits:
     """What one client may have unfinished at a time; its Welcome says the same.
 
+    `site_bytes_max` is for the arguments of all that another site has bought together.
     `function_wait_s` is how long a job may wait for the function that it names; `jobs_max` is for
     one client. `kept_bytes_max` is for the arguments of all detached jobs together, which are in
     memory until they have run: over it no such job begins, and no more of one is acknowledged.
@@ -74,6 +76,7 @@ class Limits:
     function_wait_s: float = 60.0
     jobs_max: int = 50_000
     kept_bytes_max: int = 1 << 30
+    site_bytes_max: int = 1 << 30
 
 
 @dataclass(slots=True)
@@ -87,6 +90,7 @@ class Client:
     tasks: int = 0  # unfinished, of attached jobs
     account: Account = field(default_factory=Account)  # of attached jobs
     owed_bytes: int = 0  # of detached jobs, not acknowledged
+    is_site: bool = False  # another site, for one of its jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,7 @@ class Broker:
         self._ready: dict[str, Job] = {}  # jobs with tasks in their queue
         self._assignments = boot << EPOCH_BITS
         self._kept = Account()  # of detached jobs
+        self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()  # of others' jobs
         self._owing: dict[str, Job] = {}  # detached jobs with tasks that are not acknowledged
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
         self._numbers = 0
@@ -184,7 +189,7 @@ class Broker:
             case events.CancelAsked():
                 self._cancel_asked(event, now_s)
             case events.ClientJoined():
-                self.clients[event.client] = Client(event.client, event.user)
+                self._client_joined(event)
             case events.ClientGone():
                 self._client_gone(event, now_s)
             case events.ClientReading():
@@ -635,10 +640,11 @@ class Broker:
     def _check_limits(self, client: Client) -> None:
         """Expel a client that sends more than its Welcome allows."""
         held_bytes = client.account.held_bytes + client.owed_bytes
+        bytes_max = self.limits.site_bytes_max if client.is_site else self.limits.bytes_max
         if client.tasks > self.limits.tasks_max:
             reason = f"more than {self.limits.tasks_max:,} unfinished tasks, against the Welcome"
-        elif held_bytes > self.limits.bytes_max:
-            reason = f"more than {self.limits.bytes_max:,} bytes unfinished, against the Welcome"
+        elif held_bytes > bytes_max:
+            reason = f"more than {bytes_max:,} bytes unfinished, against the Welcome"
         else:
             return
         self._effects.append(Expel(client.handle, reason))
@@ -920,6 +926,12 @@ class Broker:
         self._check_cost(job)
 
     # --- who comes and goes --------------------------------------------------------------------
+
+    def _client_joined(self, event: events.ClientJoined) -> None:
+        client = self.clients[event.client] = Client(event.client, event.user)
+        if event.account:
+            client.account = self._accounts.setdefault(event.account, client.account)
+            client.is_site = True
 
     def _worker_joined(self, event: events.WorkerJoined, now_s: float) -> None:
         tariff = event.tariff or self.tariffs[event.pool]

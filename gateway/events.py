@@ -49,10 +49,11 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class ClientJoined:
-    """A client's session opened."""
+    """A client's session opened. All of one `account` answer together for the bytes they hold."""
 
     client: int
     user: str
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)

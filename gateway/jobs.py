@@ -21,7 +21,7 @@ AHEAD_MAX_S: Final = 0.2
 AHEAD_TRIPS: Final = 20
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Account:
     """Bytes of arguments that somebody's jobs hold, summed up as they come and go."""
 

@@ -31,6 +31,7 @@ from gateway.intake import BadJob, check_spec
 from gateway.ledger import records
 from gateway.ledger.records import ContractRow, PostingRow
 from gateway.showing import waiting
+from gateway.unsettled import Unsettled
 from policies.decisions import Decision
 from policies.placement import judge
 from policies.tariffs import Tariff
@@ -150,6 +151,7 @@ class Sales:
         self._stamps = 0
         self._asked: dict[int, tuple[str, float, list[str]]] = {}  # stamp → buyer, when, what
         self._billed_s = 0.0
+        self._unsettled = Unsettled(rules.unsettled_bytes_max)
         self._numbers_of: dict[str, tuple[int, int]] = {}  # of each buyer's last contract
 
     # --- what a buyer says ---------------------------------------------------------------------
@@ -396,7 +398,9 @@ class Sales:
         self._by_handle[sale.handle] = sale
         spec = sale.spec
         assert spec is not None
-        self._outcome.happened(events.ClientJoined(sale.handle, spec.user))
+        self._outcome.happened(events.ClientJoined(sale.handle, spec.user, buyer))
+        if self._unsettled.is_full(buyer):
+            self._outcome.happened(events.ClientReading(sale.handle, ready=False))
         has_function = self.has_function(spec.function)
         self._outcome.happened(events.JobOpened(sale.handle, sale.job, spec, has_function))
         self._outcome.write(
@@ -491,7 +495,7 @@ class Sales:
             verdict = Verdict.POST if is_posted else Verdict.VOID
             # What was billed in a session and again in the next is settled twice.
             if (epoch, first) in sale.tab.pending and sale.tab.settle(epoch, first, verdict):
-                sale.kept.pop((epoch, first), None)
+                self._forget(sale, (epoch, first))
                 sale.tab.verdicts.pop((epoch, first))  # the seller needs it no more
                 self._outcome.write(
                     records.PostingSettled(sale.contract, "sell", epoch, first, verdict)
@@ -595,6 +599,8 @@ class Sales:
         delivery = Delivery(message.epoch, message.first, message.first + tasks, message.cost_nanos)
         sale.tab.deliver(delivery)
         sale.kept[message.epoch, message.first] = message
+        if self._unsettled.keep(sale.buyer, message):
+            self._hold_off(sale.buyer)
         sale.unbilled.append(delivery)
         self._outcome.write(
             records.Posted(
@@ -698,10 +704,24 @@ class Sales:
         """The lease is over: stop everything; what was delivered is still owed."""
         sale.phase = move(sale.phase, Move.LAPSE)
         sale.out.take_all()
-        sale.kept.clear()  # nobody will ask for it again; what it cost stays on the tab
+        for key in list(sale.kept):  # nobody will ask for it again; what it cost stays on the tab
+            self._forget(sale, key)
         sale.order.clear()
         sale.bundles.clear()
         self._outcome.happened(events.ClientGone(sale.handle))
+
+    def _forget(self, sale: Sale, key: tuple[int, int]) -> None:
+        """A delivery need not be told again."""
+        message = sale.kept.pop(key, None)
+        if message is not None and self._unsettled.forget(sale.buyer, message):
+            self._hold_off(sale.buyer)
+
+    def _hold_off(self, buyer: str) -> None:
+        """Start no more of a buyer's tasks, or go on with them."""
+        is_full = self._unsettled.is_full(buyer)
+        for sale in self.sales.values():
+            if sale.buyer == buyer and sale.is_live:
+                self._outcome.happened(events.ClientReading(sale.handle, not is_full))
 
     def _end(self, sale: Sale, utc_s: float) -> None:
         """Forget a contract under which nothing is out and nothing is owed."""

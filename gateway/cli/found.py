@@ -94,6 +94,7 @@ contact = {contact}             # on our card, for people
 # rest_s = 5.0                  # a site that declined is spared for so long, then twice as long,
 # rest_max_s = 300.0            # ... up to this
 # contracts_max = 10000         # with one site, in each direction
+# unsettled_bytes_max = 268435456  # results that one buyer has not settled; over it none starts
 # grant_s = 86400.0             # how long what we grant for a contract lets work start
 
 [placement]

@@ -489,6 +489,30 @@ def test_what_was_billed_again_in_a_new_session_may_be_settled_twice(town):
     check_books(town)
 
 
+def test_a_buyer_that_settles_nothing_gets_no_more_of_its_tasks_run(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    paris.exchange.sales._unsettled.bytes_max = 5_000  # a result is some four bytes
+    carry, settles, is_held = town.carry, [], True
+
+    def hold_settles(sender, say):
+        if is_held and isinstance(say.message, deals.Settle):
+            settles.append((sender, say))
+        else:
+            carry(sender, say)
+
+    town.carry = hold_settles
+    london.submit(20_000)
+    for _ in range(100):
+        paris.work()
+        town.pass_time(RULES.bill_s)
+    kept = sum(len(m.values) for s in paris.exchange.sales.sales.values() for m in s.kept.values())
+    assert 1000 < kept < 10_000
+    is_held = False
+    for sender, say in settles:
+        carry(sender, say)
+    town.run(finished(town, 20_000))
+
+
 def test_a_contract_whose_close_was_lost_with_its_session_is_closed_in_the_next(town):
     london, paris = town.sites["london"], town.sites["paris"]
     carry, lost = town.carry, []

@@ -1,0 +1,48 @@
+"""Results that buyers have not settled, by their bytes: who lets them pile up waits. Pure.
+
+A seller keeps what it delivered until the buyer has settled the bill for it, for the buyer may
+come back and ask again. A buyer that takes results and settles nothing would fill our memory; so
+no more of its tasks start while it owes us a verdict on too much.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from federation.deals import Deliver
+
+
+@dataclass(slots=True)
+class Unsettled:
+    """How many bytes each buyer leaves us with; over `bytes_max` it is full, until half of that."""
+
+    bytes_max: int
+    _held: Counter[str] = field(default_factory=Counter)
+    _full: set[str] = field(default_factory=set)
+
+    def is_full(self, buyer: str) -> bool:
+        """Whether nothing more is to run for a buyer."""
+        return buyer in self._full
+
+    def keep(self, buyer: str, message: Deliver) -> bool:
+        """A delivery is kept. Whether `is_full` has changed by it."""
+        self._held[buyer] += size_of(message)
+        if self._held[buyer] <= self.bytes_max or buyer in self._full:
+            return False
+        self._full.add(buyer)
+        return True
+
+    def forget(self, buyer: str, message: Deliver) -> bool:
+        """A delivery is not kept any more. Whether `is_full` has changed by it."""
+        self._held[buyer] -= size_of(message)
+        if not self._held[buyer]:
+            del self._held[buyer]
+        if self._held[buyer] > self.bytes_max // 2 or buyer not in self._full:
+            return False
+        self._full.remove(buyer)
+        return True
+
+
+def size_of(message: Deliver) -> int:
+    """The bytes of a delivery that count: what tasks returned, raised and printed."""
+    raised = sum(len(text) + len(body) for _, _, text, body in message.failures)
+    return sum(map(len, message.values)) + raised + sum(len(text) for _, text in message.prints)
