@@ -801,7 +801,8 @@ class Broker:
         if worker.job:  # another site says so: it had no more time than has passed
             passed_s = max(0.0, now_s - assignment.given_s)
             wall_ns = min(wall_ns, round(passed_s * worker.slots * 1e9))
-        self.durations.learn(job.spec.function, stop - first, wall_ns)
+        site = worker.offer.pool.partition("/")[0] if worker.job else ""
+        self.durations.learn(job.spec.function, stop - first, wall_ns, site)
         # Of what was stopped before it did anything the owner may want another, and pays that one.
         is_void = assignment.is_stopped and is_nothing(event)
         used = [] if is_void else usage_records(job, assignment, event, now_s)

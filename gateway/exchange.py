@@ -301,12 +301,15 @@ class Exchange:
             task_s: how long one takes, where it was never measured.
             is_measured: whether what was measured of the function counts.
         """
-        limit = spec.max_cost_nanos
+        limit, durations = spec.max_cost_nanos, self._broker.durations
+        measured_s = durations.of(spec.function) if is_measured else None
+        at = durations.by_site(spec.function) if measured_s is not None else {}
         ask = Ask(
             terms=self.terms(spec),
             objective=spec.wishes.objective or self.house.objective,
             tasks=max(1, tasks),
-            task_s=(self._broker.durations.of(spec.function) if is_measured else None) or task_s,
+            task_s=measured_s or task_s,
+            task_s_at={site or self.site: seconds for site, seconds in at.items()},
             deadline_s=spec.wishes.deadline_s,
             budget_nanos=None if limit is None else max(0, limit - committed_nanos),
         )

@@ -169,7 +169,8 @@ def affords(ask: Ask, candidate: Candidate) -> bool:
     prices = [span.price_nanos for span in candidate.spans]
     if candidate.price_change is not None:
         prices.append(candidate.price_change.price_nanos)
-    task_ns = round(max(ask.task_s, TASK_MIN_S) * 1e9)
+    task_s = ask.task_s_at.get(candidate.key[0], ask.task_s)
+    task_ns = round(max(task_s, TASK_MIN_S) * 1e9)
     return min(prices, default=0) * task_ns <= ask.budget_nanos * HOUR_NS
 
 

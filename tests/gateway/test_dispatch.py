@@ -5,6 +5,7 @@ import pytest
 from federation import messages
 from gateway import events
 from gateway.broker import Broker, Limits
+from gateway.dispatch import Durations
 from gateway.effects import Effect, Order
 from gateway.events import JobSpec
 from policies.tariffs import Tariff
@@ -146,3 +147,21 @@ def test_a_worker_without_a_counted_tag_is_passed_over() -> None:
     site.submit("other", 1, OTHER, tags={"fpga": 1})
     assert site.work() == "flood"
     assert site.broker.jobs["other"].waiting == 1
+
+
+def test_a_site_that_takes_longer_is_told_apart_from_the_others() -> None:
+    durations = Durations()
+    for _ in range(10):
+        durations.learn(FLOOD, 100, 100 * 10_000_000)
+        durations.learn(FLOOD, 100, 100 * 40_000_000, "paris")
+    assert durations.by_site(FLOOD) == pytest.approx({"": 0.010, "paris": 0.040}, rel=0.01)
+    assert durations.by_site(OTHER) == {}
+
+
+def test_one_slow_task_and_tasks_of_no_length_tell_nothing_of_a_site() -> None:
+    durations = Durations()
+    durations.learn(FLOOD, 1000, 1000 * 10_000_000)
+    durations.learn(FLOOD, 1, 20_000_000, "paris")
+    durations.learn(OTHER, 1000, 1_000_000)
+    durations.learn(OTHER, 1000, 9_000_000, "paris")
+    assert durations.by_site(FLOOD) == durations.by_site(OTHER) == {}

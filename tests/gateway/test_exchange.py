@@ -51,6 +51,18 @@ def test_both_sides_book_the_same_and_the_user_pays_what_was_quoted(town):
     assert sum(r.tasks for r in used) == 5000
 
 
+def test_a_cheap_site_that_is_slow_at_a_function_is_dearer_for_it(town):
+    london = town.sites["london"]
+    asked = spec()
+    london.exchange.refresh(UTC_S)
+    assert london.exchange.decide(asked, 100, UTC_S).plan.shares[0][0].key[0] == "paris"
+    for _ in range(5):
+        london.broker.durations.learn(asked.function, 100, 100 * 10_000_000)
+        london.broker.durations.learn(asked.function, 100, 100 * 3_000_000_000, "paris")
+    shares = london.exchange.decide(asked, 100, UTC_S).plan.shares
+    assert [lane.key[0] for lane, _ in shares] == ["london"], "a hundredth of the price, 300 times"
+
+
 def test_tasks_go_out_as_soon_as_their_contract_opens_not_at_the_next_plan(town):
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(100)
