@@ -38,6 +38,10 @@ from policies.placement import Offer
 from policies.ranking import lots
 
 ADVERT_VALID_S: Final = 90.0
+# So many candidates are looked at in each `plan_s`, for all jobs together: about a tenth of a
+# second of a core. A user may have fifty thousand jobs, and a federation a thousand sites.
+LOOKS_MAX: Final = 8_000
+NEVER_YET: Final = -inf, False
 NO_WISHES: Final = Wishes()
 USUAL_PROJECT: Final = "default"
 
@@ -78,6 +82,7 @@ class Exchange:
         self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
         self._version = 0
         self._planned: dict[str, tuple[float, bool]] = {}  # when; with its duration known
+        self._round_s, self._plans_left = -inf, 0  # how many may still be planned since when
         broker.elsewhere = self._may_run_elsewhere
         self.sales.decide = self.decide
         self.sales.suits = self._suits
@@ -227,10 +232,18 @@ class Exchange:
         ]
         if not due:
             return
+        due.sort(key=lambda job: (job.id not in served, self._planned.get(job.id, NEVER_YET)[0]))
+        if now_s - self._round_s >= self.rules.plan_s:
+            self._round_s = now_s
+            self._plans_left = max(1, LOOKS_MAX // max(1, len(self.market.candidates)))
         queue = waiting(self._broker)  # once, for all of them
-        for job in due:
+        for job in due[: self._plans_left]:
             self._planned[job.id] = now_s, self._is_known(job)
             self._plan(job, queue, now_s, utc_s)
+        for job in due[self._plans_left :]:
+            if job.places is None and self._has_choice(job):
+                self._outcome.happened(events.PlacesChosen(job.id, {}))  # until its turn comes
+        self._plans_left = max(0, self._plans_left - len(due))
 
     def _is_due(self, job: Job, now_s: float) -> bool:
         """Whether a job's places are to be chosen, for the first time or anew."""

@@ -40,6 +40,7 @@ VERDICTS_MAX: Final = 100_000  # remembered of one contract
 ROUND_TRIP_MAX_S: Final = 5.0
 # Of a contract whose grant is used up: its seller did well, and may have another.
 ENDED: Final = frozenset({"cost-limit", "expired"})
+FULL_S: Final = 0.5  # how long a site is left alone that has no slot
 # Of a question without a pool: it says something of that job, and nothing of its seller.
 ABOUT_JOBS: Final = frozenset({Reason.NO_SLOTS, Reason.ALREADY_VISITED, Reason.NO_HOPS_LEFT})
 
@@ -321,7 +322,12 @@ class Purchases:
         self._consider(purchase.job, now_s, utc_s)
 
     def _spare(self, site: str, utc_s: float) -> None:
-        """Leave a site alone for a while, twice as long each time that it is of no use."""
+        """Leave a site alone for a while, twice as long each time that it is of no use.
+
+        What else goes wrong while it is left alone was asked for before, and is no new sign.
+        """
+        if utc_s < self.resting.get(site, 0.0):
+            return
         times = self._refusals[site] = self._refusals.get(site, 0) + 1
         self.resting[site] = utc_s + self._rest_s(times)
 
@@ -333,6 +339,11 @@ class Purchases:
             key = purchase.job, purchase.site
             times = self._useless.get(key, (0, 0.0))[0] + 1
             self._useless[key] = times, utc_s + self._rest_s(times)
+        elif purchase.phase in (None, Phase.QUOTED, Phase.HELD) and code == Reason.NO_SLOTS:
+            # Others hold them for the moment that a contract takes; or it is full, as its next
+            # advert will tell.
+            until_s = utc_s + min(FULL_S, self._rules.rest_s)
+            self.resting[purchase.site] = max(until_s, self.resting.get(purchase.site, 0.0))
         elif code not in ENDED:
             self._spare(purchase.site, utc_s)
         if purchase.is_live:

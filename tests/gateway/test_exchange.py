@@ -1,5 +1,6 @@
 """Two and more sites that deal with each other, as pure objects."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -61,6 +62,27 @@ def test_a_cheap_site_that_is_slow_at_a_function_is_dearer_for_it(town):
         london.broker.durations.learn(asked.function, 100, 100 * 3_000_000_000, "paris")
     shares = london.exchange.decide(asked, 100, UTC_S).plan.shares
     assert [lane.key[0] for lane, _ in shares] == ["london"], "a hundredth of the price, 300 times"
+
+
+def test_of_many_jobs_only_so_many_are_planned_at_a_time_and_none_runs_before_its_turn(
+    town, monkeypatch
+):
+    monkeypatch.setattr("gateway.exchange.LOOKS_MAX", 20)  # ten jobs, when two pools are known
+    london = town.sites["london"]
+    plans = Counter()
+    decide = london.exchange.decide
+
+    def counted(*asked, **more):
+        plans[town.now_s] += 1
+        return decide(*asked, **more)
+
+    monkeypatch.setattr(london.exchange, "decide", counted)
+    abroad = Wishes(forbidden_sites=frozenset({"london"}))
+    for number in range(50):
+        london.submit(1, f"job {number}", wishes=abroad)
+    town.run(lambda: not london.broker.jobs)
+    assert max(plans.values()) <= 20
+    assert {r.pool for r in london.books if isinstance(r, records.UsageRecord)} == {"paris/local"}
 
 
 def test_tasks_go_out_as_soon_as_their_contract_opens_not_at_the_next_plan(town):
