@@ -11,6 +11,7 @@ from gateway.events import Event
 from gateway.ledger.records import Record
 from policies.tariffs import Tariff
 
+RELAY: Final = "relay"  # what the pool of a quote is called that is another site's
 CONTRACT_CHARS_MAX: Final = 100
 
 

@@ -153,6 +153,7 @@ class Exchange:
     def tick(self, now_s: float, utc_s: float) -> bool:
         """Time has passed: leases, quotes, bills. Whether `act` is needed for it."""
         self.sales.tick(now_s, utc_s)
+        self.sales.end_stuck(now_s, lambda job: bool(self.purchases.live(job)))
         self.purchases.tick(now_s, utc_s)
         if len(self._planned) > 2 * len(self._broker.jobs) + 100:
             self._planned = {

@@ -23,7 +23,7 @@ from federation.reasons import Reason
 from federation.wishes import NAME_CHARS_MAX
 from gateway import events
 from gateway.broker import Broker
-from gateway.dealing import DealRules, Outcome, Permits
+from gateway.dealing import RELAY, DealRules, Outcome, Permits
 from gateway.effects import AnswerBill, SendFunction, Side
 from gateway.errands import ERRAND_SITES_MAX, Errand, Notary, NotGranted
 from gateway.events import HOPS_MAX, JobSpec
@@ -41,7 +41,8 @@ ROUND_TRIP_MAX_S: Final = 5.0
 # Of a contract whose grant is used up: its seller did well, and may have another.
 ENDED: Final = frozenset({"cost-limit", "expired"})
 FULL_S: Final = 0.5  # how long a site is left alone that has no slot
-# Of a question without a pool: it says something of that job, and nothing of its seller.
+# Of a question without a pool, and of what is relayed: it says something of that job, and nothing
+# of its seller.
 ABOUT_JOBS: Final = frozenset({Reason.NO_SLOTS, Reason.ALREADY_VISITED, Reason.NO_HOPS_LEFT})
 
 
@@ -335,11 +336,12 @@ class Purchases:
         return float(min(self._rules.rest_s * 2.0 ** min(times - 1, 30), self._rules.rest_max_s))
 
     def _declined(self, purchase: Purchase, code: str, utc_s: float) -> None:
-        if purchase.phase is None and not purchase.pool and code in ABOUT_JOBS:
+        is_relay = purchase.pool == RELAY or (purchase.phase is None and not purchase.pool)
+        if is_relay and code in ABOUT_JOBS:
             key = purchase.job, purchase.site
             times = self._useless.get(key, (0, 0.0))[0] + 1
             self._useless[key] = times, utc_s + self._rest_s(times)
-        elif purchase.phase in (None, Phase.QUOTED, Phase.HELD) and code == Reason.NO_SLOTS:
+        elif not purchase.is_live and code == Reason.NO_SLOTS:
             # Others hold them for the moment that a contract takes; or it is full, as its next
             # advert will tell.
             until_s = utc_s + min(FULL_S, self._rules.rest_s)

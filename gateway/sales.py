@@ -23,7 +23,7 @@ from federation.ranges import Range
 from federation.reasons import Reason
 from gateway import events
 from gateway.broker import Broker
-from gateway.dealing import CONTRACT_CHARS_MAX, DealRules, Outcome, Permits
+from gateway.dealing import CONTRACT_CHARS_MAX, RELAY, DealRules, Outcome, Permits
 from gateway.effects import Charge, Side
 from gateway.errands import Notary, NotGranted, check_ask
 from gateway.events import HOPS_MAX, JobSpec
@@ -42,7 +42,6 @@ LEASE_MAX_S: Final = 86_400.0
 EXPIRED: Final = "expired"
 # Contracts whose slots their buyer has, or was just offered.
 TAKEN: Final = frozenset({Phase.QUOTED, Phase.HELD, Phase.OPEN, Phase.CLOSING})
-RELAY: Final = "relay"  # what the pool is called that is another site's
 
 
 @dataclass(slots=True)
@@ -82,6 +81,7 @@ class Sale:
     unbilled: list[Delivery] = field(default_factory=list)
     reclaims: dict[int, int] = field(default_factory=dict)  # request → epoch
     ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
+    stuck_s: float | None = None  # since when nobody whom we know takes what we relay
 
     @property
     def is_live(self) -> bool:
@@ -682,6 +682,25 @@ class Sales:
         for stamp, (_, asked_s, _) in list(self._asked.items()):
             if now_s - asked_s > LEASE_MAX_S:
                 del self._asked[stamp]
+
+    def end_stuck(self, now_s: float, is_served: Callable[[str], bool]) -> None:
+        """Give back what we relay and nobody takes any more: who sent it may know better.
+
+        Args:
+            now_s: monotonic.
+            is_served: whether there is a contract for a job of ours.
+        """
+        for sale in self.sales.values():
+            if sale.pool != RELAY or not sale.is_live or sale.ending is not None:
+                continue
+            job = self._broker.jobs.get(sale.job)
+            if job is None or not job.waiting or job.in_flight or is_served(job.id):
+                sale.stuck_s = None
+            elif sale.stuck_s is None:
+                sale.stuck_s = now_s
+            elif now_s - sale.stuck_s >= self._rules.hold_s:
+                reason = f"nobody whom {self._site} knows takes it any more"
+                self._end_early(sale, Reason.NO_SLOTS, reason)
 
     def _ask_renewal(self, buyer: str, sales: list[Sale], now_s: float) -> None:
         self._stamps += 1

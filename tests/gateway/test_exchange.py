@@ -396,6 +396,23 @@ def test_a_job_is_forwarded_on_by_a_site_that_knows_more():
     }
 
 
+def test_what_a_relay_can_place_nowhere_any_more_it_gives_back():
+    town = Town()
+    london = town.build("london", DEAR, 1)
+    town.build("paris", CHEAP, 1)
+    tokyo = town.build("tokyo", 2 * CHEAP, 4, gpu=True)
+    london.permits.strangers.add("tokyo")
+    town.show(hidden={("tokyo", "london")})
+    london.submit(3000, tags={"gpu": True})
+    town.run(lambda: len(london.answers()) > 300)
+    town.cut.add(frozenset(("paris", "tokyo")))
+    tokyo.permits.refused = "no more of that"
+    relayed = london.exchange.purchases
+    town.run(lambda: not relayed.live("j"))
+    london.join(2, gpu=True)
+    town.run(finished(town, 3000))
+
+
 def test_a_job_never_comes_back_to_a_site_that_passed_it_on(town):
     paris = town.sites["paris"]
     ask = next_question(town)
