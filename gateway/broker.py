@@ -65,7 +65,6 @@ CANCEL_REFUSED: Final[dict[str, str]] = {
 class Limits:
     """What one client may have unfinished at a time; its Welcome says the same.
 
-    `site_bytes_max` is for the arguments of all that another site has bought together.
     `function_wait_s` is how long a job may wait for the function that it names; `jobs_max` is for
     one client. `kept_bytes_max` is for the arguments of all detached jobs together, which are in
     memory until they have run: over it no such job begins, and no more of one is acknowledged.
@@ -76,7 +75,6 @@ class Limits:
     function_wait_s: float = 60.0
     jobs_max: int = 50_000
     kept_bytes_max: int = 1 << 30
-    site_bytes_max: int = 1 << 30
 
 
 @dataclass(slots=True)
@@ -90,7 +88,7 @@ class Client:
     tasks: int = 0  # unfinished, of attached jobs
     account: Account = field(default_factory=Account)  # of attached jobs
     owed_bytes: int = 0  # of detached jobs, not acknowledged
-    is_site: bool = False  # another site, for one of its jobs
+    is_site: bool = False  # another site, for one of its jobs: see Sales for what it may hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +349,7 @@ class Broker:
         job.served = self._assignments
         assignment = Assignment(self._assignments, job, worker, run, task_s, now_s, left)
         worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
+        worker.held_bytes += run.size
         self._hold(assignment, len(run.arguments))
         self._mark_ready(job)
         spec = job.spec
@@ -387,6 +386,7 @@ class Broker:
             job = assignment.job
             del job.assignments[assignment.id]
             job.hold_bytes(-assignment.run.size)
+            assignment.worker.held_bytes -= assignment.run.size
 
     def _mark_ready(self, job: Job) -> None:
         is_free = job.id not in self._held and job.lacks_function_since_s is None
@@ -424,6 +424,7 @@ class Broker:
         worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
         self._hold(assignment, len(left))
         job.hold_bytes(whole.size)
+        worker.held_bytes += whole.size
         self._mark_ready(job)
 
     def _recall_for(self, worker: Worker, now_s: float) -> None:
@@ -607,6 +608,7 @@ class Broker:
             job.known.add(low, high)
             if client is not None and not job.spec.detached:
                 client.tasks += high - low
+                client.account.tasks += high - low
             if job.spec.detached and client is not None:
                 body = pack(run.arguments)
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
@@ -640,11 +642,10 @@ class Broker:
     def _check_limits(self, client: Client) -> None:
         """Expel a client that sends more than its Welcome allows."""
         held_bytes = client.account.held_bytes + client.owed_bytes
-        bytes_max = self.limits.site_bytes_max if client.is_site else self.limits.bytes_max
         if client.tasks > self.limits.tasks_max:
             reason = f"more than {self.limits.tasks_max:,} unfinished tasks, against the Welcome"
-        elif held_bytes > bytes_max:
-            reason = f"more than {bytes_max:,} bytes unfinished, against the Welcome"
+        elif held_bytes > self.limits.bytes_max and not client.is_site:
+            reason = f"more than {self.limits.bytes_max:,} bytes unfinished, against the Welcome"
         else:
             return
         self._effects.append(Expel(client.handle, reason))
@@ -752,7 +753,9 @@ class Broker:
     def _credit_client(self, job: Job, tasks: int) -> None:
         client = self.clients.get(job.client)
         if client is not None and not job.spec.detached:
-            client.tasks = max(0, client.tasks - tasks)
+            tasks = min(tasks, client.tasks)
+            client.tasks -= tasks
+            client.account.tasks -= tasks
 
     def _answer_cancel(self, client: int, request: int, taken: RangeSet, code: str = "") -> None:
         if request:
@@ -989,6 +992,7 @@ class Broker:
         client = self.clients.pop(event.client, None)
         if client is None:
             return
+        client.account.tasks -= client.tasks
         self._withdrawals = [each for each in self._withdrawals if each.client != event.client]
         for name in list(client.jobs):
             job = self.jobs[name]

@@ -38,6 +38,7 @@ class DealRules:
     rest_max_s: float = 300.0
     contracts_max: int = 10_000  # with one site, in each direction
     unsettled_bytes_max: int = 256 << 20  # results of one buyer; over it none of its tasks starts
+    buyer_bytes_max: int = 1 << 30  # arguments of one buyer, all contracts together
     grant_s: float = 86_400.0  # how long what we grant for a contract lets work start
 
     def __post_init__(self) -> None:

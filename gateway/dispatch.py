@@ -26,6 +26,7 @@ LATE_S: Final = 0.12
 BUNDLE_TASKS_MAX: Final = 1000
 BUNDLE_MIN_S: Final = 0.002  # a bundle costs about a tenth of this on its way
 BUNDLE_BYTES_MAX: Final = 1 << 20
+HELD_BYTES_MAX: Final = 64 << 20  # over it a worker, or another site, gets no task ahead
 # A sample of so many tasks moves the estimate half way.
 HALF_WAY_TASKS: Final = 20
 # What a site takes for a task tells it apart only if it takes so long, and so much more or less.
@@ -118,6 +119,8 @@ def _horizon_s(worker: Worker) -> float:
 def room(job: Job, worker: Worker, task_s: float | None) -> int:
     """How many more tasks of this job this worker should hold now."""
     idle = worker.slots - worker.in_flight
+    if idle <= 0 and worker.held_bytes >= HELD_BYTES_MAX:
+        return 0
     if task_s is None or needs_idle_slot(job, task_s, worker.ahead_max_s):
         tasks = idle
     elif is_full(worker):

@@ -90,7 +90,9 @@ def deals(totals: Iterable[DealTotal]) -> list[Any]:
 def explain_job(job: Job, exchange: Exchange, workers: Iterable[Worker], utc_s: float) -> Any:
     """Where a job's tasks are and may go, and what every known pool was judged."""
     left = max(1, job.waiting or job.in_flight or (job.total or 0) - len(job.ended))
-    decision = exchange.decide(job.spec, left, utc_s, job.committed_nanos, chance=job.id)
+    # What is under way is paid for already, unless that is what is asked about.
+    spent_nanos = job.committed_nanos if job.waiting else job.limited_nanos
+    decision = exchange.decide(job.spec, left, utc_s, spent_nanos, chance=job.id)
     found = decision.to_plain()
     found["job"] = job.id
     found["waiting"] = job.waiting

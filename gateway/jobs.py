@@ -23,9 +23,10 @@ AHEAD_TRIPS: Final = 20
 
 @dataclass(slots=True, weakref_slot=True)
 class Account:
-    """Bytes of arguments that somebody's jobs hold, summed up as they come and go."""
+    """What somebody's attached jobs hold: bytes of arguments, and tasks, as they come and go."""
 
     held_bytes: int = 0
+    tasks: int = 0
 
 
 @dataclass(slots=True)
@@ -87,6 +88,7 @@ class Worker:
     load_s: float = 0.0  # estimated slot-seconds of what it holds
     ahead_s: float = 0.0  # of them, of tasks so short that they are queued ahead
     long: int = 0  # the other tasks: one in a slot
+    held_bytes: int = 0  # of arguments, until the last of an assignment is done
     draining: bool = False
     tasks_done: int = 0
     verdicts: dict[Need, Refusal | None] = field(default_factory=dict)

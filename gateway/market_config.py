@@ -22,7 +22,7 @@ def read_contracts(table: dict[str, Any], grace_s: float) -> DealRules:
     values: dict[str, Any] = {"lease_s": 3 * grace_s, "grace_s": grace_s}
     check_known(table, known)
     for key, value in table.items():
-        if key in ("contracts_max", "unsettled_bytes_max"):
+        if key in ("contracts_max", "unsettled_bytes_max", "buyer_bytes_max"):
             values[key] = count(key, value)
         else:
             values[key] = number(key, value, 0.01, SECONDS_MAX)

@@ -37,6 +37,7 @@ from policies.placement import judge
 from policies.tariffs import Tariff
 
 BILL_ROWS_MAX: Final = 10_000
+TASK_BYTES: Final = 100  # that a task without arguments costs us
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 LEASE_MAX_S: Final = 86_400.0
 EXPIRED: Final = "expired"
@@ -427,6 +428,9 @@ class Sales:
             return  # it lapsed meanwhile; the buyer waits for the lease to end, or knows
         if not count or not sale.out.send(message.epoch, message.first, message.first + count):
             return
+        if self._is_too_much(sale, message):
+            reason = f"{self._site} holds {self._rules.buyer_bytes_max:,} bytes of {buyer}'s work"
+            self._end_early(sale, Reason.BUSY, reason)
         if sale.ending is not None:
             sale.out.take(message.epoch, message.first, message.first + count)
             back = [[message.first, message.first + count]]
@@ -443,6 +447,16 @@ class Sales:
         # The buyer sends it ahead, unless it believes that we have it from another contract.
         if sale.spec is not None and not self.has_function(sale.spec.function):
             self.need_function(sale.handle, sale.spec.function)
+
+    def _is_too_much(self, sale: Sale, message: deals.Forward) -> bool:
+        """Whether its buyer would have more here than it may, with this."""
+        client = self._broker.clients.get(sale.handle)
+        if client is None:
+            return False  # it has only just committed
+        account, arguments = client.account, message.arguments
+        tasks = account.tasks + len(arguments)
+        held_bytes = account.held_bytes + sum(map(len, arguments)) + TASK_BYTES * tasks
+        return held_bytes > self._rules.buyer_bytes_max
 
     def _reclaim(self, buyer: str, message: deals.Reclaim) -> None:
         sale = self._find(buyer, message.contract)

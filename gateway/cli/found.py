@@ -95,6 +95,7 @@ contact = {contact}             # on our card, for people
 # rest_max_s = 300.0            # ... up to this
 # contracts_max = 10000         # with one site, in each direction
 # unsettled_bytes_max = 268435456  # results that one buyer has not settled; over it none starts
+# buyer_bytes_max = 1073741824  # arguments of one buyer; over it a contract takes no more, and ends
 # grant_s = 86400.0             # how long what we grant for a contract lets work start
 
 [placement]
