@@ -30,6 +30,9 @@ from federation.session import DIALLER_WINDOW, Session
 from federation.wire import VERSION, UnknownMessage
 
 NONCE_BYTES: Final = 16
+# What a dialler takes in one message, whatever the other side says that it may send: the most
+# that a gateway can be set to.
+MESSAGE_BYTES_MAX: Final = 1 << 31
 HANDSHAKE_BYTES_MAX: Final = 1 << 16
 NAME_CHARS_MAX: Final = 200
 # How many heartbeats may be missed before the other side counts as gone.
@@ -175,12 +178,19 @@ class Dialogue:
     """The dialler's side of a session, over as many pipes as it takes. Pure.
 
     The shell dials, tells `connected`, passes frames to `receive`, and calls `flush` with a
-    function that sends. `now_s` is any monotonic clock.
+    function that sends. `now_s` is any monotonic clock. No message over `message_bytes_max` is
+    taken, whatever the gateway says that it sends.
     """
 
     def __init__(
-        self, *, hello: Hello, credentials: Credentials, random_bytes: Callable[[int], bytes]
+        self,
+        *,
+        hello: Hello,
+        credentials: Credentials,
+        random_bytes: Callable[[int], bytes],
+        message_bytes_max: int = MESSAGE_BYTES_MAX,
     ) -> None:
+        self._message_bytes_max = message_bytes_max
         self._hello = hello  # the one that is on the way, or its pattern
         self._credentials = credentials
         self._random_bytes = random_bytes
@@ -275,7 +285,7 @@ class Dialogue:
                 window=max(1, min(welcome.window, DIALLER_WINDOW)),
                 peer_window=1,
                 numbers_acks=False,
-                message_bytes_max=welcome.message_bytes_max,
+                message_bytes_max=min(welcome.message_bytes_max, self._message_bytes_max),
             )
             self._made.clear()
         self.granted_s = self._greeted_s

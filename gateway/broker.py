@@ -451,12 +451,15 @@ class Broker:
         if ended is not None and not self._may_open_again(event, ended):
             return
         refusal = self._over_limit(event) or self._refusal(spec)
+        remembered = self._remembered.get(event.job)
+        if remembered is not None and remembered.function not in (b"", spec.function):
+            refusal = Reason.BAD_REQUEST, f"job {event.job} was one of another function"
         if refusal is not None:
             self._tell(event.client, RejectJob(event.job, *refusal))
             return
         job = self._new_job(event.job, spec, event.client, now_s)
-        remembered = self._remembered.pop(event.job, None)
         if remembered is not None:
+            del self._remembered[event.job]
             job.take_up(remembered)
         if not event.has_function:
             job.lacks_function_since_s = now_s

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 import trio
 
 from federation.errors import ProtocolError, SessionRefused
-from federation.handshake import Credentials, Dialogue
+from federation.handshake import MESSAGE_BYTES_MAX, Credentials, Dialogue
 from federation.messages import Bye, Hello
 from federation.session import Session
 from federation.transport import Link
@@ -76,6 +76,7 @@ class Conversation:
         hello: who we are.
         credentials: how we prove it.
         random_bytes: chance.
+        message_bytes_max: what we take in one message.
     """
 
     def __init__(
@@ -84,8 +85,10 @@ class Conversation:
         hello: Hello,
         credentials: Credentials,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        message_bytes_max: int = MESSAGE_BYTES_MAX,
     ) -> None:
         self._random_bytes = random_bytes
+        self._message_bytes_max = message_bytes_max
         self._correspondent = correspondent
         self._hello = hello
         self._credentials = credentials
@@ -99,7 +102,10 @@ class Conversation:
 
     def _new_dialogue(self) -> Dialogue:
         return Dialogue(
-            hello=self._hello, credentials=self._credentials, random_bytes=self._random_bytes
+            hello=self._hello,
+            credentials=self._credentials,
+            random_bytes=self._random_bytes,
+            message_bytes_max=self._message_bytes_max,
         )
 
     @property

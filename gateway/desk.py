@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from federation.errors import GridError
+from federation.errors import GridError, ProtocolError
 from federation.messages import Answer, Ask
 from federation.reasons import Reason
 from federation.wire import unpack
@@ -57,12 +57,20 @@ class Desk:
         }
 
     def takes(self, guest: Guest, ask: Ask) -> bool:
-        """Whether this guest may have one more question: then `answer` it. Else it is told."""
+        """Whether this guest may have one more question: then `answer` it. Else it is told.
+
+        Raises ProtocolError for one that asks on and reads nothing.
+        """
         limit = self._site.config.rules.questions_max
-        if self._under_way[guest.handle] < limit:
+        unread_bytes, unread_max = guest.session.backlog_bytes, self._site.config.unread_bytes
+        if unread_bytes > 2 * unread_max:
+            raise ProtocolError(f"questions, and {unread_bytes:,} bytes of answers are unread")
+        if self._under_way[guest.handle] < limit and unread_bytes <= unread_max:
             self._under_way[guest.handle] += 1
             return True
         reason = f"{limit} questions of yours wait for their answers already"
+        if unread_bytes > unread_max:
+            reason = f"{unread_bytes:,} bytes that you have not read wait for you already"
         self._site.lobby.post(guest, Answer(ask.request, Reason.BUSY, reason, None))
         return False
 

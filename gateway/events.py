@@ -137,6 +137,8 @@ class JobRecovered:
     cpu_ns: int
     prices_nanos: dict[str, int] = field(default_factory=dict)
     attempt_max: int = 0  # on any usage record of it
+    repeat_ns: int = 0  # of its wall time, of what ran again for nothing
+    function: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,9 +163,17 @@ class Exchange:
         return waits or bool(self._outcome.events or self._outcome.effects)
 
     def recover(
-        self, contracts: Iterable[tuple[ContractRow, list[PostingRow]]], now_s: float
+        self,
+        contracts: Iterable[tuple[ContractRow, list[PostingRow]]],
+        names: Iterable[tuple[str, str]],
+        now_s: float,
     ) -> None:
-        """Take up the contracts of a former life. The broker has its detached jobs by now."""
+        """Take up the contracts of a former life. The broker has its detached jobs by now.
+
+        `names` has the last names, at least, that buyers have used up: (buyer, contract).
+        """
+        for buyer, contract in names:
+            self.sales.used(buyer, contract)
         for row, postings in contracts:
             if row.side == "sell":
                 self.sales.recover(row, postings)

@@ -2,8 +2,11 @@
 
 import hashlib
 from collections.abc import Callable
+from typing import Final
 
 from federation.errors import ProtocolError
+
+DIGEST_BYTES: Final = 32
 
 
 class Functions:
@@ -78,9 +81,9 @@ class Functions:
     def want(self, worker: int, digest: bytes) -> bytes | None:
         """A worker asks for a function: the body, or None and it is remembered."""
         body = self._bodies.get(digest)
-        if body is None:
+        if body is None and len(digest) == DIGEST_BYTES:
             self._wanted.setdefault(digest, set()).add(worker)
-        else:
+        elif body is not None:
             self._sent.setdefault(worker, set()).add(digest)
         return body
 

@@ -22,6 +22,7 @@ JOB_ID_CHARS_MAX: Final = 64
 TAGS_MAX: Final = 64
 SLOTS_MAX: Final = 4096
 TASKS_IN_JOB_MAX: Final = 1 << 40
+EPOCH_MAX: Final = (1 << 63) - 1  # what a database takes
 RETRIES_MAX: Final = 1000
 RANGES_MAX: Final = 100_000
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999

@@ -21,6 +21,12 @@ AHEAD_MAX_S: Final = 0.2
 AHEAD_TRIPS: Final = 20
 
 
+# What ran and was charged may run again for nothing, when its client or we were lost: so many times
+# the wall time that was paid, in all, and a little more.
+REPEATS_MAX: Final = 3
+REPEAT_MIN_NS: Final = 10**9
+
+
 @dataclass(slots=True, weakref_slot=True)
 class Account:
     """What somebody's attached jobs hold: bytes of arguments, and tasks, as they come and go."""
@@ -161,6 +167,7 @@ class Job:
     prices_nanos: dict[str, int] = field(default_factory=dict)  # the last of each currency
     wall_ns: int = 0
     cpu_ns: int = 0
+    repeat_ns: int = 0  # of it, of what ran again for nothing
     leaving: str = ""  # the state it will end in, once nothing is in flight
     reason: str = ""
     may_repeat: bool = False  # its client came back without some of its results
@@ -250,6 +257,15 @@ class Job:
         """What it has cost in the currency of its cost limit."""
         return self.costs_nanos.get(self.spec.currency or "", 0)
 
+    def may_repeat_free(self, wall_ns: int) -> bool:
+        """Whether tasks that were charged may run so long once more for nothing.
+
+        Nobody compares what they are sent to do with what they did, so what runs free is bounded
+        by what was paid.
+        """
+        paid_ns = self.wall_ns - self.repeat_ns
+        return self.repeat_ns + wall_ns <= REPEATS_MAX * paid_ns + REPEAT_MIN_NS
+
     @property
     def committed_nanos(self) -> int:
         """That, and what is with workers now, by the estimate."""
@@ -261,6 +277,8 @@ class Job:
         self.costs_nanos[currency] = self.costs_nanos.get(currency, 0) + record.cost_nanos
         self.prices_nanos[currency] = record.price_nanos
         self.wall_ns += record.wall_ns
+        if record.state == "repeat":
+            self.repeat_ns += record.wall_ns
         self.cpu_ns += record.cpu_ns
         self.attempt_max = max(self.attempt_max, record.attempt)
 
@@ -300,6 +318,7 @@ class Job:
         self.charged = RangeSet(history.charged)
         self.costs_nanos, self.prices_nanos = dict(history.costs_nanos), dict(history.prices_nanos)
         self.wall_ns, self.cpu_ns = history.wall_ns, history.cpu_ns
+        self.repeat_ns = history.repeat_ns
         self.attempt_max = history.attempt_max
         self.attempt = history.attempt_max + 1
 
@@ -318,6 +337,8 @@ class Job:
             cpu_ns=self.cpu_ns,
             prices_nanos=dict(self.prices_nanos),
             attempt_max=self.attempt_max,
+            repeat_ns=self.repeat_ns,
+            function=self.spec.function,
         )
 
     @property

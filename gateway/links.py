@@ -66,6 +66,7 @@ class LinkLimits:
     queue_bytes: int = 64 << 20
     give_up_s: float = 30.0
     idle_s: float = 60.0
+    message_bytes_max: int = 64 << 20
 
 
 class Directory(Protocol):
@@ -235,7 +236,11 @@ class _Line:
         self.scope = trio.CancelScope()
         directory = links.directory
         self.conversation = Conversation(
-            self, directory.hello(), directory.credentials(site), links.random_bytes
+            self,
+            directory.hello(),
+            directory.credentials(site),
+            links.random_bytes,
+            links.limits.message_bytes_max,
         )
 
     @property

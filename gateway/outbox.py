@@ -162,9 +162,10 @@ class Outbox:
     def _answer_bill(self, answer: AnswerBill) -> None:
         """Settle a bill by the books: what was posted here is paid, and nothing else."""
         contract = answer.bill.contract
+        is_its_own = self._store.contract_site("buy", contract) == answer.site
         posted = {
             (row.epoch, row.first, row.tasks, row.cost_nanos)
-            for row in self._store.postings("buy", contract)
+            for row in (self._store.postings("buy", contract) if is_its_own else ())
         }
         verdicts = [
             [row[0], row[1], int(tuple(row) in posted)]

@@ -152,7 +152,8 @@ def usage_records(
     """What a report used and costs: one record, or several where some of it was charged before.
 
     Tasks that were charged before a restart, or before their client was lost, ran again through
-    no fault of their user: their share of the time is recorded as "repeat", at no cost.
+    no fault of their user: their share of the time is recorded as "repeat", at no cost, as long as
+    that is in proportion to what was paid (Job.may_repeat_free).
     """
     worker, count = assignment.worker, len(report.values)
     first, stop = report.first, report.first + count
@@ -164,7 +165,9 @@ def usage_records(
     else:
         wall_ns, cpu_ns = report.wall_ns, report.cpu_ns  # the clock was set back: no telling
     pieces = [(part, "ok") for part in job.charged.missing(first, stop)]
-    pieces += [(part, "repeat") for part in job.charged.within(first, stop)]
+    repeated = job.charged.within(first, stop)
+    repeat_ns = wall_ns * sum(high - low for low, high in repeated) // count
+    pieces += [(part, "repeat" if job.may_repeat_free(repeat_ns) else "ok") for part in repeated]
     if len(report.failures) == count:
         pieces = [(part, "failed" if state == "ok" else state) for part, state in pieces]
     records = []

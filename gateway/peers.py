@@ -155,7 +155,9 @@ class Peers:
             self._port, rules, credentials=SiteCredentials(registry), handles=self._handles
         )
         self.directory = SiteDirectory(registry)
-        limits = LinkLimits(knobs.queue_bytes, knobs.give_up_s, knobs.idle_s)
+        limits = LinkLimits(
+            knobs.queue_bytes, knobs.give_up_s, knobs.idle_s, rules.message_bytes_max
+        )
         links = Links(self.directory, limits, self._take_link, self._heard_all)
         self._sessions = Sessions(
             self._port,

@@ -22,7 +22,7 @@ from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from federation.wishes import NAME_CHARS_MAX
 from gateway import events
-from gateway.broker import Broker
+from gateway.broker import EPOCH_BITS, Broker
 from gateway.dealing import RELAY, DealRules, Outcome, Permits
 from gateway.effects import AnswerBill, SendFunction, Side
 from gateway.errands import ERRAND_SITES_MAX, Errand, Notary, NotGranted
@@ -31,6 +31,7 @@ from gateway.intake import SLOTS_MAX, check_ranges, wishes_plain
 from gateway.jobs import Job
 from gateway.ledger import records
 from gateway.ledger.records import ContractRow, PostingRow
+from gateway.outcomes import is_sound
 from policies.brokering import Quote, choose_quote
 from policies.decisions import Decision
 from policies.market import Key
@@ -40,6 +41,7 @@ VERDICTS_MAX: Final = 100_000  # remembered of one contract
 ROUND_TRIP_MAX_S: Final = 5.0
 # Of a contract whose grant is used up: its seller did well, and may have another.
 ENDED: Final = frozenset({"cost-limit", "expired"})
+SLACK_S: Final = 1.0  # that two clocks and roundings may differ by in what a delivery took
 FULL_S: Final = 0.5  # how long a site is left alone that has no slot
 # Of a question without a pool, and of what is relayed: it says something of that job, and nothing
 # of its seller.
@@ -62,6 +64,7 @@ class Purchase:
     until_s: float = 0.0  # of the lease, as we must count it
     round_trip_s: float = 0.0
     busy_s: float = 0.0  # when something was last out
+    opened_at_s: float = 0.0  # UTC, of a contract of a former life
     doubted: int = 0  # forwards up to this epoch may have been lost with a session
     is_recovered: bool = False  # of a former life, and its seller has not said what it has
     is_orphan: bool = False  # of a former life, and nobody wants what is out
@@ -264,10 +267,17 @@ class Purchases:
         match message:
             case deals.Renew():
                 self._renew(seller, message, now_s)
-            case NeedFunction():
+            case NeedFunction() if self._has_function(seller, message.digest):
                 self._outcome.effects.append(SendFunction(seller, message.digest, again=True))
+            case NeedFunction():
+                return  # of a job that has ended, or of none
             case _:
                 self._hear_of(seller, message, now_s, utc_s)
+
+    def _has_function(self, seller: str, digest: bytes) -> bool:
+        """Whether a seller has a contract for a job of this function."""
+        jobs = (self._broker.jobs.get(p.job) for p in self.purchases.values() if p.site == seller)
+        return any(job is not None and job.spec.function == digest for job in jobs)
 
     def _hear_of(self, seller: str, message: Any, now_s: float, utc_s: float) -> None:
         """Take a message about one contract."""
@@ -398,7 +408,7 @@ class Purchases:
 
     def _commit(self, purchase: Purchase, now_s: float, utc_s: float) -> None:
         quote = purchase.quote
-        if purchase.phase is not Phase.HELD or quote is None:
+        if purchase.phase is not Phase.HELD or quote is None or purchase.until_s:
             raise ProtocolError("held, and nobody asked")
         if purchase.job not in self._broker.jobs:
             self._say(purchase, deals.CloseContract(purchase.contract))
@@ -471,9 +481,13 @@ class Purchases:
         assert purchase.quote is not None
         if message.cost_nanos > cost_nanos(purchase.quote.price_nanos, message.wall_ns) + 1:
             raise ProtocolError("a delivery that costs more than was agreed")
+        event = _reported(purchase, message)
+        if not is_sound(event):
+            raise ProtocolError("a delivery of no tasks, or with failures beside them")
         most = purchase.max_cost_nanos
         if most is not None and purchase.spent_nanos + message.cost_nanos > most:
             raise ProtocolError("a delivery that costs more than was granted")
+        self._check_time(purchase, message, utc_s)
         message = self._screened(purchase, message)
         if not self._take(purchase, message.epoch, first, stop):
             return  # too late, or a second time: it will be void when it is billed
@@ -494,21 +508,19 @@ class Purchases:
                 utc_s,
             )
         )
-        self._outcome.happened(
-            events.Reported(
-                purchase.handle,
-                message.epoch,
-                first,
-                message.values,
-                message.failures,
-                message.prints,
-                message.wall_ns,
-                message.cpu_ns,
-                message.peak_memory_bytes,
-                message.cost_nanos,
-                (purchase.site, *message.sites),
-            )
-        )
+        self._outcome.happened(_reported(purchase, message))
+
+    def _check_time(self, purchase: Purchase, message: deals.Deliver, utc_s: float) -> None:
+        """A task can't have run for longer than since it was forwarded."""
+        worker = self._broker.workers.get(purchase.handle)
+        assignment = worker.assignments.get(message.epoch) if worker else None
+        if assignment is None:
+            return
+        is_older = message.epoch < self._boot << EPOCH_BITS
+        since_s = purchase.opened_at_s if is_older else assignment.given_s
+        passed_s = max(0.0, utc_s - since_s)
+        if message.wall_ns > (len(message.values) * passed_s + SLACK_S) * 1e9:
+            raise ProtocolError("a delivery that took longer than has passed")
 
     def _screened(self, purchase: Purchase, message: deals.Deliver) -> deals.Deliver:
         """A delivery as users here may have it: nothing to unpickle of sites not trusted with that.
@@ -605,17 +617,20 @@ class Purchases:
             missing = RangeSet(assignment.left)
             for first, stop in held.get(epoch, ()):
                 missing.remove(first, stop)
+            for first, stop in missing:  # what says otherwise in this very frame comes too late
+                self._taken.setdefault((purchase.contract, epoch), RangeSet()).add(first, stop)
             if missing or assignment.recalls:
                 back = events.HandedBack(purchase.handle, epoch, tuple(missing), of_all=True)
                 self._outcome.happened(back)
 
     def _take_up(self, purchase: Purchase, held: dict[int, list[Range]]) -> None:
         """A contract of our former life: what its seller has of it is out again."""
+        found = {epoch: check_ranges(sorted(map(list, held[epoch]))) for epoch in held}
+        if any(not 0 < epoch < self._boot << EPOCH_BITS for epoch in found):
+            raise ProtocolError("holds what was never forwarded")
         purchase.is_recovered = False
-        for epoch, ranges in held.items():
-            self._outcome.happened(
-                events.Resumed(purchase.handle, epoch, check_ranges(sorted(map(list, ranges))))
-            )
+        for epoch, ranges in found.items():
+            self._outcome.happened(events.Resumed(purchase.handle, epoch, ranges))
         self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
 
     def recover(
@@ -632,6 +647,7 @@ class Purchases:
         purchase = Purchase(row.contract, row.job, row.site, row.pool, 0, now_s, Phase.OPEN, quote)
         purchase.until_s = grantor_until_s(now_s, row.lease_s)
         purchase.busy_s = now_s
+        purchase.opened_at_s = row.opened_at_s
         for each in postings:
             delivery = Delivery(each.epoch, each.first, each.first + each.tasks, each.cost_nanos)
             purchase.tab.deliver(delivery)
@@ -779,6 +795,23 @@ class Purchases:
             self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
         self.purchases.pop(purchase.contract, None)
         self._by_handle.pop(purchase.handle, None)
+
+
+def _reported(purchase: Purchase, message: deals.Deliver) -> events.Reported:
+    """A delivery as the broker hears of it."""
+    return events.Reported(
+        purchase.handle,
+        message.epoch,
+        message.first,
+        message.values,
+        message.failures,
+        message.prints,
+        message.wall_ns,
+        message.cpu_ns,
+        message.peak_memory_bytes,
+        message.cost_nanos,
+        (purchase.site, *message.sites),
+    )
 
 
 def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:

@@ -166,7 +166,7 @@ class Reception:
             (row, self.store.postings(row.side, row.contract))
             for row in self.store.open_contracts()
         ]
-        self.exchange.recover(contracts, self._clock.now_s())
+        self.exchange.recover(contracts, self.store.last_contracts("sell"), self._clock.now_s())
         self.act([])
 
     def take_frames(self, frames: Iterable[tuple[int, bytes]]) -> None:

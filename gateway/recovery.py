@@ -51,6 +51,7 @@ def history_of(store: Store, row: JobRow) -> JobRecovered:
         cpu_ns=row.cpu_ns,
         prices_nanos=row.prices_nanos,
         attempt_max=row.attempt_max,
+        function=spec_of(row).function,
     )
 
 

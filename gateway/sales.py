@@ -27,7 +27,7 @@ from gateway.dealing import CONTRACT_CHARS_MAX, RELAY, DealRules, Outcome, Permi
 from gateway.effects import Charge, Side
 from gateway.errands import Notary, NotGranted, check_ask
 from gateway.events import HOPS_MAX, JobSpec
-from gateway.intake import BadJob, check_spec
+from gateway.intake import EPOCH_MAX, TASKS_IN_JOB_MAX, BadJob, check_spec
 from gateway.ledger import records
 from gateway.ledger.records import ContractRow, PostingRow
 from gateway.showing import waiting
@@ -82,6 +82,7 @@ class Sale:
     unbilled: list[Delivery] = field(default_factory=list)
     reclaims: dict[int, int] = field(default_factory=dict)  # request → epoch
     ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
+    was_told: bool = False  # all that is held, at its buyer's request, in this session
     stuck_s: float | None = None  # since when nobody whom we know takes what we relay
 
     @property
@@ -153,6 +154,7 @@ class Sales:
         self._asked: dict[int, tuple[str, float, list[str]]] = {}  # stamp → buyer, when, what
         self._billed_s = 0.0
         self._unsettled = Unsettled(rules.unsettled_bytes_max)
+        self._wasted: dict[str, tuple[int, float]] = {}  # holds that ended so: how many, until when
         self._numbers_of: dict[str, tuple[int, int]] = {}  # of each buyer's last contract
 
     # --- what a buyer says ---------------------------------------------------------------------
@@ -192,6 +194,10 @@ class Sales:
         if number <= self._numbers_of.get(buyer, (0, 0)):
             raise ProtocolError(f"contract {ask.contract}: a name that was used before")
         self._numbers_of[buyer] = number
+        if now_s < self._wasted.get(buyer, (0, 0.0))[1]:
+            reason = f"{buyer} has slots held and commits to nothing: not now"
+            self._decline(buyer, ask.contract, Reason.BUSY, reason)
+            return
         if sum(each.buyer == buyer for each in self.sales.values()) >= self._rules.contracts_max:
             self._decline(buyer, ask.contract, Reason.BUSY, "too many contracts are open")
             return
@@ -282,7 +288,7 @@ class Sales:
         """What it would cost somewhere else, that the buyer may not know of."""
         if ask.pool or not ask.hops_left:
             return None
-        spec = replace(spec, path=tuple(ask.path), hops_left=ask.hops_left)
+        spec = replace(_for_others(spec, self._site), path=tuple(ask.path), hops_left=ask.hops_left)
         decision = self.decide(spec, ask.tasks, utc_s, task_s=ask.task_s)
         if decision is None or decision.plan is None or not decision.plan.shares:
             return None
@@ -350,13 +356,21 @@ class Sales:
         tariff = self._broker.tariffs.get(quote.pool) or Tariff(
             quote.price_nanos, quote.currency, RELAY
         )
-        pool = quote.pool if quote.pool != RELAY else ""
+        pool = quote.pool
+        if pool == RELAY:
+            pool, spec = "", _for_others(spec, self._site)
         spec = replace(spec, price=tariff, path=tuple(ask.path), hops_left=ask.hops_left, pool=pool)
         until_s = now_s + self._rules.valid_s
         self.sales[buyer, ask.contract] = sale = Sale(
             ask.contract, buyer, spec, quote.pool, tariff, quote.slots, Phase.QUOTED, until_s
         )
         self._say(sale, quote)
+
+    def _waste(self, buyer: str, now_s: float) -> None:
+        """Slots stood idle for a contract that did not come: its buyer waits, longer each time."""
+        times = self._wasted.get(buyer, (0, 0.0))[0] + 1
+        rest_s = min(self._rules.rest_s * 2.0 ** min(times - 1, 30), self._rules.rest_max_s)
+        self._wasted[buyer] = times, now_s + rest_s
 
     def _find(self, buyer: str, contract: str) -> Sale | None:
         """A contract of this buyer's; when it is gone the buyer is told."""
@@ -370,8 +384,10 @@ class Sales:
         sale = self._find(buyer, message.contract)
         if sale is None:
             return
+        if sale.phase is not Phase.QUOTED:
+            raise ProtocolError(f"contract {sale.contract} is {sale.phase}: too late for a hold")
         if not self._can_hold(sale):
-            del self.sales[buyer, sale.contract]
+            self._drop(sale)
             reason = f"others were quicker: {self._site} has not so many slots any more"
             self._decline(buyer, sale.contract, Reason.NO_SLOTS, reason)
             return
@@ -386,6 +402,8 @@ class Sales:
         terms = (message.pool, message.price_nanos, message.currency)
         if terms != (sale.pool, sale.price.price_nanos, sale.price.currency):
             raise ProtocolError(f"contract {sale.contract}: committed at other terms than quoted")
+        if sale.phase is not Phase.HELD:
+            raise ProtocolError(f"contract {sale.contract} is {sale.phase}: it can't be committed")
         if not 0 < message.lease_s <= LEASE_MAX_S or message.lease_s <= 2 * self._rules.grace_s:
             self._drop(sale)
             least_s = 2 * self._rules.grace_s
@@ -394,6 +412,7 @@ class Sales:
             return
         sale.phase = move(sale.phase, Move.COMMIT)
         sale.lease = Lease(message.lease_s, now_s + message.lease_s)
+        self._wasted.pop(buyer, None)
         self._handles -= 1
         sale.handle, sale.job = self._handles, f"{buyer}:{sale.contract}"
         self._by_handle[sale.handle] = sale
@@ -426,6 +445,8 @@ class Sales:
         count = len(message.arguments)
         if sale is None or not sale.is_live:
             return  # it lapsed meanwhile; the buyer waits for the lease to end, or knows
+        if message.first + count > TASKS_IN_JOB_MAX or message.epoch > EPOCH_MAX:
+            raise ProtocolError("a task number, or an epoch, that is too large")
         if not count or not sale.out.send(message.epoch, message.first, message.first + count):
             return
         if self._is_too_much(sale, message):
@@ -523,7 +544,9 @@ class Sales:
             case _ if sale is None:
                 return
             case deals.Resume():
-                self._tell_again(sale)
+                if not sale.was_told:
+                    self._tell_again(sale)
+                sale.was_told = True
             case deals.Abandon() if sale.is_live:
                 self._lapse(sale)
             case deals.CloseContract():
@@ -679,8 +702,7 @@ class Sales:
         for sale in list(self.sales.values()):
             if sale.phase in (Phase.QUOTED, Phase.HELD):
                 if now_s >= sale.until_s:
-                    sale.phase = move(sale.phase, Move.EXPIRE)
-                    self._drop(sale)
+                    self._expire(sale, now_s)
                 continue
             if sale.is_live and now_s >= sale.lease.until_s - self._rules.grace_s:
                 self._lapse(sale)
@@ -696,6 +718,13 @@ class Sales:
         for stamp, (_, asked_s, _) in list(self._asked.items()):
             if now_s - asked_s > LEASE_MAX_S:
                 del self._asked[stamp]
+
+    def _expire(self, sale: Sale, now_s: float) -> None:
+        """Nobody took up a quote, or committed to what is held."""
+        if sale.phase is Phase.HELD:
+            self._waste(sale.buyer, now_s)
+        sale.phase = move(sale.phase, Move.EXPIRE)
+        self._drop(sale)
 
     def end_stuck(self, now_s: float, is_served: Callable[[str], bool]) -> None:
         """Give back what we relay and nobody takes any more: who sent it may know better.
@@ -778,6 +807,7 @@ class Sales:
         """A buyer has a new session: what was said before is not known to have arrived."""
         for sale in self.sales.values():
             if sale.buyer == buyer and sale.phase not in (Phase.QUOTED, Phase.HELD):
+                sale.was_told = False  # it may ask for that once more, when it has read its books
                 self._tell_again(sale)
 
     def _tell_again(self, sale: Sale) -> None:
@@ -796,6 +826,11 @@ class Sales:
         sale.unbilled = list(sale.tab.pending.values())
         sale.asked_s = 0.0
 
+    def used(self, buyer: str, contract: str) -> None:
+        """A name that a buyer gave to a contract of a former life: no new one comes before it."""
+        number = _number_of(buyer, contract)
+        self._numbers_of[buyer] = max(number, self._numbers_of.get(buyer, (0, 0)))
+
     def recover(self, row: ContractRow, postings: list[PostingRow]) -> None:
         """Take up a contract of a former life: nothing of it runs, what was delivered is owed."""
         price = Tariff(row.price_nanos, row.currency, row.contract)
@@ -806,7 +841,14 @@ class Sales:
                     Delivery(each.epoch, each.first, each.first + each.tasks, each.cost_nanos)
                 )
         sale.unbilled = list(sale.tab.pending.values())
+        self.used(row.site, row.contract)
         self.sales[row.site, row.contract] = sale
+
+
+def _for_others(spec: JobSpec, site: str) -> JobSpec:
+    """A job that is sold as another site's: what it costs and who may have it is theirs to say."""
+    forbidden = spec.wishes.forbidden_sites | {site}
+    return replace(spec, wishes=replace(spec.wishes, forbidden_sites=forbidden))
 
 
 def _is_over(sale: Sale, utc_s: float) -> bool:

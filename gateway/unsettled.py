@@ -7,8 +7,12 @@ no more of its tasks start while it owes us a verdict on too much.
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from federation.deals import Deliver
+
+DELIVERY_BYTES: Final = 1000
+VALUE_BYTES: Final = 50
 
 
 @dataclass(slots=True)
@@ -43,6 +47,8 @@ class Unsettled:
 
 
 def size_of(message: Deliver) -> int:
-    """The bytes of a delivery that count: what tasks returned, raised and printed."""
+    """The bytes of a delivery: what tasks returned, raised and printed, and what it is kept in."""
     raised = sum(len(text) + len(body) for _, _, text, body in message.failures)
-    return sum(map(len, message.values)) + raised + sum(len(text) for _, text in message.prints)
+    printed = sum(len(text) for _, text in message.prints)
+    kept_in = DELIVERY_BYTES + VALUE_BYTES * len(message.values)
+    return sum(map(len, message.values)) + raised + printed + kept_in

@@ -188,7 +188,7 @@ class TownSite:
             self.name,
             boot,
             self.broker,
-            RULES,
+            self.town.rules,
             self.town.house,
             self.permits,
             {"local": PoolFacts()},
@@ -303,7 +303,12 @@ class TownSite:
                     if contract == each.contract
                 ]
                 found.append((row, postings))
-        self.exchange.recover(found, self.town.now_s)
+        names = [
+            (each.site, each.contract)
+            for each in self.books
+            if isinstance(each, records.ContractOpened) and each.side == "sell"
+        ]
+        self.exchange.recover(found, names, self.town.now_s)
         self.do()
 
     def _recall(self, worker: int, recall: Recall) -> None:
@@ -353,8 +358,9 @@ class TownSite:
 class Town:
     """Sites that know each other, and the messages between them."""
 
-    def __init__(self, prefer_own_s: float = 0.0) -> None:
+    def __init__(self, prefer_own_s: float = 0.0, rules: DealRules = RULES) -> None:
         self.now_s = 0.0
+        self.rules = rules
         self.house = House(prefer_own_s=prefer_own_s)
         self.sites: dict[str, TownSite] = {}
         self.mail: deque[tuple[str, str, Side, bytes, Any]] = deque()
@@ -422,9 +428,9 @@ class Town:
             self.pass_time(0.05)
 
 
-def dear_and_cheap() -> Town:
+def dear_and_cheap(rules: DealRules = RULES) -> Town:
     """London, dear and small, and Paris, cheap and larger, that know each other."""
-    town = Town()
+    town = Town(rules=rules)
     town.build("london", DEAR, 1)
     town.build("paris", CHEAP, 4)
     town.show()

@@ -23,6 +23,7 @@ KeptRange = tuple[int, int, bytes]  # first, count, body
 
 # Bundles a read of `bundles`: a reader holds no transaction open while its caller is at work.
 _PAGE: Final = 16
+LATELY_S: Final = 3600.0  # before the last contract: a clock may have been set back by so much
 
 # Sums are taken in two halves, because a database's integers end at 2**63 - 1: nanoseconds of 292
 # slot-years, which a large grid uses up in a day.
@@ -169,6 +170,15 @@ class Store(Protocol):
 
     def postings(self, side: str, contract: str) -> list[PostingRow]:
         """Return what was delivered under a contract."""
+
+    def contract_site(self, side: str, contract: str) -> str:
+        """Return the site that a contract is with; empty when there is none of that name.
+
+        Names are unique for a buyer, and so for all that we buy.
+        """
+
+    def last_contracts(self, side: str) -> list[tuple[str, str]]:
+        """Return (site, contract) of the contracts that were opened last with each site."""
 
     def deal_totals(self) -> list[DealTotal]:
         """Sum up what was delivered to and by other sites."""
@@ -334,6 +344,30 @@ class SqlStore:
         with self._reading() as connection:
             rows = connection.execute(query.order_by(postings.c.epoch, postings.c.first)).all()
             return [PostingRow(*row) for row in rows]
+
+    def contract_site(self, side: str, contract: str) -> str:
+        """See Store."""
+        query = select(contracts.c.site).where(
+            contracts.c.side == side, contracts.c.contract == contract
+        )
+        with self._reading() as connection:
+            return connection.execute(query).scalar() or ""
+
+    def last_contracts(self, side: str) -> list[tuple[str, str]]:
+        """See Store."""
+        last = (
+            select(contracts.c.site, func.max(contracts.c.opened_at_s).label("at_s"))
+            .where(contracts.c.side == side)
+            .group_by(contracts.c.site)
+            .subquery()
+        )
+        query = (
+            select(contracts.c.site, contracts.c.contract)
+            .join(last, last.c.site == contracts.c.site)
+            .where(contracts.c.side == side, contracts.c.opened_at_s >= last.c.at_s - LATELY_S)
+        )
+        with self._reading() as connection:
+            return [(site, contract) for site, contract in connection.execute(query)]
 
     def deal_totals(self) -> list[DealTotal]:
         """See Store."""

@@ -373,6 +373,16 @@ class MemoryStore:
             if key[:2] == (side, contract)
         ]
 
+    def contract_site(self, side: str, contract: str) -> str:
+        """See Store."""
+        row = self._tables.contracts.get((side, contract))
+        return row.site if row is not None else ""
+
+    def last_contracts(self, side: str) -> list[tuple[str, str]]:
+        """See Store."""
+        return [(row.site, row.contract) for key, row in self._tables.contracts.items()
+                if key[0] == side]  # fmt: skip
+
     def deal_totals(self) -> list[DealTotal]:
         """See Store."""
         tables = self._tables

@@ -1,0 +1,193 @@
+"""What an approved member may try that does not keep to the rules. Pure objects: see town.py."""
+
+from dataclasses import replace
+
+import pytest
+from town import CHEAP, RULES, UTC_S, Town, dear_and_cheap, spec
+
+from federation import deals
+from federation.errors import ProtocolError
+from federation.messages import NeedFunction
+from gateway import events
+from gateway.effects import SendFunction, Side
+from gateway.ledger import records
+from policies.asks import Wishes
+
+ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
+
+
+@pytest.fixture
+def town():
+    return dear_and_cheap()
+
+
+def forwarded(town, tasks=400, **changes):
+    """London's job is at work in Paris; the first forward."""
+    town.sites["london"].submit(tasks, wishes=ABROAD, **changes)
+    town.deliver()
+    return next(m for *_, m in town.said if isinstance(m, deals.Forward))
+
+
+def as_buyer(town, message):
+    """London says this to Paris, whatever its gateway would say."""
+    paris = town.sites["paris"]
+    paris.exchange.hear("london", Side.BUYER, message, town.now_s, UTC_S + town.now_s)
+    paris.do()
+
+
+def as_seller(town, message, site="paris"):
+    """A site says this to London."""
+    london = town.sites["london"]
+    london.exchange.hear(site, Side.SELLER, message, town.now_s, UTC_S + town.now_s)
+    london.do()
+
+
+def delivery(forward, count=None, **changes):
+    """A delivery of the first tasks of a forward."""
+    count = len(forward.arguments) if count is None else count
+    message = deals.Deliver(
+        forward.contract, forward.epoch, forward.first, [b"r"] * count, [], [], 0, 0, 0, 0, []
+    )
+    return replace(message, **changes)
+
+
+def asked(town):
+    return next(m for *_, m in town.said if isinstance(m, deals.AskQuote))
+
+
+@pytest.mark.parametrize("place", [{"first": 2**63 - 1}, {"epoch": 2**63}, {"first": 1 << 40}])
+def test_a_forward_beyond_all_numbers_is_refused(town, place):
+    forward = forwarded(town)
+    again = replace(forward, **({"epoch": forward.epoch + 100, "first": 10_000} | place))
+    with pytest.raises(ProtocolError, match="too large"):
+        as_buyer(town, again)
+
+
+def test_a_seller_can_t_claim_tasks_of_a_life_of_its_buyer_that_has_only_begun(town):
+    london = town.sites["london"]
+    contract = forwarded(town, detached=True).contract
+    town.mail.clear()
+    arguments = [b"%d" % number for number in range(400)]
+    history = events.JobRecovered("j", spec(detached=True), 400, (), 0, 0, (), {}, 0, 0)
+    london.workers = 0
+    london.recover(2, history, events.TasksArrived(0, "j", 0, arguments))
+    london.join(1)
+    with pytest.raises(ProtocolError, match="never forwarded"):
+        as_seller(town, deals.Holding(contract, [[(2 << 30) + 1, 0, 10]]))
+    with pytest.raises(ProtocolError):
+        as_seller(town, deals.Holding(contract, [[1, 5, 5]]))
+    town.cut.add(frozenset(("london", "paris")))
+    while london.broker.jobs:  # what Paris had comes home when its lease has ended
+        assert town.now_s < 60
+        london.work()
+        town.pass_time(0.05)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"wall_ns": 2**62, "cost_nanos": 2**62 * CHEAP // (3600 * 10**9)},
+        {"failures": [[405, "error", "x", b""]], "wall_ns": 10**6},
+        {"values": [], "wall_ns": 10**6},
+    ],
+    ids=["more time than has passed", "failures beside its tasks", "no tasks"],
+)
+def test_a_delivery_that_can_t_be_is_refused_and_nothing_is_booked(town, wrong):
+    forward = forwarded(town)
+    with pytest.raises(ProtocolError):
+        as_seller(town, delivery(forward, **wrong))
+    assert not town.sites["london"].postings("buy")
+
+
+def test_what_a_seller_says_that_it_has_not_it_can_t_deliver_in_the_same_breath(town):
+    london = town.sites["london"]
+    forward = forwarded(town)
+    london.exchange.unreachable("paris", UTC_S)
+    now = town.now_s, UTC_S + town.now_s
+    london.exchange.hear("paris", Side.SELLER, deals.Holding(forward.contract, []), *now)
+    london.exchange.hear("paris", Side.SELLER, delivery(forward), *now)
+    london.do()
+    assert not london.postings("buy")
+
+
+def test_an_open_contract_is_neither_held_nor_committed_again(town):
+    forward = forwarded(town)
+    [sale] = town.sites["paris"].exchange.sales.sales.values()
+    commit = deals.Commit(sale.contract, sale.pool, sale.price.price_nanos, "USD", 0.0)
+    town.sites["paris"].broker.draining = True  # nothing could be held now
+    for message in (commit, replace(commit, lease_s=8.0), deals.Hold(forward.contract)):
+        with pytest.raises(ProtocolError):
+            as_buyer(town, message)
+    assert [sale] == list(town.sites["paris"].exchange.sales.sales.values())
+    assert sale.is_live
+
+
+def test_a_name_of_a_contract_is_not_used_again_after_its_seller_was_restarted(town):
+    paris = town.sites["paris"]
+    forwarded(town)
+    question = asked(town)
+    paris.work(4)
+    town.mail.clear()
+    paris.recover(2)
+    with pytest.raises(ProtocolError, match="used before"):
+        as_buyer(town, question)
+    [sale] = paris.exchange.sales.sales.values()
+    assert sale.tab.pending, "what is owed is owed"
+
+
+def test_what_is_sold_as_a_relay_never_runs_in_a_pool_of_the_relay():
+    town = Town()
+    london = town.build("london", CHEAP, 0)
+    paris, rome = town.build("paris", CHEAP, 4), town.build("rome", CHEAP, 4)
+    london.permits.strangers.add("rome")
+    town.show(hidden={("rome", "london"), ("paris", "london")})
+    paris.permits.may_send = lambda _site, _origin, pool, *_: "" if pool == "relay" else "no rule"
+    london.submit(40, wishes=Wishes(forbidden_sites=frozenset({"london"})))
+    town.run(lambda: len(london.answers()) == 40)
+    ran = [r for r in rome.books if isinstance(r, records.UsageRecord)]
+    assert sum(r.tasks for r in ran) == 40
+    assert not [r for r in paris.books if isinstance(r, records.UsageRecord) and r.pool == "local"]
+
+
+def test_all_that_is_held_is_told_once_more_in_a_session_and_no_more(town):
+    forward = forwarded(town)
+    paris = town.sites["paris"]
+    paris.work(50)
+    before = len(town.mail)
+    for _ in range(10):
+        as_buyer(town, deals.Resume(forward.contract))
+    told = [each[-1] for each in list(town.mail)[before:]]
+    assert sum(isinstance(each, deals.Holding) for each in told) == 1
+
+
+def test_a_function_is_sent_only_to_who_has_a_contract_for_it(town):
+    forwarded(town)
+    london = town.sites["london"]
+    sent = []
+    london._perform = lambda effects: sent.extend(e for e in effects if isinstance(e, SendFunction))
+    for digest in (b"x" * 32, b"f" * 8_000_000, b"f" * 32):
+        as_seller(town, NeedFunction(digest))
+    assert [each.digest for each in sent] == [b"f" * 32]
+
+
+def test_who_has_slots_held_and_commits_to_nothing_waits(town):
+    forwarded(town)
+    question = asked(town)
+    number = int(question.contract.rpartition("-")[2])
+    for more in range(1, 30):
+        again = replace(question, contract=f"london-1-{number + more}")
+        town.sites["paris"].notary._shown.clear()
+        grant = town.sites["london"].notary.issue(
+            replace(
+                town.sites["paris"].notary.check("london", question.grant, UTC_S).errand,
+                contract=again.contract,
+            )
+        )
+        as_buyer(town, replace(again, grant=grant))
+        if again.contract in {key[1] for key in town.sites["paris"].exchange.sales.sales}:
+            as_buyer(town, deals.Hold(again.contract))
+        town.mail.clear()
+        town.pass_time(RULES.hold_s + 0.1)
+    holds = [m for *_, m in town.said if isinstance(m, deals.Held)]
+    assert len(holds) < 10
+    assert [m for *_, m in town.said if isinstance(m, deals.Decline) and m.code == "busy"]
