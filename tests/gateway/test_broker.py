@@ -391,6 +391,35 @@ def test_what_failed_before_it_took_any_time_is_charged_when_it_runs_again() -> 
     assert usage.cost_nanos > 0
 
 
+def test_what_was_charged_is_free_again_only_for_the_same_function() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.report(order)
+    world.do(events.ClientGone(CLIENT))
+    world.do(events.ClientJoined(5, "ann"))
+    other = events.JobOpened(5, "j", spec(function=b"g" * 32), again=True)
+    (reject,) = told(world.do(other), messages.RejectJob)
+    assert "another function" in reject.reason
+    assert comes_back(world).state == "repeat"
+
+
+def test_what_runs_again_for_nothing_is_in_proportion_to_what_was_paid() -> None:
+    world = World()
+    (order,) = orders(world.submit(1))
+    world.report(order, wall_ns=1_000)
+    states = []
+    for client in range(5, 15):
+        world.do(events.ClientGone(client - 1 if client > 5 else CLIENT))
+        world.do(events.ClientJoined(client, "ann"))
+        world.do(events.JobOpened(client, "j", spec(), again=True))
+        (again,) = orders(world.do(events.TasksArrived(client, "j", 0, [b"0"])))
+        (usage,) = written(world.report(again, wall_ns=400_000_000), records.UsageRecord)
+        states.append(usage.state)
+    assert states[:2] == ["repeat", "repeat"], "a second is given in any case"
+    assert states[2] == "ok"
+    assert states.count("ok") == 2, "and then three times what was paid"
+
+
 def test_a_charge_recovered_from_the_store_is_not_made_again() -> None:
     world = World()
     history = events.JobRecovered("j", None, None, (), 0, 0, ((0, 2),), {"USD": 5}, 6, 7)

@@ -9,6 +9,8 @@ import pytest
 from gateway.ledger.errors import StoreClosed
 from gateway.ledger.records import (
     BundleKept,
+    ContractEnded,
+    ContractOpened,
     FunctionKept,
     JobClosed,
     JobEnded,
@@ -393,3 +395,32 @@ def test_what_is_acknowledged_can_be_read(store: Store, usage: Usage) -> None:
     store.write([usage()], False, read)
     assert finished.wait(20)
     assert seen == [1]
+
+
+def test_what_failed_before_it_took_any_time_is_no_charge(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, opened(), usage(first=0, tasks=2, state="failed", wall_ns=0, cost_nanos=0))
+    commit(store, usage(first=5, tasks=2, state="failed"), usage(first=9, tasks=1, wall_ns=0))
+    assert store.charged_ranges("job-1") == [(5, 2), (9, 1)]
+
+
+def contract(name: str, site: str, at_s: float = 0.0, side: str = "sell") -> ContractOpened:
+    opened_at_s = 1_700_000_000.0 + at_s
+    return ContractOpened(name, side, site, "job", "pool", 1, 5, "USD", 30.0, opened_at_s)
+
+
+def test_whom_a_contract_is_with(store: Store, commit: Commit) -> None:
+    commit(store, contract("london-1-1", "london"), contract("paris-1-1", "rome", side="buy"))
+    assert store.contract_site("sell", "london-1-1") == "london"
+    assert store.contract_site("buy", "paris-1-1") == "rome"
+    assert store.contract_site("buy", "london-1-1") == store.contract_site("sell", "x") == ""
+
+
+def test_the_last_contracts_of_each_site_are_found_also_when_they_have_ended(
+    store: Store, commit: Commit
+) -> None:
+    commit(store, contract("london-1-7", "london"), contract("rome-1-1", "rome", -90_000.0))
+    commit(store, contract("paris-1-1", "rome", side="buy"))
+    commit(store, ContractEnded("london-1-7", "sell", "settled", 1_700_000_100.0))
+    assert sorted(store.last_contracts("sell")) == [("london", "london-1-7"), ("rome", "rome-1-1")]
