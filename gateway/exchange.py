@@ -280,7 +280,7 @@ class Exchange:
             return
         self.market.learn(self.show(utc_s, job, queue), utc_s)
         decision = self.decide(job.spec, job.waiting, utc_s, job.committed_nanos, chance=job.id)
-        if _is_too_dear(decision) and not job.ended and not job.in_flight:
+        if self._is_too_dear(decision) and not job.ended and not job.in_flight:
             # So it seems, by what the function took others: one round of its own will show.
             decision = self.decide(
                 job.spec, job.waiting, utc_s, job.committed_nanos, chance=job.id, is_measured=False
@@ -289,7 +289,7 @@ class Exchange:
         wanted = [] if is_asking else self._to_ask(job, decision)
         is_left = is_asking or bool(wanted) or job.in_flight > 0
         # What another site's job may cost is for that site to watch.
-        if not is_left and not job.spec.path and _is_too_dear(decision):
+        if not is_left and not job.spec.path and self._is_too_dear(decision):
             self._outcome.happened(events.MoneySpent(job.id, _money_text(job, decision)))
             return
         places = self._places(job, decision)
@@ -388,7 +388,7 @@ class Exchange:
         """
         if decision.plan is None:
             # Nobody whom we see can run it, but who has a contract may know somebody.
-            is_hopeful = decision.why is Why.NOBODY and not _is_too_dear(decision)
+            is_hopeful = decision.why is Why.NOBODY and not self._is_too_dear(decision)
             live = self.purchases.live(job.id) if is_hopeful else []
             return {each.place: inf for each in live}
         shares = decision.plan.shares
@@ -424,6 +424,25 @@ class Exchange:
             return []
         return [key for key in keys if key not in live_keys]
 
+    def _is_too_dear(self, decision: Decision) -> bool:
+        """Whether a job could run, were it not for its cost limit.
+
+        A pool that is shut, has no worker now or is spared is no hope if it will be too dear when
+        it opens; nor is one whose site has said that it will not have our work.
+        """
+        hopes = [each for each in decision.refused if each[1].reason not in NEVER]
+        is_dear = any(refusal.reason is Reason.COST_LIMIT for _, refusal in hopes)
+        return (
+            decision.why is Why.NOBODY
+            and is_dear
+            and not any(
+                refusal.reason is not Reason.COST_LIMIT
+                and affords(decision.ask, candidate)
+                and not self.purchases.was_refused(candidate.key[0])
+                for candidate, refusal in hopes
+            )
+        )
+
     def _note_sent(self, decision: Decision, asked: list[Key], utc_s: float) -> None:
         for lane, tasks in decision.plan.shares if decision.plan else ():
             if lane.key in asked:
@@ -433,21 +452,6 @@ class Exchange:
 def _may_hop(spec: JobSpec) -> frozenset[str] | None:
     """The sites that another site's job may go on to: those whose results its origin takes."""
     return spec.given.errand.sites if spec.given is not None else frozenset()
-
-
-def _is_too_dear(decision: Decision) -> bool:
-    """Whether a job could run, were it not for its cost limit."""
-    hopes = [each for each in decision.refused if each[1].reason not in NEVER]
-    is_dear = any(refusal.reason is Reason.COST_LIMIT for _, refusal in hopes)
-    # A pool that is shut, or has no worker now, is no hope if it will be too dear when it opens.
-    return (
-        decision.why is Why.NOBODY
-        and is_dear
-        and not any(
-            refusal.reason is not Reason.COST_LIMIT and affords(decision.ask, candidate)
-            for candidate, refusal in hopes
-        )
-    )
 
 
 def _money_text(job: Job, decision: Decision) -> str:

@@ -32,7 +32,7 @@ from gateway.jobs import Job
 from gateway.ledger import records
 from gateway.ledger.records import ContractRow, PostingRow
 from gateway.outcomes import is_sound
-from policies.brokering import Quote, choose_quote
+from policies.brokering import Quote, Rest, choose_quote
 from policies.decisions import Decision
 from policies.market import Key
 from policies.tariffs import Tariff, cost_nanos
@@ -42,10 +42,13 @@ ROUND_TRIP_MAX_S: Final = 5.0
 # Of a contract whose grant is used up: its seller did well, and may have another.
 ENDED: Final = frozenset({"cost-limit", "expired"})
 SLACK_S: Final = 1.0  # that two clocks and roundings may differ by in what a delivery took
+TEXT_CHARS_MAX: Final = 200
 FULL_S: Final = 0.5  # how long a site is left alone that has no slot
 # Of a question without a pool, and of what is relayed: it says something of that job, and nothing
 # of its seller.
-ABOUT_JOBS: Final = frozenset({Reason.NO_SLOTS, Reason.ALREADY_VISITED, Reason.NO_HOPS_LEFT})
+ABOUT_JOBS: Final = frozenset(
+    {Reason.NO_SLOTS, Reason.NOT_ENTITLED, Reason.ALREADY_VISITED, Reason.NO_HOPS_LEFT}
+)
 
 
 @dataclass(slots=True)
@@ -133,7 +136,7 @@ class Purchases:
         self.purchases: dict[str, Purchase] = {}
         self._by_handle: dict[int, Purchase] = {}
         self._enquiries: dict[str, Enquiry] = {}  # by job
-        self.resting: dict[str, float] = {}  # sites that are spared, until when, UTC
+        self.resting: dict[str, Rest] = {}  # sites that are spared
         self._refusals: dict[str, int] = {}  # by site, one after the other
         # What was given back or delivered, by contract and epoch, and the broker has not heard of.
         self._taken: dict[tuple[str, int], RangeSet] = {}
@@ -177,7 +180,7 @@ class Purchases:
             try:
                 question = self._question(job, purchase, decision)
             except NotGranted:
-                self._spare(site, decision.made_s)
+                self._spare(site, decision.made_s, "can't be granted this")
                 continue
             self.purchases[contract] = purchase
             asked.append(contract)
@@ -289,7 +292,7 @@ class Purchases:
             case deals.Quote():
                 self._quoted(purchase, message, now_s, utc_s)
             case deals.Decline():
-                self._declined(purchase, message.code, utc_s)
+                self._declined(purchase, message.code, message.reason, utc_s)
             case deals.Held():
                 self._commit(purchase, now_s, utc_s)
             case deals.Committed():
@@ -332,20 +335,30 @@ class Purchases:
         purchase.round_trip_s = min(now_s - purchase.asked_s, ROUND_TRIP_MAX_S)
         self._consider(purchase.job, now_s, utc_s)
 
-    def _spare(self, site: str, utc_s: float) -> None:
+    def was_refused(self, site: str) -> bool:
+        """Whether a site that is spared has said that it will not have our work."""
+        rest = self.resting.get(site)
+        return rest is not None and rest.is_no
+
+    def _is_resting(self, site: str, utc_s: float) -> bool:
+        rest = self.resting.get(site)
+        return rest is not None and utc_s < rest.until_s
+
+    def _spare(self, site: str, utc_s: float, why: str, *, is_no: bool = False) -> None:
         """Leave a site alone for a while, twice as long each time that it is of no use.
 
         What else goes wrong while it is left alone was asked for before, and is no new sign.
         """
-        if utc_s < self.resting.get(site, 0.0):
+        if self._is_resting(site, utc_s):
             return
         times = self._refusals[site] = self._refusals.get(site, 0) + 1
-        self.resting[site] = utc_s + self._rest_s(times)
+        self.resting[site] = Rest(utc_s + self._rest_s(times), why, is_no)
 
     def _rest_s(self, times: int) -> float:
         return float(min(self._rules.rest_s * 2.0 ** min(times - 1, 30), self._rules.rest_max_s))
 
-    def _declined(self, purchase: Purchase, code: str, utc_s: float) -> None:
+    def _declined(self, purchase: Purchase, code: str, reason: str, utc_s: float) -> None:
+        why = f"declined ({_shown(code)}: {_shown(reason)})"
         is_relay = purchase.pool == RELAY or (purchase.phase is None and not purchase.pool)
         if is_relay and code in ABOUT_JOBS:
             key = purchase.job, purchase.site
@@ -354,10 +367,11 @@ class Purchases:
         elif not purchase.is_live and code == Reason.NO_SLOTS:
             # Others hold them for the moment that a contract takes; or it is full, as its next
             # advert will tell.
-            until_s = utc_s + min(FULL_S, self._rules.rest_s)
-            self.resting[purchase.site] = max(until_s, self.resting.get(purchase.site, 0.0))
+            if not self._is_resting(purchase.site, utc_s):
+                until_s = utc_s + min(FULL_S, self._rules.rest_s)
+                self.resting[purchase.site] = Rest(until_s, why)
         elif code not in ENDED:
-            self._spare(purchase.site, utc_s)
+            self._spare(purchase.site, utc_s, why, is_no=code == Reason.NOT_ENTITLED)
         if purchase.is_live:
             # Its seller knows nothing of it, or has given everything back.
             self._lapse(purchase, "its seller declined")
@@ -385,7 +399,7 @@ class Purchases:
                 self._say(purchase, deals.Hold(purchase.contract))
             else:
                 if purchase not in quoted:  # no answer, or a dearer one than was advertised
-                    self._spare(purchase.site, utc_s)
+                    self._spare(purchase.site, utc_s, "gave no quote, or not as advertised")
                 self._drop(purchase)
 
     def _chosen(self, decision: Decision, quoted: list[Purchase]) -> list[Purchase]:
@@ -720,8 +734,8 @@ class Purchases:
         """Give up quotes and commits that do not come, lapse leases, close what has no work."""
         for key in [each for each in self._useless if each[0] not in self._broker.jobs]:
             del self._useless[key]
-        for site, until_s in list(self.resting.items()):
-            if utc_s >= until_s:
+        for site in list(self.resting):
+            if not self._is_resting(site, utc_s):
                 del self.resting[site]
         for enquiry in list(self._enquiries.values()):
             self._consider(enquiry.job, now_s, utc_s)
@@ -729,7 +743,7 @@ class Purchases:
             waited_s = now_s - purchase.asked_s
             if purchase.is_live and now_s >= purchase.until_s:
                 self._lapse(purchase, f"nothing was heard from {purchase.site} for its lease")
-                self._spare(purchase.site, utc_s)
+                self._spare(purchase.site, utc_s, "was not heard of for a lease")
             elif purchase.phase is Phase.OPEN and self._is_done(purchase, now_s):
                 purchase.phase = move(purchase.phase, Move.CLOSE)
                 self._say(purchase, deals.CloseContract(purchase.contract))
@@ -740,7 +754,7 @@ class Purchases:
                     )
                     self._drop(purchase)
             elif purchase.is_under_way and waited_s > 2 * self._rules.hold_s:
-                self._spare(purchase.site, utc_s)
+                self._spare(purchase.site, utc_s, "did not answer")
                 if purchase.until_s:  # it may be open there, by now
                     self._say(purchase, deals.CloseContract(purchase.contract))
                 self._give_up(purchase, utc_s)
@@ -753,7 +767,7 @@ class Purchases:
 
     def unreachable(self, site: str, utc_s: float) -> None:
         """A site can't be reached: what is not committed is off, the rest waits for its lease."""
-        self._spare(site, utc_s)
+        self._spare(site, utc_s, "can't be reached")
         self._unreached.add(site)
         for purchase in list(self.purchases.values()):
             if purchase.site != site:
@@ -795,6 +809,11 @@ class Purchases:
             self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
         self.purchases.pop(purchase.contract, None)
         self._by_handle.pop(purchase.handle, None)
+
+
+def _shown(text: str) -> str:
+    """What another site says, as people here may be shown it."""
+    return "".join(each if each.isprintable() else "?" for each in text[:TEXT_CHARS_MAX])
 
 
 def _reported(purchase: Purchase, message: deals.Deliver) -> events.Reported:

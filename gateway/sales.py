@@ -221,6 +221,9 @@ class Sales:
                 self._quote(buyer, ask, spec, quote, now_s)
                 return
             refusal = Reason.NO_SLOTS, f"{self._site} has nothing that can run it now"
+            if any(self._may_not(ask, spec, pool, price) for pool, price in self._pools_for(ask)):
+                reason = f"the rules of {self._site} let {buyer} have nothing, or no more, of it"
+                refusal = Reason.NOT_ENTITLED, reason
         self._decline(buyer, ask.contract, *refusal)
 
     def _refusal(self, buyer: str, ask: deals.AskQuote, spec: JobSpec) -> tuple[str, str] | None:
@@ -237,13 +240,22 @@ class Sales:
             return Reason.NO_HOPS_LEFT, f"more than {HOPS_MAX} hops"
         return None
 
+    def _pools_for(self, ask: deals.AskQuote) -> Iterator[tuple[str, Tariff]]:
+        """Our pools that were asked for, with their prices."""
+        for pool, tariff in self._broker.tariffs.items():
+            if ask.pool in ("", pool) and ask.currency in ("", tariff.currency):
+                yield pool, tariff
+
+    def _may_not(self, ask: deals.AskQuote, spec: JobSpec, pool: str, price: Tariff) -> bool:
+        """Whether a pool could run it, and only our rules are against it."""
+        can = self.suits(spec, pool) and self._slots_for(spec, pool) > 0
+        return can and not self._permitted(ask, spec, pool, 1, price)
+
     def _offers(
         self, ask: deals.AskQuote, spec: JobSpec
     ) -> Iterator[tuple[tuple[float, int], deals.Quote]]:
         """What each of our pools would do, by when it would be done and its price."""
-        for pool, tariff in self._broker.tariffs.items():
-            if ask.pool not in ("", pool) or ask.currency not in ("", tariff.currency):
-                continue
+        for pool, tariff in self._pools_for(ask):
             if not self.suits(spec, pool):
                 continue
             total = self._slots_for(spec, pool)

@@ -34,13 +34,25 @@ class Quote:
     finish_s: float  # UTC, when the last of them would be done
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A site is spared: until when (UTC), and why, as a part of a sentence.
+
+    `is_no` is whether it said that it will not have our work, which its operator alone can change.
+    """
+
+    until_s: float
+    why: str = "did not answer"
+    is_no: bool = False
+
+
 def place(
     ask: Ask,
     market: Market,
     house: House,
     now_s: float,
     chance: Chance,
-    resting: Mapping[str, float] | None = None,
+    resting: Mapping[str, Rest] | None = None,
 ) -> Decision:
     """Decide where an ask goes.
 
@@ -50,7 +62,7 @@ def place(
         house: our taste.
         now_s: UTC.
         chance: for the draw among near-equals; see ranking.lots.
-        resting: sites that refused or did not answer lately, until when (UTC) they are spared.
+        resting: sites that refused or did not answer lately.
     """
     candidates, estimates, refused = consider(ask, market, house, now_s, resting or {})
     if not candidates:
@@ -68,7 +80,7 @@ def place(
 
 
 def consider(
-    ask: Ask, market: Market, house: House, now_s: float, resting: Mapping[str, float]
+    ask: Ask, market: Market, house: House, now_s: float, resting: Mapping[str, Rest]
 ) -> tuple[list[Candidate], list[Estimate], list[tuple[Candidate, Refusal]]]:
     """Pass every candidate through the filters, cheapest first; estimate those that are left."""
     verdicts = market.verdicts(ask.terms)
@@ -77,10 +89,10 @@ def consider(
     refused: list[tuple[Candidate, Refusal]] = []
     for candidate in market.candidates:
         verdict: Estimate | Refusal | None = verdicts[candidate.number]
-        if verdict is None and resting and resting.get(candidate.key[0], 0.0) > now_s:
-            words = "refused or did not answer, and is spared for {:.0f} s more"
-            figures = (resting[candidate.key[0]] - now_s,)
-            verdict = Refusal(Reason.SITE_RESTING, words, figures)
+        rest = resting.get(candidate.key[0]) if resting else None
+        if verdict is None and rest is not None and rest.until_s > now_s:
+            words = "{}, and is spared for {:.0f} s more"
+            verdict = Refusal(Reason.SITE_RESTING, words, (rest.why, rest.until_s - now_s))
         if verdict is None:
             verdict = estimate(ask, candidate, now_s, house)
         if isinstance(verdict, Refusal):

@@ -14,6 +14,7 @@ from gateway import events
 from gateway.effects import Side
 from gateway.ledger import records
 from policies.asks import FASTEST, Wishes
+from policies.brokering import Rest
 from policies.tariffs import Tariff
 
 
@@ -509,7 +510,7 @@ def test_a_seller_that_was_out_of_reach_for_long_is_not_spared_when_it_is_back(t
     exchange.reached("paris")
     assert "paris" not in exchange.purchases.resting
     exchange.unreachable("paris", utc_s)
-    assert exchange.purchases.resting["paris"] == utc_s + RULES.rest_s
+    assert exchange.purchases.resting["paris"].until_s == utc_s + RULES.rest_s
 
 
 def test_a_new_session_with_a_seller_that_refuses_does_not_end_its_rest(town):
@@ -638,7 +639,7 @@ def test_a_site_that_is_spared_is_no_hope_for_a_job_that_could_not_pay_there(tow
     london = town.sites["london"]
     london.submit(8, "first")
     town.run(finished(town, 8), task_s=0.1)
-    london.exchange.purchases.resting["paris"] = UTC_S + 10**6
+    london.exchange.purchases.resting["paris"] = Rest(UTC_S + 10**6)
     london.submit(40, "second", max_cost_nanos=100, currency="USD")
     town.run(lambda: "second" not in london.broker.jobs, task_s=0.1)  # one round showed the price
     assert dropped(town)["budget"] >= 36

@@ -22,7 +22,7 @@ from market_support import (
 from federation.adverts import PriceChange, SiteAdvert, Window
 from federation.reasons import Reason
 from policies.asks import CHEAPEST, FASTEST, GREENEST, Ask, Objective
-from policies.brokering import Quote, choose_quote, place
+from policies.brokering import Quote, Rest, choose_quote, place
 from policies.decisions import Why
 from policies.market import Market
 from policies.placement import Refusal
@@ -67,10 +67,10 @@ def test_never_is_told_apart_from_not_now() -> None:
 
 def test_a_site_that_refused_lately_is_spared_for_a_while() -> None:
     market = make_market(a=make_pool(), b=make_pool(price_nanos=9 * CENT))
-    decision = decide(make_ask(), market, resting={"a": NOW_S + 5})
+    decision = decide(make_ask(), market, resting={"a": Rest(NOW_S + 5)})
     assert shares(decision) == {"b": 100}
     assert decision.verdict(("a", "main")).reason == Reason.SITE_RESTING
-    assert shares(decide(make_ask(), market, resting={"a": NOW_S})) == {"a": 100}
+    assert shares(decide(make_ask(), market, resting={"a": Rest(NOW_S)})) == {"a": 100}
 
 
 @pytest.mark.parametrize(
