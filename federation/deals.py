@@ -197,6 +197,7 @@ class Quote:
     begin_in_s: Number
     finish_in_s: Number
     valid_s: Number
+    lease_s: Number  # the shortest lease that is taken: our workers' grace is half of it, or less
 
 
 @dataclass(frozen=True, slots=True)

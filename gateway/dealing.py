@@ -12,6 +12,7 @@ from gateway.ledger.records import Record
 from policies.tariffs import Tariff
 
 RELAY: Final = "relay"  # what the pool of a quote is called that is another site's
+LEASE_MAX_S: Final = 86_400.0
 CONTRACT_CHARS_MAX: Final = 100
 
 

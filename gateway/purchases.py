@@ -23,7 +23,7 @@ from federation.reasons import Reason
 from federation.wishes import NAME_CHARS_MAX
 from gateway import events
 from gateway.broker import EPOCH_BITS, Broker
-from gateway.dealing import RELAY, DealRules, Outcome, Permits
+from gateway.dealing import LEASE_MAX_S, RELAY, DealRules, Outcome, Permits
 from gateway.effects import AnswerBill, SendFunction, Side
 from gateway.errands import ERRAND_SITES_MAX, Errand, Notary, NotGranted
 from gateway.events import HOPS_MAX, JobSpec
@@ -67,6 +67,7 @@ class Purchase:
     until_s: float = 0.0  # of the lease, as we must count it
     round_trip_s: float = 0.0
     busy_s: float = 0.0  # when something was last out
+    lease_s: float = 0.0
     opened_at_s: float = 0.0  # UTC, of a contract of a former life
     doubted: int = 0  # forwards up to this epoch may have been lost with a session
     is_recovered: bool = False  # of a former life, and its seller has not said what it has
@@ -325,6 +326,8 @@ class Purchases:
             raise ProtocolError("a quote for another pool, or for no slots")
         if not _is_name(quote.pool) or not 0 <= quote.price_nanos <= NANOS_LIMIT:
             raise ProtocolError("a quote for a pool without a name, or at no price")
+        if not 0 <= quote.lease_s <= LEASE_MAX_S:
+            raise ProtocolError("a quote for a lease of more than a day")
         try:
             check_currency(quote.currency)
         except ValueError as error:
@@ -428,7 +431,7 @@ class Purchases:
             self._say(purchase, deals.CloseContract(purchase.contract))
             self._drop(purchase)
             return
-        lease_s = self._rules.lease_s
+        lease_s = purchase.lease_s = max(self._rules.lease_s, quote.lease_s)
         purchase.until_s = grantor_until_s(now_s, lease_s)
         self._outcome.write(
             records.ContractOpened(
@@ -457,7 +460,7 @@ class Purchases:
         self._refusals.pop(purchase.site, None)
         purchase.busy_s = now_s
         # Its lease began when the seller opened it, which is later than we counted.
-        purchase.until_s = grantor_until_s(now_s, self._rules.lease_s)
+        purchase.until_s = grantor_until_s(now_s, purchase.lease_s)
         job = self._broker.jobs.get(purchase.job)
         if job is None:
             return  # it ended meanwhile; the next tick closes the contract
@@ -656,9 +659,17 @@ class Purchases:
         attached tasks, which their client sends again: then all of it is stopped.
         """
         quote = deals.Quote(
-            row.contract, row.pool, 0, row.slots, row.price_nanos, row.currency, 0.0, 0.0, 0.0
+            row.contract,
+            row.pool,
+            0,
+            row.slots,
+            row.price_nanos,
+            row.currency,
+            *(0.0, 0.0, 0.0),
+            row.lease_s,
         )
         purchase = Purchase(row.contract, row.job, row.site, row.pool, 0, now_s, Phase.OPEN, quote)
+        purchase.lease_s = row.lease_s
         purchase.until_s = grantor_until_s(now_s, row.lease_s)
         purchase.busy_s = now_s
         purchase.opened_at_s = row.opened_at_s
@@ -688,7 +699,7 @@ class Purchases:
                 continue
             # One that is committed, but not known to be open, is renewed as well.
             if purchase.is_live or (purchase.phase is Phase.HELD and purchase.until_s):
-                purchase.until_s = grantor_until_s(now_s, self._rules.lease_s)
+                purchase.until_s = grantor_until_s(now_s, purchase.lease_s)
                 granted.append(contract)
         answer = deals.Granted(message.stamp, granted)
         self._outcome.say(seller, Side.SELLER, answer, urgent=True)
@@ -748,7 +759,7 @@ class Purchases:
                 purchase.phase = move(purchase.phase, Move.CLOSE)
                 self._say(purchase, deals.CloseContract(purchase.contract))
             elif purchase.phase is Phase.LAPSED:
-                if now_s >= purchase.until_s + self._rules.lease_s:
+                if now_s >= purchase.until_s + purchase.lease_s:
                     self._outcome.write(
                         records.ContractEnded(purchase.contract, "buy", "lapsed", utc_s)
                     )

@@ -23,7 +23,7 @@ from federation.ranges import Range
 from federation.reasons import Reason
 from gateway import events
 from gateway.broker import Broker
-from gateway.dealing import CONTRACT_CHARS_MAX, RELAY, DealRules, Outcome, Permits
+from gateway.dealing import CONTRACT_CHARS_MAX, LEASE_MAX_S, RELAY, DealRules, Outcome, Permits
 from gateway.effects import Charge, Side
 from gateway.errands import Notary, NotGranted, check_ask
 from gateway.events import HOPS_MAX, JobSpec
@@ -37,9 +37,9 @@ from policies.placement import judge
 from policies.tariffs import Tariff
 
 BILL_ROWS_MAX: Final = 10_000
+LEASE_MARGIN_S: Final = 1.0
 TASK_BYTES: Final = 100  # that a task without arguments costs us
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
-LEASE_MAX_S: Final = 86_400.0
 EXPIRED: Final = "expired"
 # Contracts whose slots their buyer has, or was just offered.
 TAKEN: Final = frozenset({Phase.QUOTED, Phase.HELD, Phase.OPEN, Phase.CLOSING})
@@ -275,6 +275,7 @@ class Sales:
                 begin_in_s=begin_s,
                 finish_in_s=finish_s,
                 valid_s=self._rules.valid_s,
+                lease_s=self._lease_min_s,
             )
             yield (finish_s, tariff.price_nanos), quote
 
@@ -326,6 +327,7 @@ class Sales:
             begin_in_s=min(lane.start_s for lane in lanes),
             finish_in_s=decision.plan.finish_s,
             valid_s=self._rules.valid_s,
+            lease_s=self._lease_min_s,
         )
 
     def _slots_for(self, spec: JobSpec, pool: str) -> int:
@@ -384,6 +386,11 @@ class Sales:
         rest_s = min(self._rules.rest_s * 2.0 ** min(times - 1, 30), self._rules.rest_max_s)
         self._wasted[buyer] = times, now_s + rest_s
 
+    @property
+    def _lease_min_s(self) -> float:
+        """The workers of a gateway that dies go on for the grace: see DealRules."""
+        return 2 * self._rules.grace_s + LEASE_MARGIN_S
+
     def _find(self, buyer: str, contract: str) -> Sale | None:
         """A contract of this buyer's; when it is gone the buyer is told."""
         sale = self.sales.get((buyer, contract))
@@ -416,10 +423,10 @@ class Sales:
             raise ProtocolError(f"contract {sale.contract}: committed at other terms than quoted")
         if sale.phase is not Phase.HELD:
             raise ProtocolError(f"contract {sale.contract} is {sale.phase}: it can't be committed")
-        if not 0 < message.lease_s <= LEASE_MAX_S or message.lease_s <= 2 * self._rules.grace_s:
+        if not self._lease_min_s <= message.lease_s <= LEASE_MAX_S:
             self._drop(sale)
-            least_s = 2 * self._rules.grace_s
-            reason = f"a lease of {message.lease_s:g} s, it must be over {least_s:g}"
+            least_s = self._lease_min_s
+            reason = f"a lease of {message.lease_s:g} s, it must be {least_s:g} at least"
             self._decline(buyer, sale.contract, Reason.BAD_REQUEST, reason)
             return
         sale.phase = move(sale.phase, Move.COMMIT)

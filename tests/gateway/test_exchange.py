@@ -565,6 +565,25 @@ def test_a_buyer_that_settles_nothing_gets_no_more_of_its_tasks_run():
     town.run(finished(town, 20_000))
 
 
+def test_a_seller_whose_workers_work_on_for_longer_gets_a_longer_lease(town):
+    slow = replace(RULES, lease_s=60.0, grace_s=25.0)
+    town.rules = slow
+    paris = town.sites["paris"]
+    paris.start(2)
+    paris.join(4)
+    town.show()
+    london = town.sites["london"]
+    london.submit(5000)
+    town.run(lambda: len(london.answers()) > 1000)
+    [sale] = paris.exchange.sales.sales.values()
+    assert sale.lease.lease_s == 2 * slow.grace_s + 1 > RULES.lease_s
+    town.cut.add(frozenset(("london", "paris")))
+    died_s = town.now_s
+    paris.at_work.clear()
+    town.run(finished(town, 5000), seconds=120.0)
+    assert town.now_s - died_s > 2 * slow.grace_s
+
+
 def test_a_contract_takes_no_more_when_its_buyer_has_too_much_here_and_nothing_is_lost():
     town = dear_and_cheap(replace(RULES, buyer_bytes_max=30_000))
     london, paris = town.sites["london"], town.sites["paris"]
@@ -777,7 +796,9 @@ def test_a_quote_that_makes_no_sense_breaks_the_protocol_and_nothing_else(town, 
     london.submit(400, wishes=Wishes(allowed_sites=frozenset({"paris"})))
     ask = next(m for *_, m in town.said if isinstance(m, deals.AskQuote))
     pool = ask.pool or "local"
-    quote = replace(deals.Quote(ask.contract, pool, 4, 4, CHEAP, "USD", 0.0, 1.0, 5.0), **changes)
+    quote = replace(
+        deals.Quote(ask.contract, pool, 4, 4, CHEAP, "USD", 0.0, 1.0, 5.0, 5.0), **changes
+    )
     with pytest.raises(ProtocolError):
         london.exchange.hear("paris", Side.SELLER, quote, town.now_s, UTC_S)
 
