@@ -164,7 +164,7 @@ class Broker:
             case events.Reported():
                 self._reported(event, now_s)
             case events.TasksArrived():
-                self._tasks_arrived(event)
+                self._tasks_arrived(event, now_s)
             case events.HandedBack():
                 self._handed_back(event, now_s)
             case events.PlacesChosen():
@@ -593,7 +593,7 @@ class Broker:
         while len(self._remembered) > REMEMBERED_MAX:
             self._remembered.popitem(last=False)
 
-    def _tasks_arrived(self, event: events.TasksArrived) -> None:
+    def _tasks_arrived(self, event: events.TasksArrived, now_s: float) -> None:
         job = self.jobs.get(event.job)
         if job is None or job.client != event.client or job.leaving:
             # It ended, or was cancelled by somebody else, while these were under way.
@@ -617,6 +617,7 @@ class Broker:
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
         self._mark_ready(job)
         self._check_cost(job)
+        self._check_deadline(job, now_s)
         if client is None:
             return
         if job.spec.detached and self._kept.held_bytes > self.limits.kept_bytes_max:
@@ -858,6 +859,11 @@ class Broker:
         if limit is not None and job.limited_nanos >= limit and job.waiting:
             self._drop_waiting(job, "budget", f"job {job.id} reached its cost limit")
 
+    def _check_deadline(self, job: Job, now_s: float) -> None:
+        deadline_s = job.spec.wishes.deadline_s
+        if deadline_s is not None and now_s >= deadline_s and job.waiting:
+            self._drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
+
     def _drop_waiting(self, job: Job, failure: str, reason: str) -> None:
         """End everything that waits with a failure."""
         dropped = RangeSet()
@@ -1044,10 +1050,8 @@ class Broker:
                 reason = f"its function did not arrive within {limit_s:g} s"
                 self._reject(job, Reason.FUNCTION_MISSING, reason, now_s)
         for job in list(self._ready.values()):
-            deadline_s = job.spec.wishes.deadline_s
-            if deadline_s is not None and now_s >= deadline_s:
-                self._drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
-                self._finish(job, now_s)
+            self._check_deadline(job, now_s)
+            self._finish(job, now_s)
         for job in list(self.jobs.values()):
             since_s = job.orphan_since_s
             if since_s is not None and now_s - since_s > ORPHAN_S and not job.leaving:

@@ -17,11 +17,15 @@ from federation.gossip import Claim, State
 from federation.membership import Membership
 from federation.session import Session
 from federation.wire import pack, unpack
+from gateway.broker import Broker
 from gateway.effects import AnswerBill, Say, Side
+from gateway.events import JobOpened, JobSpec
+from gateway.exchange import Exchange
 from gateway.jobs import Assignment, Job, Worker
 from gateway.outbox import Outbox
 from gateway.purchases import Purchase, Purchases
 from gateway.sales import Sales
+from simulations.world.peers import Roll
 from simulations.world.worker import Worker as Agent
 
 Bug = Callable[[], AbstractContextManager[Any]]
@@ -151,6 +155,48 @@ def ignored_refutation() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def open_door() -> Iterator[None]:
+    """A seller sells to whom its rules forbid it."""
+    with patch.object(Roll, "may_send", lambda *_: ""):
+        yield
+
+
+@contextmanager
+def endless_deadline() -> Iterator[None]:
+    """A job that waits goes on when its deadline has passed."""
+    ticked, decide = Broker._ticked, Exchange.decide
+
+    def timeless(spec: JobSpec) -> JobSpec:
+        return replace(spec, wishes=replace(spec.wishes, deadline_s=None))
+
+    def late(self: Broker, now_s: float) -> None:
+        ready = self._ready
+        self._ready = {}
+        try:
+            ticked(self, now_s)
+        finally:
+            self._ready = ready
+
+    def unhurried(self: Exchange, spec: JobSpec, *rest: Any, **more: Any) -> Any:
+        return decide(self, timeless(spec), *rest, **more)
+
+    with patch.object(Broker, "_ticked", late), patch.object(Exchange, "decide", unhurried):
+        yield
+
+
+@contextmanager
+def deep_pockets() -> Iterator[None]:
+    """What a job may cost is forgotten when it is opened."""
+    opened = Broker._job_opened
+
+    def generous(self: Broker, event: JobOpened, now_s: float) -> None:
+        opened(self, replace(event, spec=replace(event.spec, max_cost_nanos=None)), now_s)
+
+    with patch.object(Broker, "_job_opened", generous):
+        yield
+
+
 BUGS: Final[dict[str, Bug]] = {
     "lost-ack": lost_ack,
     "double-charge": double_charge,
@@ -162,6 +208,9 @@ TREATY_BUGS: Final[dict[str, Bug]] = {
     "paid-after-failover": paid_after_failover,
     "endless-hold": endless_hold,
     "ignored-refutation": ignored_refutation,
+    "open-door": open_door,
+    "endless-deadline": endless_deadline,
+    "deep-pockets": deep_pockets,
 }
 
 

@@ -118,7 +118,15 @@ def _roaming(client: ClientPlan, names: tuple[str, ...], dice: Random) -> Client
         only = (client.site, dice.choice(others)) if not never and dice.random() < 0.1 else ()
         objective = dice.choice(("", "", "fastest", "cheapest"))
         deadline_s = dice.choice((0.5, 4.0, 15.0)) if dice.random() < 0.1 else None
-        roamed = replace(job, never=never, only=only, objective=objective, deadline_s=deadline_s)
+        most = 10**8 if dice.random() < 0.1 else job.max_cost_nanos
+        roamed = replace(
+            job,
+            never=never,
+            only=only,
+            objective=objective,
+            deadline_s=deadline_s,
+            max_cost_nanos=most,
+        )
         if dice.random() < 0.5:  # enough to keep others busy when something befalls them
             roamed = replace(roamed, tasks=200, batch=100, task_s=dice.choice((0.1, 0.4)))
         jobs.append(roamed)

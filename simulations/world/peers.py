@@ -99,10 +99,10 @@ class Roll:
         return self.readable()
 
     def may_send(
-        self, site: str, _origin: str, _pool: str, _project: str, _slots: int, _price: Tariff
+        self, site: str, origin: str, _pool: str, _project: str, _slots: int, _price: Tariff
     ) -> str:
         """See Permits."""
-        may = site in self.approved and site not in self._takes_not
+        may = site in self.approved and not {site, origin} & self._takes_not
         return "" if may else "it may not send anything here"
 
 

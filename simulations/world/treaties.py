@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from federation.contracts import Phase
 from federation.gossip import State
+from federation.money import parse_money
 from simulations.world.client import Job
 from simulations.world.gateway import Member
 from simulations.world.invariants import WAKING_S, Invariant
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # Everybody has found everybody again so long after the last fault: a dead site is tried every
 # Knobs.reconnect_s or dialled by who comes back, and an exchange comes every exchange_s.
 AGREE_S: Final = 60.0
+LATE_S: Final = 3.0  # a tick, a clock that drifts, a site that was stopped meanwhile
 TICKS_S: Final = 0.5  # what is due is seen to at the next tick
 
 Row = tuple[int, int, str]  # tasks, cost, verdict
@@ -145,10 +147,59 @@ class RunsWhereWished(Invariant):
         elif entry.what == "starts" and entry.job:
             plan = self._jobs[entry.job].plan
             site = self.world.workers[entry.host].gateway
-            distrusted = self.world.sites[self._homes[entry.job]].plan.runs_not
+            home = self._homes[entry.job]
+            distrusted = self.world.sites[home].plan.runs_not
+            if site != home and home in self.world.sites[site].plan.takes_not:
+                self.fail(f"{entry.host} of {site} runs what {home} may not send it", entry.job,
+                          entry.first)  # fmt: skip
             if site in (*plan.never, *distrusted) or (plan.only and site not in plan.only):
                 self.fail(f"{entry.host} of {site} runs what is forbidden there", entry.job,
                           entry.first)  # fmt: skip
+
+
+class LimitsHold(Invariant):
+    """No task is given out after its job's deadline, and no job costs more than its user allowed.
+
+    By the clock of the site where it was opened. What is out when a limit is reached may end: so
+    much more a job may cost as its longest tasks do, one in each slot that there is.
+    """
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._until: dict[str, tuple[str, float]] = {}  # job → site, deadline by its clock
+
+    def see(self, entry: Entry) -> None:
+        """Look at what is given out."""
+        if entry.what == "opens" and entry.data.plan.deadline_s is not None:
+            site = self.world.sites[self.world.clients[entry.host].gateway]
+            if entry.job not in self._until:
+                until_s = entry.at_s + entry.data.plan.deadline_s - site.skew_s
+                self._until[entry.job] = site.name, until_s
+        elif entry.what == "assigns" and entry.job in self._until:
+            site_name, until_s = self._until[entry.job]
+            late_s = entry.at_s - until_s
+            if entry.host == site_name and late_s > LATE_S:
+                text = f"{site_name} gives out tasks {late_s:.1f} s after their deadline"
+                self.fail(text, entry.job, entry.first)
+
+    def finish(self) -> None:
+        """Look at what was charged."""
+        prices = [
+            parse_money(pool.price)[0] for plan in self.world.plan.sites for pool in plan.pools
+        ]
+        slots = sum(worker.slots for worker in self.world.plan.workers)
+        for client in self.world.clients.values():
+            costs: Counter[str] = Counter()
+            for record in self.world.sites[client.gateway].disk.charges():
+                costs[record.job] += record.cost_nanos
+            for job in client.jobs.values():
+                most = job.plan.max_cost_nanos
+                if most is None or not job.tasks:
+                    continue
+                longest_s = max(task.seconds for task in job.tasks)
+                more = slots * round(longest_s * max(prices) / 3600)
+                if costs[job.id] > most + more:
+                    self.fail(f"costs {costs[job.id]:,} nanos, {most:,} + {more:,} allowed", job.id)
 
 
 class LeaseHolds(Invariant):
@@ -213,6 +264,7 @@ between_sites: Final[tuple[Callable[["World"], Invariant], ...]] = (
     PaidOnce,
     HoldsEnd,
     RunsWhereWished,
+    LimitsHold,
     LeaseHolds,
     AllAgree,
 )

@@ -689,6 +689,15 @@ def test_a_job_whose_deadline_passed_ends(town):
     assert not london.broker.jobs
 
 
+def test_what_comes_after_the_deadline_of_its_job_is_not_begun(town):
+    london = town.sites["london"]
+    london.do(events.ClientJoined(1, "ann"))
+    london.do(events.JobOpened(1, "j", spec(wishes=Wishes(deadline_s=UTC_S - 1))))
+    london.do(events.TasksArrived(1, "j", 0, [b"0"]))
+    assert dropped(town) == {"deadline": 1}
+    assert not any(london.at_work.values())
+
+
 def test_a_quote_that_is_dearer_than_its_advert_is_not_taken(town):
     london, paris = town.sites["london"], town.sites["paris"]
     paris.broker.tariffs["local"] = Tariff(100 * CHEAP, "USD", "raised")
