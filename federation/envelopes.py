@@ -108,6 +108,10 @@ class Sealer:
         self._sequences: dict[str, int] = {}
         self.key = key
 
+    def go_on_from(self, other: "Sealer") -> None:
+        """Number messages after those that this life of the site has sent already."""
+        self._sequences = other._sequences
+
     def seal(self, kind: str, to: str, body: bytes, now_s: float) -> bytes:
         """Sign a body as this kind of message, for one site or for ALL."""
         sequence = self._sequences.get(to, 0) + 1

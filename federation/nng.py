@@ -29,6 +29,7 @@ _LINK_QUEUE: Final = 64
 _SEND_QUEUE: Final = 8192  # the most that nng allows
 _BATCH_MAX: Final = 256  # frames taken in one `receive`, so that nobody starves
 PROBE_S: Final = 1.0
+ANSWERS_NOT: Final = "something listens there, but does not answer as a gateway"
 # nng hands each step of a frame's way to a pool of threads, by default two a core and four at
 # least, that wake each other up over one lock: a lone frame by TLS costs 313 µs of CPU at one end
 # with four of them and 201 with two, the fewest that nng can do with.
@@ -46,8 +47,7 @@ def explain_silence(address: str) -> str:
     nng tells nobody why a connection does not come about. Waits PROBE_S at most.
     """
     if address.startswith("ipc://"):
-        known = os.path.exists(address.removeprefix("ipc://"))
-        return "nobody listens on that socket any more" if known else "there is no such socket"
+        return _explain_socket(address.removeprefix("ipc://"))
     host, port = host_and_port(address)
     try:
         socket.create_connection((host, int(port)), PROBE_S).close()
@@ -59,7 +59,19 @@ def explain_silence(address: str) -> str:
             "in its certificate (--tls-server-name), and whether it wants a certificate of yours "
             "(--tls-certificate-file); in Python, Client(tls=TlsSettings(...))"
         )
-    return "something listens there, but not as a gateway: does it speak tls+tcp://?"
+    return f"{ANSWERS_NOT}: does it speak tls+tcp://, or is it stopped, or no gateway?"
+
+
+def _explain_socket(path: str) -> str:
+    if not os.path.exists(path):
+        return "there is no such socket"
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(PROBE_S)
+        try:
+            probe.connect(path)
+        except OSError:
+            return "nobody listens on that socket any more"
+    return f"{ANSWERS_NOT}: it is stopped (SIGSTOP), or too busy"
 
 
 def _claim_process() -> None:

@@ -97,6 +97,7 @@ class Circle:
         self._clock = surroundings
         self._carry = carry
         self._say = say
+        self._complaints: set[tuple[str, str]] = set()  # who passed on what of whom: said once
         self._shows = shows
         self._doors = tuple(doors)
         self._admitted: frozenset[str] = frozenset()
@@ -124,7 +125,7 @@ class Circle:
         """Take a site's gossip; ProtocolError when it is none."""
         message = from_plain(unpack(body, GOSSIP_BYTES_MAX))
         if isinstance(message, Bulletins):
-            message = self._verified(message)
+            message = self._verified(message, site)
         self._handle(Heard(site, message))
 
     def hear_advert(self, site: str, envelope: bytes) -> None:
@@ -209,8 +210,11 @@ class Circle:
         for site in sorted(gone):
             self._handle(Expelled(site))
 
-    def _verified(self, message: Bulletins) -> Bulletins:
-        """Those bulletins that are news, and really of the site that they are about."""
+    def _verified(self, message: Bulletins, teller: str) -> Bulletins:
+        """Those bulletins that are news, and really of the site that they are about.
+
+        Who passes on what we can't believe may believe it with reason: it may know newer keys.
+        """
         kept: list[Bulletin] = []
         for each in message.items:
             notice = each.notice
@@ -219,8 +223,14 @@ class Circle:
             try:
                 opened = self._peers.registry.verifier.open(each.body, self._clock.utc_s())
             except Untrusted as error:
-                if error.refusal not in _INNOCENT:
+                origin = notice.topic.site
+                if error.refusal in _INNOCENT:
+                    continue
+                if origin == teller:
                     raise
+                if (teller, origin) not in self._complaints and len(self._complaints) < 1000:
+                    self._complaints.add((teller, origin))
+                    self._say(f"{teller} passed on what is not believed: {error}")
                 continue
             header = opened.header
             said = (header.source, header.kind, header.boot)

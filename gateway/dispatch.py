@@ -86,7 +86,7 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
     if job.spec.pool not in ("", worker.offer.pool):
         return Refusal(Reason.ELSEWHERE, "is not the pool that was sold")
     if job.places is not None and job.places.get(worker.offer.pool, 0) < 1:
-        return Refusal(Reason.ELSEWHERE, "gets no more of this job: others do better")
+        return Refusal(Reason.ELSEWHERE, "gets none of it now: `gridfed explain` says why")
     for name, amount in job.counted.items():
         if worker.free[name] < amount:
             return Refusal(

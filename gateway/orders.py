@@ -111,7 +111,10 @@ async def _expel(registry: Registry, details: Details) -> Any:
     """Expel a site, or take that back: {site, reason, keep} → the site."""
     site = _site(details)
     reason = str(_line(details.get("reason", "")))
-    say = registry.book.keep if _flag(details, "keep") else registry.book.expel
+    book = registry.book
+    if site not in book.members and not book.expulsions.is_expelled(site):
+        raise BadOrder(f"no site {site!r} is known here")
+    say = book.keep if _flag(details, "keep") else book.expel
     word = say(site, reason, registry.signing_key, registry.clock())
     registry.save(("expulsion", word.raw))
     level = registry.level(site)
@@ -119,18 +122,24 @@ async def _expel(registry: Registry, details: Details) -> Any:
 
 
 async def _trust(registry: Registry, details: Details) -> Any:
-    """Say what a site may do: {site, send, run, pickles, users} → the site.
+    """Say what a site may do: {site, may_send, never_run, …, pickles, users} → the site.
 
-    `send` and `run` are lists of rules as the trust file has them, and take the place of those
-    for that direction; what is left out stays as it is.
+    `may_send`, `may_run`, `never_send` and `never_run` are lists of rules as the trust file has
+    them. Each takes the place of those of its kind; what is left out stays as it is.
     """
     site = ANY if details.get("site") == ANY else _site(details)
     book = registry.book
     rules = book.rules if site == ANY else _member(registry, site).rules
     for verb in Verb:
-        if verb.value in details:
-            kept = {rule for rule in rules if rule.verb is not verb}
-            rules = frozenset(kept | set(_kept_rules(details[verb.value], verb)))
+        for permits in (True, False):
+            given = details.get(f"{'may' if permits else 'never'}_{verb.value}")
+            if given is None:
+                continue
+            kept = {rule for rule in rules if (rule.verb, rule.permits) != (verb, permits)}
+            new = set(_kept_rules(given, verb))
+            if any(rule.permits is not permits for rule in new):
+                raise BadOrder("a rule that permits where one that forbids was meant, or so")
+            rules = frozenset(kept | new)
     book.trust(site, rules)
     pickles, users = _flag(details, "pickles"), _flag(details, "users")
     if site == ANY:
@@ -245,6 +254,7 @@ VERBS: Final[dict[str, Callable[[Registry, Details], Awaitable[Any]]]] = {
 def _view(registry: Registry, site: str, member: Member) -> dict[str, Any]:
     """A site as people are shown it."""
     level, card = registry.level(site), member.card.content
+    shared = registry.book.rules
     return {
         "site": site,
         "level": level.value if level else "unknown",
@@ -253,6 +263,7 @@ def _view(registry: Registry, site: str, member: Member) -> dict[str, Any]:
         "contact": card.contact,
         "serial": card.serial,
         "rules": [permissions.to_plain(rule) for rule in sorted(member.rules, key=repr)],
+        "rules_of_all": [permissions.to_plain(each) for each in sorted(shared, key=repr)],
         "pickles": member.pickles,
         "users": member.users,
         "evidence": len(member.evidence),

@@ -364,9 +364,7 @@ class Purchases:
         why = f"declined ({_shown(code)}: {_shown(reason)})"
         is_relay = purchase.pool == RELAY or (purchase.phase is None and not purchase.pool)
         if is_relay and code in ABOUT_JOBS:
-            key = purchase.job, purchase.site
-            times = self._useless.get(key, (0, 0.0))[0] + 1
-            self._useless[key] = times, utc_s + self._rest_s(times)
+            self._note_useless(purchase, utc_s)
         elif not purchase.is_live and code == Reason.NO_SLOTS:
             # Others hold them for the moment that a contract takes; or it is full, as its next
             # advert will tell.
@@ -380,6 +378,12 @@ class Purchases:
             self._lapse(purchase, "its seller declined")
             return
         self._give_up(purchase, utc_s)
+
+    def _note_useless(self, purchase: Purchase, utc_s: float) -> None:
+        """A site has nothing for a job: it is not asked again soon, longer each time."""
+        key = purchase.job, purchase.site
+        times = self._useless.get(key, (0, 0.0))[0] + 1
+        self._useless[key] = times, utc_s + self._rest_s(times)
 
     def _consider(self, job: str, now_s: float, utc_s: float) -> None:
         """Choose among the quotes for a job once all are here, or it takes too long."""
@@ -401,6 +405,8 @@ class Purchases:
                 purchase.phase = move(Phase.QUOTED, Move.HOLD)
                 self._say(purchase, deals.Hold(purchase.contract))
             else:
+                if purchase in quoted and _is_beyond(purchase, decision):
+                    self._note_useless(purchase, utc_s)
                 if purchase not in quoted:  # no answer, or a dearer one than was advertised
                     self._spare(purchase.site, utc_s, "gave no quote, or not as advertised")
                 self._drop(purchase)
@@ -421,7 +427,8 @@ class Purchases:
             return [quotes[best.key]]
         if plan is not None and plan.shares:
             return []
-        return sorted(quoted, key=lambda each: _blind_rank(each, decision))[:1]
+        payable = [each for each in quoted if not _is_beyond(each, decision)]
+        return sorted(payable, key=lambda each: _blind_rank(each, decision))[:1]
 
     def _commit(self, purchase: Purchase, now_s: float, utc_s: float) -> None:
         quote = purchase.quote
@@ -820,6 +827,14 @@ class Purchases:
             self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
         self.purchases.pop(purchase.contract, None)
         self._by_handle.pop(purchase.handle, None)
+
+
+def _is_beyond(purchase: Purchase, decision: Decision) -> bool:
+    """Whether a job's money pays for not one task at what was quoted."""
+    quote, ask = purchase.quote, decision.ask
+    if quote is None or ask.budget_nanos is None or ask.task_s is None:
+        return False
+    return cost_nanos(quote.price_nanos, round(ask.task_s * 1e9)) > ask.budget_nanos
 
 
 def _shown(text: str) -> str:

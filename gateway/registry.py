@@ -90,8 +90,11 @@ class Registry:
         self._start()
 
     def _start(self) -> None:
+        before: Sealer | None = getattr(self, "sealer", None)
         self.verifier = Verifier(self.book)
         self.sealer = Sealer(self.book.federation, self.book.site, self.boot, self.signing_key)
+        if before is not None:  # who leaves and comes back does not begin to count again
+            self.sealer.go_on_from(before)
 
     def begin_life(self) -> None:
         """A gateway starts: count it, and finish what a crash left half done."""

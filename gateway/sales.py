@@ -645,7 +645,9 @@ class Sales:
 
     def _deliver_failures(self, sale: Sale, dropped: Dropped, utc_s: float) -> None:
         for first, stop in dropped.ranges:
-            failures = [[at, dropped.failure, dropped.reason, b""] for at in range(stop - first)]
+            # The name that the job has here means nothing to its user.
+            reason = dropped.reason.replace(f"job {sale.job}", f"a job sent to {self._site}")
+            failures = [[at, dropped.failure, reason, b""] for at in range(stop - first)]
             values = [b""] * (stop - first)
             results = Results(dropped.job, first, values, failures, [], [])
             self._deliver(sale, results, Charge(0, 0, 0, 0), utc_s)

@@ -199,6 +199,8 @@ class TrustBook:
         found = self._order(member, member.farewell, farewell, now_s)
         if found is Order.NEWER:
             member.farewell = farewell
+            if member is not self.own:  # should it come back, it is trusted with nothing
+                member.rules, member.pickles, member.users = frozenset(), False, False
         return found
 
     def _note_revocations(self, raw: bytes, now_s: float) -> Order:
@@ -286,7 +288,9 @@ class TrustBook:
         member = self._member(site)
         if not same_fingerprint(member.fingerprint, shown):
             raise BookError(
-                f"the fingerprint of {site!r} is {member.fingerprint}: not the one that was given"
+                f"{shown} is not the fingerprint of the site that is known here as {site!r} "
+                f"({member.fingerprint}). Do not approve it before its operator has read you, by "
+                "another way, the one that his own gateway shows"
             )
         if self.expulsions.is_expelled(site):
             raise BookError(f"site {site!r} is expelled: take that back first")

@@ -243,11 +243,11 @@ def parse_rule(text: str, verb: Verb, *, permits: bool) -> dict[str, Any]:
     return permissions.to_plain(rule)
 
 
-def _rules(verb: Verb, may: tuple[str, ...], never: tuple[str, ...]) -> list[dict[str, Any]] | None:
-    if not may and not never:
+def _rules(verb: Verb, texts: tuple[str, ...], *, permits: bool) -> list[dict[str, Any]] | None:
+    """The rules of one kind that an option gives; None where it was not given."""
+    if not texts:
         return None
-    permitted = [parse_rule(each, verb, permits=True) for each in may if each.strip() != "none"]
-    return permitted + [parse_rule(each, verb, permits=False) for each in never]
+    return [parse_rule(each, verb, permits=permits) for each in texts if each.strip() != "none"]
 
 
 @_command(
@@ -272,14 +272,17 @@ def trust(  # noqa: PLR0913 - each is an option of the command
 ) -> None:
     """Say what a site may do; SITE is a name, or "*" for every approved one. Alone: show it.
 
-    Nothing is allowed that no rule permits; what one forbids no other can permit.
+    Nothing is allowed that no rule permits; what one forbids no other can permit. Each option takes
+    the place of the rules that it gave before; "none" takes them back.
     """
     found = order(
         config_dir,
         "trust",
         site=site,
-        send=_rules(Verb.SEND, may_send, never_send),
-        run=_rules(Verb.RUN, may_run, never_run),
+        may_send=_rules(Verb.SEND, may_send, permits=True),
+        may_run=_rules(Verb.RUN, may_run, permits=True),
+        never_send=_rules(Verb.SEND, never_send, permits=False),
+        never_run=_rules(Verb.RUN, never_run, permits=False),
         pickles=pickles,
         users=users,
     )
@@ -290,11 +293,18 @@ def trust(  # noqa: PLR0913 - each is an option of the command
         click.echo(f"site {site} is {found['level']}")
         click.echo(f"fingerprint  {found['fingerprint']}")
         click.echo(f"pickles {_yes(found['pickles'])}, users {_yes(found['users'])}")
+    shared = found.get("rules_of_all", [])
     for rule in found["rules"]:
-        details = [f"{key}={value}" for key, value in rule.items() if key not in ("rule", "verb")]
-        click.echo(" ".join([rule["rule"], rule["verb"], *details]))
-    if not found["rules"]:
+        click.echo(_rule_text(rule))
+    for rule in shared:
+        click.echo(f'{_rule_text(rule)}  (of every approved site: "*")')
+    if not found["rules"] and not shared:
         click.echo("no rules: nothing is allowed")
+
+
+def _rule_text(rule: dict[str, Any]) -> str:
+    details = [f"{key}={value}" for key, value in rule.items() if key not in ("rule", "verb")]
+    return " ".join([rule["rule"], rule["verb"], *details])
 
 
 def _yes(value: bool) -> str:

@@ -272,7 +272,7 @@ def test_a_folder_without_a_site_is_told(tmp_path):
 
 
 def test_an_unknown_site_is_told(alone):
-    for verb in (["approve", "paris"], ["trust", "paris"]):
+    for verb in (["approve", "paris"], ["trust", "paris"], ["expel", "paris"], ["keep", "paris"]):
         assert "no site 'paris' is known" in alone.run(*verb, code=1)
 
 
@@ -316,6 +316,20 @@ def test_a_rule_that_forbids_is_read():
 )
 def test_a_rule_that_can_not_be_read_is_told(alone, text):
     assert "write" in alone.run("trust", "*", "--may-send", text, code=2)
+
+
+def test_what_is_allowed_and_what_is_forbidden_are_kept_apart(alone):
+    def rules():
+        return {(each["rule"], each["verb"]) for each in alone.json("trust", "*")["rules"]}
+
+    alone.run("trust", "*", "--may-send", "all", "--may-run", "all")
+    alone.run("trust", "*", "--never-run", "projects=secret")
+    everything = {("permit", "send"), ("permit", "run"), ("forbid", "run")}
+    assert rules() == everything
+    alone.run("trust", "*", "--may-run", "pools=farm")
+    assert rules() == everything
+    alone.run("trust", "*", "--never-run", "none", "--may-send", "none")
+    assert rules() == {("permit", "run")}
 
 
 @pytest.mark.parametrize(

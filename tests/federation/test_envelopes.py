@@ -53,6 +53,14 @@ def test_once_is_enough():
     assert refusal(opener, raw, NOW_S + 60) is Refusal.REPLAYED
 
 
+def test_who_joins_anew_in_the_same_life_goes_on_counting():
+    opener, before = verifier(), sealer()
+    opener.open(before.seal("quote", "paris", b"one", NOW_S), NOW_S)
+    after = sealer()
+    after.go_on_from(before)
+    assert opener.open(after.seal("quote", "paris", b"two", NOW_S), NOW_S).header.sequence == 2
+
+
 def test_an_old_recording_is_stale_even_to_who_has_forgotten():
     raw = sealer().seal("quote", "paris", b"body", NOW_S)
     assert refusal(verifier(), raw, NOW_S + 901) is Refusal.STALE

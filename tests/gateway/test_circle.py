@@ -93,14 +93,21 @@ def test_an_advert_from_a_clock_that_runs_ahead_is_not_dealt_by() -> None:
     assert [line for line in member.said if "ahead of our clock" in line]
 
 
-def test_an_advert_that_its_site_did_not_sign_is_its_carriers_fault() -> None:
+def test_an_advert_that_is_not_signed_as_we_know_its_site_is_dropped_and_its_carrier_is_not() -> (
+    None
+):
+    # Who carries it may know newer keys of that site than we do.
     member = Member()
     forged = Roll("tokyo", SITES[:2], 7)
     forged.sealer.key = Roll("paris", (), 1).signing_key
     body = forged.sealer.seal(ADVERT, ALL, b"", UTC_S)
-    bulletin = Bulletin(Notice(Topic("tokyo", ADVERT), 7, 1), body)
+    gossip = pack(to_plain(Bulletins((Bulletin(Notice(Topic("tokyo", ADVERT), 7, 1), body),))))
+    for _ in range(3):
+        member.circle.hear("paris", gossip)
+    assert all(each.is_own for each in member.market.candidates)
+    assert sum("paris passed on what is not believed" in line for line in member.said) == 1
     with pytest.raises(Untrusted):
-        member.circle.hear("paris", pack(to_plain(Bulletins((bulletin,)))))
+        member.circle.hear("tokyo", gossip)
 
 
 def test_what_a_site_shows_to_us_alone_stands_above_what_it_tells_all() -> None:

@@ -664,6 +664,18 @@ def test_a_site_that_is_spared_is_no_hope_for_a_job_that_could_not_pay_there(tow
     assert dropped(town)["budget"] >= 36
 
 
+def test_a_site_that_is_asked_blindly_and_is_too_dear_is_not_asked_for_ever():
+    town = Town()
+    london, _ = town.build("london", DEAR, 1), town.build("paris", DEAR // 2, 4)
+    town.show(hidden={("paris", "london")})
+    london.submit(8, "first")
+    town.run(finished(town, 8), task_s=0.1)
+    # A task of a tenth of a second costs 27,778 nanos at home, and half of that in Paris.
+    london.submit(40, "second", max_cost_nanos=20_000, currency="USD")
+    town.run(lambda: "second" not in london.broker.jobs, task_s=0.1)
+    assert dropped(town)["budget"] >= 38
+
+
 def test_what_runs_already_counts_against_the_cost_limit_of_a_job(town):
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(8, "first")

@@ -86,7 +86,7 @@ def test_who_is_heard_of_is_known_and_no_more():
 
 def test_an_operator_approves_a_fingerprint():
     made = book(known=["paris"])
-    with pytest.raises(BookError, match="not the one that was given"):
+    with pytest.raises(BookError, match="is not the fingerprint"):
         made.approve("paris", book(known=["lyon"]).members["lyon"].fingerprint)
     assert made.level("paris") is Level.KNOWN
     made.approve("paris", made.members["paris"].fingerprint.lower().replace("-", ""))
@@ -262,6 +262,15 @@ def test_who_left_is_out_until_he_comes_back_and_is_approved_anew():
     assert made.level("paris") is Level.APPROVED
     assert made.note("farewell", farewell("paris", 200), NOW_S) is Order.SAME
     assert made.level("paris") is Level.APPROVED
+
+
+def test_who_comes_back_after_a_farewell_is_trusted_with_nothing():
+    made = book("paris")
+    made.trust("paris", [permit(Verb.RUN)])
+    made.trust_results("paris", pickles=True)
+    made.note("farewell", farewell("paris", 200), NOW_S)
+    member = made.members["paris"]
+    assert (member.rules, member.pickles, member.users) == (frozenset(), False, False)
 
 
 def test_nobody_says_farewell_for_another():

@@ -28,36 +28,33 @@ def test_no_invariant_breaks_in_hundreds_of_random_worlds() -> None:
     assert _broken(range(300)) == []
 
 
-@pytest.mark.stress
-@pytest.mark.parametrize("bug", BUGS)
-def test_the_swarm_finds_a_planted_bug_and_the_clean_world_survives_its_seed(bug: str) -> None:
-    found = find(bug, BUG_SEEDS)
-    assert found is not None
-    assert not judge(found.seed).broken
-
-
 # The first world from seed 0 on that shows each; a draw that changes only makes the search longer.
 FIRST = {
-    "no-epoch": 25,
-    "paid-after-failover": 1,
-    "endless-hold": 100,
+    "lost-ack": 3,
+    "double-charge": 71,
+    "leaked-hold": 118,
+    "endless-lease": 118,
+    "no-epoch": 67,
+    "paid-after-failover": 67,
+    "endless-hold": 28,
     "ignored-refutation": 1,
+    "open-door": 13,
+    "endless-deadline": 41,
+    "deep-pockets": 14,
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", TREATY_BUGS)
-def test_the_swarm_finds_a_bug_between_sites_and_the_clean_world_survives_its_seed(
-    bug: str,
-) -> None:
+@pytest.mark.parametrize("bug", BUGS | TREATY_BUGS)
+def test_the_swarm_finds_a_planted_bug_and_the_clean_world_survives_its_seed(bug: str) -> None:
     found = find(bug, BUG_SEEDS, FIRST[bug])
     assert found is not None
     assert not judge(found.seed).broken
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize("bug", TREATY_BUGS)
-def test_the_swarm_finds_each_bug_between_sites_from_its_first_seed(bug: str) -> None:
+@pytest.mark.parametrize("bug", BUGS | TREATY_BUGS)
+def test_the_swarm_finds_each_planted_bug_from_its_first_seed(bug: str) -> None:
     found = find(bug, 4 * BUG_SEEDS)
     assert found is not None
     assert not judge(found.seed).broken
