@@ -54,7 +54,7 @@ from federation.messages import (
     RejectJob,
     Results,
 )
-from federation.nng import ForkedProcessError, explain_silence
+from federation.nng import ANSWERS_NOT, ForkedProcessError, explain_silence
 from federation.outcomes import resolve_all, screen, show
 from federation.payload import SealedFunction
 from federation.ranges import Range, RangeSet
@@ -175,10 +175,12 @@ class Engine:
         if not reached and self._refusal is not None:
             raise self._refusal
         if not reached:
+            why = "; ".join(dict.fromkeys(map(explain_silence, own)))
+            start = "" if ANSWERS_NOT in why else "Start one with `gridfed up`, or "
+            name = "name another by Client(address), --gateway or $GRIDFED_GATEWAY."
             raise GatewayUnreachable(
-                f"no gateway answers at {' or '.join(own)} ({origin}): "
-                f"{'; '.join(dict.fromkeys(map(explain_silence, own)))}. Start one with "
-                "`gridfed up`, or name another by Client(address), --gateway or $GRIDFED_GATEWAY."
+                f"no gateway answers at {' or '.join(own)} ({origin}): {why}. "
+                f"{start}{name if start else name.capitalize()}"
             )
 
     @property

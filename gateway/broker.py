@@ -144,6 +144,7 @@ class Broker:
         self.trouble = ""  # why the store takes nothing now; empty when all is well
         self.tasks_done = 0
         self._ready: dict[str, Job] = {}  # jobs with tasks in their queue
+        self._dated: dict[str, Job] = {}  # of them, those with a deadline
         self._assignments = boot << EPOCH_BITS
         self._kept = Account()  # of detached jobs
         self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()  # of others' jobs
@@ -164,7 +165,7 @@ class Broker:
             case events.Reported():
                 self._reported(event, now_s)
             case events.TasksArrived():
-                self._tasks_arrived(event, now_s)
+                self._tasks_arrived(event)
             case events.HandedBack():
                 self._handed_back(event, now_s)
             case events.PlacesChosen():
@@ -212,8 +213,9 @@ class Broker:
 
     def settle(self, now_s: float) -> list[Effect]:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
+        self._keep_deadlines(now_s)
         if not self._ready and not any(dispatch.has_spare(each) for each in self.workers.values()):
-            return []
+            return self._take_effects()
         slots_total = sum(
             worker.slots
             for worker in self.workers.values()
@@ -392,8 +394,11 @@ class Broker:
         is_free = job.id not in self._held and job.lacks_function_since_s is None
         if job.waiting and not job.leaving and is_free:
             self._ready[job.id] = job
+            if job.spec.wishes.deadline_s is not None:
+                self._dated[job.id] = job
         else:
             self._ready.pop(job.id, None)
+            self._dated.pop(job.id, None)
 
     def _job_held(self, event: events.JobHeld) -> None:
         held = self._held.setdefault(event.job, set())
@@ -593,7 +598,7 @@ class Broker:
         while len(self._remembered) > REMEMBERED_MAX:
             self._remembered.popitem(last=False)
 
-    def _tasks_arrived(self, event: events.TasksArrived, now_s: float) -> None:
+    def _tasks_arrived(self, event: events.TasksArrived) -> None:
         job = self.jobs.get(event.job)
         if job is None or job.client != event.client or job.leaving:
             # It ended, or was cancelled by somebody else, while these were under way.
@@ -617,7 +622,6 @@ class Broker:
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
         self._mark_ready(job)
         self._check_cost(job)
-        self._check_deadline(job, now_s)
         if client is None:
             return
         if job.spec.detached and self._kept.held_bytes > self.limits.kept_bytes_max:
@@ -688,6 +692,7 @@ class Broker:
             return
         del self.jobs[job.id]
         self._ready.pop(job.id, None)
+        self._dated.pop(job.id, None)
         if job.lacks_function_since_s is not None:
             lacking = self._lacking[job.spec.function]
             lacking.discard(job.id)
@@ -859,10 +864,13 @@ class Broker:
         if limit is not None and job.limited_nanos >= limit and job.waiting:
             self._drop_waiting(job, "budget", f"job {job.id} reached its cost limit")
 
-    def _check_deadline(self, job: Job, now_s: float) -> None:
-        deadline_s = job.spec.wishes.deadline_s
-        if deadline_s is not None and now_s >= deadline_s and job.waiting:
-            self._drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
+    def _keep_deadlines(self, now_s: float) -> None:
+        """End what waits, and must not begin any more."""
+        for job in list(self._dated.values()):
+            deadline_s = job.spec.wishes.deadline_s
+            if deadline_s is not None and now_s >= deadline_s:
+                self._drop_waiting(job, "deadline", f"the deadline of job {job.id} passed")
+                self._finish(job, now_s)
 
     def _drop_waiting(self, job: Job, failure: str, reason: str) -> None:
         """End everything that waits with a failure."""
@@ -1049,9 +1057,6 @@ class Broker:
             if now_s - (job.lacks_function_since_s or 0.0) > limit_s:
                 reason = f"its function did not arrive within {limit_s:g} s"
                 self._reject(job, Reason.FUNCTION_MISSING, reason, now_s)
-        for job in list(self._ready.values()):
-            self._check_deadline(job, now_s)
-            self._finish(job, now_s)
         for job in list(self.jobs.values()):
             since_s = job.orphan_since_s
             if since_s is not None and now_s - since_s > ORPHAN_S and not job.leaving:

@@ -105,6 +105,8 @@ class PoolConfig:
     @property
     def tariff(self) -> Tariff:
         """What a slot-hour of it costs. Its version names the price itself."""
+        if not isinstance(self.price, str):
+            raise ValueError(f'the price is {self.price!r}: write an amount, as in "0.04 USD"')
         nanos, currency = parse_money(self.price)
         return Tariff(nanos, currency, f"{self.name}@{self.price}")
 

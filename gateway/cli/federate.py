@@ -8,7 +8,6 @@ import functools
 import re
 import sys
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, Final
 
 import click
@@ -135,8 +134,7 @@ def invite(expires: str, approve: bool, config_dir: str | None, as_json: bool) -
         show.as_json(found)
         return
     click.echo(found["invitation"])
-    left = timedelta(seconds=round(parse_span(expires)))
-    click.echo(f"good for one site, for {left}. Hand it over by a way that you trust.", err=True)
+    click.echo(f"good for one site, for {expires}. Hand it over by a way that you trust.", err=True)
     click.echo(f"our fingerprint: {found['fingerprint']}", err=True)
 
 
@@ -356,8 +354,11 @@ def _split(text: str | None) -> list[str] | None:
 def rotate(compromised: bool, config_dir: str | None, as_json: bool) -> None:
     """Rotate the keys and the TLS leaf: the gateway does it step by step, nothing stops."""
     found = order(config_dir, "rotate", compromised=compromised)
-    done = "the old keys count no more" if compromised else "the next keys are on our card"
-    _tell(found, as_json, f"{done}; fingerprint {found['fingerprint']}")
+    fingerprint = found["fingerprint"]
+    text = f"the old keys count no more; our fingerprint is {fingerprint} now"
+    if not compromised:
+        text = f"the next keys are on our card; until they count our fingerprint is {fingerprint}"
+    _tell(found, as_json, text)
 
 
 def _tell(found: Any, as_json: bool, line: str) -> None:

@@ -142,6 +142,9 @@ def explain(
             f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
             f"done by {show.when(share['finish_s'])} UTC, {share['cost']}"
         )
+    if found.get("short"):
+        why = found.get("short_reason") or "there is no room"
+        click.echo(f"  {found['short']:,} more wait: {show.clean(str(why))}")
     show.table(
         ("site", "pool", "price", "wait s", "done by", "cost", "carbon g", "advert age s"),
         [_candidate(row) for row in found["candidates"]],
