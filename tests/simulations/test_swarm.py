@@ -9,7 +9,7 @@ from simulations.scenarios import SCENARIOS
 from simulations.swarm import find, judge, swarm
 from simulations.world.world import World
 
-SEEDS = 10  # make swarm has hundreds
+SEEDS = 4  # make swarm has hundreds
 BUG_SEEDS = 120  # each planted bug is found within so many
 
 
