@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from members_support import LEASE_S, Member, dear_and_cheap, federate
+from members_support import LEASE_S, Member, dear_and_cheap, federate, run
 from tests_support import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -112,6 +112,39 @@ def test_a_client_explains_a_function_before_and_a_job_after_it_was_submitted(pa
             assert found["candidates"]
         future.cancel(stop=True)
         job.cancel()
+
+
+def test_a_job_goes_on_through_a_site_that_knows_more(tmp_path):
+    shows = '[[show]]\nreaders = ["paris"]\n[[show]]\nhidden = true\n'
+    tokyo = Member(tmp_path, "tokyo", 2, "0.04 USD", f"tags = {{ gpu = 2 }}\n{shows}")
+    london, paris = (Member(tmp_path, name, 1, "4 USD") for name in ("london", "paris"))
+    members = london, paris, tokyo
+    try:
+        federate(*members, hidden=1)
+        # London sends Tokyo nothing itself, but lets Paris pass its work on, as Tokyo does.
+        run("trust", "tokyo", "--may-run", "none", *london.where)
+        run("trust", "paris", "--may-run", "sites=@self,tokyo", *london.where)
+        run("trust", "paris", "--may-send", "sites=@self,london", *tokyo.where)
+        for member in (london, tokyo):
+            member.gateway.stop()
+            member.start()
+        wait_until(
+            lambda: (
+                len([row for row in paris.ask("pools") if row["slots_total"]]) == 3
+                and any(row["site"] == "paris" for row in london.ask("pools"))
+            ),
+            "the adverts",
+        )
+        with london.client() as client:
+            view = client.options(tags={"gpu": 1})
+            assert list(view.map(square, range(200))) == [n * n for n in range(200)]
+        wait_until(lambda: settled(london, paris), "the books of London and Paris to agree")
+        wait_until(lambda: settled(paris, tokyo), "the books of Paris and Tokyo to agree")
+        assert london.deals("buy") == tokyo.deals("sell") == {"post": 200}
+        assert {row["site"] for row in london.ask("deals")} == {"paris"}
+    finally:
+        for member in members:
+            member.gateway.stop()
 
 
 def test_a_pool_that_is_shown_to_one_site_alone_is_seen_and_used_by_it_and_by_nobody_else(tmp_path):
