@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
@@ -125,7 +126,9 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
 
 
 def _say(line: str) -> None:
-    click.echo(show.clean(line), err=True)
+    """Tell people; with the time, where the line goes to a log and not to somebody who watches."""
+    stamp = "" if sys.stderr.isatty() else f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} "
+    click.echo(stamp + show.clean(line), err=True)
 
 
 async def _run_site(site: Site, as_json: bool) -> int:

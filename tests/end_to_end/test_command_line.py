@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -357,3 +358,10 @@ def test_another_host_joins_as_the_readme_says(make_site, monkeypatch):
     wait_until(lambda: "worker other joined" in site.gateway.text(), "the other host")
     with site.client() as client:
         assert client.options(tags={"gpu": 1}).submit(square, 5).result(timeout=30) == 25
+
+
+def test_a_gateways_log_says_when(site):
+    joined = [line for line in site.gateway.text().splitlines() if "joined" in line]
+    assert joined
+    for line in joined:
+        assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line)
