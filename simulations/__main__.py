@@ -14,6 +14,7 @@ from simulations.world.trioclock import run_under_trio
 from simulations.world.world import Run, World
 
 STORY_LINES = 200
+TELL_EVERY = 1000  # worlds
 
 
 def say(line: str) -> None:
@@ -81,6 +82,8 @@ def run_swarm(given: Namespace) -> int:
             say(f"seed {verdict.seed}: {verdict.broken}")
             if not given.go_on:
                 break
+        if done % TELL_EVERY == 0:
+            say(f"{done:,} worlds, to seed {verdict.seed}: {broken or 'none'} broken")
     took_s = time.monotonic() - began_s
     say(
         f"{done} worlds, {virtual_s / 3600:.1f} hours of theirs, {events:,} events in "
