@@ -12,6 +12,7 @@ from federation.messages import Dropped
 from federation.ranges import RangeSet
 from gateway import events
 from gateway.effects import Side
+from gateway.federation_views import explain_job
 from gateway.ledger import records
 from policies.asks import FASTEST, Wishes
 from policies.brokering import Rest
@@ -582,6 +583,46 @@ def test_a_seller_whose_workers_work_on_for_longer_gets_a_longer_lease(town):
     paris.at_work.clear()
     town.run(finished(town, 5000), seconds=120.0)
     assert town.now_s - died_s > 2 * slow.grace_s
+
+
+def test_a_buyer_that_is_full_is_full_for_new_contracts_and_no_more_when_the_old_have_lapsed():
+    town = dear_and_cheap(replace(RULES, unsettled_bytes_max=20_000))
+    london, paris = town.sites["london"], town.sites["paris"]
+    carry = town.carry
+
+    def without_settles(sender, say):
+        if not isinstance(say.message, deals.Settle):
+            carry(sender, say)
+
+    town.carry = without_settles
+    abroad = Wishes(allowed_sites=frozenset({"paris"}))
+    london.submit(2000, "a", wishes=abroad)
+    for _ in range(40):
+        paris.work(50)
+        town.pass_time(0.05)
+    before = len(london.answers())
+    london.submit(50, "b", client=2, wishes=abroad)
+    for _ in range(20):
+        paris.work()
+        town.pass_time(0.05)
+    assert 0 < before < 2000
+    assert not london.answers(2)
+    town.cut.add(frozenset(("london", "paris")))
+    town.pass_time(2 * RULES.lease_s)
+    town.cut.clear()
+    assert not paris.exchange.sales._unsettled.is_full("london")
+
+
+def test_explain_counts_what_is_under_way_once(town):
+    london = town.sites["london"]
+    london.submit(8, "first")
+    town.run(finished(town, 8), task_s=0.1)
+    london.submit(3, "second", max_cost_nanos=800, currency="USD")
+    town.deliver()
+    job = london.broker.jobs["second"]
+    assert (job.waiting, job.in_flight) == (0, 3)
+    found = explain_job(job, london.exchange, london.broker.workers.values(), UTC_S)
+    assert [share["site"] for share in found["shares"]] == ["paris"], found["text"]
 
 
 def test_a_contract_takes_no_more_when_its_buyer_has_too_much_here_and_nothing_is_lost():
