@@ -597,6 +597,10 @@ class Purchases:
             self._outcome.happened(events.HandedBack(purchase.handle, message.epoch, back))
 
     def _billed(self, purchase: Purchase, bill: deals.Bill) -> None:
+        if purchase.is_recovered:
+            # What a power cut took from our books will be delivered again, and billed again: void
+            # must not be said before that.
+            return
         verdicts: list[list[int]] = []
         tab = purchase.tab
         for row in bill.deliveries:

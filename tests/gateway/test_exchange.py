@@ -325,6 +325,29 @@ def test_a_buyer_that_restarts_takes_up_what_its_seller_still_runs(town):
     check_books(town)
 
 
+def test_a_bill_for_what_a_power_cut_took_is_not_answered_before_it_is_delivered_again(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(2_000, detached=True)
+    town.run(lambda: len(kept_tasks(london)) > 100)
+    town.deliver()
+    paris.work(50)
+    bills = [m for m in (each[-1] for each in town.mail) if isinstance(m, deals.Deliver)]
+    town.mail.clear()
+    restart_with_detached_job(town, 2_000)
+    rows = [[m.epoch, m.first, len(m.values), m.cost_nanos] for m in bills]
+    town.said.clear()
+    bill = deals.Bill(bills[0].contract, rows)
+    london.exchange.hear("paris", Side.SELLER, bill, town.now_s, UTC_S)
+    london.do()
+    assert not [m for *_, m in town.said if isinstance(m, deals.Settle)]
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    town.show()
+    town.run(lambda: len(kept_tasks(london)) == 2_000)
+    town.pass_time(4.0)
+    check_books(town)
+
+
 def test_a_buyer_that_restarts_waits_for_the_lease_of_a_seller_that_is_gone(town):
     london = town.sites["london"]
     london.submit(20_000, detached=True)
