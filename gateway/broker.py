@@ -898,7 +898,9 @@ class Broker:
             if job.spec.detached:
                 failures = [[at, failure, reason, b""] for at in range(count)]
                 body = pack([[b""] * count, failures, [], []])
-                self._write(records.OutcomeKept(job.id, first, count, body))
+                # Who cancels is told so: no power cut may bring the tasks back after that.
+                kept = records.OutcomeKept(job.id, first, count, body)
+                self._write(kept, durable=failure == "cancelled")
         if tell and ranges and not job.spec.detached:
             pairs = [list(pair) for pair in ranges]
             self._tell(job.client, Dropped(job.id, pairs, failure, reason))

@@ -371,6 +371,16 @@ def comes_back(world: World) -> records.UsageRecord:
     return usage
 
 
+def test_that_a_detached_job_was_cancelled_is_on_the_disk_before_its_user_is_told() -> None:
+    world = World(slots=0)
+    world.submit(3, detached=True)
+    effects = world.do(events.CancelAsked(CLIENT, 7, "j", (), False))
+    kinds = [type(e) for e in effects]
+    written = [e for e in effects if isinstance(e, Write)]
+    assert any(isinstance(e.record, records.OutcomeKept) and e.durable for e in written)
+    assert kinds.index(Write) < kinds.index(Tell)
+
+
 def test_what_ran_although_it_was_cancelled_is_charged_once() -> None:
     world = World()
     (order,) = orders(world.submit(1))
