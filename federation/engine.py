@@ -176,11 +176,10 @@ class Engine:
             raise self._refusal
         if not reached:
             why = "; ".join(dict.fromkeys(map(explain_silence, own)))
-            start = "" if ANSWERS_NOT in why else "Start one with `gridfed up`, or "
-            name = "name another by Client(address), --gateway or $GRIDFED_GATEWAY."
+            start = "Name" if ANSWERS_NOT in why else "Start one with `gridfed up`, or name"
             raise GatewayUnreachable(
                 f"no gateway answers at {' or '.join(own)} ({origin}): {why}. "
-                f"{start}{name if start else name.capitalize()}"
+                f"{start} another by Client(address), --gateway or $GRIDFED_GATEWAY."
             )
 
     @property

@@ -8,6 +8,7 @@ import operator
 import os
 import pickle
 import signal
+import socket
 import sys
 import threading
 import time
@@ -415,6 +416,16 @@ def test_nobody_there(tmp_path):
     with pytest.raises(GatewayUnreachable, match="gridfed up") as caught:
         Client(f"ipc://{tmp_path}/nothing.sock")
     assert "nothing.sock" in str(caught.value)
+
+
+def test_somebody_there_who_does_not_answer(tmp_path):
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(f"{tmp_path}/deaf.sock")
+        deaf.listen()
+        with pytest.raises(GatewayUnreachable, match="does not answer as a gateway") as caught:
+            Client(f"ipc://{tmp_path}/deaf.sock", connect_timeout_s=0.5)
+    assert "gridfed up" not in str(caught.value)
+    assert "Name another by Client(address), --gateway or $GRIDFED_GATEWAY." in str(caught.value)
 
 
 def test_detached_jobs_survive_their_client(shared_site):
