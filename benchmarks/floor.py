@@ -31,8 +31,9 @@ import msgpack
 import pynng
 import trio
 
-# As few threads of nng's as in federation.nng, or the floor would lie higher than it need.
-pynng.lib.nng_init_set_parameter(pynng.lib.NNG_INIT_NUM_TASK_THREADS, 2)
+from federation.nng import limit_threads
+
+limit_threads()  # as ours does, or the floor would lie higher than it need
 BUNDLE = 1000
 AHEAD_BUNDLES = 64
 SLOT_BUNDLES = 8  # bundles that an agent may hold a slot

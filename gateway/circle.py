@@ -66,6 +66,7 @@ ADVERTS_AT_ONCE: Final = 4
 ADVERT_MIN_S: Final = 0.25
 CHANGES_BYTES_S: Final = 16_000.0
 VALID_REFRESHES: Final = 3
+COMPLAINTS_MAX: Final = 1000
 
 
 class Circle:
@@ -228,9 +229,7 @@ class Circle:
                     continue
                 if origin == teller:
                     raise
-                if (teller, origin) not in self._complaints and len(self._complaints) < 1000:
-                    self._complaints.add((teller, origin))
-                    self._say(f"{teller} passed on what is not believed: {error}")
+                self._complain(teller, origin, error)
                 continue
             header = opened.header
             said = (header.source, header.kind, header.boot)
@@ -242,6 +241,13 @@ class Circle:
                 raise ProtocolError("an advert that is not what its notice says")
             kept.append(each)
         return Bulletins(tuple(kept))
+
+    def _complain(self, teller: str, origin: str, error: Untrusted) -> None:
+        """Tell people once of each pair: others can cause it as often as they like."""
+        pair = teller, origin
+        if pair not in self._complaints and len(self._complaints) < COMPLAINTS_MAX:
+            self._complaints.add(pair)
+            self._say(f"{teller} passed on what is not believed: {error}")
 
     # --- what is done about it -----------------------------------------------------------------
 

@@ -42,6 +42,10 @@ class DealRules:
     buyer_bytes_max: int = 1 << 30  # arguments of one buyer, all contracts together
     grant_s: float = 86_400.0  # how long what we grant for a contract lets work start
 
+    def rest_after_s(self, times: int) -> float:
+        """How long who was of no use so many times, one after the other, is left alone."""
+        return float(min(self.rest_s * 2.0 ** min(times - 1, 30), self.rest_max_s))
+
     def __post_init__(self) -> None:
         if self.lease_s <= 2 * self.grace_s:
             raise ValueError(

@@ -430,17 +430,15 @@ class Exchange:
         A pool that is shut, has no worker now or is spared is no hope if it will be too dear when
         it opens; nor is one whose site has said that it will not have our work.
         """
+        if decision.why is not Why.NOBODY:
+            return False  # before anything else: there may be thousands that refused
         hopes = [each for each in decision.refused if each[1].reason not in NEVER]
         is_dear = any(refusal.reason is Reason.COST_LIMIT for _, refusal in hopes)
-        return (
-            decision.why is Why.NOBODY
-            and is_dear
-            and not any(
-                refusal.reason is not Reason.COST_LIMIT
-                and affords(decision.ask, candidate)
-                and not self.purchases.was_refused(candidate.key[0])
-                for candidate, refusal in hopes
-            )
+        return is_dear and not any(
+            refusal.reason is not Reason.COST_LIMIT
+            and affords(decision.ask, candidate)
+            and not self.purchases.was_refused(candidate.key[0])
+            for candidate, refusal in hopes
         )
 
     def _note_sent(self, decision: Decision, asked: list[Key], utc_s: float) -> None:

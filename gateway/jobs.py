@@ -19,8 +19,6 @@ from policies.tariffs import Tariff
 AHEAD_MAX_S: Final = 0.2
 # For another site's slots that wait is a round trip: this much longer tasks go ahead to them.
 AHEAD_TRIPS: Final = 20
-
-
 # What ran and was charged may run again for nothing, when its client or we were lost: so many times
 # the wall time that was paid, in all, and a little more.
 REPEATS_MAX: Final = 3
@@ -257,6 +255,11 @@ class Job:
         """What it has cost in the currency of its cost limit."""
         return self.costs_nanos.get(self.spec.currency or "", 0)
 
+    @property
+    def committed_nanos(self) -> int:
+        """That, and what is with workers now, by the estimate."""
+        return self.limited_nanos + round(self.load_nanos)
+
     def may_repeat_free(self, wall_ns: int) -> bool:
         """Whether tasks that were charged may run so long once more for nothing.
 
@@ -265,11 +268,6 @@ class Job:
         """
         paid_ns = self.wall_ns - self.repeat_ns
         return self.repeat_ns + wall_ns <= REPEATS_MAX * paid_ns + REPEAT_MIN_NS
-
-    @property
-    def committed_nanos(self) -> int:
-        """That, and what is with workers now, by the estimate."""
-        return self.limited_nanos + round(self.load_nanos)
 
     def charge(self, record: UsageRecord) -> None:
         """Add what a report used."""

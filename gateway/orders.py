@@ -132,13 +132,14 @@ async def _trust(registry: Registry, details: Details) -> Any:
     rules = book.rules if site == ANY else _member(registry, site).rules
     for verb in Verb:
         for permits in (True, False):
-            given = details.get(f"{'may' if permits else 'never'}_{verb.value}")
+            key = f"{'may' if permits else 'never'}_{verb.value}"
+            given = details.get(key)
             if given is None:
                 continue
             kept = {rule for rule in rules if (rule.verb, rule.permits) != (verb, permits)}
             new = set(_kept_rules(given, verb))
             if any(rule.permits is not permits for rule in new):
-                raise BadOrder("a rule that permits where one that forbids was meant, or so")
+                raise BadOrder(f"{key} has a rule that {'forbids' if permits else 'permits'}")
             rules = frozenset(kept | new)
     book.trust(site, rules)
     pickles, users = _flag(details, "pickles"), _flag(details, "users")

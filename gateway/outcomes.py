@@ -1,10 +1,11 @@
 """What a worker's report means: what is delivered, what is tried again, what it costs. Pure."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from federation.deals import Deliver
 from federation.messages import Results
 from federation.ranges import Range
 from gateway.events import Reported
@@ -37,18 +38,17 @@ class Verdict:
     cancelled: int
 
 
-def is_sound(report: Reported) -> bool:
-    """Whether a report's failures and prints point into it."""
+def is_sound(report: Reported | Deliver) -> bool:
+    """Whether the failures and prints of a report, or of a delivery, point into it."""
     count = len(report.values)
     if not report.failures and not report.prints:
         return count > 0
-    offsets = [failure[0] for failure in report.failures]
-    in_order = all(
-        low < high  # type: ignore[operator]
-        for low, high in itertools.pairwise(offsets)
-    )
-    inside = all(int(at) < count for at in offsets)  # type: ignore[call-overload]
-    printed = all(int(at) < count for at, _ in report.prints)  # type: ignore[call-overload]
+    failures: Sequence[Sequence[Any]] = report.failures
+    prints: Sequence[Sequence[Any]] = report.prints
+    offsets = [int(failure[0]) for failure in failures]
+    in_order = all(low < high for low, high in itertools.pairwise(offsets))
+    inside = all(at < count for at in offsets)
+    printed = all(int(at) < count for at, _ in prints)
     return count > 0 and in_order and inside and printed
 
 

@@ -28,12 +28,13 @@ from gateway.effects import AnswerBill, SendFunction, Side
 from gateway.errands import ERRAND_SITES_MAX, Errand, Notary, NotGranted
 from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import SLOTS_MAX, check_ranges, wishes_plain
-from gateway.jobs import Job
+from gateway.jobs import Assignment, Job
 from gateway.ledger import records
 from gateway.ledger.records import ContractRow, PostingRow
 from gateway.outcomes import is_sound
 from policies.brokering import Quote, Rest, choose_quote
 from policies.decisions import Decision
+from policies.estimates import pays_for_one
 from policies.market import Key
 from policies.tariffs import Tariff, cost_nanos
 
@@ -355,10 +356,7 @@ class Purchases:
         if self._is_resting(site, utc_s):
             return
         times = self._refusals[site] = self._refusals.get(site, 0) + 1
-        self.resting[site] = Rest(utc_s + self._rest_s(times), why, is_no)
-
-    def _rest_s(self, times: int) -> float:
-        return float(min(self._rules.rest_s * 2.0 ** min(times - 1, 30), self._rules.rest_max_s))
+        self.resting[site] = Rest(utc_s + self._rules.rest_after_s(times), why, is_no)
 
     def _declined(self, purchase: Purchase, code: str, reason: str, utc_s: float) -> None:
         why = f"declined ({_shown(code)}: {_shown(reason)})"
@@ -383,7 +381,7 @@ class Purchases:
         """A site has nothing for a job: it is not asked again soon, longer each time."""
         key = purchase.job, purchase.site
         times = self._useless.get(key, (0, 0.0))[0] + 1
-        self._useless[key] = times, utc_s + self._rest_s(times)
+        self._useless[key] = times, utc_s + self._rules.rest_after_s(times)
 
     def _consider(self, job: str, now_s: float, utc_s: float) -> None:
         """Choose among the quotes for a job once all are here, or it takes too long."""
@@ -505,8 +503,7 @@ class Purchases:
         assert purchase.quote is not None
         if message.cost_nanos > cost_nanos(purchase.quote.price_nanos, message.wall_ns) + 1:
             raise ProtocolError("a delivery that costs more than was agreed")
-        event = _reported(purchase, message)
-        if not is_sound(event):
+        if not is_sound(message):
             raise ProtocolError("a delivery of no tasks, or with failures beside them")
         most = purchase.max_cost_nanos
         if most is not None and purchase.spent_nanos + message.cost_nanos > most:
@@ -532,15 +529,28 @@ class Purchases:
                 utc_s,
             )
         )
-        self._outcome.happened(_reported(purchase, message))
+        self._outcome.happened(
+            events.Reported(
+                purchase.handle,
+                message.epoch,
+                first,
+                message.values,
+                message.failures,
+                message.prints,
+                message.wall_ns,
+                message.cpu_ns,
+                message.peak_memory_bytes,
+                message.cost_nanos,
+                (purchase.site, *message.sites),
+            )
+        )
 
     def _check_time(self, purchase: Purchase, message: deals.Deliver, utc_s: float) -> None:
         """A task can't have run for longer than since it was forwarded."""
-        worker = self._broker.workers.get(purchase.handle)
-        assignment = worker.assignments.get(message.epoch) if worker else None
+        assignment = self._assignment(purchase, message.epoch)
         if assignment is None:
             return
-        is_older = message.epoch < self._boot << EPOCH_BITS
+        is_older = self._is_older(message.epoch)
         since_s = purchase.opened_at_s if is_older else assignment.given_s
         passed_s = max(0.0, utc_s - since_s)
         if message.wall_ns > (len(message.values) * passed_s + SLACK_S) * 1e9:
@@ -566,10 +576,18 @@ class Purchases:
         values = [b""] * len(message.values)
         return replace(message, values=values, failures=[failures[at] for at in sorted(failures)])
 
+    def _assignment(self, purchase: Purchase, epoch: int) -> Assignment | None:
+        """What is out under a contract by this number, as the broker has it."""
+        worker = self._broker.workers.get(purchase.handle)
+        return worker.assignments.get(epoch) if worker else None
+
+    def _is_older(self, epoch: int) -> bool:
+        """Whether it was given out in a former life of ours."""
+        return 0 < epoch < self._boot << EPOCH_BITS
+
     def _take(self, purchase: Purchase, epoch: int, first: int, stop: int) -> bool:
         """Count tasks as back; False when they are not out, or came back a moment ago."""
-        worker = self._broker.workers.get(purchase.handle)
-        assignment = worker.assignments.get(epoch) if worker else None
+        assignment = self._assignment(purchase, epoch)
         if assignment is None or assignment.left.within(first, stop) != [(first, stop)]:
             return False
         taken = self._taken.setdefault((purchase.contract, epoch), RangeSet())
@@ -654,7 +672,7 @@ class Purchases:
     def _take_up(self, purchase: Purchase, held: dict[int, list[Range]]) -> None:
         """A contract of our former life: what its seller has of it is out again."""
         found = {epoch: check_ranges(sorted(map(list, held[epoch]))) for epoch in held}
-        if any(not 0 < epoch < self._boot << EPOCH_BITS for epoch in found):
+        if not all(map(self._is_older, found)):
             raise ProtocolError("holds what was never forwarded")
         purchase.is_recovered = False
         for epoch, ranges in found.items():
@@ -838,29 +856,12 @@ def _is_beyond(purchase: Purchase, decision: Decision) -> bool:
     quote, ask = purchase.quote, decision.ask
     if quote is None or ask.budget_nanos is None or ask.task_s is None:
         return False
-    return cost_nanos(quote.price_nanos, round(ask.task_s * 1e9)) > ask.budget_nanos
+    return not pays_for_one(ask.budget_nanos, quote.price_nanos, round(ask.task_s * 1e9))
 
 
 def _shown(text: str) -> str:
     """What another site says, as people here may be shown it."""
     return "".join(each if each.isprintable() else "?" for each in text[:TEXT_CHARS_MAX])
-
-
-def _reported(purchase: Purchase, message: deals.Deliver) -> events.Reported:
-    """A delivery as the broker hears of it."""
-    return events.Reported(
-        purchase.handle,
-        message.epoch,
-        message.first,
-        message.values,
-        message.failures,
-        message.prints,
-        message.wall_ns,
-        message.cpu_ns,
-        message.peak_memory_bytes,
-        message.cost_nanos,
-        (purchase.site, *message.sites),
-    )
 
 
 def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:

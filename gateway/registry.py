@@ -90,11 +90,8 @@ class Registry:
         self._start()
 
     def _start(self) -> None:
-        before: Sealer | None = getattr(self, "sealer", None)
         self.verifier = Verifier(self.book)
         self.sealer = Sealer(self.book.federation, self.book.site, self.boot, self.signing_key)
-        if before is not None:  # who leaves and comes back does not begin to count again
-            self.sealer.go_on_from(before)
 
     def begin_life(self) -> None:
         """A gateway starts: count it, and finish what a crash left half done."""
@@ -197,7 +194,9 @@ class Registry:
         """Move to another federation, with the book that gateway.joining.enter gave."""
         if book is not self.book:
             self.book = book
+            before = self.sealer
             self._start()
+            self.sealer.go_on_from(before)  # it is the same life: its numbers are not used again
 
     def renew(self, *, compromised: bool = False) -> bool:
         """Issue our card anew if addresses, contact or keys have changed; whether it did."""

@@ -383,8 +383,7 @@ class Sales:
     def _waste(self, buyer: str, now_s: float) -> None:
         """Slots stood idle for a contract that did not come: its buyer waits, longer each time."""
         times = self._wasted.get(buyer, (0, 0.0))[0] + 1
-        rest_s = min(self._rules.rest_s * 2.0 ** min(times - 1, 30), self._rules.rest_max_s)
-        self._wasted[buyer] = times, now_s + rest_s
+        self._wasted[buyer] = times, now_s + self._rules.rest_after_s(times)
 
     @property
     def _lease_min_s(self) -> float:

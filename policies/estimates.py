@@ -75,6 +75,11 @@ def tasks_by(seconds: float, slots: float, task_s: float) -> int:
     return max(0, int(slots * ((seconds / task_s + ROUNDING) // 1) + ROUNDING))
 
 
+def pays_for_one(budget_nanos: int, price_nanos: int, task_ns: int) -> bool:
+    """Whether a budget pays for one task."""
+    return price_nanos * task_ns <= budget_nanos * HOUR_NS
+
+
 def tasks_for(budget_nanos: int, price_nanos: int, task_ns: int, most: int) -> int:
     """Tasks that a budget pays for, at most so many."""
     one = price_nanos * task_ns
@@ -155,7 +160,7 @@ def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, now_s: float)
     budget_nanos = ask.budget_nanos
     if budget_nanos is not None:
         task_ns = round(task_s * 1e9)
-        if found.price_nanos * task_ns > budget_nanos * HOUR_NS:
+        if not pays_for_one(budget_nanos, found.price_nanos, task_ns):
             amounts = (cost_nanos(found.price_nanos, task_ns), budget_nanos)
             texts = tuple(format_money(each, candidate.advert.currency) for each in amounts)
             return Refusal(Reason.COST_LIMIT, "would cost {} a task, {} is left", texts)
@@ -171,7 +176,7 @@ def affords(ask: Ask, candidate: Candidate) -> bool:
         prices.append(candidate.price_change.price_nanos)
     task_s = ask.task_s_at.get(candidate.key[0], ask.task_s)
     task_ns = round(max(task_s, TASK_MIN_S) * 1e9)
-    return min(prices, default=0) * task_ns <= ask.budget_nanos * HOUR_NS
+    return pays_for_one(ask.budget_nanos, min(prices, default=0), task_ns)
 
 
 def _check_free_tags(ask: Ask, candidate: Candidate) -> Refusal | None:

@@ -87,6 +87,7 @@ def endless_lease() -> Iterator[None]:
 @contextmanager
 def no_epoch() -> Iterator[None]:
     """A delivery counts whenever it comes, under whichever assignment: also after the lease."""
+    # Both by name here: in the middle of a message a wrong name would only look like a find.
     delivered, fence = Purchases._delivered, Purchases._take
 
     def unfenced(

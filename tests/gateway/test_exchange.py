@@ -401,13 +401,20 @@ def test_a_seller_that_restarts_is_paid_for_what_it_delivered(town):
     check_books(town)
 
 
-def test_a_job_is_forwarded_on_by_a_site_that_knows_more():
+def chain():
+    """London knows Paris, and Paris knows Tokyo, which alone has what is asked for."""
     town = Town()
     london = town.build("london", DEAR, 1)
     town.build("paris", CHEAP, 1)
-    tokyo = town.build("tokyo", 2 * CHEAP, 4, gpu=True)
+    town.build("tokyo", 2 * CHEAP, 4, gpu=True)
     london.permits.strangers.add("tokyo")
     town.show(hidden={("tokyo", "london")})
+    return town
+
+
+def test_a_job_is_forwarded_on_by_a_site_that_knows_more():
+    town = chain()
+    london, tokyo = town.sites["london"], town.sites["tokyo"]
     london.submit(3000, tags={"gpu": True})
     town.run(finished(town, 3000))
     town.pass_time(4.0)
@@ -422,12 +429,8 @@ def test_a_job_is_forwarded_on_by_a_site_that_knows_more():
 
 
 def test_what_a_relay_can_place_nowhere_any_more_it_gives_back():
-    town = Town()
-    london = town.build("london", DEAR, 1)
-    town.build("paris", CHEAP, 1)
-    tokyo = town.build("tokyo", 2 * CHEAP, 4, gpu=True)
-    london.permits.strangers.add("tokyo")
-    town.show(hidden={("tokyo", "london")})
+    town = chain()
+    london, tokyo = town.sites["london"], town.sites["tokyo"]
     london.submit(3000, tags={"gpu": True})
     town.run(lambda: len(london.answers()) > 300)
     town.cut.add(frozenset(("paris", "tokyo")))
