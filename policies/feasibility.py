@@ -4,7 +4,7 @@ These look only at what changes seldom, so that jobs alike in it are judged toge
 each pool (policies.market). What depends on time and load is policies.estimates' to say.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -120,7 +120,13 @@ def check_limit_currency(terms: Terms, profile: Profile) -> Refusal | None:
     return Refusal(Reason.CURRENCY_DIFFERS, words, (profile.currency, terms.need.currency))
 
 
-FILTERS: Final[tuple[Callable[[Terms, Profile], Refusal | None], ...]] = (
+def check_need(terms: Terms, profile: Profile) -> Refusal | None:
+    """The pool has what the job's tags ask for."""
+    return check_tags(terms.need, profile.offer)
+
+
+Filter = Callable[[Terms, Profile], Refusal | None]
+FILTERS: Final[tuple[Filter, ...]] = (
     check_trust,
     check_results,
     check_hops,
@@ -130,13 +136,30 @@ FILTERS: Final[tuple[Callable[[Terms, Profile], Refusal | None], ...]] = (
     check_entitlement,
     check_pythons,
     check_limit_currency,
-    lambda terms, profile: check_tags(terms.need, profile.offer),
+    check_need,
 )
 
 
-def judge_terms(terms: Terms, profile: Profile) -> Refusal | None:
-    """The first reason why this pool may never run jobs on these terms; None when it may."""
-    for check in FILTERS:
+def filters_for(terms: Terms) -> tuple[Filter, ...]:
+    """Those of the filters that refuse anybody on these terms: most jobs ask for little."""
+    is_idle: dict[Filter, bool] = {
+        check_results: terms.readable is None,
+        check_hops: terms.hops_left > 0,
+        check_path: not terms.path,
+        check_sites: terms.allowed_sites is None and not terms.forbidden_sites,
+        check_jurisdiction: terms.jurisdictions is None,
+        check_limit_currency: terms.need.currency is None,
+        check_need: not terms.need.tags,
+    }
+    return tuple(check for check in FILTERS if not is_idle.get(check))
+
+
+def judge_terms(terms: Terms, profile: Profile, filters: Iterable[Filter]) -> Refusal | None:
+    """The first reason why this pool may never run jobs on these terms; None when it may.
+
+    `filters` are those for these terms, chosen once for many pools.
+    """
+    for check in filters:
         refusal = check(terms, profile)
         if refusal is not None:
             return refusal

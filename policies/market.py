@@ -13,7 +13,7 @@ from typing import Final
 
 from federation.adverts import PoolAdvert, PriceChange, SiteAdvert
 from federation.errors import ProtocolError
-from policies.feasibility import Profile, Terms, judge_terms
+from policies.feasibility import Profile, Terms, filters_for, judge_terms
 from policies.placement import Offer, Refusal
 
 Key = tuple[str, str]  # site and pool
@@ -196,9 +196,10 @@ class Market:
         self._verdicts.move_to_end(terms)
         if len(self._verdicts) > TERMS_REMEMBERED:
             self._verdicts.popitem(last=False)
-        for candidate in self.candidates:
-            if candidate.number not in known:
-                known[candidate.number] = judge_terms(terms, candidate.profile)
+        new = [each for each in self.candidates if each.number not in known]
+        filters = filters_for(terms) if new else ()
+        for candidate in new:
+            known[candidate.number] = judge_terms(terms, candidate.profile, filters)
         return known
 
     def _candidate(

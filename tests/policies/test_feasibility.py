@@ -1,9 +1,12 @@
 """Who may never run a job: one table of filters, each with its reason and its figure."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from market_support import make_market, make_pool, make_terms
 
 from federation.reasons import NEVER, Reason
+from policies.feasibility import FILTERS, filters_for, judge_terms
 from policies.market import Market
 
 
@@ -18,6 +21,8 @@ def verdict(terms, site="a", **pool):
     [
         ({}, {}, None, ""),
         ({"trusted": frozenset({"b"})}, {}, Reason.SITE_NOT_TRUSTED, "is not trusted to run this"),
+        ({"readable": frozenset("b")}, {}, Reason.RESULTS_NOT_TRUSTED, "not accepted here"),
+        ({"readable": frozenset("a")}, {}, None, ""),
         ({"hops_left": 0}, {}, Reason.NO_HOPS_LEFT, "a hop away"),
         ({"hops_left": 1}, {}, None, ""),
         ({"path": ("c", "a")}, {}, Reason.ALREADY_VISITED, "c > a"),
@@ -70,6 +75,32 @@ def test_our_own_pools_are_trusted_and_nearby_but_not_above_the_users_word() -> 
 def test_the_cheapest_filter_speaks_first() -> None:
     wrong = make_terms(trusted=frozenset(), python="2.7", tags={"gpu": 1})
     assert verdict(wrong).reason == Reason.SITE_NOT_TRUSTED
+
+
+names = st.frozensets(st.sampled_from("ab"))
+demands = st.fixed_dictionaries(
+    {
+        "trusted": names,
+        "allowed_sites": st.none() | names,
+        "forbidden_sites": names,
+        "jurisdictions": st.none() | st.frozensets(st.sampled_from(["GB", "US"])),
+        "path": st.sampled_from([(), ("a",), ("c",)]),
+        "hops_left": st.integers(0, 1),
+        "readable": st.none() | names,
+        "currency": st.sampled_from([None, "USD", "EUR"]),
+        "tags": st.sampled_from([{}, {"gpu": 1}]),
+    }
+)
+
+
+@given(demands, st.sampled_from(["a", "home"]), st.sampled_from(["", "GB", "US"]))
+def test_filters_that_are_left_out_refuse_nobody(demanded, site, jurisdiction) -> None:
+    terms = make_terms(**demanded)
+    (candidate,) = make_market(**{site: make_pool(jurisdiction=jurisdiction)}).candidates
+    some, every = (
+        judge_terms(terms, candidate.profile, filters) for filters in (filters_for(terms), FILTERS)
+    )
+    assert some == every
 
 
 def test_an_empty_market_has_no_verdicts() -> None:
