@@ -81,7 +81,7 @@ _card = strict.data(1, FRAME_BYTES_MAX)
 _code = strict.matching("[a-z-]{1,40}")
 _level = strict.matching("[a-z]{1,20}")
 _reason = strict.line(_REASON_CHARS_MAX)
-_MESSAGES: Final[dict[str, strict.Form[Any]]] = {
+FORMS: Final[dict[str, strict.Form[Any]]] = {
     "application": strict.Form(
         Application, {"invitation": _id, "card": _card, "nonce": _nonce}, FRAME_BYTES_MAX
     ),
@@ -94,14 +94,14 @@ _MESSAGES: Final[dict[str, strict.Form[Any]]] = {
 
 def _encode(message: object) -> bytes:
     kind = type(message).__name__.lower()
-    return bytes(msgpack.packb([kind, _MESSAGES[kind].encode(message)], use_bin_type=True))
+    return bytes(msgpack.packb([kind, FORMS[kind].encode(message)], use_bin_type=True))
 
 
 def _decode(frame: bytes) -> Any:
     parts = strict.decode(frame, FRAME_BYTES_MAX)
     match parts:
-        case [str(kind), bytes(body)] if kind in _MESSAGES:
-            return _MESSAGES[kind].decode(body)
+        case [str(kind), bytes(body)] if kind in FORMS:
+            return FORMS[kind].decode(body)
         case _:
             raise ProtocolError("not a message of the joining protocol")
 

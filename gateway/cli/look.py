@@ -1,9 +1,13 @@
 """Looking at the federation: sites, pools, deals, explain."""
 
+import time
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from federation.money import parse_money
+from federation.wishes import wishes_plain
 from gateway.cli import show
 from gateway.cli.common import (
     Reach,
@@ -108,30 +112,32 @@ def deals(reach: Reach, as_json: bool) -> None:
 @click.option("--task-s", type=float, help="How long one takes, where it was never measured.")
 @click.option("--tags", default="", help="What it asks of its workers, as in linux,gpu=2.")
 @click.option("--python", default="", help="The Python that it was made with. [default: this one]")
+@click.option("--project", default="", help="Who is billed, beside you.")
+@click.option("--max-cost", help='What it may cost, as in "5 USD".')
 @click.option("--objective", help="cheapest, fastest or greenest. [default: the site's taste]")
+@click.option(
+    "--within-s", type=click.FloatRange(0, min_open=True), help="Done in so many seconds."
+)
+@click.option("--sites", help="The only sites that it may run at, as in london,dublin.")
+@click.option("--not-sites", help="Sites that it must not run at.")
+@click.option("--jurisdictions", help="Where its data may go, as in EU,UK.")
+@click.pass_context
 @errors_to_exit_codes
 def explain(
-    job_id: str | None,
-    reach: Reach,
-    as_json: bool,
-    tasks: int,
-    task_s: float | None,
-    tags: str,
-    python: str,
-    objective: str | None,
+    context: click.Context, job_id: str | None, reach: Reach, as_json: bool, **described: Any
 ) -> None:
     """Say why a JOB goes where it goes; without one, where such a job would go."""
-    details: dict[str, Any] = (
-        {"job": job_id}
-        if job_id
-        else {
-            "tasks": tasks,
-            "task_s": task_s,
-            "tags": parse_tags(tags),
-            "python": python,
-            "wishes": {"objective": objective} if objective else {},
-        }
-    )
+    if job_id:
+        given = [name for name in described if _was_given(context, name)]
+        if given:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise click.UsageError(f"{options}: JOB says that itself; they describe another")
+        details: dict[str, Any] = {"job": job_id}
+    else:
+        try:
+            details = _details(**described)
+        except (ValueError, TypeError) as error:
+            raise click.UsageError(str(error)) from None
     found = ask(reach, "explain", **details)
     if as_json:
         show.as_json(found)
@@ -173,3 +179,35 @@ def _candidate(row: dict[str, Any]) -> list[Any]:
         carbon,
         f"{row['age_s']:.1f}",
     ]
+
+
+def _was_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _details(
+    *,
+    within_s: float | None,
+    objective: str | None,
+    max_cost: str | None,
+    tags: str,
+    sites: str | None,
+    not_sites: str | None,
+    jurisdictions: str | None,
+    **rest: Any,
+) -> dict[str, Any]:
+    """A job that does not exist, as a gateway is asked about it."""
+    wishes = wishes_plain(
+        objective,
+        None if within_s is None else time.time() + within_s,
+        sites=_names(sites),
+        not_sites=_names(not_sites),
+        jurisdictions=_names(jurisdictions),
+    )
+    nanos, currency = parse_money(max_cost) if max_cost else (None, "")
+    money = {"max_cost_nanos": nanos, "currency": currency}
+    return {**rest, **money, "tags": parse_tags(tags), "wishes": wishes}
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [each.strip() for each in text.split(",")]

@@ -1,5 +1,6 @@
 """Two and three sites, real processes over tls+tcp: forwarding, and what it survives."""
 
+import json
 import os
 import signal
 import time
@@ -7,6 +8,8 @@ import time
 import pytest
 from members_support import LEASE_S, Member, dear_and_cheap, federate, run
 from tests_support import wait_until
+
+from federation.errors import TaskCrashed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -70,6 +73,28 @@ def test_an_error_and_a_print_come_back_from_afar(pair):
         assert view.submit(square, 12).result(timeout=60) == 144
 
 
+@pytest.mark.parametrize("sites", [["paris"], ["london", "paris"]], ids=len)
+def test_a_task_that_kills_its_slot_does_so_twice_in_the_whole_federation(pair, tmp_path, sites):
+    london, _ = pair
+
+    def die(number):
+        note(tmp_path, number)
+        if number == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number
+
+    with london.client() as client:
+        view = client.options(sites=sites, retries=5)
+        futures = [view.submit(die, number) for number in range(20)]
+        for number, future in enumerate(futures):
+            if number == 7:
+                with pytest.raises(TaskCrashed, match="SIGKILL"):
+                    future.result(timeout=60)
+            else:
+                assert future.result(timeout=60) == number
+    assert (tmp_path / "7").read_text() == "xx"
+
+
 def test_a_job_that_may_only_run_here_stays_here(pair):
     london, paris = pair
     before = paris.ask("status")["tasks_done"]
@@ -95,6 +120,51 @@ def test_explain_says_where_a_job_would_go_and_why_not_elsewhere(pair):
     found = london.ask("explain", tasks=1, tags={"gpu": 1})
     assert {group["reason"] for group in found["refused"]} == {"tag-missing"}
     assert sum(group["count"] for group in found["refused"]) == 2
+
+
+def dry_run(member, *options, code=0):
+    """What `gridfed explain` answers of a job with these options."""
+    where = ["--gateway", member.address]
+    return run("explain", *where, "--tasks", "1000", "--task-s", "36", *options, code=code)
+
+
+@pytest.mark.parametrize(
+    ("options", "site"),
+    [
+        ([], "paris"),
+        (["--sites", "london"], "london"),
+        (["--not-sites", "paris"], "london"),
+        (["--max-cost", "0.01 USD", "--objective", "fastest"], "paris"),  # 0.04 a task in London
+    ],
+    ids=" ".join,
+)
+def test_the_command_line_asks_about_a_job_with_limits(pair, options, site):
+    found = json.loads(dry_run(pair[0], *options, "--json"))
+    assert {share["site"] for share in found["shares"]} == {site}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [(["--within-s", "20"], "deadline"), (["--jurisdictions", "XX"], "jurisdiction")],
+)
+def test_the_command_line_is_told_why_a_job_would_go_nowhere(pair, options, reason):
+    found = json.loads(dry_run(pair[0], *options, "--json"))
+    assert found["shares"] == []
+    assert reason in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--max-cost", "5"], "is not an amount of money"),
+        (["--objective", "best"], "it must be cheapest"),
+        (["--sites", "london,"], "sites must be"),
+        (["some-job"], "--tasks, --task-s: JOB says that itself"),
+    ],
+    ids=str,
+)
+def test_a_job_that_can_not_be_is_refused_before_anybody_is_asked(pair, options, words):
+    assert words in dry_run(pair[0], *options, code=2)
 
 
 def test_a_client_explains_a_function_before_and_a_job_after_it_was_submitted(pair):
