@@ -191,7 +191,7 @@ class Exchange:
 
     def reached(self, site: str) -> None:
         """There is a new session with a seller."""
-        self.purchases.reached(site)
+        self.purchases.resting.reached(site)
 
     def need_function(self, handle: int, digest: bytes) -> None:
         """A worker lacks a function of a job that another site sent."""
@@ -285,7 +285,7 @@ class Exchange:
             decision = self.decide(
                 job.spec, job.waiting, utc_s, job.committed_nanos, chance=job.id, is_measured=False
             )
-        is_asking = self.purchases.is_asking(job.id)
+        is_asking = self.purchases.enquiries.is_asking(job.id)
         wanted = [] if is_asking else self._to_ask(job, decision)
         is_left = is_asking or bool(wanted) or job.in_flight > 0
         # What another site's job may cost is for that site to watch.
@@ -294,7 +294,8 @@ class Exchange:
             return
         places = self._places(job, decision)
         if wanted:
-            self._note_sent(decision, self.purchases.ask(job, decision, wanted, now_s), utc_s)
+            asked = self.purchases.enquiries.ask(job, decision, wanted, now_s)
+            self._note_sent(decision, asked, utc_s)
         self._outcome.happened(events.PlacesChosen(job.id, places))
 
     def refresh(self, utc_s: float, without: Job | None = None) -> None:
@@ -335,7 +336,8 @@ class Exchange:
             deadline_s=spec.wishes.deadline_s,
             budget_nanos=None if limit is None else max(0, limit - committed_nanos),
         )
-        return place(ask, self.market, self.house, utc_s, lots(chance), self.purchases.resting)
+        resting = self.purchases.resting.sites
+        return place(ask, self.market, self.house, utc_s, lots(chance), resting)
 
     def terms(self, spec: JobSpec) -> Terms:
         """What a job demands of where it runs."""
@@ -413,8 +415,8 @@ class Exchange:
                 site
                 for site in self._relays(job.spec, terms)
                 if site not in live
-                and site not in resting
-                and not self.purchases.is_useless(job.id, site, decision.made_s)
+                and site not in resting.sites
+                and not resting.is_useless(job.id, site, decision.made_s)
             ]
             return [(site, "") for site in near]
         live_keys = {(each.site, each.pool) for each in self.purchases.live(job.id)}
@@ -437,7 +439,7 @@ class Exchange:
         return is_dear and not any(
             refusal.reason is not Reason.COST_LIMIT
             and affords(decision.ask, candidate)
-            and not self.purchases.was_refused(candidate.key[0])
+            and not self.purchases.resting.was_refused(candidate.key[0])
             for candidate, refusal in hopes
         )
 

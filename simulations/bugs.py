@@ -23,7 +23,8 @@ from gateway.events import JobOpened, JobSpec
 from gateway.exchange import Exchange
 from gateway.jobs import Assignment, Job, Worker
 from gateway.outbox import Outbox
-from gateway.purchases import Purchase, Purchases
+from gateway.purchase import Purchase
+from gateway.purchases import Purchases
 from gateway.sales import Sales
 from simulations.world.peers import Roll
 from simulations.world.worker import Worker as Agent

@@ -533,20 +533,20 @@ def test_a_seller_that_was_out_of_reach_for_long_is_not_spared_when_it_is_back(t
     exchange, utc_s = town.sites["london"].exchange, 1000.0
     for _ in range(8):
         exchange.unreachable("paris", utc_s)
-    assert "paris" in exchange.purchases.resting
+    assert "paris" in exchange.purchases.resting.sites
     exchange.reached("paris")
-    assert "paris" not in exchange.purchases.resting
+    assert "paris" not in exchange.purchases.resting.sites
     exchange.unreachable("paris", utc_s)
-    assert exchange.purchases.resting["paris"].until_s == utc_s + RULES.rest_s
+    assert exchange.purchases.resting.sites["paris"].until_s == utc_s + RULES.rest_s
 
 
 def test_a_new_session_with_a_seller_that_refuses_does_not_end_its_rest(town):
     london, paris = town.sites["london"], town.sites["paris"]
     paris.permits.refused = "not you"
     london.submit(50)
-    town.run(lambda: "paris" in london.exchange.purchases.resting)
+    town.run(lambda: "paris" in london.exchange.purchases.resting.sites)
     london.exchange.reached("paris")
-    assert "paris" in london.exchange.purchases.resting
+    assert "paris" in london.exchange.purchases.resting.sites
 
 
 def test_what_was_billed_again_in_a_new_session_may_be_settled_twice(town):
@@ -725,7 +725,7 @@ def test_a_site_that_is_spared_is_no_hope_for_a_job_that_could_not_pay_there(tow
     london = town.sites["london"]
     london.submit(8, "first")
     town.run(finished(town, 8), task_s=0.1)
-    london.exchange.purchases.resting["paris"] = Rest(UTC_S + 10**6)
+    london.exchange.purchases.resting.sites["paris"] = Rest(UTC_S + 10**6)
     london.submit(40, "second", max_cost_nanos=100, currency="USD")
     town.run(lambda: "second" not in london.broker.jobs, task_s=0.1)  # one round showed the price
     assert dropped(town)["budget"] >= 36
@@ -784,7 +784,7 @@ def test_a_quote_that_is_dearer_than_its_advert_is_not_taken(town):
     town.run(finished(town, 5000))
     assert [m for *_, m in town.said if isinstance(m, deals.Quote)]
     assert not [m for *_, m in town.said if isinstance(m, deals.Hold)]
-    assert "paris" in london.exchange.purchases.resting
+    assert "paris" in london.exchange.purchases.resting.sites
 
 
 def test_a_quote_in_other_money_than_its_advert_is_not_taken(town):

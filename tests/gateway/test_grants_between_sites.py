@@ -136,7 +136,7 @@ def test_where_a_job_may_go_goes_with_its_grant(town):
 def test_a_contract_never_costs_more_than_its_grant_and_the_job_no_more_than_its_limit(
     town, monkeypatch
 ):
-    monkeypatch.setattr("gateway.purchases.SLACK_S", 1e6)  # ten seconds pass at once here
+    monkeypatch.setattr("gateway.purchase.SLACK_S", 1e6)  # ten seconds pass at once here
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(100)
     town.run(lambda: len(london.answers()) == 100, task_s=10.0)
@@ -180,7 +180,7 @@ def test_a_grant_that_expires_ends_its_contract_and_the_rest_goes_on_under_anoth
     paris.do()
     town.deliver()
     assert "expired" in {each.code for each in said(town, deals.Decline, "paris")}
-    assert "paris" not in london.exchange.purchases.resting
+    assert "paris" not in london.exchange.purchases.resting.sites
     town.run(lambda: len(london.answers()) == 20_000)
     assert {each.contract for each in said(town, deals.Forward)} - first
 

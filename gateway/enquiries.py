@@ -1,0 +1,313 @@
+"""Asking sites for quotes, and choosing among them. Pure.
+
+    plan ─► ask ─► AskQuote, with a grant for that contract alone
+    Quote ─► quoted ─► consider: all are here, or it takes too long ─► Hold for who was chosen
+
+Each question makes a purchase, which is in the book of all of them from then on. Those that are
+not chosen are dropped here; what becomes of the others is for `gateway.purchases`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from federation import deals
+from federation.contracts import Move, Phase, move
+from gateway.dealing import DealRules, Outcome, Permits
+from gateway.effects import Side
+from gateway.errands import ERRAND_SITES_MAX, Errand, Notary, NotGranted
+from gateway.events import JobSpec
+from gateway.intake import wishes_plain
+from gateway.jobs import Job
+from gateway.purchase import Purchase, check_quote
+from gateway.resting import Resting
+from policies.brokering import Quote, choose_quote
+from policies.decisions import Decision
+from policies.estimates import pays_for_one
+from policies.market import Key
+
+ROUND_TRIP_MAX_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class Enquiry:
+    """Quotes that were asked for, for one job, and until when they are waited for."""
+
+    job: str
+    decision: Decision
+    asked: list[str]
+    until_s: float
+
+
+class Enquiries:
+    """The quotes that we wait for.
+
+    Args:
+        site: who we are.
+        boot: which life of the site this is; no contract of another has the same name.
+        rules: the knobs.
+        permits: whose results are accepted.
+        notary: gives grants.
+        book: all our purchases, by contract; new ones are put in, those not chosen taken out.
+        resting: told who gave no quote, or none of use.
+        outcome: where questions and holds are put.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        boot: int,
+        rules: DealRules,
+        permits: Permits,
+        notary: Notary,
+        book: dict[str, Purchase],
+        resting: Resting,
+        outcome: Outcome,
+    ) -> None:
+        self._site = site
+        self._boot = boot
+        self._rules = rules
+        self._permits = permits
+        self._notary = notary
+        self._book = book
+        self._resting = resting
+        self._outcome = outcome
+        self._numbers = 0
+        self._enquiries: dict[str, Enquiry] = {}  # by job
+
+    # --- asking --------------------------------------------------------------------------------
+
+    def is_asking(self, job: str) -> bool:
+        """Whether quotes or a commit are awaited for this job."""
+        return job in self._enquiries or any(
+            each.job == job and each.is_under_way for each in self._book.values()
+        )
+
+    def ask(self, job: Job, decision: Decision, keys: Iterable[Key], now_s: float) -> list[Key]:
+        """Ask sites for quotes, of which `consider` chooses when they are here; who was asked."""
+        shares = {lane.key: n for lane, n in decision.plan.shares} if decision.plan else {}
+        left_nanos = self._left_nanos(job)
+        asked = []
+        for site, pool in keys:
+            if left_nanos == 0 or self._open_with(site) >= self._rules.contracts_max:
+                continue
+            self._numbers += 1
+            contract = f"{self._site}-{self._boot}-{self._numbers}"
+            tasks = shares.get((site, pool), decision.ask.tasks)
+            purchase = Purchase(contract, job.id, site, pool, tasks, now_s)
+            purchase.max_cost_nanos = _part(left_nanos, decision, (site, pool))
+            if purchase.max_cost_nanos == 0:
+                continue
+            try:
+                question = self._question(job, purchase, decision)
+            except NotGranted:
+                self._resting.spare(site, decision.made_s, "can't be granted this")
+                continue
+            self._book[contract] = purchase
+            asked.append(contract)
+            self._say(purchase, question)
+        if asked:
+            until_s = now_s + self._rules.quote_wait_s
+            self._enquiries[job.id] = Enquiry(job.id, decision, asked, until_s)
+        return [(each.site, each.pool) for each in map(self._book.__getitem__, asked)]
+
+    def _left_nanos(self, job: Job) -> int | None:
+        """What of a job's cost limit is neither spent nor granted already; None without one."""
+        limits = [job.spec.max_cost_nanos]
+        limits += [job.spec.given.errand.max_cost_nanos] if job.spec.given else []
+        known = [each for each in limits if each is not None]
+        if not known:
+            return None
+        granted = sum(
+            max(0, (each.max_cost_nanos or 0) - each.spent_nanos)
+            for each in self._book.values()
+            if each.job == job.id and (each.is_live or each.is_under_way)
+        )
+        return max(0, min(known) - job.limited_nanos - granted)
+
+    def _grant(self, job: Job, purchase: Purchase, made_s: float) -> bytes:
+        """What the seller may do, in its user's name; NotGranted."""
+        spec, given = job.spec, job.spec.given
+        errand = Errand(
+            target=purchase.site,
+            contract=purchase.contract,
+            job=job.id,
+            user=spec.user,
+            project=spec.project,
+            function=spec.function,
+            max_cost_nanos=purchase.max_cost_nanos,
+            currency=spec.currency or "",
+            expires_s=made_s + self._rules.grant_s,
+            hops_left=max(0, spec.hops_left - 1),
+            regions=spec.wishes.jurisdictions,
+            sites=given.errand.sites if given else self._may_have(purchase.site, spec),
+        )
+        if given is not None:
+            return self._notary.narrow(given, errand, made_s)
+        return self._notary.issue(errand)
+
+    def _may_have(self, target: str, spec: JobSpec) -> frozenset[str]:
+        """The sites that may run or relay it: those whose results we take, as its user wishes."""
+        wishes = spec.wishes
+        found = self._permits.readable() - wishes.forbidden_sites
+        if wishes.allowed_sites is not None:
+            found &= wishes.allowed_sites
+        others = sorted(found - {target})[: ERRAND_SITES_MAX - 1]
+        return frozenset({target, *others})
+
+    def _open_with(self, site: str) -> int:
+        return sum(each.site == site for each in self._book.values())
+
+    def _question(self, job: Job, purchase: Purchase, decision: Decision) -> deals.AskQuote:
+        spec = job.spec
+        return deals.AskQuote(
+            contract=purchase.contract,
+            pool=purchase.pool,
+            tasks=purchase.tasks,
+            task_s=decision.ask.task_s,
+            function=spec.function,
+            name=spec.name,
+            user=spec.user,
+            project=spec.project,
+            priority=spec.priority,
+            tags=dict(spec.tags),
+            timeout_s=spec.timeout_s,
+            python=spec.python,
+            prints=spec.prints,
+            currency=spec.currency or "",
+            wishes=wishes_plain(spec.wishes),
+            path=[*spec.path, self._site],
+            hops_left=max(0, spec.hops_left - 1),
+            grant=self._grant(job, purchase, decision.made_s),
+        )
+
+    def _say(self, purchase: Purchase, message: deals.AskQuote | deals.Hold) -> None:
+        self._outcome.say(purchase.site, Side.SELLER, message)
+
+    # --- choosing ------------------------------------------------------------------------------
+
+    def quoted(self, purchase: Purchase, quote: deals.Quote, now_s: float, utc_s: float) -> None:
+        """A quote has come; ProtocolError where it is none for this question."""
+        check_quote(purchase, quote)
+        purchase.phase = Phase.QUOTED
+        purchase.quote = quote
+        purchase.pool = quote.pool
+        purchase.round_trip_s = min(now_s - purchase.asked_s, ROUND_TRIP_MAX_S)
+        self._consider(purchase.job, now_s, utc_s)
+
+    def tick(self, now_s: float, utc_s: float) -> None:
+        """Wait no longer for quotes that are late."""
+        for job in list(self._enquiries):
+            self._consider(job, now_s, utc_s)
+
+    def _consider(self, job: str, now_s: float, utc_s: float) -> None:
+        """Choose among the quotes for a job once all are here, or it takes too long."""
+        enquiry = self._enquiries.get(job)
+        if enquiry is None:
+            return
+        waiting = [self._book.get(each) for each in enquiry.asked]
+        found = [each for each in waiting if each is not None]
+        if now_s < enquiry.until_s and any(each.phase is None for each in found):
+            return
+        del self._enquiries[job]
+        decision = enquiry.decision
+        quoted = [
+            each for each in found if each.quote and _is_fair(each.site, each.quote, decision)
+        ]
+        chosen = _chosen(decision, quoted)
+        for purchase in found:
+            if purchase in chosen:
+                purchase.phase = move(Phase.QUOTED, Move.HOLD)
+                self._say(purchase, deals.Hold(purchase.contract))
+            else:
+                if purchase in quoted and _is_beyond(purchase, decision):
+                    self._resting.note_useless(job, purchase.site, utc_s)
+                if purchase not in quoted:  # no answer, or a dearer one than was advertised
+                    why = "gave no quote, or not as advertised"
+                    self._resting.spare(purchase.site, utc_s, why)
+                del self._book[purchase.contract]  # nothing of it is out, nor in the books
+
+
+def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:
+    """What of a job's money a contract is granted.
+
+    Shares of one plan divide what is left by their tasks. Of rivals for all of it one is chosen,
+    so each is offered twice what its work should cost, and no less than an eighth of what is left:
+    the rest is for others that may be wanted later. Where it was too little, another contract
+    follows.
+    """
+    plan = decision.plan
+    if left_nanos is None or plan is None:
+        return left_nanos
+    tasks = sum(n for _, n in plan.shares)
+    for lane, n in plan.shares:
+        if lane.key == key and len(plan.shares) > 1:
+            return left_nanos * n // max(1, tasks)
+    if decision.ask.task_s is None or not plan.shares:
+        return left_nanos
+    costs = max(lane.cost_nanos(n) for lane, n in plan.shares)
+    return min(left_nanos, max(2 * costs, -(-left_nanos // 8)))
+
+
+def _is_fair(site: str, quote: deals.Quote, decision: Decision) -> bool:
+    """Whether a quote is about what its site advertised; of a pool that none did, in our money."""
+    house, ask = decision.house, decision.ask
+    if any(candidate.key == (site, quote.pool) for candidate, _ in decision.refused):
+        return False  # it may not run there, whatever it would cost
+    known = next((each for each in decision.preferred if each.key == (site, quote.pool)), None)
+    if known is not None:
+        most = known.estimate.price_nanos * (1 + house.band)
+        return quote.currency == known.candidate.advert.currency and quote.price_nanos <= most
+    wanted = ask.terms.need.currency
+    is_late = ask.deadline_s is not None and decision.made_s + quote.begin_in_s > ask.deadline_s
+    return wanted in (None, quote.currency) and bool(house.rate(quote.currency)) and not is_late
+
+
+def _chosen(decision: Decision, quoted: list[Purchase]) -> list[Purchase]:
+    """Of rivals for the same work the best; of shares all."""
+    plan = decision.plan
+    if plan is not None and len(plan.shares) > 1:
+        return quoted
+    quotes = {(each.site, each.pool): each for each in quoted}
+    made_s = decision.made_s
+    best = choose_quote(
+        decision,
+        [_as_quote(key, each, made_s) for key, each in quotes.items() if each.quote],
+        made_s,
+    )
+    if best is not None:
+        return [quotes[best.key]]
+    if plan is not None and plan.shares:
+        return []
+    payable = [each for each in quoted if not _is_beyond(each, decision)]
+    return sorted(payable, key=lambda each: _blind_rank(each, decision))[:1]
+
+
+def _is_beyond(purchase: Purchase, decision: Decision) -> bool:
+    """Whether a job's money pays for not one task at what was quoted."""
+    quote, ask = purchase.quote, decision.ask
+    if quote is None or ask.budget_nanos is None or ask.task_s is None:
+        return False
+    return not pays_for_one(ask.budget_nanos, quote.price_nanos, round(ask.task_s * 1e9))
+
+
+def _blind_rank(purchase: Purchase, decision: Decision) -> tuple[float, float]:
+    """How good a quote is that no advert was known for; less is better."""
+    quote = purchase.quote
+    assert quote is not None
+    money = quote.price_nanos * (decision.house.rate(quote.currency) or 0.0)
+    objective = decision.ask.objective
+    is_for_money = objective.money >= objective.time
+    return (money, quote.finish_in_s) if is_for_money else (quote.finish_in_s, money)
+
+
+def _as_quote(key: Key, purchase: Purchase, now_s: float) -> Quote:
+    quote = purchase.quote
+    assert quote is not None
+    return Quote(
+        key,
+        quote.tasks,
+        quote.price_nanos,
+        now_s + quote.begin_in_s,
+        now_s + quote.finish_in_s,
+    )

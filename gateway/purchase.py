@@ -1,0 +1,182 @@
+"""One contract, as its buyer has it, and what its seller may say of it. Pure.
+
+Here is all that needs only the contract and the message. A check raises ProtocolError where a
+seller says what was never agreed, or what can't be; what follows from a message that is in order
+is for `gateway.enquiries`, until a quote is chosen, and then for `gateway.purchases`.
+"""
+
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from federation import deals
+from federation.contracts import Delivery, Phase, Tab, Verdict, grantor_until_s
+from federation.errors import ProtocolError
+from federation.money import NANOS_LIMIT, check_currency
+from federation.ranges import Range
+from federation.wishes import NAME_CHARS_MAX
+from gateway.dealing import LEASE_MAX_S
+from gateway.events import HOPS_MAX
+from gateway.intake import SLOTS_MAX
+from gateway.ledger.records import ContractRow, PostingRow
+from gateway.outcomes import is_sound
+from policies.tariffs import cost_nanos
+
+SLACK_S: Final = 1.0  # that two clocks and roundings may differ by in what a delivery took
+TEXT_CHARS_MAX: Final = 200
+
+
+@dataclass(slots=True)
+class Purchase:
+    """One contract, as the buyer has it. `phase` is None until a quote has come."""
+
+    contract: str
+    job: str
+    site: str
+    pool: str
+    tasks: int  # that were asked for
+    asked_s: float
+    phase: Phase | None = None
+    quote: deals.Quote | None = None
+    handle: int = 0
+    until_s: float = 0.0  # of the lease, as we must count it
+    round_trip_s: float = 0.0
+    busy_s: float = 0.0  # when something was last out
+    lease_s: float = 0.0
+    opened_at_s: float = 0.0  # UTC, of a contract of a former life
+    doubted: int = 0  # forwards up to this epoch may have been lost with a session
+    is_recovered: bool = False  # of a former life, and its seller has not said what it has
+    is_orphan: bool = False  # of a former life, and nobody wants what is out
+    max_cost_nanos: int | None = None  # that is granted for it; None: no limit
+    spent_nanos: int = 0
+    tab: Tab = field(default_factory=lambda: Tab(NANOS_LIMIT))
+
+    @property
+    def place(self) -> str:
+        """What the broker calls the pool."""
+        return f"{self.site}/{self.pool}"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether tasks may be out under it."""
+        return self.phase in (Phase.OPEN, Phase.CLOSING)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it is being made."""
+        return self.phase in (None, Phase.QUOTED, Phase.HELD)
+
+
+def from_books(row: ContractRow, postings: Iterable[PostingRow], now_s: float) -> Purchase:
+    """A contract of a former life, open as if it had been renewed now."""
+    quote = deals.Quote(
+        row.contract,
+        row.pool,
+        0,
+        row.slots,
+        row.price_nanos,
+        row.currency,
+        *(0.0, 0.0, 0.0),
+        row.lease_s,
+    )
+    purchase = Purchase(row.contract, row.job, row.site, row.pool, 0, now_s, Phase.OPEN, quote)
+    purchase.lease_s = row.lease_s
+    purchase.until_s = grantor_until_s(now_s, row.lease_s)
+    purchase.busy_s = now_s
+    purchase.opened_at_s = row.opened_at_s
+    for each in postings:
+        delivery = Delivery(each.epoch, each.first, each.first + each.tasks, each.cost_nanos)
+        purchase.tab.deliver(delivery)
+        if each.state != "pending":
+            purchase.tab.settle(each.epoch, each.first, Verdict(each.state))
+    return purchase
+
+
+# --- what a seller says --------------------------------------------------------------------------
+
+
+def check_quote(purchase: Purchase, quote: deals.Quote) -> None:
+    """Raise ProtocolError unless this is the first quote for it, of a pool, slots and money."""
+    if purchase.phase is not None:
+        raise ProtocolError("a second quote for one contract")
+    if purchase.pool not in ("", quote.pool) or not 1 <= quote.slots <= SLOTS_MAX:
+        raise ProtocolError("a quote for another pool, or for no slots")
+    if not _is_name(quote.pool) or not 0 <= quote.price_nanos <= NANOS_LIMIT:
+        raise ProtocolError("a quote for a pool without a name, or at no price")
+    if not 0 <= quote.lease_s <= LEASE_MAX_S:
+        raise ProtocolError("a quote for a lease of more than a day")
+    try:
+        check_currency(quote.currency)
+    except ValueError as error:
+        raise ProtocolError(f"a quote in no money: {error}") from None
+
+
+def check_delivery(purchase: Purchase, message: deals.Deliver) -> None:
+    """Raise ProtocolError where a delivery costs too much, or says what can't be of its tasks."""
+    assert purchase.quote is not None
+    if message.cost_nanos > cost_nanos(purchase.quote.price_nanos, message.wall_ns) + 1:
+        raise ProtocolError("a delivery that costs more than was agreed")
+    if not is_sound(message):
+        raise ProtocolError("a delivery of no tasks, or with failures beside them")
+    most = purchase.max_cost_nanos
+    if most is not None and purchase.spent_nanos + message.cost_nanos > most:
+        raise ProtocolError("a delivery that costs more than was granted")
+
+
+def check_time(message: deals.Deliver, passed_s: float) -> None:
+    """Raise ProtocolError where tasks ran for longer than since they were forwarded."""
+    if message.wall_ns > (len(message.values) * passed_s + SLACK_S) * 1e9:
+        raise ProtocolError("a delivery that took longer than has passed")
+
+
+def check_way(message: deals.Deliver, site: str) -> None:
+    """Raise ProtocolError where results can't have come that way to `site`, which is us."""
+    sites = message.sites
+    if len(sites) > HOPS_MAX or site in sites or not all(map(_is_name, sites)):
+        raise ProtocolError("results that came through too many sites, through us, or nowhere")
+
+
+def without_results(message: deals.Deliver, strangers: Set[str], site: str) -> deals.Deliver:
+    """A delivery with nothing in it to unpickle: each task failed, and why."""
+    names = ", ".join(sorted(strangers))
+    reason = f"its result came from {names}, whose results are not accepted at {site}"
+    failures = {at: [at, "untrusted", reason, b""] for at in range(len(message.values))}
+    failures |= {at: [at, kind, text, b""] for at, kind, text, _ in message.failures}
+    values = [b""] * len(message.values)
+    return replace(message, values=values, failures=[failures[at] for at in sorted(failures)])
+
+
+def is_owed(tab: Tab, row: list[int]) -> bool:
+    """Whether we pay for a delivery that is billed; what was never taken is void.
+
+    Raises:
+        ProtocolError: it is not as it was delivered.
+    """
+    if len(row) != 4:
+        raise ProtocolError("a delivery is billed as [epoch, first, tasks, cost]")
+    epoch, first, tasks, cost = row
+    pending = tab.pending.get((epoch, first))
+    settled = tab.verdicts.get((epoch, first))
+    known = pending or (settled[0] if settled else None)
+    if known is not None and known != Delivery(epoch, first, first + tasks, cost):
+        raise ProtocolError("a bill that differs from what was delivered")
+    return pending is not None or (settled is not None and settled[1] is Verdict.POST)
+
+
+def held_by_epoch(rows: Iterable[list[int]]) -> dict[int, list[Range]]:
+    """What a seller says that it has of a contract; ProtocolError."""
+    held: dict[int, list[Range]] = {}
+    for row in rows:
+        if len(row) != 3:
+            raise ProtocolError("what is held is [epoch, first, stop]")
+        held.setdefault(row[0], []).append((row[1], row[2]))
+    return held
+
+
+def shown(text: str) -> str:
+    """What another site says, as people here may be shown it."""
+    return "".join(each if each.isprintable() else "?" for each in text[:TEXT_CHARS_MAX])
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= NAME_CHARS_MAX and text.isprintable()
