@@ -565,8 +565,10 @@ class Sales:
                 if not sale.was_told:
                     self._tell_again(sale)
                 sale.was_told = True
-            case deals.Abandon() if sale.is_live:
-                self._lapse(sale)
+            case deals.Abandon():
+                if sale.is_live:
+                    self._lapse(sale)
+                sale.unbilled = list(sale.tab.pending.values())
             case deals.CloseContract():
                 self._close(sale)
 

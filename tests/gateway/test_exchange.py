@@ -348,6 +348,31 @@ def test_a_bill_for_what_a_power_cut_took_is_not_answered_before_it_is_delivered
     check_books(town)
 
 
+def test_a_seller_whose_lease_ended_before_its_buyer_was_back_is_paid_for_what_it_delivered(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    apart = frozenset(("london", "paris"))
+    london.submit(2_000, detached=True)
+    town.run(lambda: len(kept_tasks(london)) > 100)
+    paris.work(50)
+    town.cut.add(apart)
+    sales = paris.exchange.sales.sales
+    while any(each.is_live for each in sales.values()):
+        town.pass_time(0.1)
+    assert any(each.tab.pending for each in sales.values())
+    town.mail.clear()
+    restart_with_detached_job(town, 2_000)
+    town.cut.remove(apart)
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    town.show()
+    town.run(lambda: len(kept_tasks(london)) == 2_000)
+    town.pass_time(30.0)
+    sold, bought = paris.postings("sell"), london.postings("buy")
+    lost = sold.keys() - bought.keys()  # delivered when nobody was there, and run again
+    assert {sold[key][2] for key in lost} == {"void"}
+    assert {key: sold[key] for key in bought} == bought
+
+
 def test_a_buyer_that_restarts_waits_for_the_lease_of_a_seller_that_is_gone(town):
     london = town.sites["london"]
     london.submit(20_000, detached=True)
