@@ -31,6 +31,7 @@ CALM_S: Final = 30.0
 SETTLE_S: Final = 900.0
 SITES: Final = ("london", "paris", "tokyo", "zurich")
 FEDERATED: Final = 0.4  # of all worlds
+IN_A_ROW: Final = 0.5  # of federations of three
 PRICES: Final = ("3.6 USD", "12 USD", "12 USD", "36 USD", "72 USD")
 WEATHERS: Final = (Weather(0.0003, 0.0005), Weather(0.01, 0.02), Weather(0.05, 0.2, 2e6))
 
@@ -38,7 +39,10 @@ WEATHERS: Final = (Weather(0.0003, 0.0005), Weather(0.01, 0.02), Weather(0.05, 0
 def draw_plan(seed: int) -> Plan:
     """The world of a seed."""
     dice = Random(seed)
-    return _draw_federation(dice) if dice.random() < FEDERATED else _draw_sites(dice)
+    if dice.random() >= FEDERATED:
+        return _draw_sites(dice)
+    plan = _draw_federation(dice)
+    return _in_a_row(plan) if len(plan.sites) == 3 and dice.random() < IN_A_ROW else plan
 
 
 def _draw_sites(dice: Random) -> Plan:
@@ -87,6 +91,29 @@ def _draw_federation(dice: Random) -> Plan:
         else:
             faults.append(_fault(dice, sites, workers, clients))
     return Plan(sites, workers, clients, tuple(faults), dice.choice(WEATHERS), CALM_S, SETTLE_S)
+
+
+def _in_a_row(plan: Plan) -> Plan:
+    """Three sites, each of which deals with its neighbours alone.
+
+    Only the last has a vault, and the first user of the first site needs it: the site between them
+    passes that work on, for it knows more. Nobody is forbidden anything else, so there is a way.
+    """
+    names = [site.name for site in plan.sites]
+    first, last = names[0], names[-1]
+    vault = Pool("vault", plan.sites[-1].pools[0].price, {"linux": True, "vault": True})
+    sites = []
+    for at, site in enumerate(plan.sites):
+        near = (*names[max(0, at - 1) : at], *names[at + 1 : at + 2])
+        far = tuple(name for name in names if name not in (site.name, *near))
+        site = replace(site, others=near, beyond=far, runs_not=(), takes_not=())
+        sites.append(replace(site, pools=(*site.pools, vault)) if site.name == last else site)
+    guard = WorkerPlan(f"{last}-guard", last, "vault")
+    one, *more = plan.clients
+    jobs = [replace(job, only=(), never=(), tags={"linux": True}) for job in one.jobs]
+    jobs[0] = replace(jobs[0], tags={"linux": True, "vault": True})
+    clients = (replace(one, site=first, jobs=tuple(jobs)), *more)
+    return replace(plan, sites=tuple(sites), workers=(*plan.workers, guard), clients=clients)
 
 
 def _member(name: str, names: tuple[str, ...], dice: Random) -> SitePlan:

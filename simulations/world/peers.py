@@ -50,8 +50,10 @@ class Roll:
         *,
         runs_not: Iterable[str] = (),
         takes_not: Iterable[str] = (),
+        beyond: Iterable[str] = (),
     ) -> None:
         self.site: str = site
+        self._beyond = frozenset(beyond)
         self._runs_not, self._takes_not = frozenset(runs_not), frozenset(takes_not)
         self.boot: int = boot
         self.approved = sorted(others)
@@ -65,7 +67,8 @@ class Roll:
 
     def keys_of(self, site: str) -> tuple[bytes, ...]:
         """The keys that a site signs with."""
-        return (key_of(site).public,) if site in self.approved or site == self.site else ()
+        known = {self.site, *self.approved, *self._beyond}
+        return (key_of(site).public,) if site in known else ()
 
     lasting_keys_of = keys_of  # nobody's keys rotate here
 
@@ -92,11 +95,11 @@ class Roll:
 
     def readable(self) -> frozenset[str]:
         """See Permits."""
-        return frozenset(self.approved) - self._runs_not
+        return self.runners("") | self._beyond
 
     def runners(self, _project: str) -> frozenset[str]:
         """See Permits."""
-        return self.readable()
+        return frozenset(self.approved) - self._runs_not
 
     def may_send(
         self, site: str, origin: str, _pool: str, _project: str, _slots: int, _price: Tariff
@@ -108,7 +111,14 @@ class Roll:
 
 def roll_of(plan: SitePlan, boot: int) -> Roll:
     """The roll of a life of a site."""
-    return Roll(plan.name, plan.others, boot, runs_not=plan.runs_not, takes_not=plan.takes_not)
+    return Roll(
+        plan.name,
+        plan.others,
+        boot,
+        runs_not=plan.runs_not,
+        takes_not=plan.takes_not,
+        beyond=plan.beyond,
+    )
 
 
 class Peers:

@@ -29,7 +29,8 @@ class SitePlan:
 
     `commit_s` and `sync_s` are how long a commit takes, and one that syncs. `others` are the sites
     that it deals with, which deal with it; with none it is single. Those of `runs_not` may not run
-    its users' work, nor see it by others, and those of `takes_not` may not send it any.
+    its users' work, nor see it by others, and those of `takes_not` may not send it any. With those
+    `beyond` it does not deal, but takes their results when others pass them on.
     """
 
     name: str = "london"
@@ -42,6 +43,7 @@ class SitePlan:
     others: tuple[str, ...] = ()
     runs_not: tuple[str, ...] = ()
     takes_not: tuple[str, ...] = ()
+    beyond: tuple[str, ...] = ()
     deals: DealRules = field(default_factory=DealRules)
     house: House = field(default_factory=House)
 
