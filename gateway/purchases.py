@@ -22,11 +22,12 @@ from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from federation.wishes import NAME_CHARS_MAX
 from gateway import events
-from gateway.broker import EPOCH_BITS, Broker
+from gateway.broker import Broker
 from gateway.dealing import LEASE_MAX_S, RELAY, DealRules, Outcome, Permits
 from gateway.effects import AnswerBill, SendFunction, Side
 from gateway.errands import ERRAND_SITES_MAX, Errand, Notary, NotGranted
 from gateway.events import HOPS_MAX, JobSpec
+from gateway.handout import EPOCH_BITS
 from gateway.intake import SLOTS_MAX, check_ranges, wishes_plain
 from gateway.jobs import Assignment, Job
 from gateway.ledger import records
