@@ -23,6 +23,7 @@ AHEAD_TRIPS: Final = 20
 # the wall time that was paid, in all, and a little more.
 REPEATS_MAX: Final = 3
 REPEAT_MIN_NS: Final = 10**9
+ALL_TASKS: Final = 1 << 62  # a task number past every job's end
 
 
 @dataclass(slots=True, weakref_slot=True)

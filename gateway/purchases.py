@@ -21,12 +21,13 @@ from federation.messages import Assign, Drain, NeedFunction, Recall
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from gateway import events
-from gateway.broker import EPOCH_BITS, Broker
+from gateway.broker import Broker
 from gateway.dealing import RELAY, DealRules, Outcome, Permits
 from gateway.effects import AnswerBill, SendFunction, Side
 from gateway.enquiries import Enquiries
 from gateway.errands import Notary
 from gateway.events import JobSpec
+from gateway.handout import EPOCH_BITS
 from gateway.intake import check_ranges
 from gateway.jobs import Assignment
 from gateway.ledger import records

@@ -26,7 +26,8 @@ from federation.messages import (
 from federation.reasons import Reason
 from federation.transport import Port
 from gateway import events
-from gateway.broker import Broker, Limits
+from gateway.accounts import Limits
+from gateway.broker import Broker
 from gateway.config import SiteConfig, python_minor
 from gateway.dealing import Permits
 from gateway.effects import Effect

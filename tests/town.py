@@ -15,7 +15,8 @@ from federation.errors import ProtocolError
 from federation.messages import Assign, Recall, Results
 from federation.wire import pack, unpack
 from gateway import events
-from gateway.broker import Broker, Limits
+from gateway.accounts import Limits
+from gateway.broker import Broker
 from gateway.dealing import DealRules
 from gateway.effects import AnswerBill, Effect, Expel, Order, Say, SendFunction, Side, Tell, Write
 from gateway.errands import Allowance, Errand, NotGranted

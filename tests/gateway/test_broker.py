@@ -5,7 +5,8 @@ import pytest
 from federation import messages
 from federation.ranges import RangeSet
 from gateway import events, views
-from gateway.broker import Broker, Limits
+from gateway.accounts import Limits
+from gateway.broker import Broker
 from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.events import JobSpec
 from gateway.ledger import records

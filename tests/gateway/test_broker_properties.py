@@ -9,7 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from federation import messages
 from federation.ranges import RangeSet
 from gateway import dispatch, events
-from gateway.broker import Broker, Limits
+from gateway.accounts import Limits
+from gateway.broker import Broker
 from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.events import JobSpec
 from gateway.ledger import records

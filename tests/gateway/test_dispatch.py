@@ -4,7 +4,8 @@ import pytest
 
 from federation import messages
 from gateway import events
-from gateway.broker import Broker, Limits
+from gateway.accounts import Limits
+from gateway.broker import Broker
 from gateway.dispatch import Durations
 from gateway.effects import Effect, Order
 from gateway.events import JobSpec

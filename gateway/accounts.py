@@ -1,0 +1,157 @@
+"""The clients of a site, and what each has unfinished, against its limits. Pure.
+
+A task of an attached job counts as its client's from its arrival until it ends, and its arguments
+until they are let go of. A detached job's are the gateway's own once they are acknowledged. Until
+then their bytes count as its client's, and while all detached jobs together hold more than they
+may, nothing is acknowledged.
+"""
+
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+from federation.reasons import Reason
+from gateway.events import ClientJoined, JobOpened
+from gateway.jobs import Account, Job
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may have unfinished at a time; its Welcome says the same.
+
+    `function_wait_s` is how long a job may wait for the function that it names; `jobs_max` is for
+    one client. `kept_bytes_max` is for the arguments of all detached jobs together, which are in
+    memory until they have run: over it no such job begins, and no more of one is acknowledged.
+    """
+
+    tasks_max: int = 200_000
+    bytes_max: int = 256 << 20
+    function_wait_s: float = 60.0
+    jobs_max: int = 50_000
+    kept_bytes_max: int = 1 << 30
+
+
+@dataclass(slots=True)
+class Client:
+    """A client as the broker sees it."""
+
+    handle: int
+    user: str
+    ready: bool = True
+    jobs: dict[str, None] = field(default_factory=dict)  # in the order in which they came
+    tasks: int = 0  # unfinished, of attached jobs
+    account: Account = field(default_factory=Account)  # of attached jobs
+    owed_bytes: int = 0  # of detached jobs, not acknowledged
+    is_site: bool = False  # another site, for one of its jobs: see Sales for what it may hold
+
+
+class Accounts:
+    """Who is here, and what is counted as whose.
+
+    It only counts and judges: who must go, or be told something, the broker says.
+    """
+
+    def __init__(self) -> None:
+        self.clients: dict[int, Client] = {}
+        self.owing: dict[str, Job] = {}  # detached jobs with tasks that are not acknowledged
+        self.kept = Account()  # of detached jobs
+        self._shared: WeakValueDictionary[str, Account] = WeakValueDictionary()  # of others' jobs
+
+    def join(self, event: ClientJoined) -> None:
+        """A client's session opened."""
+        client = self.clients[event.client] = Client(event.client, event.user)
+        if event.account:
+            client.account = self._shared.setdefault(event.account, client.account)
+            client.is_site = True
+
+    def leave(self, handle: int) -> Client | None:
+        """A client is gone; return it, with the jobs that it leaves behind."""
+        client = self.clients.pop(handle, None)
+        if client is not None:
+            client.account.tasks -= client.tasks
+        return client
+
+    def over_limit(self, event: JobOpened, limits: Limits) -> tuple[str, str] | None:
+        """Why there is no place for one more job now, as code and sentence."""
+        held_bytes = self.kept.held_bytes
+        if len(self.clients[event.client].jobs) >= limits.jobs_max:
+            return Reason.BUSY, f"its client has {limits.jobs_max:,} unfinished jobs already"
+        if event.spec.detached and held_bytes > limits.kept_bytes_max:
+            reason = (
+                f"detached jobs hold {held_bytes:,} bytes of arguments here, over the limit of "
+                f"{limits.kept_bytes_max:,}: try again when some have run"
+            )
+            return Reason.BUSY, reason
+        return None
+
+    def excess(self, client: Client, limits: Limits) -> str:
+        """How a client has sent more than its Welcome allows; empty when it has not."""
+        held_bytes = client.account.held_bytes + client.owed_bytes
+        if client.tasks > limits.tasks_max:
+            return f"more than {limits.tasks_max:,} unfinished tasks, against the Welcome"
+        if held_bytes > limits.bytes_max and not client.is_site:
+            return f"more than {limits.bytes_max:,} bytes unfinished, against the Welcome"
+        return ""
+
+    # --- whose a job is ------------------------------------------------------------------------
+
+    def begin(self, job: Job) -> None:
+        """Have a new job's client, or the gateway, answer for it."""
+        client = self.clients.get(job.client)
+        if client is not None:
+            client.jobs[job.id] = None
+        if job.spec.detached:
+            job.account = self.kept
+        elif client is not None:
+            job.account = client.account
+
+    def hand_over(self, job: Job, handle: int) -> None:
+        """Another client, or the same one in a new session, answers for a job from now on."""
+        previous = self.clients.get(job.client)
+        if previous is not None:
+            previous.jobs.pop(job.id, None)
+            self.forgive(job)
+        job.client = handle
+        client = self.clients[handle]
+        client.jobs[job.id] = None
+        if not job.spec.detached:
+            job.move_to(client.account)
+
+    def disown(self, job: Job) -> None:
+        """A job is nobody's: it has ended, or was submitted whole and is the gateway's."""
+        self.forgive(job)
+        client = self.clients.get(job.client)
+        if client is not None:
+            client.jobs.pop(job.id, None)
+        job.client = 0
+
+    # --- what of it counts ---------------------------------------------------------------------
+
+    def count(self, job: Job, tasks: int) -> None:
+        """So many tasks of a job came: they count until they end."""
+        client = self.clients.get(job.client)
+        if client is not None and not job.spec.detached:
+            client.tasks += tasks
+            client.account.tasks += tasks
+
+    def credit(self, job: Job, tasks: int) -> None:
+        """So many tasks of a job ended: they count no more."""
+        client = self.clients.get(job.client)
+        if client is not None and not job.spec.detached:
+            tasks = min(tasks, client.tasks)
+            client.tasks -= tasks
+            client.account.tasks -= tasks
+
+    def owe(self, job: Job, client: Client, stop: int, size: int) -> None:
+        """A detached job's tasks up to `stop`, of so many bytes, must wait to be acknowledged."""
+        self.owing[job.id] = job
+        job.owed_tasks = max(job.owed_tasks, stop)
+        job.owed_bytes += size
+        client.owed_bytes += size
+
+    def forgive(self, job: Job) -> None:
+        """Count nothing of it as its client's any more."""
+        client = self.clients.get(job.client)
+        if client is not None:
+            client.owed_bytes -= job.owed_bytes
+        job.owed_tasks = job.owed_bytes = 0
+        self.owing.pop(job.id, None)

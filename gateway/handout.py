@@ -1,0 +1,275 @@
+"""Who gets which of the waiting tasks, and what is taken back from whom. Pure.
+
+`dispatch.py` says how much a worker should hold, and whose turn it is. Here that becomes
+assignments, counted at the worker and at the job, and orders to workers. It is done once after
+each batch of events, when everything that they let go of can be handed out again.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from federation.messages import Assign, Recall
+from federation.ranges import RangeSet
+from gateway import dispatch
+from gateway.accounts import Client
+from gateway.effects import Effect, Order
+from gateway.events import JobHeld, Resumed
+from gateway.jobs import Assignment, Job, Run, Worker
+from policies.tariffs import HOUR_S
+
+RECALLS_MAX: Final = 8  # in one settling
+# Bits of an assignment's number below the boot. A boot is never below the second in which it began,
+# so that the next life begins above all that this one gives out: nobody assigns a billion a second.
+EPOCH_BITS: Final = 30
+
+
+class Handout:
+    """The workers of a site, the jobs with tasks for them, and what is under way between the two.
+
+    Args:
+        clients: who is here; tasks of one that does not read its results wait.
+        effects: where orders are put, in order with all else that is decided.
+        boot: which life of the site this is; assignments of different lives never share a number.
+    """
+
+    def __init__(self, clients: Mapping[int, Client], effects: list[Effect], boot: int = 0) -> None:
+        self.workers: dict[int, Worker] = {}
+        self.durations = dispatch.Durations()
+        self.ready: dict[str, Job] = {}  # jobs with tasks in their queue
+        self.dated: dict[str, Job] = {}  # of them, those with a deadline
+        self._clients = clients
+        self._effects = effects
+        self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
+        self._assignments = boot << EPOCH_BITS
+
+    def settle(self, now_s: float) -> None:
+        """Hand out what waits to whoever has room, and move work to workers that ran dry."""
+        if not self.ready and not any(dispatch.has_spare(each) for each in self.workers.values()):
+            return
+        slots_total = sum(
+            worker.slots
+            for worker in self.workers.values()
+            if not worker.draining and not worker.job
+        )
+        starving: list[Worker] = []
+        for worker in sorted(self.workers.values(), key=lambda worker: worker.load_s):
+            while self._feed(worker, slots_total, now_s):
+                pass
+            if dispatch.has_room(worker):
+                starving.append(worker)
+        for worker in starving[:RECALLS_MAX]:
+            self._recall_for(worker, now_s)
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether work may have to be moved though nothing happens: `settle` as time passes.
+
+        A worker has room while another has tasks to spare, or a job waits for slots that are
+        busy with what should come after it.
+        """
+        workers = self.workers.values()
+        return any(map(dispatch.has_spare, workers)) and (
+            any(map(dispatch.has_room, workers))
+            or any(
+                dispatch.needs_idle_slot(job, self.durations.of(job.spec.function))
+                for job in self.ready.values()
+            )
+        )
+
+    # --- which jobs wait -----------------------------------------------------------------------
+
+    def mark_ready(self, job: Job) -> None:
+        """Note whether a job has tasks to hand out, whenever that may have changed."""
+        is_free = job.id not in self._held and job.lacks_function_since_s is None
+        if job.waiting and not job.leaving and is_free:
+            self.ready[job.id] = job
+            if job.spec.wishes.deadline_s is not None:
+                self.dated[job.id] = job
+        else:
+            self.ready.pop(job.id, None)
+            self.dated.pop(job.id, None)
+
+    def forget(self, job: Job) -> None:
+        """A job has ended."""
+        self.ready.pop(job.id, None)
+        self.dated.pop(job.id, None)
+
+    def hold_back(self, event: JobHeld, job: Job | None) -> None:
+        """Note whether a contract may have tasks of a job, which may be yet to come.
+
+        As long as one may, nothing of the job is handed out.
+        """
+        held = self._held.setdefault(event.job, set())
+        (held.add if event.on else held.discard)(event.contract)
+        if not held:
+            del self._held[event.job]
+        if job is not None:
+            self.mark_ready(job)
+
+    # --- giving --------------------------------------------------------------------------------
+
+    def _feed(self, worker: Worker, slots_total: int, now_s: float) -> bool:
+        """Give this worker one more bundle, if any job has one for it.
+
+        Nothing goes ahead of a better placed job that waits here for an idle slot: else those who
+        can be queued ahead would keep a slot from ever being idle.
+        """
+        is_late = dispatch.has_spare(worker) and dispatch.is_late(worker, now_s)
+        if dispatch.is_full(worker) and not is_late:
+            return False
+        best: tuple[dispatch.Rank, Job, int] | None = None
+        waiting: list[Job] = []
+        for job in self._ready_for(worker):
+            task_s = self.durations.of(job.spec.function)
+            tasks = dispatch.room(job, worker, task_s)
+            if tasks <= 0:
+                if dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
+                    waiting.append(job)
+                continue
+            tasks = self._takes(job, worker, task_s, tasks)
+            if tasks <= 0:
+                continue
+            rank = dispatch.order(job, task_s)
+            if best is None or rank < best[0]:
+                best = rank, job, tasks
+        if best is not None or is_late:
+            first = self._first_to_wait(waiting, worker, best[0] if best else None)
+            if first is not None:
+                if is_late:
+                    self._make_way(worker, first)
+                return False
+        if best is None:
+            return False
+        _, job, tasks = best
+        task_s = self.durations.of(job.spec.function)
+        slots_total += worker.slots if worker.job else 0
+        part = dispatch.share(job, worker, slots_total, task_s)
+        tasks = min(tasks, part, dispatch.BUNDLE_TASKS_MAX)
+        self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), now_s)
+        return True
+
+    def _ready_for(self, worker: Worker) -> Iterable[Job]:
+        if not worker.job:
+            return self.ready.values()
+        job = self.ready.get(worker.job)
+        return () if job is None else (job,)
+
+    def _takes(self, job: Job, worker: Worker, task_s: float | None, tasks: int) -> int:
+        """How many of so many tasks a worker may have, by all but its room."""
+        client = self._clients.get(job.client)
+        if client is not None and not client.ready:
+            return 0
+        if dispatch.refusal(job, worker) is not None:
+            return 0
+        return dispatch.fits_cost(job, worker, task_s, tasks)
+
+    def _first_to_wait(
+        self, waiting: Iterable[Job], worker: Worker, limit: dispatch.Rank | None
+    ) -> dispatch.Rank | None:
+        """The rank of the best placed job that an idle slot would do for, if above a limit."""
+        first = limit
+        for job in waiting:
+            task_s = self.durations.of(job.spec.function)
+            rank = dispatch.order(job, task_s)
+            if (first is None or rank < first) and self._takes(job, worker, task_s, 1) > 0:
+                first = rank
+        return first if first != limit else None
+
+    def _make_way(self, worker: Worker, rank: dispatch.Rank) -> None:
+        """Take back what a job of that rank would have to wait for longer than was meant."""
+        for assignment in worker.assignments.values():
+            if not assignment.recalled and rank < dispatch.order(
+                assignment.job, self.durations.of(assignment.job.spec.function)
+            ):
+                assignment.recalled = True
+                self.recall_all(assignment, kill=False)
+
+    def _assign(self, job: Job, worker: Worker, run: Run, now_s: float) -> None:
+        if job.places is not None:
+            job.places[worker.offer.pool] -= len(run.arguments)
+        self._assignments += 1
+        task_s = self.durations.of(job.spec.function) or 0.0
+        left = RangeSet([(run.first, run.stop)])
+        job.served = self._assignments
+        assignment = Assignment(self._assignments, job, worker, run, task_s, now_s, left)
+        worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
+        worker.held_bytes += run.size
+        self._hold(assignment, len(run.arguments))
+        self.mark_ready(job)
+        spec = job.spec
+        self._effects.append(
+            Order(
+                worker.handle,
+                Assign(
+                    assignment.id,
+                    job.id,
+                    spec.function,
+                    run.first,
+                    run.arguments,
+                    spec.timeout_s,
+                    spec.prints,
+                ),
+            )
+        )
+
+    def resume(self, event: Resumed, worker: Worker, job: Job, now_s: float) -> None:
+        """Tasks that are queued here turn out to be with a worker: count them as its own."""
+        if event.assignment in job.assignments:
+            return
+        runs = [run for pair in event.ranges for run in job.extract(*pair)]
+        if not runs:
+            return
+        runs.sort(key=lambda run: run.first)
+        # One run over all of them; what lies between has ended, and is never looked at.
+        whole = Run(runs[0].first, [], sum(run.size for run in runs))
+        for run in runs:
+            whole.arguments += [b""] * (run.first - whole.stop) + run.arguments
+            whole.attempt = max(whole.attempt, run.attempt)
+        task_s = self.durations.of(job.spec.function) or 0.0
+        left = RangeSet((run.first, run.stop) for run in runs)
+        assignment = Assignment(event.assignment, job, worker, whole, task_s, now_s, left)
+        worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
+        self._hold(assignment, len(left))
+        job.hold_bytes(whole.size)
+        worker.held_bytes += whole.size
+        self.mark_ready(job)
+
+    # --- taking back ---------------------------------------------------------------------------
+
+    def release(self, assignment: Assignment, first: int, stop: int) -> None:
+        """These tasks are no longer the worker's."""
+        assignment.left.remove(first, stop)
+        self._hold(assignment, first - stop)
+        if not assignment.left:
+            del assignment.worker.assignments[assignment.id]
+            job = assignment.job
+            del job.assignments[assignment.id]
+            job.hold_bytes(-assignment.run.size)
+            assignment.worker.held_bytes -= assignment.run.size
+
+    def recall(self, assignment: Assignment, first: int, stop: int, *, kill: bool) -> None:
+        """Ask for tasks back that have not started; with `kill`, have the others stopped."""
+        assignment.recalls += 1
+        recall = Recall(assignment.id, first, stop, kill)
+        self._effects.append(Order(assignment.worker.handle, recall))
+
+    def recall_all(self, assignment: Assignment, *, kill: bool) -> None:
+        """Ask for all that is left of an assignment."""
+        for first, stop in assignment.left:
+            self.recall(assignment, first, stop, kill=kill)
+
+    def _recall_for(self, worker: Worker, now_s: float) -> None:
+        found = dispatch.tail_to_recall(self.workers.values(), worker, now_s)
+        if found is not None:
+            assignment, (first, stop) = found
+            assignment.recalled = True
+            self.recall(assignment, first, stop, kill=False)
+
+    def _hold(self, assignment: Assignment, tasks: int) -> None:
+        """Account for `tasks` more (or fewer) in flight, at the job and at the worker."""
+        assignment.worker.hold(assignment, tasks)
+        job = assignment.job
+        job.in_flight += tasks
+        price = (job.spec.price or assignment.worker.tariff).price_nanos
+        cost = tasks * assignment.task_s * price / HOUR_S
+        job.load_nanos = max(0.0, job.load_nanos + cost) if job.in_flight else 0.0

@@ -1,0 +1,142 @@
+"""Cancels, and how they wait for workers to say what had not started. Pure.
+
+What is queued is taken back at once. What a worker has may have begun, or be done: only the worker
+knows. So whoever cancels is answered when the last of them has said what will not run; or at once,
+when what runs is to be stopped as well.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from federation.messages import Answer
+from federation.ranges import Range, RangeSet
+from federation.reasons import Reason
+from gateway.accounts import Client
+from gateway.events import CancelAsked
+from gateway.handout import Handout
+from gateway.jobs import ALL_TASKS, Assignment, Job
+
+CANCELS_MAX: Final = 100  # of one client, that wait for workers to answer
+CANCEL_REFUSED: Final[dict[str, str]] = {
+    Reason.JOB_NOT_FOUND: "no unfinished job of yours has that id",
+    Reason.BUSY: f"{CANCELS_MAX} cancels of yours are under way: wait for their answers",
+}
+
+
+@dataclass(slots=True)
+class Withdrawal:
+    """A cancel that waits for workers to say what had not started."""
+
+    client: int
+    request: int
+    job: Job
+    ranges: RangeSet
+    taken: RangeSet
+    awaited: set[int]
+
+
+class Withdrawals:
+    """The cancels that are under way.
+
+    Args:
+        clients: who is here, and may ask.
+        handout: recalls what workers have.
+        tell: sends a client a message.
+        drop: ends tasks as cancelled; their owner is told if the last argument says so.
+    """
+
+    def __init__(
+        self,
+        clients: Mapping[int, Client],
+        handout: Handout,
+        tell: Callable[[int, Any], None],
+        drop: Callable[[Job, list[Range], bool], None],
+    ) -> None:
+        self._clients = clients
+        self._handout = handout
+        self._tell = tell
+        self._drop = drop
+        self._open: list[Withdrawal] = []
+
+    def ask(self, event: CancelAsked, job: Job | None) -> Job | None:
+        """Take a cancel; return the job unless it was refused."""
+        if job is None or not self._may_cancel(job, event.client):
+            code = "" if event.ranges else Reason.JOB_NOT_FOUND
+            self._answer(event.client, event.request, RangeSet(), code)
+            return None
+        # Each answer of a worker is held against all that wait for one.
+        open_now = sum(each.client == event.client for each in self._open)
+        if open_now >= CANCELS_MAX and not event.kill:
+            self._answer(event.client, event.request, RangeSet(), Reason.BUSY)
+            return None
+        ranges = RangeSet(event.ranges or [(0, ALL_TASKS)])
+        if not event.ranges:
+            job.leaving, job.reason = "cancelled", "cancelled on request"
+        taken, awaited = RangeSet(), set()
+        for first, stop in ranges:
+            for low, high in job.withdraw(first, stop):
+                taken.add(low, high)
+            for assignment, parts in list(job.assigned(first, stop)):
+                self._handout.recall(assignment, parts[0][0], parts[-1][1], kill=event.kill)
+                awaited.add(assignment.id)
+                for low, high in parts if event.kill else ():
+                    taken.add(low, high)
+        self._handout.mark_ready(job)
+        taken = self._cancel(job, taken, event.client)
+        if event.kill or not awaited:
+            self._answer(event.client, event.request, taken)
+        else:
+            self._open.append(Withdrawal(event.client, event.request, job, ranges, taken, awaited))
+        return job
+
+    def came_back(self, assignment: Assignment, returned: list[Range]) -> list[Range]:
+        """Count what came back towards cancels that waited for it; return what is left of it."""
+        rest = RangeSet(returned)
+        for withdrawal in list(self._open):
+            if assignment.id not in withdrawal.awaited:
+                continue
+            # Answers are not numbered: when the last has come, the one to this cancel has.
+            if not assignment.recalls or not assignment.left:
+                withdrawal.awaited.discard(assignment.id)
+            wanted = RangeSet(part for pair in returned for part in withdrawal.ranges.within(*pair))
+            for first, stop in self._cancel(withdrawal.job, wanted, withdrawal.client):
+                withdrawal.taken.add(first, stop)
+                rest.remove(first, stop)
+            if not withdrawal.awaited:
+                self._open.remove(withdrawal)
+                self._answer(withdrawal.client, withdrawal.request, withdrawal.taken)
+        return list(rest)
+
+    def closed(self, assignment: int) -> None:
+        """A cancel waited for an assignment that has ended meanwhile: nothing was taken of it."""
+        for withdrawal in list(self._open):
+            if assignment in withdrawal.awaited:
+                withdrawal.awaited.discard(assignment)
+                if not withdrawal.awaited:
+                    self._open.remove(withdrawal)
+                    self._answer(withdrawal.client, withdrawal.request, withdrawal.taken)
+
+    def forget(self, client: int) -> None:
+        """A client is gone: nobody waits for its answers."""
+        self._open = [each for each in self._open if each.client != client]
+
+    def _may_cancel(self, job: Job, client: int) -> bool:
+        asking = self._clients.get(client)
+        return asking is not None and (job.client == client or asking.user == job.spec.user)
+
+    def _cancel(self, job: Job, taken: RangeSet, asker: int) -> RangeSet:
+        """End those of these tasks that have not ended; return them.
+
+        Whoever asked is answered; an owner who did not ask is told.
+        """
+        unended = [part for pair in taken for part in job.ended.missing(*pair)]
+        told = job.client != asker
+        self._drop(job, unended, told)
+        return RangeSet(unended)
+
+    def _answer(self, client: int, request: int, taken: RangeSet, code: str = "") -> None:
+        if request:
+            value = {"taken": [list(pair) for pair in taken]}
+            reason = CANCEL_REFUSED.get(code, "")
+            self._tell(client, Answer(request, code, reason, value))
