@@ -272,7 +272,9 @@ class Exchange:
         """Whether there is anything to decide: other sites, or wishes that ours may not fulfil."""
         if job.spec.pool:
             return False  # it was sold for this pool, and no other
-        return self.market.has_others or job.spec.wishes != NO_WISHES
+        if self.market.has_others or job.spec.wishes != NO_WISHES:
+            return True
+        return bool(self.trusted())  # who shows nothing may be asked all the same
 
     def _plan(self, job: Job, queue: Queue, now_s: float, utc_s: float) -> None:
         if not self._has_choice(job):

@@ -106,7 +106,8 @@ def _in_a_row(plan: Plan) -> Plan:
     for at, site in enumerate(plan.sites):
         near = (*names[max(0, at - 1) : at], *names[at + 1 : at + 2])
         far = tuple(name for name in names if name not in (site.name, *near))
-        site = replace(site, others=near, beyond=far, runs_not=(), takes_not=())
+        skew_s = min(site.skew_s, 1.0)  # nobody deals with one that is far ahead
+        site = replace(site, others=near, beyond=far, runs_not=(), takes_not=(), skew_s=skew_s)
         sites.append(replace(site, pools=(*site.pools, vault)) if site.name == last else site)
     guard = WorkerPlan(f"{last}-guard", last, "vault")
     one, *more = plan.clients

@@ -316,7 +316,7 @@ def test_a_buyer_that_restarts_takes_up_what_its_seller_still_runs(town):
     paris.exchange.sales.buyer_came("london")
     paris.do()
     town.deliver()
-    assert {each.contract for each in london.exchange.purchases.purchases.values()} == out
+    assert out <= {each.contract for each in london.exchange.purchases.purchases.values()}
     town.show()
     town.run(lambda: len(kept_tasks(london)) == 20_000)
     town.pass_time(4.0)
@@ -426,19 +426,20 @@ def test_a_seller_that_restarts_is_paid_for_what_it_delivered(town):
     check_books(town)
 
 
-def chain():
+def chain(hides=()):
     """London knows Paris, and Paris knows Tokyo, which alone has what is asked for."""
     town = Town()
     london = town.build("london", DEAR, 1)
     town.build("paris", CHEAP, 1)
     town.build("tokyo", 2 * CHEAP, 4, gpu=True)
     london.permits.strangers.add("tokyo")
-    town.show(hidden={("tokyo", "london")})
+    town.show(hidden={("tokyo", "london"), *((site, "london") for site in hides)})
     return town
 
 
-def test_a_job_is_forwarded_on_by_a_site_that_knows_more():
-    town = chain()
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_job_is_forwarded_on_by_a_site_that_knows_more(shown):
+    town = chain(hides=set() if shown else {"paris"})
     london, tokyo = town.sites["london"], town.sites["tokyo"]
     london.submit(3000, tags={"gpu": True})
     town.run(finished(town, 3000))
