@@ -13,6 +13,7 @@ from policies.tariffs import Tariff
 
 RELAY: Final = "relay"  # what the pool of a quote is called that is another site's
 LEASE_MAX_S: Final = 86_400.0
+LEASE_MARGIN_S: Final = 1.0
 CONTRACT_CHARS_MAX: Final = 100
 
 
@@ -41,6 +42,11 @@ class DealRules:
     unsettled_bytes_max: int = 256 << 20  # results of one buyer; over it none of its tasks starts
     buyer_bytes_max: int = 1 << 30  # arguments of one buyer, all contracts together
     grant_s: float = 86_400.0  # how long what we grant for a contract lets work start
+
+    @property
+    def lease_min_s(self) -> float:
+        """The shortest that a seller takes: workers of a gateway that dies go on for the grace."""
+        return 2 * self.grace_s + LEASE_MARGIN_S
 
     def rest_after_s(self, times: int) -> float:
         """How long who was of no use so many times, one after the other, is left alone."""

@@ -25,7 +25,9 @@ from gateway.errands import Notary
 from gateway.events import JobSpec
 from gateway.jobs import Job
 from gateway.ledger.records import ContractRow, PostingRow
+from gateway.offering import Offering
 from gateway.purchases import Purchases
+from gateway.sale import Sale
 from gateway.sales import Sales
 from gateway.showing import PoolFacts, Queue, show_site, waiting
 from policies.asks import Ask, House, Wishes
@@ -78,14 +80,16 @@ class Exchange:
         self._facts = facts
         self._outcome = Outcome()
         self.market = Market(site)
-        self.sales = Sales(site, broker, rules, permits, notary, self._outcome)
+        sales: dict[tuple[str, str], Sale] = {}  # what is sold is not offered again
+        self.offering = Offering(
+            site, broker, rules, permits, notary, sales, self.decide, self._suits
+        )
+        self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome)
         self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
         self._version = 0
         self._planned: dict[str, tuple[float, bool]] = {}  # when; with its duration known
         self._round_s, self._plans_left = -inf, 0  # how many may still be planned since when
         broker.elsewhere = self._may_run_elsewhere
-        self.sales.decide = self.decide
-        self.sales.suits = self._suits
 
     def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
         """Let the broker decide about what happened, and all that follows from it here.
@@ -215,7 +219,7 @@ class Exchange:
         tasks, load_s = queue or waiting(self._broker)
         own_tasks, own_s = waiting(self._broker, [without] if without is not None else [])
         self._version = max(self._version + 1, int(utc_s * 1000))
-        held = {pool: self.sales.held_slots(pool) for pool in self._facts}
+        held = {pool: self.offering.held_slots(pool) for pool in self._facts}
         return show_site(
             self.site,
             self._broker,

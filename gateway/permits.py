@@ -1,4 +1,4 @@
-"""Whom this site deals with, as its trust book says; for gateway.sales and gateway.exchange."""
+"""Whom this site deals with, as its trust book says; for gateway.offering, purchases, exchange."""
 
 from collections.abc import Callable, Set
 from math import inf

@@ -1,4 +1,7 @@
-"""What we sell: contracts under which we run other sites' tasks. Pure.
+"""What we sell: the life of contracts under which we run other sites' tasks. Pure.
+
+What we would offer is gateway.offering's to say, and what one contract holds is gateway.sale's.
+Here is what happens to contracts: what their buyers say, what the broker says, and what time does.
 
 To the broker a contract is a client with one job. Its tasks are numbered anew, in the order in
 which they came, so that a task may come back under a later epoch and is another one. What the
@@ -9,109 +12,29 @@ broker tells that client becomes deliveries, counted on a tab until the buyer ha
     Commit   → ClientJoined, JobOpened            the lease runs out → ClientGone: all is stopped
 """
 
-import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from typing import Any, Final
 
 from federation import deals
-from federation.contracts import Delivery, Lease, Move, Out, Phase, Tab, Verdict, move
+from federation.contracts import Delivery, Lease, Move, Phase, Verdict, move
 from federation.errors import ProtocolError
 from federation.messages import Answer, Dropped, NeedFunction, RejectJob, Results
-from federation.ranges import Range
 from federation.reasons import Reason
 from gateway import events
 from gateway.broker import Broker
-from gateway.dealing import CONTRACT_CHARS_MAX, LEASE_MAX_S, RELAY, DealRules, Outcome, Permits
+from gateway.dealing import CONTRACT_CHARS_MAX, LEASE_MAX_S, RELAY, DealRules, Outcome
 from gateway.effects import Charge, Side
-from gateway.errands import Notary, NotGranted, check_ask
-from gateway.events import HOPS_MAX, JobSpec
-from gateway.intake import EPOCH_MAX, TASKS_IN_JOB_MAX, BadJob, check_spec
+from gateway.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
 from gateway.ledger import records
 from gateway.ledger.records import ContractRow, PostingRow
-from gateway.showing import waiting
+from gateway.offering import Offered, Offering
+from gateway.sale import Sale, former_sale, number_of
 from gateway.unsettled import Unsettled
-from policies.decisions import Decision
-from policies.placement import judge
-from policies.tariffs import Tariff
 
 BILL_ROWS_MAX: Final = 10_000
-LEASE_MARGIN_S: Final = 1.0
 TASK_BYTES: Final = 100  # that a task without arguments costs us
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 EXPIRED: Final = "expired"
-# Contracts whose slots their buyer has, or was just offered.
-TAKEN: Final = frozenset({Phase.QUOTED, Phase.HELD, Phase.OPEN, Phase.CLOSING})
-
-
-@dataclass(slots=True)
-class Bundle:
-    """A forward under our own numbers: `base` stands for task `first`; `left` are under way."""
-
-    base: int
-    epoch: int
-    first: int
-    count: int
-    left: int
-
-
-@dataclass(slots=True)
-class Sale:
-    """One contract, as the seller has it."""
-
-    contract: str
-    buyer: str
-    spec: JobSpec | None  # None: of a former life, of which nothing runs
-    pool: str
-    price: Tariff
-    slots: int
-    phase: Phase
-    until_s: float  # of the quote, then of the hold
-    job: str = ""
-    handle: int = 0
-    lease: Lease = field(default_factory=lambda: Lease(0.0, 0.0))
-    asked_s: float = 0.0  # when the last renewal was asked for
-    out: Out = field(default_factory=Out)
-    tab: Tab = field(default_factory=lambda: Tab(0))
-    spent_nanos: int = 0  # of what its grant allows
-    next_number: int = 0
-    bundles: dict[int, Bundle] = field(default_factory=dict)  # by epoch
-    order: list[Bundle] = field(default_factory=list)  # by our numbers, and so by epoch too
-    kept: dict[tuple[int, int], deals.Deliver] = field(default_factory=dict)
-    unbilled: list[Delivery] = field(default_factory=list)
-    reclaims: dict[int, int] = field(default_factory=dict)  # request → epoch
-    ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
-    was_told: bool = False  # all that is held, at its buyer's request, in this session
-    stuck_s: float | None = None  # since when nobody whom we know takes what we relay
-
-    @property
-    def is_live(self) -> bool:
-        """Whether its tasks may run."""
-        return self.phase in (Phase.OPEN, Phase.CLOSING)
-
-    def bundle_of(self, number: int) -> Bundle | None:
-        """The bundle that one of our numbers lies in."""
-        at = bisect_right(self.order, number, key=lambda each: each.base) - 1
-        bundle = self.order[at] if at >= 0 else None
-        return bundle if bundle and number < bundle.base + bundle.count else None
-
-    def parts(self, first: int, stop: int) -> Iterator[tuple[Bundle, int, int]]:
-        """Our numbers [first, stop) by bundle, as numbers still."""
-        while first < stop:
-            bundle = self.bundle_of(first)
-            if bundle is None:
-                return
-            end = min(stop, bundle.base + bundle.count)
-            yield bundle, first, end
-            first = end
-
-    def forget(self, bundle: Bundle, count: int) -> None:
-        """So many of a bundle's tasks are not under way any more."""
-        bundle.left -= count
-        if bundle.left <= 0:
-            del self.bundles[bundle.epoch]
-            del self.order[bisect_left(self.order, bundle.base, key=lambda each: each.base)]
 
 
 class Sales:
@@ -121,8 +44,8 @@ class Sales:
         site: who we are.
         broker: read, and told through `outcome`.
         rules: the knobs.
-        permits: who may buy what.
-        notary: reads grants.
+        offering: what we say to a question; it reads `sales`.
+        sales: where our contracts are held, by buyer and name.
         outcome: where what follows is put.
     """
 
@@ -131,22 +54,17 @@ class Sales:
         site: str,
         broker: Broker,
         rules: DealRules,
-        permits: Permits,
-        notary: Notary,
+        offering: Offering,
+        sales: dict[tuple[str, str], Sale],
         outcome: Outcome,
     ) -> None:
         self._site = site
         self._broker = broker
         self._rules = rules
-        self._permits = permits
-        self._notary = notary
+        self._offering = offering
+        self.sales = sales
         self._outcome = outcome
-        # Where we would place it ourselves; the exchange knows.
-        self.decide: Callable[..., Decision | None] = lambda *_, **__: None
         self.has_function: Callable[[bytes], bool] = lambda _: True
-        # Whether a pool of ours lies where a job's user lets it run; the exchange knows.
-        self.suits: Callable[[JobSpec, str], bool] = lambda *_: True
-        self.sales: dict[tuple[str, str], Sale] = {}
         self._by_handle: dict[int, Sale] = {}
         self._handles = 0
         self._requests = 0
@@ -190,7 +108,7 @@ class Sales:
     def _ask_quote(self, buyer: str, ask: deals.AskQuote, now_s: float, utc_s: float) -> None:
         if not 0 < len(ask.contract) <= CONTRACT_CHARS_MAX or not ask.contract.isprintable():
             raise ProtocolError("a contract needs a name")
-        number = _number_of(buyer, ask.contract)
+        number = number_of(buyer, ask.contract)
         if number <= self._numbers_of.get(buyer, (0, 0)):
             raise ProtocolError(f"contract {ask.contract}: a name that was used before")
         self._numbers_of[buyer] = number
@@ -201,165 +119,13 @@ class Sales:
         if sum(each.buyer == buyer for each in self.sales.values()) >= self._rules.contracts_max:
             self._decline(buyer, ask.contract, Reason.BUSY, "too many contracts are open")
             return
-        try:
-            spec = check_spec(ask, f"{ask.user}@{buyer}")
-        except BadJob as error:
-            self._decline(buyer, ask.contract, Reason.BAD_REQUEST, str(error))
-            return
-        refusal = self._refusal(buyer, ask, spec)
-        if refusal is None:
-            try:
-                given = self._notary.check(buyer, ask.grant, utc_s)
-                check_ask(ask, given)
-            except NotGranted as error:
-                self._decline(buyer, ask.contract, error.code, f"its grant: {error}")
-                return
-            spec = replace(spec, currency=given.errand.currency or None, given=given)
-            best = min(self._offers(ask, spec), key=lambda each: each[0], default=None)
-            quote = best[1] if best is not None else self._relayed(ask, spec, now_s, utc_s)
-            if quote is not None:
-                self._quote(buyer, ask, spec, quote, now_s)
-                return
-            refusal = Reason.NO_SLOTS, f"{self._site} has nothing that can run it now"
-            if any(self._may_not(ask, spec, pool, price) for pool, price in self._pools_for(ask)):
-                reason = f"the rules of {self._site} let {buyer} have nothing, or no more, of it"
-                refusal = Reason.NOT_ENTITLED, reason
-        self._decline(buyer, ask.contract, *refusal)
+        answer = self._offering.answer(buyer, ask, utc_s)
+        if isinstance(answer, deals.Decline):
+            self._outcome.say(buyer, Side.BUYER, answer)
+        else:
+            self._quote(buyer, answer, now_s)
 
-    def _refusal(self, buyer: str, ask: deals.AskQuote, spec: JobSpec) -> tuple[str, str] | None:
-        broker = self._broker
-        if buyer not in ask.path or ask.path[-1] != buyer:
-            raise ProtocolError("a path that does not end with its buyer")
-        if self._site in ask.path:
-            return Reason.ALREADY_VISITED, f"it came through {self._site} before"
-        if broker.trouble:
-            return Reason.STORE_TROUBLE, f"{self._site} can't record work now"
-        if broker.draining:
-            return Reason.DRAINING, f"{self._site} takes no new work"
-        if ask.hops_left > HOPS_MAX or len(ask.path) > HOPS_MAX + 1:
-            return Reason.NO_HOPS_LEFT, f"more than {HOPS_MAX} hops"
-        return None
-
-    def _pools_for(self, ask: deals.AskQuote) -> Iterator[tuple[str, Tariff]]:
-        """Our pools that were asked for, with their prices."""
-        for pool, tariff in self._broker.tariffs.items():
-            if ask.pool in ("", pool) and ask.currency in ("", tariff.currency):
-                yield pool, tariff
-
-    def _may_not(self, ask: deals.AskQuote, spec: JobSpec, pool: str, price: Tariff) -> bool:
-        """Whether a pool could run it, and only our rules are against it."""
-        can = self.suits(spec, pool) and self._slots_for(spec, pool) > 0
-        return can and not self._permitted(ask, spec, pool, 1, price)
-
-    def _offers(
-        self, ask: deals.AskQuote, spec: JobSpec
-    ) -> Iterator[tuple[tuple[float, int], deals.Quote]]:
-        """What each of our pools would do, by when it would be done and its price."""
-        for pool, tariff in self._pools_for(ask):
-            if not self.suits(spec, pool):
-                continue
-            total = self._slots_for(spec, pool)
-            slots = self._permitted(ask, spec, pool, min(total, max(1, ask.tasks)), tariff)
-            if slots < 1:
-                continue
-            task_s = ask.task_s or self._broker.durations.of(spec.function) or 0.0
-            begin_s = self._load_s(pool) / total
-            finish_s = begin_s + task_s * -(-ask.tasks // slots)
-            quote = deals.Quote(
-                contract=ask.contract,
-                pool=pool,
-                tasks=ask.tasks,
-                slots=slots,
-                price_nanos=tariff.price_nanos,
-                currency=tariff.currency,
-                begin_in_s=begin_s,
-                finish_in_s=finish_s,
-                valid_s=self._rules.valid_s,
-                lease_s=self._lease_min_s,
-            )
-            yield (finish_s, tariff.price_nanos), quote
-
-    def _permitted(
-        self, ask: deals.AskQuote, spec: JobSpec, pool: str, slots: int, price: Tariff
-    ) -> int:
-        """As many of so many slots as the buyer may have beside what it has already; about."""
-        buyer = ask.path[-1]
-        has = sum(
-            each.slots
-            for each in self.sales.values()
-            if each.buyer == buyer and each.pool == pool and each.phase in TAKEN
-        )
-        while slots and self._permits.may_send(
-            buyer, ask.path[0], pool, spec.project, has + slots, price
-        ):
-            slots //= 2
-        return slots
-
-    def _relayed(
-        self, ask: deals.AskQuote, spec: JobSpec, now_s: float, utc_s: float
-    ) -> deals.Quote | None:
-        """What it would cost somewhere else, that the buyer may not know of."""
-        if ask.pool or not ask.hops_left:
-            return None
-        spec = replace(_for_others(spec, self._site), path=tuple(ask.path), hops_left=ask.hops_left)
-        decision = self.decide(spec, ask.tasks, utc_s, task_s=ask.task_s)
-        if decision is None or decision.plan is None or not decision.plan.shares:
-            return None
-        lanes = [lane for lane, _ in decision.plan.shares]
-        dearest = max(lanes, key=lambda lane: lane.price_nanos)
-        refusal = self._permits.may_send(
-            ask.path[-1],
-            ask.path[0],
-            RELAY,
-            spec.project,
-            1,
-            Tariff(dearest.price_nanos, dearest.currency, RELAY),
-        )
-        if refusal or ask.currency not in ("", dearest.currency):
-            return None
-        return deals.Quote(
-            contract=ask.contract,
-            pool=RELAY,
-            tasks=ask.tasks - decision.plan.short,
-            slots=max(1, min(round(sum(lane.slots for lane in lanes)), ask.tasks)),
-            price_nanos=dearest.price_nanos,
-            currency=dearest.currency,
-            begin_in_s=min(lane.start_s for lane in lanes),
-            finish_in_s=decision.plan.finish_s,
-            valid_s=self._rules.valid_s,
-            lease_s=self._lease_min_s,
-        )
-
-    def _slots_for(self, spec: JobSpec, pool: str) -> int:
-        """The slots of a pool that can run a job, less those that are set aside."""
-        able = (
-            each.slots
-            for each in self._broker.workers.values()
-            if each.offer.pool == pool
-            and not each.draining
-            and judge(spec.need, each.offer) is None
-        )
-        return sum(able) - self.held_slots(pool)
-
-    def _can_hold(self, sale: Sale) -> bool:
-        """Whether what was quoted is still there; what a relay quoted is another site's."""
-        if sale.pool == RELAY or sale.spec is None:
-            return True
-        return not self._broker.draining and sale.slots <= self._slots_for(sale.spec, sale.pool)
-
-    def held_slots(self, pool: str) -> int:
-        """Slots of a pool that are set aside for contracts that are not committed yet."""
-        held = (each for each in self.sales.values() if each.phase is Phase.HELD)
-        return sum(each.slots for each in held if each.pool == pool)
-
-    def _load_s(self, pool: str) -> float:
-        """Slot-seconds that a pool's workers have, and that wait here."""
-        held = sum(each.load_s for each in self._broker.workers.values() if each.offer.pool == pool)
-        return held + waiting(self._broker)[1]
-
-    def _quote(
-        self, buyer: str, ask: deals.AskQuote, spec: JobSpec, quote: deals.Quote, now_s: float
-    ) -> None:
+    def _quote(self, buyer: str, offered: Offered, now_s: float) -> None:
         quoted = [
             each
             for each in self.sales.values()
@@ -367,16 +133,16 @@ class Sales:
         ]
         if len(quoted) >= QUOTES_MAX:
             raise ProtocolError(f"over {QUOTES_MAX:,} quotes that nobody takes up")
-        tariff = self._broker.tariffs.get(quote.pool) or Tariff(
-            quote.price_nanos, quote.currency, RELAY
-        )
-        pool = quote.pool
-        if pool == RELAY:
-            pool, spec = "", _for_others(spec, self._site)
-        spec = replace(spec, price=tariff, path=tuple(ask.path), hops_left=ask.hops_left, pool=pool)
-        until_s = now_s + self._rules.valid_s
-        self.sales[buyer, ask.contract] = sale = Sale(
-            ask.contract, buyer, spec, quote.pool, tariff, quote.slots, Phase.QUOTED, until_s
+        quote = offered.quote
+        self.sales[buyer, quote.contract] = sale = Sale(
+            contract=quote.contract,
+            buyer=buyer,
+            spec=offered.spec,
+            pool=quote.pool,
+            price=offered.price,
+            slots=quote.slots,
+            phase=Phase.QUOTED,
+            until_s=now_s + self._rules.valid_s,
         )
         self._say(sale, quote)
 
@@ -384,11 +150,6 @@ class Sales:
         """Slots stood idle for a contract that did not come: its buyer waits, longer each time."""
         times = self._wasted.get(buyer, (0, 0.0))[0] + 1
         self._wasted[buyer] = times, now_s + self._rules.rest_after_s(times)
-
-    @property
-    def _lease_min_s(self) -> float:
-        """The workers of a gateway that dies go on for the grace: see DealRules."""
-        return 2 * self._rules.grace_s + LEASE_MARGIN_S
 
     def _find(self, buyer: str, contract: str) -> Sale | None:
         """A contract of this buyer's; when it is gone the buyer is told."""
@@ -404,7 +165,7 @@ class Sales:
             return
         if sale.phase is not Phase.QUOTED:
             raise ProtocolError(f"contract {sale.contract} is {sale.phase}: too late for a hold")
-        if not self._can_hold(sale):
+        if not self._offering.can_hold(sale):
             self._drop(sale)
             reason = f"others were quicker: {self._site} has not so many slots any more"
             self._decline(buyer, sale.contract, Reason.NO_SLOTS, reason)
@@ -422,9 +183,9 @@ class Sales:
             raise ProtocolError(f"contract {sale.contract}: committed at other terms than quoted")
         if sale.phase is not Phase.HELD:
             raise ProtocolError(f"contract {sale.contract} is {sale.phase}: it can't be committed")
-        if not self._lease_min_s <= message.lease_s <= LEASE_MAX_S:
+        least_s = self._rules.lease_min_s
+        if not least_s <= message.lease_s <= LEASE_MAX_S:
             self._drop(sale)
-            least_s = self._lease_min_s
             reason = f"a lease of {message.lease_s:g} s, it must be {least_s:g} at least"
             self._decline(buyer, sale.contract, Reason.BAD_REQUEST, reason)
             return
@@ -475,13 +236,9 @@ class Sales:
             back = [[message.first, message.first + count]]
             self._say(sale, deals.GivenBack(sale.contract, message.epoch, back))
             return
-        base = sale.next_number
-        sale.next_number += count
-        bundle = Bundle(base, message.epoch, message.first, count, count)
-        sale.bundles[message.epoch] = bundle
-        sale.order.append(bundle)
+        bundle = sale.add(message.epoch, message.first, count)
         self._outcome.happened(
-            events.TasksArrived(sale.handle, sale.job, base, list(message.arguments))
+            events.TasksArrived(sale.handle, sale.job, bundle.base, list(message.arguments))
         )
         # The buyer sends it ahead, unless it believes that we have it from another contract.
         if sale.spec is not None and not self.has_function(sale.spec.function):
@@ -507,7 +264,7 @@ class Sales:
 
     def _take_back(self, sale: Sale, epoch: int, first: int, stop: int, *, kill: bool) -> bool:
         """Ask the broker for tasks of a forward; False when none of them is out."""
-        ranges = self._numbers(sale, epoch, first, stop)
+        ranges = sale.numbers(epoch, first, stop)
         if ranges:
             self._requests += 1
             sale.reclaims[self._requests] = epoch
@@ -515,15 +272,6 @@ class Sales:
                 events.CancelAsked(sale.handle, self._requests, sale.job, ranges, kill)
             )
         return bool(ranges)
-
-    def _numbers(self, sale: Sale, epoch: int, first: int, stop: int) -> tuple[Range, ...]:
-        """Our numbers of those tasks of a forward that are still out."""
-        forward = sale.out.forwards.get(epoch)
-        bundle = sale.bundles.get(epoch)
-        if forward is None or bundle is None:
-            return ()
-        shift = bundle.base - bundle.first
-        return tuple((low + shift, high + shift) for low, high in forward.left.within(first, stop))
 
     def _granted(self, buyer: str, message: deals.Granted, now_s: float) -> None:
         asked = self._asked.pop(message.stamp, None)
@@ -620,26 +368,13 @@ class Sales:
             self._lapse(sale)
 
     def _deliver(self, sale: Sale, results: Results, charge: Charge, utc_s: float) -> None:
-        total = len(results.values)
-        first, stop = results.first, results.first + total
-        for bundle, low, high in list(sale.parts(first, stop)):
-            at, end = low - first, high - first
-            task = bundle.first + low - bundle.base
-            if not sale.out.take(bundle.epoch, task, task + high - low):
+        first = results.first
+        for bundle, low, high in list(sale.parts(first, first + len(results.values))):
+            tasks = sale.take(bundle, low, high)
+            if tasks is None:
                 continue
-            sale.forget(bundle, high - low)
-            message = deals.Deliver(
-                contract=sale.contract,
-                epoch=bundle.epoch,
-                first=task,
-                values=results.values[at:end],
-                failures=_cut(results.failures, at, end),
-                prints=_cut(results.prints, at, end),
-                wall_ns=charge.wall_ns,
-                cpu_ns=charge.cpu_ns,
-                peak_memory_bytes=charge.peak_memory_bytes,
-                cost_nanos=charge.cost_nanos,
-                sites=results.sites,
+            message = sale.delivery(
+                bundle.epoch, tasks[0], results, low - first, high - first, charge
             )
             charge = Charge(0, 0, 0, 0)  # it is all in the first part
             self._post(sale, message, utc_s)
@@ -675,8 +410,7 @@ class Sales:
         )
         self._say(sale, message)
         sale.spent_nanos += message.cost_nanos
-        most = sale.spec.given.errand.max_cost_nanos if sale.spec and sale.spec.given else None
-        if most is not None and sale.spent_nanos >= most:
+        if sale.is_spent:
             self._end_early(sale, Reason.COST_LIMIT, "it has cost what its grant allows")
 
     def _end_early(self, sale: Sale, code: str, reason: str) -> None:
@@ -701,10 +435,9 @@ class Sales:
         returned: list[list[int]] = []
         for low, high in (answer.value or {}).get("taken", []):
             for bundle, first, stop in list(sale.parts(low, high)):
-                task = bundle.first + first - bundle.base
-                if sale.out.take(bundle.epoch, task, task + stop - first):
-                    sale.forget(bundle, stop - first)
-                    returned.append([task, task + stop - first])
+                tasks = sale.take(bundle, first, stop)
+                if tasks is not None:
+                    returned.append(list(tasks))
         self._say(sale, deals.GivenBack(sale.contract, epoch, returned))
 
     def _return_all(self, sale: Sale) -> None:
@@ -728,7 +461,7 @@ class Sales:
                 continue
             if sale.is_live and now_s >= sale.lease.until_s - self._rules.grace_s:
                 self._lapse(sale)
-            elif sale.is_live and _is_over(sale, utc_s):
+            elif sale.is_live and sale.is_over(utc_s):
                 self._end_early(sale, EXPIRED, "its grant has expired")
             elif sale.is_live and sale.lease.is_due(sale.asked_s, now_s, self._rules.grace_s):
                 renew.setdefault(sale.buyer, []).append(sale)
@@ -833,16 +566,8 @@ class Sales:
                 self._tell_again(sale)
 
     def _tell_again(self, sale: Sale) -> None:
-        rows = [
-            [epoch, low, high]
-            for epoch, forward in sale.out.forwards.items()
-            for low, high in forward.left
-        ]
-        rows += [
-            [epoch, first, first + len(each.values)] for (epoch, first), each in sale.kept.items()
-        ]
         if sale.is_live:
-            self._say(sale, deals.Holding(sale.contract, rows))
+            self._say(sale, sale.holding())
             for message in sale.kept.values():
                 self._say(sale, message)
         sale.unbilled = list(sale.tab.pending.values())
@@ -850,45 +575,11 @@ class Sales:
 
     def used(self, buyer: str, contract: str) -> None:
         """A name that a buyer gave to a contract of a former life: no new one comes before it."""
-        number = _number_of(buyer, contract)
+        number = number_of(buyer, contract)
         self._numbers_of[buyer] = max(number, self._numbers_of.get(buyer, (0, 0)))
 
     def recover(self, row: ContractRow, postings: list[PostingRow]) -> None:
         """Take up a contract of a former life: nothing of it runs, what was delivered is owed."""
-        price = Tariff(row.price_nanos, row.currency, row.contract)
-        sale = Sale(row.contract, row.site, None, row.pool, price, row.slots, Phase.LAPSED, 0.0)
-        for each in postings:
-            if each.state == "pending":
-                sale.tab.deliver(
-                    Delivery(each.epoch, each.first, each.first + each.tasks, each.cost_nanos)
-                )
-        sale.unbilled = list(sale.tab.pending.values())
+        sale = former_sale(row, postings)
         self.used(row.site, row.contract)
         self.sales[row.site, row.contract] = sale
-
-
-def _for_others(spec: JobSpec, site: str) -> JobSpec:
-    """A job that is sold as another site's: what it costs and who may have it is theirs to say."""
-    forbidden = spec.wishes.forbidden_sites | {site}
-    return replace(spec, wishes=replace(spec.wishes, forbidden_sites=forbidden))
-
-
-def _is_over(sale: Sale, utc_s: float) -> bool:
-    given = sale.spec.given if sale.spec else None
-    return given is not None and utc_s >= given.errand.expires_s
-
-
-def _cut(rows: list[list[Any]], first: int, stop: int) -> list[list[Any]]:
-    """Those rows whose offset lies in [first, stop), counted from there."""
-    return [[row[0] - first, *row[1:]] for row in rows if first <= row[0] < stop]
-
-
-def _number_of(buyer: str, contract: str) -> tuple[int, int]:
-    """A contract's place among its buyer's: which life of it, and which of that life.
-
-    So no two buyers have one name, and none has one twice. Raises ProtocolError.
-    """
-    found = re.fullmatch(rf"{re.escape(buyer)}-(\d{{1,18}})-(\d{{1,18}})", contract, re.ASCII)
-    if found is None:
-        raise ProtocolError(f"contract {contract[:80]!r} is not named after {buyer}")
-    return int(found[1]), int(found[2])

@@ -233,9 +233,9 @@ def test_slots_that_are_held_are_let_go_when_nobody_commits(town):
     town.cut.add(frozenset(("london", "paris")))
     paris.exchange.hear("london", Side.BUYER, ask, town.now_s, 1.0)
     paris.exchange.hear("london", Side.BUYER, deals.Hold(ask.contract), town.now_s, 1.0)
-    assert paris.exchange.sales.held_slots("local") > 0
+    assert paris.exchange.offering.held_slots("local") > 0
     town.pass_time(RULES.hold_s + 0.1)
-    assert paris.exchange.sales.held_slots("local") == 0
+    assert paris.exchange.offering.held_slots("local") == 0
 
 
 def next_question(town):

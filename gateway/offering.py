@@ -1,0 +1,255 @@
+"""What we would sell: from another site's question to a quote, or to the reason why not. Pure.
+
+A question is looked at from the cheap to the dear: is it well put, may it be asked at all, does
+its user's grant allow it, which of our pools would be done first, and whether somebody else might
+do what none of ours does. The answer promises nothing and sets nothing aside; gateway.sales
+records it, and asks here once more before slots are held.
+
+Only the notary remembers: a grant that it has seen counts for nobody else.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from federation import deals
+from federation.contracts import Phase
+from federation.errors import ProtocolError
+from federation.reasons import Reason
+from gateway.broker import Broker
+from gateway.dealing import RELAY, DealRules, Permits
+from gateway.errands import Notary, NotGranted, check_ask
+from gateway.events import HOPS_MAX, JobSpec
+from gateway.intake import BadJob, check_spec
+from gateway.sale import Sale
+from gateway.showing import waiting
+from policies.decisions import Decision
+from policies.placement import judge
+from policies.tariffs import Tariff
+
+# Contracts whose slots their buyer has, or was just offered.
+TAKEN: Final = frozenset({Phase.QUOTED, Phase.HELD, Phase.OPEN, Phase.CLOSING})
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What is offered, and as what the broker would have it: `spec`, at `price`."""
+
+    quote: deals.Quote
+    spec: JobSpec
+    price: Tariff
+
+
+class Offering:
+    """What we would do for others, and at what price.
+
+    Args:
+        site: who we are.
+        broker: read.
+        rules: the knobs.
+        permits: who may buy what.
+        notary: reads grants.
+        sales: what is sold, by buyer and name; read.
+        decide: where we would place it ourselves: Exchange.decide.
+        suits: whether a pool of ours lies where a job's user lets it run.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        broker: Broker,
+        rules: DealRules,
+        permits: Permits,
+        notary: Notary,
+        sales: Mapping[tuple[str, str], Sale],
+        decide: Callable[..., Decision],
+        suits: Callable[[JobSpec, str], bool],
+    ) -> None:
+        self._site = site
+        self._broker = broker
+        self._rules = rules
+        self._permits = permits
+        self._notary = notary
+        self._sales = sales
+        self._decide = decide
+        self._suits = suits
+
+    def answer(self, buyer: str, ask: deals.AskQuote, utc_s: float) -> Offered | deals.Decline:
+        """What we say to a question; ProtocolError when it breaks the rules."""
+        try:
+            spec = check_spec(ask, f"{ask.user}@{buyer}")
+        except BadJob as error:
+            return deals.Decline(ask.contract, Reason.BAD_REQUEST, str(error))
+        declined = self._check_asked(buyer, ask)
+        if declined is not None:
+            return declined
+        try:
+            given = self._notary.check(buyer, ask.grant, utc_s)
+            check_ask(ask, given)
+        except NotGranted as error:
+            return deals.Decline(ask.contract, error.code, f"its grant: {error}")
+        spec = replace(spec, currency=given.errand.currency or None, given=given)
+        best = min(self._offers(ask, spec), key=lambda each: each[0], default=None)
+        quote = best[1] if best is not None else self._relayed(ask, spec, utc_s)
+        return self._nothing(buyer, ask, spec) if quote is None else self._offered(ask, spec, quote)
+
+    def can_hold(self, sale: Sale) -> bool:
+        """Whether what was quoted is still there; what a relay quoted is another site's."""
+        if sale.pool == RELAY or sale.spec is None:
+            return True
+        return not self._broker.draining and sale.slots <= self._slots_for(sale.spec, sale.pool)
+
+    def held_slots(self, pool: str) -> int:
+        """Slots of a pool that are set aside for contracts that are not committed yet."""
+        held = (each for each in self._sales.values() if each.phase is Phase.HELD)
+        return sum(each.slots for each in held if each.pool == pool)
+
+    # --- why not -------------------------------------------------------------------------------
+
+    def _check_asked(self, buyer: str, ask: deals.AskQuote) -> deals.Decline | None:
+        """Why we don't so much as look at a question now, if we don't."""
+        broker = self._broker
+        if buyer not in ask.path or ask.path[-1] != buyer:
+            raise ProtocolError("a path that does not end with its buyer")
+        if self._site in ask.path:
+            code, reason = Reason.ALREADY_VISITED, f"it came through {self._site} before"
+        elif broker.trouble:
+            code, reason = Reason.STORE_TROUBLE, f"{self._site} can't record work now"
+        elif broker.draining:
+            code, reason = Reason.DRAINING, f"{self._site} takes no new work"
+        elif ask.hops_left > HOPS_MAX or len(ask.path) > HOPS_MAX + 1:
+            code, reason = Reason.NO_HOPS_LEFT, f"more than {HOPS_MAX} hops"
+        else:
+            return None
+        return deals.Decline(ask.contract, code, reason)
+
+    def _nothing(self, buyer: str, ask: deals.AskQuote, spec: JobSpec) -> deals.Decline:
+        """Why there is nothing to offer: our rules, or that there is no slot."""
+        if any(self._may_not(ask, spec, pool, price) for pool, price in self._pools_for(ask)):
+            reason = f"the rules of {self._site} let {buyer} have nothing, or no more, of it"
+            return deals.Decline(ask.contract, Reason.NOT_ENTITLED, reason)
+        reason = f"{self._site} has nothing that can run it now"
+        return deals.Decline(ask.contract, Reason.NO_SLOTS, reason)
+
+    def _may_not(self, ask: deals.AskQuote, spec: JobSpec, pool: str, price: Tariff) -> bool:
+        """Whether a pool could run it, and only our rules are against it."""
+        can = self._suits(spec, pool) and self._slots_for(spec, pool) > 0
+        return can and not self._permitted(ask, spec, pool, 1, price)
+
+    # --- what there is -------------------------------------------------------------------------
+
+    def _pools_for(self, ask: deals.AskQuote) -> Iterator[tuple[str, Tariff]]:
+        """Our pools that were asked for, with their prices."""
+        for pool, tariff in self._broker.tariffs.items():
+            if ask.pool in ("", pool) and ask.currency in ("", tariff.currency):
+                yield pool, tariff
+
+    def _offers(
+        self, ask: deals.AskQuote, spec: JobSpec
+    ) -> Iterator[tuple[tuple[float, int], deals.Quote]]:
+        """What each of our pools would do, by when it would be done and its price."""
+        for pool, tariff in self._pools_for(ask):
+            if not self._suits(spec, pool):
+                continue
+            total = self._slots_for(spec, pool)
+            slots = self._permitted(ask, spec, pool, min(total, max(1, ask.tasks)), tariff)
+            if slots < 1:
+                continue
+            task_s = ask.task_s or self._broker.durations.of(spec.function) or 0.0
+            begin_s = self._load_s(pool) / total
+            finish_s = begin_s + task_s * -(-ask.tasks // slots)
+            quote = deals.Quote(
+                contract=ask.contract,
+                pool=pool,
+                tasks=ask.tasks,
+                slots=slots,
+                price_nanos=tariff.price_nanos,
+                currency=tariff.currency,
+                begin_in_s=begin_s,
+                finish_in_s=finish_s,
+                valid_s=self._rules.valid_s,
+                lease_s=self._rules.lease_min_s,
+            )
+            yield (finish_s, tariff.price_nanos), quote
+
+    def _permitted(
+        self, ask: deals.AskQuote, spec: JobSpec, pool: str, slots: int, price: Tariff
+    ) -> int:
+        """As many of so many slots as the buyer may have beside what it has already; about."""
+        buyer = ask.path[-1]
+        has = sum(
+            each.slots
+            for each in self._sales.values()
+            if each.buyer == buyer and each.pool == pool and each.phase in TAKEN
+        )
+        while slots and self._permits.may_send(
+            buyer, ask.path[0], pool, spec.project, has + slots, price
+        ):
+            slots //= 2
+        return slots
+
+    def _slots_for(self, spec: JobSpec, pool: str) -> int:
+        """The slots of a pool that can run a job, less those that are set aside."""
+        able = (
+            each.slots
+            for each in self._broker.workers.values()
+            if each.offer.pool == pool
+            and not each.draining
+            and judge(spec.need, each.offer) is None
+        )
+        return sum(able) - self.held_slots(pool)
+
+    def _load_s(self, pool: str) -> float:
+        """Slot-seconds that a pool's workers have, and that wait here."""
+        held = sum(each.load_s for each in self._broker.workers.values() if each.offer.pool == pool)
+        return held + waiting(self._broker)[1]
+
+    def _relayed(self, ask: deals.AskQuote, spec: JobSpec, utc_s: float) -> deals.Quote | None:
+        """What it would cost somewhere else, that the buyer may not know of."""
+        if ask.pool or not ask.hops_left:
+            return None
+        spec = replace(_for_others(spec, self._site), path=tuple(ask.path), hops_left=ask.hops_left)
+        decision = self._decide(spec, ask.tasks, utc_s, task_s=ask.task_s)
+        if decision.plan is None or not decision.plan.shares:
+            return None
+        lanes = [lane for lane, _ in decision.plan.shares]
+        dearest = max(lanes, key=lambda lane: lane.price_nanos)
+        refusal = self._permits.may_send(
+            ask.path[-1],
+            ask.path[0],
+            RELAY,
+            spec.project,
+            1,
+            Tariff(dearest.price_nanos, dearest.currency, RELAY),
+        )
+        if refusal or ask.currency not in ("", dearest.currency):
+            return None
+        return deals.Quote(
+            contract=ask.contract,
+            pool=RELAY,
+            tasks=ask.tasks - decision.plan.short,
+            slots=max(1, min(round(sum(lane.slots for lane in lanes)), ask.tasks)),
+            price_nanos=dearest.price_nanos,
+            currency=dearest.currency,
+            begin_in_s=min(lane.start_s for lane in lanes),
+            finish_in_s=decision.plan.finish_s,
+            valid_s=self._rules.valid_s,
+            lease_s=self._rules.lease_min_s,
+        )
+
+    def _offered(self, ask: deals.AskQuote, spec: JobSpec, quote: deals.Quote) -> Offered:
+        """A quote, with the job as it would be opened here."""
+        price = self._broker.tariffs.get(quote.pool) or Tariff(
+            quote.price_nanos, quote.currency, RELAY
+        )
+        pool = quote.pool
+        if pool == RELAY:
+            pool, spec = "", _for_others(spec, self._site)
+        spec = replace(spec, price=price, path=tuple(ask.path), hops_left=ask.hops_left, pool=pool)
+        return Offered(quote, spec, price)
+
+
+def _for_others(spec: JobSpec, site: str) -> JobSpec:
+    """A job that is sold as another site's: what it costs and who may have it is theirs to say."""
+    forbidden = spec.wishes.forbidden_sites | {site}
+    return replace(spec, wishes=replace(spec.wishes, forbidden_sites=forbidden))

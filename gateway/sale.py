@@ -1,0 +1,204 @@
+"""One contract under which we run another site's tasks, as its seller has it. Pure.
+
+The buyer numbers the tasks of its job; the broker has them by our own numbers, in the order in
+which they came. Here is how the two translate, what is out, kept and owed under the contract, and
+what that comes to. gateway.sales moves contracts through their life.
+"""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from federation import deals
+from federation.contracts import Delivery, Lease, Out, Phase, Tab
+from federation.errors import ProtocolError
+from federation.messages import Results
+from federation.ranges import Range
+from gateway.effects import Charge
+from gateway.errands import Errand
+from gateway.events import JobSpec
+from gateway.ledger.records import ContractRow, PostingRow
+from policies.tariffs import Tariff
+
+
+@dataclass(slots=True)
+class Bundle:
+    """A forward under our own numbers: `base` stands for task `first`; `left` are under way."""
+
+    base: int
+    epoch: int
+    first: int
+    count: int
+    left: int
+
+
+@dataclass(slots=True)
+class Sale:
+    """One contract, as the seller has it."""
+
+    contract: str
+    buyer: str
+    spec: JobSpec | None  # None: of a former life, of which nothing runs
+    pool: str
+    price: Tariff
+    slots: int
+    phase: Phase
+    until_s: float  # of the quote, then of the hold
+    job: str = ""
+    handle: int = 0
+    lease: Lease = field(default_factory=lambda: Lease(0.0, 0.0))
+    asked_s: float = 0.0  # when the last renewal was asked for
+    out: Out = field(default_factory=Out)
+    tab: Tab = field(default_factory=lambda: Tab(0))
+    spent_nanos: int = 0  # of what its grant allows
+    next_number: int = 0
+    bundles: dict[int, Bundle] = field(default_factory=dict)  # by epoch
+    order: list[Bundle] = field(default_factory=list)  # by our numbers, and so by epoch too
+    kept: dict[tuple[int, int], deals.Deliver] = field(default_factory=dict)
+    unbilled: list[Delivery] = field(default_factory=list)
+    reclaims: dict[int, int] = field(default_factory=dict)  # request → epoch
+    ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
+    was_told: bool = False  # all that is held, at its buyer's request, in this session
+    stuck_s: float | None = None  # since when nobody whom we know takes what we relay
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its tasks may run."""
+        return self.phase in (Phase.OPEN, Phase.CLOSING)
+
+    # --- what its grant allows -----------------------------------------------------------------
+
+    @property
+    def errand(self) -> Errand | None:
+        """What its buyer may let us do; None where nothing of it runs."""
+        given = self.spec.given if self.spec else None
+        return given.errand if given is not None else None
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it has cost what its grant allows."""
+        errand = self.errand
+        most = errand.max_cost_nanos if errand is not None else None
+        return most is not None and self.spent_nanos >= most
+
+    def is_over(self, utc_s: float) -> bool:
+        """Whether its grant has expired."""
+        errand = self.errand
+        return errand is not None and utc_s >= errand.expires_s
+
+    # --- our numbers and its buyer's -----------------------------------------------------------
+
+    def add(self, epoch: int, first: int, count: int) -> Bundle:
+        """Give our next numbers to the tasks of a forward."""
+        bundle = Bundle(self.next_number, epoch, first, count, count)
+        self.next_number += count
+        self.bundles[epoch] = bundle
+        self.order.append(bundle)
+        return bundle
+
+    def bundle_of(self, number: int) -> Bundle | None:
+        """The bundle that one of our numbers lies in."""
+        at = bisect_right(self.order, number, key=lambda each: each.base) - 1
+        bundle = self.order[at] if at >= 0 else None
+        return bundle if bundle and number < bundle.base + bundle.count else None
+
+    def parts(self, first: int, stop: int) -> Iterator[tuple[Bundle, int, int]]:
+        """Our numbers [first, stop) by bundle, as numbers still."""
+        while first < stop:
+            bundle = self.bundle_of(first)
+            if bundle is None:
+                return
+            end = min(stop, bundle.base + bundle.count)
+            yield bundle, first, end
+            first = end
+
+    def numbers(self, epoch: int, first: int, stop: int) -> tuple[Range, ...]:
+        """Our numbers of those tasks of a forward that are still out."""
+        forward = self.out.forwards.get(epoch)
+        bundle = self.bundles.get(epoch)
+        if forward is None or bundle is None:
+            return ()
+        shift = bundle.base - bundle.first
+        return tuple((low + shift, high + shift) for low, high in forward.left.within(first, stop))
+
+    def take(self, bundle: Bundle, low: int, high: int) -> Range | None:
+        """Count our numbers [low, high) of a bundle as back: which tasks of its buyer's they are.
+
+        None when they are not out any more.
+        """
+        first = bundle.first + low - bundle.base
+        stop = first + high - low
+        if not self.out.take(bundle.epoch, first, stop):
+            return None
+        self._forget(bundle, high - low)
+        return first, stop
+
+    def _forget(self, bundle: Bundle, count: int) -> None:
+        """So many of a bundle's tasks are not under way any more."""
+        bundle.left -= count
+        if bundle.left <= 0:
+            del self.bundles[bundle.epoch]
+            del self.order[bisect_left(self.order, bundle.base, key=lambda each: each.base)]
+
+    # --- what is said of it --------------------------------------------------------------------
+
+    def delivery(
+        self, epoch: int, first: int, results: Results, at: int, end: int, charge: Charge
+    ) -> deals.Deliver:
+        """Results [at, end) of those that came, as tasks from `first` on."""
+        return deals.Deliver(
+            contract=self.contract,
+            epoch=epoch,
+            first=first,
+            values=results.values[at:end],
+            failures=_cut(results.failures, at, end),
+            prints=_cut(results.prints, at, end),
+            wall_ns=charge.wall_ns,
+            cpu_ns=charge.cpu_ns,
+            peak_memory_bytes=charge.peak_memory_bytes,
+            cost_nanos=charge.cost_nanos,
+            sites=results.sites,
+        )
+
+    def holding(self) -> deals.Holding:
+        """All that is out under it, or delivered and not settled."""
+        rows = [
+            [epoch, low, high]
+            for epoch, forward in self.out.forwards.items()
+            for low, high in forward.left
+        ]
+        rows += [
+            [epoch, first, first + len(each.values)] for (epoch, first), each in self.kept.items()
+        ]
+        return deals.Holding(self.contract, rows)
+
+
+def former_sale(row: ContractRow, postings: Iterable[PostingRow]) -> Sale:
+    """A contract of a former life: nothing of it runs, what was delivered is owed."""
+    price = Tariff(row.price_nanos, row.currency, row.contract)
+    sale = Sale(row.contract, row.site, None, row.pool, price, row.slots, Phase.LAPSED, 0.0)
+    for each in postings:
+        if each.state == "pending":
+            sale.tab.deliver(
+                Delivery(each.epoch, each.first, each.first + each.tasks, each.cost_nanos)
+            )
+    sale.unbilled = list(sale.tab.pending.values())
+    return sale
+
+
+def number_of(buyer: str, contract: str) -> tuple[int, int]:
+    """A contract's place among its buyer's: which life of it, and which of that life.
+
+    So no two buyers have one name, and none has one twice. Raises ProtocolError.
+    """
+    found = re.fullmatch(rf"{re.escape(buyer)}-(\d{{1,18}})-(\d{{1,18}})", contract, re.ASCII)
+    if found is None:
+        raise ProtocolError(f"contract {contract[:80]!r} is not named after {buyer}")
+    return int(found[1]), int(found[2])
+
+
+def _cut(rows: list[list[Any]], first: int, stop: int) -> list[list[Any]]:
+    """Those rows whose offset lies in [first, stop), counted from there."""
+    return [[row[0] - first, *row[1:]] for row in rows if first <= row[0] < stop]
