@@ -102,7 +102,7 @@ class Lease:
 
     def renewed(self, asked_s: float, now_s: float) -> bool:
         """Take the buyer's grant of what was asked at `asked_s`; False when it came too late."""
-        if now_s >= self.until_s:
+        if self.is_over(now_s):
             return False
         self.until_s = max(self.until_s, holder_until_s(asked_s, self.lease_s))
         return True
@@ -216,11 +216,8 @@ class Tab:
     delivered, and in the end both have the same deliveries with the same verdicts.
     """
 
-    limit_nanos: int  # what was held for it
     pending: dict[tuple[int, int], Delivery] = field(default_factory=dict)
     verdicts: dict[tuple[int, int], tuple[Delivery, Verdict]] = field(default_factory=dict)
-    posted_nanos: int = 0
-    pending_nanos: int = 0
 
     def deliver(self, delivery: Delivery) -> Verdict | None:
         """Count a delivery as under way; its verdict when it has one already.
@@ -237,7 +234,6 @@ class Tab:
             return settled[1]
         if known is None:
             self.pending[key] = delivery
-            self.pending_nanos += delivery.cost_nanos
         return None
 
     def settle(self, epoch: int, first: int, verdict: Verdict) -> bool:
@@ -256,12 +252,4 @@ class Tab:
         if delivery is None:
             raise ProtocolError(f"epoch {epoch}: a verdict on what was never delivered")
         self.verdicts[key] = delivery, verdict
-        self.pending_nanos -= delivery.cost_nanos
-        if verdict is Verdict.POST:
-            self.posted_nanos += delivery.cost_nanos
         return True
-
-    @property
-    def room_nanos(self) -> int:
-        """What of the hold is neither owed nor under way."""
-        return self.limit_nanos - self.posted_nanos - self.pending_nanos

@@ -68,6 +68,8 @@ class Broker:
         self.draining = False
         # Whether another site may be able to run what none of our own pools can.
         self.elsewhere: Callable[[JobSpec], bool] = lambda _: False
+        # Why none of the sites that a job's user allows may ever run it; empty when one may.
+        self.nowhere: Callable[[JobSpec], str] = lambda _: ""
         self.trouble = ""  # why the store takes nothing now; empty when all is well
         self.tasks_done = 0
         self._effects: list[Effect] = []  # one list for good: the parts append to it as well
@@ -119,7 +121,7 @@ class Broker:
                 if event.client in self.clients:
                     self.clients[event.client].ready = event.ready
             case events.WorkerJoined():
-                self._worker_joined(event, now_s)
+                self._worker_joined(event)
             case events.WorkerGone():
                 self._worker_gone(event, now_s)
             case events.JobRecovered():
@@ -236,6 +238,9 @@ class Broker:
             return Reason.STORE_TROUBLE, f"the gateway can't record work now: {self.trouble}"
         if self.draining:
             return Reason.DRAINING, "the gateway is draining and takes no new jobs"
+        nowhere = self.nowhere(spec)
+        if nowhere:
+            return Reason.SITE_FORBIDDEN, f"no site can ever run it: {nowhere}"
         refusals = judge_all(spec.need, self.offers.values())
         if not refusals or self.elsewhere(spec):
             return None  # somebody can run it, or nobody has joined yet
@@ -507,7 +512,7 @@ class Broker:
 
     # --- who comes and goes --------------------------------------------------------------------
 
-    def _worker_joined(self, event: events.WorkerJoined, now_s: float) -> None:
+    def _worker_joined(self, event: events.WorkerJoined) -> None:
         tariff = event.tariff or self.tariffs[event.pool]
         name = f"worker {event.name}"
         if not event.job and any(each.offer.name == name for each in self.workers.values()):
@@ -517,7 +522,7 @@ class Broker:
         if event.job:
             free = dict.fromkeys(free, inf)  # the seller counts them
         self.workers[event.worker] = Worker(
-            event.worker, event.name, offer, event.slots, tariff, now_s, free
+            event.worker, event.name, offer, event.slots, tariff, free
         )
         if event.job:
             self.workers[event.worker].job = event.job

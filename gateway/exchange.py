@@ -90,6 +90,7 @@ class Exchange:
         self._planned: dict[str, tuple[float, bool]] = {}  # when; with its duration known
         self._round_s, self._plans_left = -inf, 0  # how many may still be planned since when
         broker.elsewhere = self._may_run_elsewhere
+        broker.nowhere = self._why_nowhere
 
     def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
         """Let the broker decide about what happened, and all that follows from it here.
@@ -379,6 +380,19 @@ class Exchange:
             not each.is_own and verdicts[each.number] is None for each in self.market.candidates
         )
         return is_known or bool(self._relays(spec, terms))
+
+    def _why_nowhere(self, spec: JobSpec) -> str:
+        """Why none of the sites that a job's user allows may ever run it; empty when one may."""
+        allowed = spec.wishes.allowed_sites
+        if allowed is None or spec.path or self.site in allowed:
+            return ""
+        if not allowed.isdisjoint(self._permits.readable()):
+            return ""
+        names = ", ".join(sorted(allowed)[:8]) or "none"
+        return (
+            f"it may run at {names} alone, and {self.site} takes results of no such site; "
+            "`gridfed sites` shows those that it knows"
+        )
 
     def _relays(self, spec: JobSpec, terms: Terms) -> list[str]:
         """Sites that may know somebody whom we don't."""

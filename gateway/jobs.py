@@ -86,7 +86,6 @@ class Worker:
     offer: Offer
     slots: int
     tariff: Tariff
-    joined_s: float
     free: dict[str, int | float]  # counted tags not held by a task
     assignments: dict[int, Assignment] = field(default_factory=dict)
     in_flight: int = 0

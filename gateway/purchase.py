@@ -49,7 +49,7 @@ class Purchase:
     is_orphan: bool = False  # of a former life, and nobody wants what is out
     max_cost_nanos: int | None = None  # that is granted for it; None: no limit
     spent_nanos: int = 0
-    tab: Tab = field(default_factory=lambda: Tab(NANOS_LIMIT))
+    tab: Tab = field(default_factory=Tab)
 
     @property
     def place(self) -> str:

@@ -51,7 +51,7 @@ class Sale:
     lease: Lease = field(default_factory=lambda: Lease(0.0, 0.0))
     asked_s: float = 0.0  # when the last renewal was asked for
     out: Out = field(default_factory=Out)
-    tab: Tab = field(default_factory=lambda: Tab(0))
+    tab: Tab = field(default_factory=Tab)
     spent_nanos: int = 0  # of what its grant allows
     next_number: int = 0
     bundles: dict[int, Bundle] = field(default_factory=dict)  # by epoch

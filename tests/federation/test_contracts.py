@@ -99,16 +99,23 @@ def test_results_of_another_epoch_are_fenced():
     assert len(out) == 6
 
 
+def posted_nanos(tab):
+    """What is to be paid under a contract."""
+    return sum(
+        each.cost_nanos for each, verdict in tab.verdicts.values() if verdict is Verdict.POST
+    )
+
+
 def test_each_delivery_gets_one_verdict():
-    tab = Tab(limit_nanos=100)
+    tab = Tab()
     delivery = Delivery(1, 0, 10, 30)
     assert tab.deliver(delivery) is None
     assert tab.deliver(delivery) is None
-    assert (tab.pending_nanos, tab.room_nanos) == (30, 70)
+    assert list(tab.pending.values()) == [delivery]
     assert tab.settle(1, 0, Verdict.POST)
     assert not tab.settle(1, 0, Verdict.POST)
     assert tab.deliver(delivery) is Verdict.POST
-    assert (tab.posted_nanos, tab.pending_nanos, tab.room_nanos) == (30, 0, 70)
+    assert (tab.pending, tab.verdicts) == ({}, {(1, 0): (delivery, Verdict.POST)})
     with pytest.raises(ProtocolError, match="post before, void now"):
         tab.settle(1, 0, Verdict.VOID)
     with pytest.raises(ProtocolError, match="not the same"):
@@ -131,7 +138,7 @@ class Buyer:
         self.open = []
 
     def forward(self, contract, chance):
-        out, _ = self.contracts.setdefault(contract, (Out(), Tab(10**9)))
+        out, _ = self.contracts.setdefault(contract, (Out(), Tab()))
         if contract not in self.open:
             self.open.append(contract)
         self.waiting.sort()
@@ -172,7 +179,7 @@ class Seller:
         self.running = []
 
     def forwarded(self, contract, epoch, first, stop):
-        out, _ = self.contracts.setdefault(contract, (Out(), Tab(10**9)))
+        out, _ = self.contracts.setdefault(contract, (Out(), Tab()))
         if out.send(epoch, first, stop):
             self.running.append((contract, epoch, first, stop))
 
@@ -264,7 +271,7 @@ def test_every_task_has_one_result_one_payer_and_both_books_agree(seed, tasks):
     world.finish()
     buyer, seller = world.buyer, world.seller
     assert buyer.results == Counter(range(tasks)), "each task has exactly one result"
-    owed = {of: tab.posted_nanos for of, (_, tab) in buyer.contracts.items()}
-    earned = {of: tab.posted_nanos for of, (_, tab) in seller.contracts.items()}
+    owed = {of: posted_nanos(tab) for of, (_, tab) in buyer.contracts.items()}
+    earned = {of: posted_nanos(tab) for of, (_, tab) in seller.contracts.items()}
     assert earned == {of: owed[of] for of in earned}, "the books of both sites agree"
     assert sum(earned.values()) == sum(owed.values()) == 7 * tasks, "and each task is paid once"

@@ -8,7 +8,7 @@ from town import CHEAP, DEAR, RULES, UTC_S, Town, dear_and_cheap, spec
 
 from federation import deals
 from federation.errors import ProtocolError
-from federation.messages import Dropped
+from federation.messages import Dropped, RejectJob
 from federation.ranges import RangeSet
 from gateway import events
 from gateway.effects import Side
@@ -452,6 +452,18 @@ def test_a_job_is_forwarded_on_by_a_site_that_knows_more(shown):
     assert {r.price_nanos for r in london.books if isinstance(r, records.UsageRecord)} == {
         2 * CHEAP
     }
+
+
+@pytest.mark.parametrize(
+    ("sites", "refused"), [({"oslo"}, True), ({"oslo", "paris"}, False), ({"london"}, False)]
+)
+def test_a_job_whose_sites_are_all_unknown_is_refused_at_once(town, sites, refused):
+    london = town.sites["london"]
+    london.submit(30, wishes=Wishes(allowed_sites=frozenset(sites)))
+    rejected = [m for m in london.told if isinstance(m, RejectJob)]
+    assert bool(rejected) == refused
+    if refused:
+        assert "it may run at oslo alone" in rejected[0].reason
 
 
 def test_what_a_relay_can_place_nowhere_any_more_it_gives_back():
