@@ -219,6 +219,12 @@ class Tab:
     pending: dict[tuple[int, int], Delivery] = field(default_factory=dict)
     verdicts: dict[tuple[int, int], tuple[Delivery, Verdict]] = field(default_factory=dict)
 
+    def has(self, delivery: Delivery) -> bool:
+        """Whether this very delivery was counted before."""
+        key = (delivery.epoch, delivery.first)
+        settled = self.verdicts.get(key)
+        return delivery == (settled[0] if settled else self.pending.get(key))
+
     def deliver(self, delivery: Delivery) -> Verdict | None:
         """Count a delivery as under way; its verdict when it has one already.
 

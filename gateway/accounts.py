@@ -86,7 +86,7 @@ class Accounts:
     def excess(self, client: Client, limits: Limits) -> str:
         """How a client has sent more than its Welcome allows; empty when it has not."""
         held_bytes = client.account.held_bytes + client.owed_bytes
-        if client.tasks > limits.tasks_max:
+        if client.tasks > limits.tasks_max and not client.is_site:
             return f"more than {limits.tasks_max:,} unfinished tasks, against the Welcome"
         if held_bytes > limits.bytes_max and not client.is_site:
             return f"more than {limits.bytes_max:,} bytes unfinished, against the Welcome"

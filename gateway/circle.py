@@ -103,6 +103,7 @@ class Circle:
         self._doors = tuple(doors)
         self._admitted: frozenset[str] = frozenset()
         self._wake_s = 0.0
+        self.neighbours: tuple[str, ...] = ()  # whom to stay connected to
         self._shown: SiteAdvert | None = None
         self._shown_s = -inf
         self._size = 512  # bytes of our advert, about
@@ -262,7 +263,7 @@ class Circle:
                 case Learned(bulletin):
                     self._learn(_advert_of(bulletin))
                 case Keep(peers):
-                    self._peers.keep(peers)
+                    self.neighbours = tuple(peers)
                 case WakeAt(at_s):
                     self._wake_s = at_s
                 case Overtaken():

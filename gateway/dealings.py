@@ -46,6 +46,7 @@ class Dealings:
         self._reception = reception
         self._clock = surroundings
         self._guests: dict[str, Guest] = {}  # our buyers, by site
+        self._kept: tuple[str, ...] = ()
         reception.outbox.carrier = self
         federation = reception.config.federation
         self.circle = Circle(
@@ -83,7 +84,16 @@ class Dealings:
     def tick(self) -> None:
         """Time has passed."""
         self.circle.tick()
+        self._keep()
         self.flush()
+
+    def _keep(self) -> None:
+        """Stay connected to whom we gossip with, and to sellers: their results come on our link."""
+        sellers = self._reception.exchange.purchases.sellers
+        wanted = tuple(sorted({*self.circle.neighbours, *sellers}))
+        if wanted != self._kept:
+            self._kept = wanted
+            self._peers.keep(wanted)
 
     def _seal(self, site: str, message: deals.Deal) -> deals.Sealed:
         body = MESSAGES.encode(message)
@@ -133,7 +143,9 @@ class Dealings:
                     self._peers.links.drop(site, f"protocol error: {error}")
                 except Exception as error:  # noqa: BLE001 - no other site may end ours
                     self._peers.links.drop(site, self._fault(message, error))
-            case LinkDown(site, _):
+            case LinkDown(is_idle=True):
+                return
+            case LinkDown(site):
                 self._reception.exchange.unreachable(site, self._clock.utc_s())
                 if site not in self._guests:
                     self.circle.unreachable(site)

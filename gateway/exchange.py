@@ -279,7 +279,9 @@ class Exchange:
             return False  # it was sold for this pool, and no other
         if self.market.has_others or job.spec.wishes != NO_WISHES:
             return True
-        return bool(self.trusted())  # who shows nothing may be asked all the same
+        # Who shows nothing may be asked all the same.
+        permits = self._permits
+        return not permits.readable().isdisjoint(permits.runners(job.spec.project))
 
     def _plan(self, job: Job, queue: Queue, now_s: float, utc_s: float) -> None:
         if not self._has_choice(job):
@@ -383,25 +385,28 @@ class Exchange:
 
     def _why_nowhere(self, spec: JobSpec) -> str:
         """Why none of the sites that a job's user allows may ever run it; empty when one may."""
-        allowed = spec.wishes.allowed_sites
-        if allowed is None or spec.path or self.site in allowed:
+        allowed, jurisdictions = spec.wishes.allowed_sites, spec.wishes.jurisdictions
+        if spec.path or (allowed is None and jurisdictions is None):
             return ""
-        if not allowed.isdisjoint(self._permits.readable()):
+        others = self._permits.readable() - spec.wishes.forbidden_sites - {self.site}
+        if allowed is not None:
+            others &= allowed
+        if others or any(self._suits(spec, pool) for pool in self._broker.tariffs):
             return ""
-        names = ", ".join(sorted(allowed)[:8]) or "none"
+        where = [*sorted(allowed or ()), *sorted(jurisdictions or ())][:8]
         return (
-            f"it may run at {names} alone, and {self.site} takes results of no such site; "
-            "`gridfed sites` shows those that it knows"
+            f"it may run at {', '.join(where) or 'no site'} alone; no pool of {self.site} lies "
+            "there, and results of no such site are taken here (`gridfed sites`, `gridfed pools`)"
         )
 
     def _relays(self, spec: JobSpec, terms: Terms) -> list[str]:
-        """Sites that may know somebody whom we don't."""
+        """Sites that may know somebody whom we don't, by name."""
         if spec.hops_left < 1 or terms.allowed_sites is not None:
             return []
         near = terms.trusted - terms.forbidden_sites - set(spec.path)
         if terms.readable is not None:
             near &= terms.readable
-        return sorted(near)[: self.house.quotes_max]
+        return sorted(near)
 
     def _places(self, job: Job, decision: Decision) -> dict[str, float]:
         """How many of the waiting tasks each pool may take: the plan, as far as contracts are open.
@@ -430,7 +435,7 @@ class Exchange:
         if decision.why is Why.NOBODY:
             terms = decision.ask.terms
             live = {each.site for each in self.purchases.live(job.id)}
-            resting = self.purchases.resting
+            resting, chance = self.purchases.resting, lots(job.id)
             near = [
                 site
                 for site in self._relays(job.spec, terms)
@@ -438,7 +443,9 @@ class Exchange:
                 and site not in resting.sites
                 and not resting.is_useless(job.id, site, decision.made_s)
             ]
-            return [(site, "") for site in near]
+            # Each job begins with others; those that are of no use make way for the next.
+            near.sort(key=lambda site: chance((site, "")))
+            return [(site, "") for site in near[: self.house.quotes_max]]
         live_keys = {(each.site, each.pool) for each in self.purchases.live(job.id)}
         keys = decision.quotes_from
         shares = [lane.key for lane, _ in decision.plan.shares] if decision.plan else []

@@ -54,6 +54,7 @@ class LinkDown:
 
     site: str
     reason: str
+    is_idle: bool = False  # we closed it, for nobody needed it: nothing was lost
 
 
 LinkNews = LinkUp | LinkSaid | LinkDown
@@ -272,14 +273,14 @@ class _Line:
         elif backlog > limits.queue_bytes:
             self.conversation.lapse(f"{backlog:,} bytes wait for it, over {limits.queue_bytes:,}")
         elif self._is_idle(now_s):
-            self.end("nobody needs it")
+            self.end("nobody needs it", is_idle=True)
 
     def _is_idle(self, now_s: float) -> bool:
         session = self.conversation.session
         is_quiet = self.is_up and self.is_empty and session is not None and session.is_idle
         return is_quiet and not self.is_kept and now_s - self.used_s > self._links.limits.idle_s
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, *, is_idle: bool = False) -> None:
         """It is over, whoever keeps it."""
         if self.is_over:
             return
@@ -288,7 +289,7 @@ class _Line:
         if session is not None and self.is_up:
             session.post(MESSAGES.encode(Bye(reason)))
         self._links.wind_up(self)
-        self._down(reason)
+        self._down(reason, is_idle=is_idle)
 
     def _fail(self, reason: str) -> None:
         """It can't be had; unless it is kept, it is over."""
@@ -299,14 +300,14 @@ class _Line:
         self._down(reason)
         raise _Ended
 
-    def _down(self, reason: str) -> None:
+    def _down(self, reason: str, *, is_idle: bool = False) -> None:
         waited = self.is_up or not self.is_empty or not self._was_told
         self.is_up = False
         self._was_told = True
         self._take(0)
         self._take(1)
         if waited:
-            self._links.tell(LinkDown(self.site, reason))
+            self._links.tell(LinkDown(self.site, reason, is_idle))
 
     def _take(self, lane: int) -> list[bytes]:
         messages = list(self._lanes[lane])

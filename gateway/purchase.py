@@ -84,9 +84,11 @@ def from_books(row: ContractRow, postings: Iterable[PostingRow], now_s: float) -
     purchase.until_s = grantor_until_s(now_s, row.lease_s)
     purchase.busy_s = now_s
     purchase.opened_at_s = row.opened_at_s
+    purchase.max_cost_nanos = row.max_cost_nanos
     for each in postings:
         delivery = Delivery(each.epoch, each.first, each.first + each.tasks, each.cost_nanos)
         purchase.tab.deliver(delivery)
+        purchase.spent_nanos += each.cost_nanos
         if each.state != "pending":
             purchase.tab.settle(each.epoch, each.first, Verdict(each.state))
     return purchase

@@ -98,6 +98,11 @@ class Purchases:
         self._taken: dict[tuple[str, int], RangeSet] = {}
         self._served: set[str] = set()  # jobs with a contract that opened since `take_served`
 
+    @property
+    def sellers(self) -> set[str]:
+        """The sites that we have a contract with, or are making one."""
+        return {each.site for each in self.purchases.values()}
+
     def live(self, job: str) -> list[Purchase]:
         """The contracts that a job's tasks may be out under."""
         return [each for each in self.purchases.values() if each.job == job and each.is_live]
@@ -168,6 +173,8 @@ class Purchases:
     # --- how it comes about --------------------------------------------------------------------
 
     def _declined(self, purchase: Purchase, code: str, reason: str, utc_s: float) -> None:
+        if purchase.phase is Phase.LAPSED:
+            return  # as we say ourselves
         why = f"declined ({shown(code)}: {shown(reason)})"
         is_relay = purchase.pool == RELAY or (purchase.phase is None and not purchase.pool)
         if is_relay and code in ABOUT_JOBS:
@@ -204,6 +211,7 @@ class Purchases:
                 quote.currency,
                 lease_s,
                 utc_s,
+                purchase.max_cost_nanos,
             ),
             durable=True,
         )
@@ -254,14 +262,14 @@ class Purchases:
         self, purchase: Purchase, message: deals.Deliver, now_s: float, utc_s: float
     ) -> None:
         first, stop = message.first, message.first + len(message.values)
-        if not purchase.is_live:
-            return  # too late, or a second time: it will be void when it is billed
+        delivery = Delivery(message.epoch, first, stop, message.cost_nanos)
+        if not purchase.is_live or purchase.tab.has(delivery):
+            return  # too late, when it will be void, or said again in a new session
         check_delivery(purchase, message)
         self._check_time(purchase, message, utc_s)
         message = self._screened(purchase, message)
         if not self._take(purchase, message.epoch, first, stop):
             return  # too late, or a second time: it will be void when it is billed
-        delivery = Delivery(message.epoch, first, stop, message.cost_nanos)
         if purchase.tab.deliver(delivery) is not None:
             return
         purchase.busy_s = now_s
@@ -342,6 +350,10 @@ class Purchases:
 
     def _given_back(self, purchase: Purchase, message: deals.GivenBack) -> None:
         if purchase.is_live:
+            assignment = self._assignment(purchase, message.epoch)
+            if message.ranges and assignment is not None and not assignment.recalls:
+                # Of its own accord: it is ending the contract, and would give back all else too.
+                self._retire(purchase)
             # Also when nothing is: the broker counts its recalls, and waits for each answer.
             back = tuple(
                 each
@@ -441,7 +453,15 @@ class Purchases:
         answer = deals.Granted(message.stamp, granted)
         self._outcome.say(seller, Side.SELLER, answer, urgent=True)
 
+    def _retire(self, purchase: Purchase) -> None:
+        """The broker is to send nothing more under it, if it has heard of it."""
+        if purchase.handle:
+            event = events.DrainAsked(purchase.handle, on=True, by_itself=True)
+            self._outcome.happened(event)
+
     def _closed(self, purchase: Purchase, utc_s: float) -> None:
+        if purchase.is_under_way and not purchase.until_s:
+            raise ProtocolError("closed before it was committed to")
         if purchase.is_live and self._out(purchase):
             self._lapse(purchase, "its seller ended it")
             return
@@ -493,6 +513,7 @@ class Purchases:
                 self.resting.spare(purchase.site, utc_s, "was not heard of for a lease")
             elif purchase.phase is Phase.OPEN and self._is_done(purchase, now_s):
                 purchase.phase = move(purchase.phase, Move.CLOSE)
+                self._retire(purchase)
                 self._say(purchase, deals.CloseContract(purchase.contract))
             elif purchase.phase is Phase.LAPSED:
                 if now_s >= purchase.until_s + purchase.lease_s:

@@ -66,9 +66,10 @@ class Resting:
         self._refusals.pop(site, None)
 
     def unreachable(self, site: str, utc_s: float) -> None:
-        """A site can't be reached."""
-        self.spare(site, utc_s, "can't be reached")
-        self._unreached.add(site)
+        """A site can't be reached; of one that is spared for another reason this is no news."""
+        if not self.is_resting(site, utc_s):
+            self.spare(site, utc_s, "can't be reached")
+            self._unreached.add(site)
 
     def reached(self, site: str) -> None:
         """There is a session with a site: that there was none is no reason to spare it any more."""

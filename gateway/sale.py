@@ -58,7 +58,8 @@ class Sale:
     order: list[Bundle] = field(default_factory=list)  # by our numbers, and so by epoch too
     kept: dict[tuple[int, int], deals.Deliver] = field(default_factory=dict)
     unbilled: list[Delivery] = field(default_factory=list)
-    reclaims: dict[int, int] = field(default_factory=dict)  # request → epoch
+    # Request → the epoch that its buyer asked for; None when nobody did.
+    reclaims: dict[int, int | None] = field(default_factory=dict)
     ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
     was_told: bool = False  # all that is held, at its buyer's request, in this session
     stuck_s: float | None = None  # since when nobody whom we know takes what we relay

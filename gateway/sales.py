@@ -12,13 +12,15 @@ broker tells that client becomes deliveries, counted on a tab until the buyer ha
     Commit   → ClientJoined, JobOpened            the lease runs out → ClientGone: all is stopped
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from federation import deals
 from federation.contracts import Delivery, Lease, Move, Phase, Verdict, move
 from federation.errors import ProtocolError
 from federation.messages import Answer, Dropped, NeedFunction, RejectJob, Results
+from federation.ranges import Range
 from federation.reasons import Reason
 from gateway import events
 from gateway.broker import Broker
@@ -35,6 +37,16 @@ BILL_ROWS_MAX: Final = 10_000
 TASK_BYTES: Final = 100  # that a task without arguments costs us
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 EXPIRED: Final = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """A question whether contracts may go on. At `until_s` all their leases are over."""
+
+    buyer: str
+    asked_s: float
+    until_s: float
+    contracts: list[str]
 
 
 class Sales:
@@ -69,7 +81,7 @@ class Sales:
         self._handles = 0
         self._requests = 0
         self._stamps = 0
-        self._asked: dict[int, tuple[str, float, list[str]]] = {}  # stamp → buyer, when, what
+        self._renewals: dict[int, Renewal] = {}  # that were asked for, by stamp
         self._billed_s = 0.0
         self._unsettled = Unsettled(rules.unsettled_bytes_max)
         self._wasted: dict[str, tuple[int, float]] = {}  # holds that ended so: how many, until when
@@ -214,6 +226,7 @@ class Sales:
                 sale.price.currency,
                 message.lease_s,
                 utc_s,
+                sale.errand.max_cost_nanos if sale.errand else None,
             ),
             durable=True,
         )
@@ -235,6 +248,7 @@ class Sales:
             sale.out.take(message.epoch, message.first, message.first + count)
             back = [[message.first, message.first + count]]
             self._say(sale, deals.GivenBack(sale.contract, message.epoch, back))
+            self._end_if_quiet(sale)
             return
         bundle = sale.add(message.epoch, message.first, count)
         self._outcome.happened(
@@ -258,31 +272,35 @@ class Sales:
         sale = self._find(buyer, message.contract)
         if sale is None or not sale.is_live:
             return
-        epoch, first, stop = message.epoch, message.first, message.stop
-        if not self._take_back(sale, epoch, first, stop, kill=message.kill):
-            self._say(sale, deals.GivenBack(sale.contract, epoch, []))
-
-    def _take_back(self, sale: Sale, epoch: int, first: int, stop: int, *, kill: bool) -> bool:
-        """Ask the broker for tasks of a forward; False when none of them is out."""
-        ranges = sale.numbers(epoch, first, stop)
+        ranges = sale.numbers(message.epoch, message.first, message.stop)
         if ranges:
+            self._ask_back(sale, ranges, message.epoch, kill=message.kill)
+        else:
+            self._say(sale, deals.GivenBack(sale.contract, message.epoch, []))
+
+    def _ask_back(
+        self, sale: Sale, ranges: Iterable[Range], epoch: int | None, *, kill: bool
+    ) -> None:
+        """Ask the broker for tasks by our numbers, for a buyer that asked for those of an epoch."""
+        found = tuple(sorted(ranges))
+        if found:
             self._requests += 1
             sale.reclaims[self._requests] = epoch
             self._outcome.happened(
-                events.CancelAsked(sale.handle, self._requests, sale.job, ranges, kill)
+                events.CancelAsked(sale.handle, self._requests, sale.job, found, kill)
             )
-        return bool(ranges)
 
     def _granted(self, buyer: str, message: deals.Granted, now_s: float) -> None:
-        asked = self._asked.pop(message.stamp, None)
-        if asked is None or asked[0] != buyer:
+        asked = self._renewals.get(message.stamp)
+        if asked is None or asked.buyer != buyer:
             return
+        del self._renewals[message.stamp]
         granted = set(message.contracts)
-        for contract in asked[2]:
+        for contract in asked.contracts:
             sale = self.sales.get((buyer, contract))
             if sale is None or not sale.is_live:
                 continue
-            if contract not in granted or not sale.lease.renewed(asked[1], now_s):
+            if contract not in granted or not sale.lease.renewed(asked.asked_s, now_s):
                 self._lapse(sale)
 
     def _settle(self, buyer: str, message: deals.Settle) -> None:
@@ -418,8 +436,13 @@ class Sales:
         if sale.ending is not None:
             return
         sale.ending = code, reason
-        for epoch, forward in list(sale.out.forwards.items()):
-            self._take_back(sale, epoch, forward.first, forward.stop, kill=False)
+        # All in one question: of many the broker would refuse some.
+        ranges = [
+            pair
+            for epoch, forward in sale.out.forwards.items()
+            for pair in sale.numbers(epoch, forward.first, forward.stop)
+        ]
+        self._ask_back(sale, ranges, None, kill=False)
         self._end_if_quiet(sale)
 
     def _end_if_quiet(self, sale: Sale) -> None:
@@ -429,16 +452,18 @@ class Sales:
             self._lapse(sale)
 
     def _give_back(self, sale: Sale, answer: Answer) -> None:
-        epoch = sale.reclaims.pop(answer.request, None)
-        if epoch is None:
+        if answer.request not in sale.reclaims:
             return
-        returned: list[list[int]] = []
+        asked = sale.reclaims.pop(answer.request)
+        # Who asked is answered even when nothing comes back.
+        returned: dict[int, list[list[int]]] = {} if asked is None else {asked: []}
         for low, high in (answer.value or {}).get("taken", []):
             for bundle, first, stop in list(sale.parts(low, high)):
                 tasks = sale.take(bundle, first, stop)
                 if tasks is not None:
-                    returned.append(list(tasks))
-        self._say(sale, deals.GivenBack(sale.contract, epoch, returned))
+                    returned.setdefault(bundle.epoch, []).append(list(tasks))
+        for epoch, ranges in returned.items():
+            self._say(sale, deals.GivenBack(sale.contract, epoch, ranges))
 
     def _return_all(self, sale: Sale) -> None:
         for epoch, forward in list(sale.out.forwards.items()):
@@ -470,9 +495,8 @@ class Sales:
             self._end(sale, utc_s)
         for buyer, sales in renew.items():
             self._ask_renewal(buyer, sales, now_s)
-        for stamp, (_, asked_s, _) in list(self._asked.items()):
-            if now_s - asked_s > LEASE_MAX_S:
-                del self._asked[stamp]
+        for stamp in [each for each, asked in self._renewals.items() if now_s >= asked.until_s]:
+            del self._renewals[stamp]
 
     def _expire(self, sale: Sale, now_s: float) -> None:
         """Nobody took up a quote, or committed to what is held."""
@@ -505,7 +529,8 @@ class Sales:
         contracts = [sale.contract for sale in sales]
         for sale in sales:
             sale.asked_s = now_s
-        self._asked[self._stamps] = buyer, now_s, contracts
+        until_s = max(sale.lease.until_s for sale in sales)
+        self._renewals[self._stamps] = Renewal(buyer, now_s, until_s, contracts)
         renew = deals.Renew(self._stamps, contracts)
         self._outcome.say(buyer, Side.BUYER, renew, urgent=True)
 

@@ -283,8 +283,9 @@ class TownSite:
         """Start again with nothing but the books."""
         self.at_work.clear()
         self.start(boot)
-        for event in happened:
-            self.do(event)
+        utc_s = UTC_S + self.town.now_s
+        for event in happened:  # as the reception does: nothing is planned before all is known
+            self._perform(self.broker.handle(event, utc_s))
         ended = {
             (each.side, each.contract)
             for each in self.books

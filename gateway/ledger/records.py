@@ -193,9 +193,10 @@ class ContractOpened:
     currency: str
     lease_s: float
     opened_at_s: float
+    max_cost_nanos: int | None = None  # that its grant allows; None: no limit
 
     def __post_init__(self) -> None:
-        _check(self.slots, self.price_nanos)
+        _check(self.slots, self.price_nanos, self.max_cost_nanos or 0)
         _check_times(self.opened_at_s)
 
 
@@ -261,6 +262,7 @@ class ContractRow:
     currency: str
     lease_s: float
     opened_at_s: float
+    max_cost_nanos: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 # The newest migration. A database that carries it is opened without loading Alembic.
-SCHEMA_VERSION: Final = "0002"
+SCHEMA_VERSION: Final = "0003"
 
 metadata = MetaData()
 
@@ -128,6 +128,7 @@ contracts = Table(
     Column("opened_at_s", Double, nullable=False),
     Column("state", Text, nullable=False, server_default="open"),
     Column("ended_at_s", Double),
+    Column("max_cost_nanos", BigInteger),  # of its grant
 )
 Index("contracts_by_end", contracts.c.ended_at_s)
 

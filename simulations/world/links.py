@@ -256,7 +256,7 @@ class _Line:
         if backlog > self._links.limits.queue_bytes:
             self._lapse(f"{backlog:,} bytes wait for it")
         elif self._is_idle(now_s):
-            self.end("nobody needs it")
+            self.end("nobody needs it", is_idle=True)
 
     def _is_idle(self, now_s: float) -> bool:
         session = self._dialogue.session
@@ -281,7 +281,7 @@ class _Line:
 
     # --- how it ends ---------------------------------------------------------------------------
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, *, is_idle: bool = False) -> None:
         """It is over, whoever keeps it."""
         if self.is_over:
             return
@@ -290,7 +290,7 @@ class _Line:
         if session is not None and self.is_up:
             session.post(MESSAGES.encode(Bye(reason)))
         self._links.forget(self)
-        self._down(reason)
+        self._down(reason, is_idle=is_idle)
         if self._link is not None:
             self._dialogue.flush(self._link.send, self._host.now_s())
             self._host.after(SETTLE_MAX_S, self._link.close)
@@ -302,14 +302,14 @@ class _Line:
             self._links.forget(self)
         self._down(reason)
 
-    def _down(self, reason: str) -> None:
+    def _down(self, reason: str, *, is_idle: bool = False) -> None:
         waited = self.is_up or any(self._lanes) or not self._was_told
         self.is_up = False
         self._was_told = True
         self._take(0)
         self._take(1)
         if waited:
-            self._links.tell(LinkDown(self.site, reason))
+            self._links.tell(LinkDown(self.site, reason, is_idle))
 
     def die(self) -> None:
         """The process is gone."""

@@ -41,7 +41,7 @@ class Member:
         exchange = Town().build("london", 1, 1).exchange
         self.market = exchange.market
         self.circle = Circle(
-            SimpleNamespace(registry=self.roll, keep=lambda sites: None),  # type: ignore[arg-type]
+            SimpleNamespace(registry=self.roll),  # type: ignore[arg-type]
             exchange,
             Surroundings(lambda: 0.0, lambda: UTC_S, bytes),
             carry=lambda site, message: self.carried.append((site, message)),

@@ -316,7 +316,7 @@ def test_a_buyer_that_restarts_takes_up_what_its_seller_still_runs(town):
     paris.exchange.sales.buyer_came("london")
     paris.do()
     town.deliver()
-    assert out <= {each.contract for each in london.exchange.purchases.purchases.values()}
+    assert {each.contract for each in london.exchange.purchases.purchases.values()} == out
     town.show()
     town.run(lambda: len(kept_tasks(london)) == 20_000)
     town.pass_time(4.0)
@@ -454,16 +454,48 @@ def test_a_job_is_forwarded_on_by_a_site_that_knows_more(shown):
     }
 
 
+def test_a_neighbour_that_shows_nothing_is_asked_by_the_rules_of_the_jobs_project(monkeypatch):
+    town = Town()
+    london = town.build("london", DEAR, 1)
+    town.build("paris", CHEAP, 4, vault=True)
+    town.show(hidden={("paris", "london")})
+    runners = {"risk": {"paris"}}
+    monkeypatch.setattr(london.permits, "runners", lambda project: runners.get(project, set()))
+    london.submit(3, tags={"vault": True})
+    town.run(finished(town, 3))
+
+
+def test_neighbours_that_are_of_no_use_make_way_for_the_next():
+    town = Town()
+    london = town.build("london", DEAR, 1)
+    for name in ("amsterdam", "berlin", "cairo", "dublin"):
+        town.build(name, DEAR, 1)
+    town.build("paris", CHEAP, 4, vault=True)
+    town.show(hidden={("paris", site) for site in town.sites})
+    for job in ("a", "b", "c"):
+        london.submit(3, job, tags={"vault": True})
+    town.run(lambda: not london.broker.jobs)
+
+
 @pytest.mark.parametrize(
-    ("sites", "refused"), [({"oslo"}, True), ({"oslo", "paris"}, False), ({"london"}, False)]
+    ("wishes", "refused"),
+    [
+        ({"allowed_sites": frozenset({"oslo"})}, "it may run at oslo alone"),
+        ({"allowed_sites": frozenset({"oslo", "paris"})}, ""),
+        ({"allowed_sites": frozenset({"london"})}, ""),
+        ({"jurisdictions": frozenset({"XX"})}, ""),  # who knows where Paris has pools
+        (
+            {"jurisdictions": frozenset({"XX"}), "forbidden_sites": frozenset({"paris"})},
+            "it may run at XX alone",
+        ),
+    ],
 )
-def test_a_job_whose_sites_are_all_unknown_is_refused_at_once(town, sites, refused):
+def test_a_job_that_may_run_nowhere_is_refused_at_once(town, wishes, refused):
     london = town.sites["london"]
-    london.submit(30, wishes=Wishes(allowed_sites=frozenset(sites)))
-    rejected = [m for m in london.told if isinstance(m, RejectJob)]
-    assert bool(rejected) == refused
-    if refused:
-        assert "it may run at oslo alone" in rejected[0].reason
+    london.submit(30, wishes=Wishes(**wishes))
+    reasons = [m.reason for m in london.told if isinstance(m, RejectJob)]
+    assert bool(reasons) == bool(refused)
+    assert not reasons or refused in reasons[0]
 
 
 def test_what_a_relay_can_place_nowhere_any_more_it_gives_back():

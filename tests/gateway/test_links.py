@@ -203,6 +203,7 @@ async def test_what_nobody_needs_is_closed_with_a_goodbye():
         await until(lambda: near.of(LinkDown))
         await until(lambda: far.left)
         assert far.left == ["nobody needs it"]
+        assert [each.is_idle for each in near.of(LinkDown)] == [True]
         near.ask("far", 2)
         await until(lambda: far.heard == [1, 2])
 
