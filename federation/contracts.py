@@ -143,6 +143,7 @@ class Out:
 
     forwards: dict[int, Forward] = field(default_factory=dict)
     highest: int = 0
+    _all: RangeSet = field(default_factory=RangeSet)  # what is out, under whatever epoch
 
     def send(self, epoch: int, first: int, stop: int) -> bool:
         """Count a bundle as out; False when it was known, or is of an epoch long gone.
@@ -159,10 +160,11 @@ class Out:
             return False
         if first >= stop or len(self.forwards) >= FORWARDS_MAX:
             raise ProtocolError(f"an empty bundle, or over {FORWARDS_MAX:,} of them")
-        if any(each.left.within(first, stop) for each in self.forwards.values()):
+        if self._all.within(first, stop):
             raise ProtocolError("tasks forwarded that are out already")
         self.highest = epoch
         self.forwards[epoch] = Forward(epoch, first, stop, RangeSet([(first, stop)]))
+        self._all.add(first, stop)
         return True
 
     def take(self, epoch: int, first: int, stop: int) -> bool:
@@ -171,21 +173,22 @@ class Out:
         if forward is None or forward.left.within(first, stop) != [(first, stop)]:
             return False
         forward.left.remove(first, stop)
+        self._all.remove(first, stop)
         if not forward.left:
             del self.forwards[epoch]
         return True
 
     def take_all(self) -> list[Range]:
         """Count everything as back: the lease has ended. Which tasks that were."""
-        back = RangeSet()
-        for forward in self.forwards.values():
-            for low, high in forward.left:
-                back.add(low, high)
+        back, self._all = list(self._all), RangeSet()
         self.forwards.clear()
-        return list(back)
+        return back
 
     def __len__(self) -> int:
-        return sum(len(forward.left) for forward in self.forwards.values())
+        return len(self._all)
+
+    def __bool__(self) -> bool:
+        return bool(self.forwards)
 
 
 # --- what is owed --------------------------------------------------------------------------------

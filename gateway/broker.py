@@ -227,7 +227,7 @@ class Broker:
     def _reject(self, job: Job, code: Reason, reason: str, now_s: float) -> None:
         """End a job of which nothing has run."""
         self._tell(job.client, RejectJob(job.id, code, reason))
-        for first, stop in job.withdraw(0, ALL_TASKS):
+        for first, stop in job.withdraw():
             self._accounts.credit(job, stop - first)
         job.leaving, job.reason = "rejected", reason
         self._finish(job, now_s)
@@ -261,7 +261,7 @@ class Broker:
         if event.spec is None:
             self._history.remember(event)
             return
-        job = self._new_job(event.job, event.spec, 0, now_s)
+        job = self._new_job(event.job, event.spec, 0, event.submitted_at_s or now_s)
         job.take_up(event)
         job.ended = RangeSet(event.ended)
         job.known = RangeSet(event.ended)
@@ -584,7 +584,7 @@ class Broker:
         if not job.leaving and waits and not finished:
             job.leaving, job.reason = "abandoned", reason
         job.leaving = job.leaving or "done"
-        for first, stop in job.withdraw(0, ALL_TASKS):
+        for first, stop in job.withdraw():
             job.known.remove(first, stop)
         for assignment in list(job.assignments.values()):
             assignment.is_stopped = True

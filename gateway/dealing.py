@@ -66,6 +66,15 @@ class Permits(Protocol):
     def runners(self, project: str) -> Set[str]:
         """The sites that may run work of this project; single pools of them as "site/pool"."""
 
+    def barred(self, project: str) -> Set[str]:
+        """Pools of runners that may not run work of this project, as "site/pool"."""
+
+    def reach(self, target: str, project: str) -> Set[str]:
+        """The sites, itself included, where a site may let work of this project run.
+
+        All of them are sites whose results users here take.
+        """
+
     def readable(self) -> Set[str]:
         """The sites whose pickled results users here take, also if they only came through them."""
 

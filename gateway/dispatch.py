@@ -44,7 +44,7 @@ class Durations:
 
     def learn(self, function: bytes, tasks: int, wall_ns: int, site: str = "") -> None:
         """Take a sample: so many tasks took so long together, at a site."""
-        sample_s = wall_ns / tasks / 1e9
+        sample_s = max(1, wall_ns) / tasks / 1e9  # nothing takes no time at all
         known = self._seconds.get(function, sample_s)
         weight = tasks / (tasks + HALF_WAY_TASKS)
         self._seconds[function] = known + (sample_s - known) * weight

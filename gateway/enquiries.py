@@ -147,9 +147,9 @@ class Enquiries:
         return self._notary.issue(errand)
 
     def _may_have(self, target: str, spec: JobSpec) -> frozenset[str]:
-        """The sites that may run or relay it: those whose results we take, as its user wishes."""
+        """The sites that may run or relay it, as our rules and its user allow."""
         wishes = spec.wishes
-        found = self._permits.readable() - wishes.forbidden_sites
+        found = self._permits.reach(target, spec.project) - wishes.forbidden_sites
         if wishes.allowed_sites is not None:
             found &= wishes.allowed_sites
         others = sorted(found - {target})[: ERRAND_SITES_MAX - 1]
@@ -254,6 +254,8 @@ def _is_fair(site: str, quote: deals.Quote, decision: Decision) -> bool:
     house, ask = decision.house, decision.ask
     if any(candidate.key == (site, quote.pool) for candidate, _ in decision.refused):
         return False  # it may not run there, whatever it would cost
+    if f"{site}/{quote.pool}" in ask.terms.barred:
+        return False
     known = next((each for each in decision.preferred if each.key == (site, quote.pool)), None)
     if known is not None:
         most = known.estimate.price_nanos * (1 + house.band)

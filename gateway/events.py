@@ -139,6 +139,7 @@ class JobRecovered:
     attempt_max: int = 0  # on any usage record of it
     repeat_ns: int = 0  # of its wall time, of what ran again for nothing
     function: bytes = b""
+    submitted_at_s: float = 0.0  # UTC; 0: now
 
 
 @dataclass(frozen=True, slots=True)

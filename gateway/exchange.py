@@ -181,7 +181,7 @@ class Exchange:
             self.sales.used(buyer, contract)
         for row, postings in contracts:
             if row.side == "sell":
-                self.sales.recover(row, postings)
+                self.sales.recover(row, postings, now_s)
             else:
                 job = self._broker.jobs.get(row.job)
                 self.purchases.recover(row, postings, now_s, job.spec if job else None)
@@ -340,7 +340,7 @@ class Exchange:
             terms=self.terms(spec),
             objective=spec.wishes.objective or self.house.objective,
             tasks=max(1, tasks),
-            task_s=measured_s or task_s,
+            task_s=task_s if measured_s is None else measured_s,
             task_s_at={site or self.site: seconds for site, seconds in at.items()},
             deadline_s=spec.wishes.deadline_s,
             budget_nanos=None if limit is None else max(0, limit - committed_nanos),
@@ -360,6 +360,7 @@ class Exchange:
             jurisdictions=wishes.jurisdictions,
             path=spec.path,
             hops_left=spec.hops_left,
+            barred=frozenset(self._permits.barred(spec.project)),
             readable=_may_hop(spec) if spec.path else frozenset(self._permits.readable()),
         )
 
@@ -403,7 +404,8 @@ class Exchange:
         """Sites that may know somebody whom we don't, by name."""
         if spec.hops_left < 1 or terms.allowed_sites is not None:
             return []
-        near = terms.trusted - terms.forbidden_sites - set(spec.path)
+        sites = {name for name in terms.trusted if "/" not in name}  # no single pool relays
+        near = sites - terms.forbidden_sites - set(spec.path)
         if terms.readable is not None:
             near &= terms.readable
         return sorted(near)

@@ -7,6 +7,7 @@ from typing import Final
 from federation.errors import ProtocolError
 
 DIGEST_BYTES: Final = 32
+WANTED_MAX: Final = 10_000  # functions that somebody waits for, and nobody has sent
 
 
 class Functions:
@@ -24,6 +25,9 @@ class Functions:
         self._senders: dict[bytes, set[int]] = {}
         self._bytes: dict[int, int] = {}  # by sender
         self._sent: dict[int, set[bytes]] = {}
+        self._again: dict[
+            int, set[bytes]
+        ] = {}  # what each was sent once more, since the last sweep
         self._wanted: dict[bytes, set[int]] = {}
 
     def put(self, digest: bytes, body: bytes, sender: int) -> set[int]:
@@ -79,24 +83,37 @@ class Functions:
         return body
 
     def want(self, worker: int, digest: bytes) -> bytes | None:
-        """A worker asks for a function: the body, or None and it is remembered."""
+        """A worker asks for a function: the body, or None and it is remembered.
+
+        Who was sent it once more a moment ago has it on the way: a question costs it fifty bytes,
+        and us the whole body each time.
+        """
         body = self._bodies.get(digest)
-        if body is None and len(digest) == DIGEST_BYTES:
-            self._wanted.setdefault(digest, set()).add(worker)
-        elif body is not None:
-            self._sent.setdefault(worker, set()).add(digest)
+        if body is None:
+            if len(digest) == DIGEST_BYTES and len(self._wanted) < WANTED_MAX:
+                self._wanted.setdefault(digest, set()).add(worker)
+            return None
+        sent = self._sent.setdefault(worker, set())
+        again = self._again.setdefault(worker, set())
+        if digest in again:
+            return None
+        if digest in sent:
+            again.add(digest)
+        sent.add(digest)
         return body
 
     def forget_worker(self, worker: int) -> None:
         """A worker is gone."""
         self._sent.pop(worker, None)
+        self._again.pop(worker, None)
         for digest, workers in list(self._wanted.items()):
             workers.discard(worker)
             if not workers:
                 del self._wanted[digest]
 
     def sweep(self, guests: set[int]) -> None:
-        """Drop what no job uses and whose senders have all left."""
+        """Drop what no job uses and whose senders have all left; for once in a while."""
+        self._again.clear()
         gone = self._bytes.keys() - guests
         if not gone:
             return

@@ -216,7 +216,7 @@ class Handout:
         """Tasks that are queued here turn out to be with a worker: count them as its own."""
         if event.assignment in job.assignments:
             return
-        runs = [run for pair in event.ranges for run in job.extract(*pair)]
+        runs = job.extract(RangeSet(event.ranges))
         if not runs:
             return
         runs.sort(key=lambda run: run.first)

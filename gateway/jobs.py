@@ -24,6 +24,7 @@ AHEAD_TRIPS: Final = 20
 REPEATS_MAX: Final = 3
 REPEAT_MIN_NS: Final = 10**9
 ALL_TASKS: Final = 1 << 62  # a task number past every job's end
+EVERY_TASK: Final = RangeSet([(0, ALL_TASKS)])
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -213,34 +214,32 @@ class Job:
         self.queue[0].size = run.size - taken.size
         return taken
 
-    def withdraw(self, first: int, stop: int) -> list[Range]:
-        """Take the queued tasks of [first, stop) out of the queue; return which they were."""
-        taken = []
+    def withdraw(self, wanted: RangeSet | None = None) -> list[Range]:
+        """Take tasks out of the queue, all when none are named; return which they were."""
+        return [(run.first, run.stop) for run in self.extract(wanted or EVERY_TASK)]
+
+    def extract(self, wanted: RangeSet) -> list[Run]:
+        """Take tasks out of the queue, with their arguments.
+
+        In one pass, however many ranges are wanted: whoever asks may name a hundred thousand.
+        """
+        taken: list[Run] = []
         kept: deque[Run] = deque()
         for run in self.queue:
-            low, high = max(first, run.first), min(stop, run.stop)
-            if low >= high:
+            at = run.first
+            for low, high in wanted.within(run.first, run.stop):
+                if at < low:
+                    kept.append(run.cut(at, low))
+                taken.append(run.cut(low, high))
+                at = high
+            if at == run.first:
                 kept.append(run)
-                continue
-            taken.append((low, high))
-            self.waiting -= high - low
-            self.hold_bytes(-run.cut(low, high).size)
-            kept.extend(
-                part
-                for part in (run.cut(run.first, low), run.cut(high, run.stop))
-                if part.arguments
-            )
+            elif at < run.stop:
+                kept.append(run.cut(at, run.stop))
         self.queue = kept
-        return taken
-
-    def extract(self, first: int, stop: int) -> list[Run]:
-        """Take the queued tasks of [first, stop) out of the queue, with their arguments."""
-        taken = [
-            run.cut(max(first, run.first), min(stop, run.stop))
-            for run in self.queue
-            if max(first, run.first) < min(stop, run.stop)
-        ]
-        self.withdraw(first, stop)
+        for run in taken:
+            self.waiting -= len(run.arguments)
+            self.hold_bytes(-run.size)
         return taken
 
     def assigned(self, first: int, stop: int) -> Iterator[tuple[Assignment, list[Range]]]:

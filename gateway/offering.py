@@ -214,21 +214,16 @@ class Offering:
             return None
         lanes = [lane for lane, _ in decision.plan.shares]
         dearest = max(lanes, key=lambda lane: lane.price_nanos)
-        refusal = self._permits.may_send(
-            ask.path[-1],
-            ask.path[0],
-            RELAY,
-            spec.project,
-            1,
-            Tariff(dearest.price_nanos, dearest.currency, RELAY),
-        )
-        if refusal or ask.currency not in ("", dearest.currency):
+        price = Tariff(dearest.price_nanos, dearest.currency, RELAY)
+        slots = max(1, min(round(sum(lane.slots for lane in lanes)), ask.tasks))
+        slots = self._permitted(ask, spec, RELAY, slots, price)
+        if not slots or ask.currency not in ("", dearest.currency):
             return None
         return deals.Quote(
             contract=ask.contract,
             pool=RELAY,
             tasks=ask.tasks - decision.plan.short,
-            slots=max(1, min(round(sum(lane.slots for lane in lanes)), ask.tasks)),
+            slots=slots,
             price_nanos=dearest.price_nanos,
             currency=dearest.currency,
             begin_in_s=min(lane.start_s for lane in lanes),

@@ -85,6 +85,8 @@ class Outbox:
         self._batches: deque[_Batch] = deque()
         self.carrier: Carrier | None = None  # a single site has nobody to say anything to
         self._sites: dict[str, int] = {}
+        # Of which site and contract, and what: see _books.
+        self._read: tuple[str, str, dict[tuple[int, ...], str]] | None = None
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:
         """Carry out effects; return the guests to be expelled, which is the site's to do."""
@@ -121,6 +123,10 @@ class Outbox:
         else:
             self._tell(tells)
         return expels
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self._read = None
 
     def _with_function(self, record: Record) -> list[Record]:
         """A detached job is stored together with the function that it runs."""
@@ -162,23 +168,34 @@ class Outbox:
     def _answer_bill(self, answer: AnswerBill) -> None:
         """Settle a bill by the books: what was posted here is paid, and nothing else."""
         contract = answer.bill.contract
-        is_its_own = self._store.contract_site("buy", contract) == answer.site
-        posted = {
-            (row.epoch, row.first, row.tasks, row.cost_nanos)
-            for row in (self._store.postings("buy", contract) if is_its_own else ())
-        }
-        verdicts = [
-            [row[0], row[1], int(tuple(row) in posted)]
-            for row in answer.bill.deliveries
-            if len(row) == 4
-        ]
-        settled = [
-            PostingSettled(contract, "buy", epoch, first, "post")
-            for epoch, first, is_posted in verdicts
-            if is_posted
-        ]
+        posted = self._books(answer.site, contract)
+        verdicts, settled = [], []
+        for row in answer.bill.deliveries:
+            if len(row) != 4:
+                continue
+            state = posted.get(tuple(row))
+            verdicts.append([row[0], row[1], int(state is not None)])
+            if state == "pending":
+                posted[tuple(row)] = "post"
+                settled.append(PostingSettled(contract, "buy", row[0], row[1], "post"))
         say = Say(answer.site, Side.SELLER, Settle(contract, verdicts))
         self.perform([*(Write(each, durable=True) for each in settled), say])
+
+    def _books(self, site: str, contract: str) -> dict[tuple[int, ...], str]:
+        """What was delivered under a contract that is over, and the state of each posting.
+
+        Read once between two ticks: a seller may bill a large contract row by row.
+        """
+        if self._read is None or self._read[:2] != (site, contract):
+            is_its_own = self._store.contract_site("buy", contract) == site
+            rows = self._store.postings("buy", contract) if is_its_own else ()
+            found: dict[tuple[int, ...], str] = {
+                (row.epoch, row.first, row.tasks, row.cost_nanos): row.state
+                for row in rows
+                if row.state != "void"
+            }
+            self._read = site, contract, found
+        return self._read[2]
 
     def _send_function(self, send: SendFunction) -> None:
         """Let a seller have a function that a contract needs."""

@@ -34,6 +34,14 @@ class Nobody:
         """Nobody."""
         return frozenset()
 
+    def barred(self, _project: str) -> Set[str]:
+        """Nobody's."""
+        return frozenset()
+
+    def reach(self, _target: str, _project: str) -> Set[str]:
+        """Nowhere."""
+        return frozenset()
+
     def readable(self) -> Set[str]:
         """Nobody's."""
         return frozenset()
@@ -56,24 +64,43 @@ class BookPermits:
     def __init__(self, registry: Registry, now_s: Callable[[], float]) -> None:
         self._registry = registry
         self._now_s = now_s
-        self._kept: dict[str, tuple[float, Set[str]]] = {}
+        self._kept: dict[str, tuple[float, tuple[Set[str], Set[str]]]] = {}
+        self._reach: dict[tuple[str, str], tuple[float, Set[str]]] = {}
         self._readable: tuple[float, Set[str]] = -inf, frozenset()
 
     def runners(self, project: str) -> Set[str]:
         """See Permits: sites, and single pools of sites as "site/pool"."""
+        return self._judged(project)[0]
+
+    def barred(self, project: str) -> Set[str]:
+        """See Permits."""
+        return self._judged(project)[1]
+
+    def _judged(self, project: str) -> tuple[Set[str], Set[str]]:
+        """Sites and pools that rules name: those that may run a project, and pools that may not."""
         now_s = self._now_s()
         kept = self._kept.get(project)
         if kept is not None and now_s - kept[0] < KEPT_S:
             return kept[1]
         if len(self._kept) >= PROJECTS_MAX:
             self._kept.clear()
-        found = frozenset(
-            name
-            for site in self._registry.approved
-            for name in self._names(site)
-            if self._may_run(site, name.partition("/")[2] or ANY, project)
-        )
+        names = {name for site in self._registry.approved for name in self._names(site)}
+        may = frozenset(name for name in names if self._may_run(name, project))
+        found = may, frozenset(name for name in names - may if "/" in name)
         self._kept[project] = now_s, found
+        return found
+
+    def reach(self, target: str, project: str) -> Set[str]:
+        """See Permits."""
+        now_s = self._now_s()
+        kept = self._reach.get((target, project))
+        if kept is not None and now_s - kept[0] < KEPT_S:
+            return kept[1]
+        if len(self._reach) >= PROJECTS_MAX:
+            self._reach.clear()
+        others = self.readable() - {target}
+        found = {target, *(each for each in others if self._may_run(target, project, each))}
+        self._reach[target, project] = now_s, found
         return found
 
     def readable(self) -> Set[str]:
@@ -91,8 +118,9 @@ class BookPermits:
         pools = {pool for rule in rules for pool in rule.pools if rule.verb is Verb.RUN}
         return {site} | {f"{site}/{pool}" for pool in pools - {ANY}}
 
-    def _may_run(self, site: str, pool: str, project: str) -> bool:
-        request = Request(Verb.RUN, site, pool, project, DATA_CLASS, site, 1, 0, "")
+    def _may_run(self, name: str, project: str, other: str = "") -> bool:
+        site, _, pool = name.partition("/")
+        request = Request(Verb.RUN, site, pool or ANY, project, DATA_CLASS, other or site, 1, 0, "")
         return self._registry.book.decide(request).is_yes
 
     def may_send(

@@ -15,7 +15,7 @@ may say of one is checked in `gateway.purchase`, who is left alone is kept in `g
 from typing import Any, Final
 
 from federation import deals
-from federation.contracts import Delivery, Move, Phase, Verdict, grantor_until_s, move
+from federation.contracts import FORWARDS_MAX, Delivery, Move, Phase, Verdict, grantor_until_s, move
 from federation.errors import ProtocolError
 from federation.messages import Assign, Drain, NeedFunction, Recall
 from federation.ranges import Range, RangeSet
@@ -23,6 +23,7 @@ from federation.reasons import Reason
 from gateway import events
 from gateway.broker import Broker
 from gateway.dealing import RELAY, DealRules, Outcome, Permits
+from gateway.dispatch import BUNDLE_TASKS_MAX
 from gateway.effects import AnswerBill, SendFunction, Side
 from gateway.enquiries import Enquiries
 from gateway.errands import Notary
@@ -47,8 +48,8 @@ from gateway.resting import Resting
 from policies.tariffs import Tariff
 
 VERDICTS_MAX: Final = 100_000  # remembered of one contract
-# Of a contract whose grant is used up: its seller did well, and may have another.
-ENDED: Final = frozenset({"cost-limit", "expired"})
+# Of a contract that came to its end: its seller did well, and may have another.
+ENDED: Final = frozenset({"cost-limit", "expired", "lapsed"})
 # Of a question without a pool, and of what is relayed: it says something of that job, and nothing
 # of its seller.
 ABOUT_JOBS: Final = frozenset(
@@ -349,6 +350,7 @@ class Purchases:
         self._taken.clear()
 
     def _given_back(self, purchase: Purchase, message: deals.GivenBack) -> None:
+        purchase.asked_back_s = 0.0
         if purchase.is_live:
             assignment = self._assignment(purchase, message.epoch)
             if message.ranges and assignment is not None and not assignment.recalls:
@@ -387,6 +389,7 @@ class Purchases:
 
     def _reconcile(self, purchase: Purchase, message: deals.Holding) -> None:
         """The seller's session is new: what it does not have any more is ours to place again."""
+        purchase.asked_back_s = 0.0  # what we asked for may be lost: whoever wants it asks anew
         if purchase.phase is Phase.CLOSING and not purchase.is_orphan:
             self._say(purchase, deals.CloseContract(purchase.contract))  # the first may be lost
         worker = self._broker.workers.get(purchase.handle)
@@ -411,8 +414,10 @@ class Purchases:
     def _take_up(self, purchase: Purchase, held: dict[int, list[Range]]) -> None:
         """A contract of our former life: what its seller has of it is out again."""
         found = {epoch: check_ranges(sorted(map(list, held[epoch]))) for epoch in held}
-        if not all(map(self._is_older, found)):
-            raise ProtocolError("holds what was never forwarded")
+        spans = (each[-1][1] - each[0][0] for each in found.values() if each)
+        is_older = len(found) <= FORWARDS_MAX and all(map(self._is_older, found))
+        if not is_older or max(spans, default=0) > BUNDLE_TASKS_MAX:
+            raise ProtocolError("holds what was never forwarded, or never in one bundle")
         purchase.is_recovered = False
         for epoch, ranges in found.items():
             self._outcome.happened(events.Resumed(purchase.handle, epoch, ranges))
@@ -444,7 +449,7 @@ class Purchases:
             purchase = self.purchases.get(contract)
             if purchase is None or purchase.site != seller:
                 continue
-            if purchase.is_orphan:
+            if purchase.is_orphan or self._is_stale(purchase, now_s):
                 continue
             # One that is committed, but not known to be open, is renewed as well.
             if purchase.is_live or (purchase.phase is Phase.HELD and purchase.until_s):
@@ -452,6 +457,16 @@ class Purchases:
                 granted.append(contract)
         answer = deals.Granted(message.stamp, granted)
         self._outcome.say(seller, Side.SELLER, answer, urgent=True)
+
+    def _is_stale(self, purchase: Purchase, now_s: float) -> bool:
+        """Whether its lease is to end by itself: nothing more is wanted, and its seller is silent.
+
+        One that renews, and answers nothing else, would keep a contract, and its tasks, for ever.
+        """
+        if purchase.phase is Phase.CLOSING:
+            return True
+        since_s = purchase.asked_back_s
+        return bool(since_s) and now_s - since_s > purchase.lease_s
 
     def _retire(self, purchase: Purchase) -> None:
         """The broker is to send nothing more under it, if it has heard of it."""
@@ -487,6 +502,7 @@ class Purchases:
                 )
                 self._say(purchase, forward, urgent=True)
             case Recall():
+                purchase.asked_back_s = purchase.asked_back_s or now_s
                 reclaim = deals.Reclaim(
                     contract, message.assignment, message.first, message.stop, message.kill
                 )

@@ -196,6 +196,7 @@ class Reception:
         """
         self._ticks += 1
         self.catch_up()
+        self.outbox.tick()
         happened: list[Event] = []
         self._take(self.lobby.tick(self._clock.now_s()), happened)
         self._watch_readers(happened)

@@ -52,6 +52,7 @@ def history_of(store: Store, row: JobRow) -> JobRecovered:
         prices_nanos=row.prices_nanos,
         attempt_max=row.attempt_max,
         function=spec_of(row).function,
+        submitted_at_s=row.submitted_at_s,
     )
 
 

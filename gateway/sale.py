@@ -62,6 +62,7 @@ class Sale:
     reclaims: dict[int, int | None] = field(default_factory=dict)
     ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
     was_told: bool = False  # all that is held, at its buyer's request, in this session
+    lapsed_s: float = 0.0  # when it did, or when this life of ours began
     stuck_s: float | None = None  # since when nobody whom we know takes what we relay
 
     @property

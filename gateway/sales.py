@@ -37,6 +37,7 @@ BILL_ROWS_MAX: Final = 10_000
 TASK_BYTES: Final = 100  # that a task without arguments costs us
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 EXPIRED: Final = "expired"
+LAPSED: Final = "lapsed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Sales:
         self._requests = 0
         self._stamps = 0
         self._renewals: dict[int, Renewal] = {}  # that were asked for, by stamp
-        self._billed_s = 0.0
+        self._billed_s = self._now_s = 0.0
         self._unsettled = Unsettled(rules.unsettled_bytes_max)
         self._wasted: dict[str, tuple[int, float]] = {}  # holds that ended so: how many, until when
         self._numbers_of: dict[str, tuple[int, int]] = {}  # of each buyer's last contract
@@ -91,6 +92,7 @@ class Sales:
 
     def hear(self, buyer: str, message: Any, now_s: float, utc_s: float) -> None:
         """Take a message of a buyer; ProtocolError when it breaks the rules."""
+        self._now_s = now_s
         match message:
             case deals.AskQuote():
                 self._ask_quote(buyer, message, now_s, utc_s)
@@ -107,7 +109,7 @@ class Sales:
             case deals.Settle():
                 self._settle(buyer, message)
             case deals.Resume() | deals.Abandon() | deals.CloseContract():
-                self._go_on(buyer, message)
+                self._go_on(buyer, message, now_s)
             case _:
                 raise ProtocolError(f"a buyer may not say {message.kind!r}")
 
@@ -197,6 +199,7 @@ class Sales:
             raise ProtocolError(f"contract {sale.contract} is {sale.phase}: it can't be committed")
         least_s = self._rules.lease_min_s
         if not least_s <= message.lease_s <= LEASE_MAX_S:
+            self._waste(buyer, now_s)
             self._drop(sale)
             reason = f"a lease of {message.lease_s:g} s, it must be {least_s:g} at least"
             self._decline(buyer, sale.contract, Reason.BAD_REQUEST, reason)
@@ -321,7 +324,10 @@ class Sales:
                 )
 
     def _go_on(
-        self, buyer: str, message: deals.Resume | deals.Abandon | deals.CloseContract
+        self,
+        buyer: str,
+        message: deals.Resume | deals.Abandon | deals.CloseContract,
+        now_s: float,
     ) -> None:
         sale = self._find(buyer, message.contract)
         match message:
@@ -336,11 +342,11 @@ class Sales:
                     self._lapse(sale)
                 sale.unbilled = list(sale.tab.pending.values())
             case deals.CloseContract():
-                self._close(sale)
+                self._close(sale, now_s)
 
-    def _close(self, sale: Sale) -> None:
+    def _close(self, sale: Sale, now_s: float) -> None:
         if sale.phase in (Phase.QUOTED, Phase.HELD):
-            self._drop(sale)
+            self._expire(sale, now_s)
             return
         if sale.phase is Phase.OPEN:
             sale.phase = move(sale.phase, Move.CLOSE)
@@ -447,7 +453,7 @@ class Sales:
 
     def _end_if_quiet(self, sale: Sale) -> None:
         """A contract that is ending ends when nothing is out under it: nobody runs a task twice."""
-        if sale.ending is not None and sale.is_live and not len(sale.out):
+        if sale.ending is not None and sale.is_live and not sale.out:
             self._decline(sale.buyer, sale.contract, *sale.ending)
             self._lapse(sale)
 
@@ -476,6 +482,7 @@ class Sales:
     def tick(self, now_s: float, utc_s: float) -> None:
         """Let quotes and holds expire, ask for renewals, stop what has no lease, bill, close."""
         renew: dict[str, list[Sale]] = {}
+        self._now_s = now_s
         is_billing = now_s - self._billed_s >= self._rules.bill_s
         if is_billing:
             self._billed_s = now_s
@@ -490,6 +497,8 @@ class Sales:
                 self._end_early(sale, EXPIRED, "its grant has expired")
             elif sale.is_live and sale.lease.is_due(sale.asked_s, now_s, self._rules.grace_s):
                 renew.setdefault(sale.buyer, []).append(sale)
+            if sale.phase is Phase.LAPSED and sale.was_told:
+                self._release(sale, now_s)
             if is_billing:
                 self._bill(sale)
             self._end(sale, utc_s)
@@ -497,6 +506,16 @@ class Sales:
             self._ask_renewal(buyer, sales, now_s)
         for stamp in [each for each, asked in self._renewals.items() if now_s >= asked.until_s]:
             del self._renewals[stamp]
+
+    def _release(self, sale: Sale, now_s: float) -> None:
+        """Tell a buyer that is back that it need not wait for its lease: none of its tasks runs.
+
+        Not before our agents have stopped, those included that we can't reach.
+        """
+        if now_s >= sale.lapsed_s + self._rules.grace_s:
+            sale.was_told = False
+            self._decline(sale.buyer, sale.contract, LAPSED, "its lease was over")
+            sale.unbilled = list(sale.tab.pending.values())  # bills before this were put off
 
     def _expire(self, sale: Sale, now_s: float) -> None:
         """Nobody took up a quote, or committed to what is held."""
@@ -545,18 +564,22 @@ class Sales:
     def _lapse(self, sale: Sale) -> None:
         """The lease is over: stop everything; what was delivered is still owed."""
         sale.phase = move(sale.phase, Move.LAPSE)
+        sale.lapsed_s = self._now_s
         sale.out.take_all()
-        for key in list(sale.kept):  # nobody will ask for it again; what it cost stays on the tab
-            self._forget(sale, key)
+        for message in sale.kept.values():  # nobody asks for it again; its cost stays on the tab
+            if self._unsettled.shed(sale.buyer, message):
+                self._hold_off(sale.buyer)
+        sale.kept.clear()
         sale.order.clear()
         sale.bundles.clear()
         self._outcome.happened(events.ClientGone(sale.handle))
 
     def _forget(self, sale: Sale, key: tuple[int, int]) -> None:
-        """A delivery need not be told again."""
-        message = sale.kept.pop(key, None)
-        if message is not None and self._unsettled.forget(sale.buyer, message):
-            self._hold_off(sale.buyer)
+        """A delivery is settled."""
+        message, buyer = sale.kept.pop(key, None), sale.buyer
+        unsettled = self._unsettled
+        if unsettled.settle(buyer) if message is None else unsettled.forget(buyer, message):
+            self._hold_off(buyer)
 
     def _hold_off(self, buyer: str) -> None:
         """Start no more of a buyer's tasks, or go on with them."""
@@ -567,7 +590,7 @@ class Sales:
 
     def _end(self, sale: Sale, utc_s: float) -> None:
         """Forget a contract under which nothing is out and nothing is owed."""
-        if sale.phase not in (Phase.CLOSING, Phase.LAPSED) or len(sale.out) or sale.tab.pending:
+        if sale.phase not in (Phase.CLOSING, Phase.LAPSED) or sale.out or sale.tab.pending:
             return
         state = "lapsed" if sale.phase is Phase.LAPSED else "settled"
         if sale.phase is Phase.CLOSING:
@@ -603,8 +626,11 @@ class Sales:
         number = number_of(buyer, contract)
         self._numbers_of[buyer] = max(number, self._numbers_of.get(buyer, (0, 0)))
 
-    def recover(self, row: ContractRow, postings: list[PostingRow]) -> None:
+    def recover(self, row: ContractRow, postings: list[PostingRow], now_s: float) -> None:
         """Take up a contract of a former life: nothing of it runs, what was delivered is owed."""
         sale = former_sale(row, postings)
+        sale.lapsed_s = now_s
+        for _ in sale.tab.pending:
+            self._unsettled.owe(row.site)
         self.used(row.site, row.contract)
         self.sales[row.site, row.contract] = sale

@@ -13,6 +13,7 @@ from federation.deals import Deliver
 
 DELIVERY_BYTES: Final = 1000
 VALUE_BYTES: Final = 50
+POSTING_BYTES: Final = 300  # of one whose results are not kept any more
 
 
 @dataclass(slots=True)
@@ -29,15 +30,33 @@ class Unsettled:
 
     def keep(self, buyer: str, message: Deliver) -> bool:
         """A delivery is kept. Whether `is_full` has changed by it."""
-        self._held[buyer] += size_of(message)
+        return self._add(buyer, size_of(message))
+
+    def owe(self, buyer: str) -> bool:
+        """What a delivery of a former life cost is not settled. Whether `is_full` has changed."""
+        return self._add(buyer, POSTING_BYTES)
+
+    def shed(self, buyer: str, message: Deliver) -> bool:
+        """Only what a delivery cost is kept of it. Whether `is_full` has changed by it."""
+        return self._drop(buyer, size_of(message) - POSTING_BYTES)
+
+    def forget(self, buyer: str, message: Deliver) -> bool:
+        """A delivery is not kept any more. Whether `is_full` has changed by it."""
+        return self._drop(buyer, size_of(message))
+
+    def settle(self, buyer: str) -> bool:
+        """A delivery of which only the cost was kept is settled. Whether `is_full` has changed."""
+        return self._drop(buyer, POSTING_BYTES)
+
+    def _add(self, buyer: str, size: int) -> bool:
+        self._held[buyer] += size
         if self._held[buyer] <= self.bytes_max or buyer in self._full:
             return False
         self._full.add(buyer)
         return True
 
-    def forget(self, buyer: str, message: Deliver) -> bool:
-        """A delivery is not kept any more. Whether `is_full` has changed by it."""
-        self._held[buyer] -= size_of(message)
+    def _drop(self, buyer: str, size: int) -> bool:
+        self._held[buyer] -= size
         if not self._held[buyer]:
             del self._held[buyer]
         if self._held[buyer] > self.bytes_max // 2 or buyer not in self._full:

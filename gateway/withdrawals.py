@@ -5,7 +5,7 @@ knows. So whoever cancels is answered when the last of them has said what will n
 when what runs is to be stopped as well.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -73,15 +73,12 @@ class Withdrawals:
         ranges = RangeSet(event.ranges or [(0, ALL_TASKS)])
         if not event.ranges:
             job.leaving, job.reason = "cancelled", "cancelled on request"
-        taken, awaited = RangeSet(), set()
-        for first, stop in ranges:
-            for low, high in job.withdraw(first, stop):
+        taken, awaited = RangeSet(job.withdraw(ranges)), set()
+        for assignment, parts in _assigned(job, ranges):
+            self._handout.recall(assignment, parts[0][0], parts[-1][1], kill=event.kill)
+            awaited.add(assignment.id)
+            for low, high in parts if event.kill else ():
                 taken.add(low, high)
-            for assignment, parts in list(job.assigned(first, stop)):
-                self._handout.recall(assignment, parts[0][0], parts[-1][1], kill=event.kill)
-                awaited.add(assignment.id)
-                for low, high in parts if event.kill else ():
-                    taken.add(low, high)
         self._handout.mark_ready(job)
         taken = self._cancel(job, taken, event.client)
         if event.kill or not awaited:
@@ -140,3 +137,13 @@ class Withdrawals:
             value = {"taken": [list(pair) for pair in taken]}
             reason = CANCEL_REFUSED.get(code, "")
             self._tell(client, Answer(request, code, reason, value))
+
+
+def _assigned(job: Job, ranges: RangeSet) -> Iterator[tuple[Assignment, list[Range]]]:
+    """The assignments that hold unreported tasks of some ranges, and which, by range."""
+    for assignment in list(job.assignments.values()):
+        left = list(assignment.left)
+        for first, stop in ranges.within(left[0][0], left[-1][1]):
+            parts = assignment.left.within(first, stop)
+            if parts:
+                yield assignment, parts

@@ -28,6 +28,7 @@ class Terms:
     path: tuple[str, ...] = ()  # the sites that it has come through
     hops_left: int = 3
     readable: frozenset[str] | None = None  # peers whose results may be opened; None: any
+    barred: frozenset[str] = field(default_factory=frozenset)  # pools of trusted peers, "site/pool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,10 @@ class Profile:
 
 def check_trust(terms: Terms, profile: Profile) -> Refusal | None:
     """Work goes only to sites that were trusted with it, one by one."""
-    if profile.is_own or not terms.trusted.isdisjoint((profile.site, profile.offer.name)):
+    if profile.is_own:
+        return None
+    name = profile.offer.name
+    if name not in terms.barred and not terms.trusted.isdisjoint((profile.site, name)):
         return None
     return Refusal(Reason.SITE_NOT_TRUSTED, "is not trusted to run this")
 

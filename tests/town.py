@@ -64,6 +64,12 @@ class Everybody:
     def runners(self, project: str) -> set[str]:
         return set(self._town.sites) - {self._site} - self.strangers
 
+    def barred(self, project: str) -> set[str]:
+        return set()
+
+    def reach(self, target: str, project: str) -> set[str]:
+        return self.readable() | {target}
+
     def readable(self) -> set[str]:
         return set(self._town.sites) - self.unread
 

@@ -101,6 +101,14 @@ class Roll:
         """See Permits."""
         return frozenset(self.approved) - self._runs_not
 
+    def barred(self, _project: str) -> frozenset[str]:
+        """See Permits."""
+        return frozenset()
+
+    def reach(self, target: str, _project: str) -> frozenset[str]:
+        """See Permits."""
+        return self.readable() | {target}
+
     def may_send(
         self, site: str, origin: str, _pool: str, _project: str, _slots: int, _price: Tariff
     ) -> str:

@@ -312,7 +312,8 @@ def test_a_rule_that_forbids_is_read():
 
 
 @pytest.mark.parametrize(
-    "text", ["slots=many", "colour=blue", "pools=", "everything", "budget=5", "slots"]
+    "text",
+    ["slots=many", "colour=blue", "pools=", "everything", "budget=5", "slots", "", " ", "pools=a,"],
 )
 def test_a_rule_that_can_not_be_read_is_told(alone, text):
     assert "write" in alone.run("trust", "*", "--may-send", text, code=2)

@@ -11,6 +11,7 @@ from federation.errors import ProtocolError
 from gateway import events
 from gateway.effects import Side
 from gateway.ledger import records
+from gateway.unsettled import POSTING_BYTES
 from policies.asks import Wishes
 
 ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
@@ -289,3 +290,68 @@ def test_a_contract_whose_job_ended_before_it_opened_is_closed_and_nothing_else(
     town.pass_time(15.0)
     assert not london.exchange.purchases.purchases
     assert not london.broker.draining
+
+
+def test_what_is_never_settled_counts_after_its_contract_has_lapsed_and_after_a_restart():
+    town = dear_and_cheap(replace(RULES, unsettled_bytes_max=20_000))
+    london, paris = town.sites["london"], town.sites["paris"]
+    carry = town.carry
+    town.carry = lambda sender, say: isinstance(say.message, deals.Settle) or carry(sender, say)
+    london.submit(400, wishes=ABROAD)
+    for _ in range(60):
+        town.deliver()
+        paris.work(1)
+        town.pass_time(0.01)
+    unsettled = paris.exchange.sales._unsettled
+    pending = sum(len(each.tab.pending) for each in paris.exchange.sales.sales.values())
+    assert pending > 10
+    for purchase in live(london):
+        abandon = deals.Abandon(purchase.contract)
+        paris.exchange.hear("london", Side.BUYER, abandon, town.now_s, UTC_S + town.now_s)
+    paris.do()
+    assert unsettled._held["london"] == pending * POSTING_BYTES
+    paris.workers = 0
+    paris.recover(2)
+    assert paris.exchange.sales._unsettled._held["london"] == pending * POSTING_BYTES
+    town.carry = carry
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    town.pass_time(30.0)
+    assert not paris.exchange.sales._unsettled._held
+
+
+def test_a_buyer_that_is_back_after_its_lease_need_not_wait_for_another(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(4_000, detached=True)
+    town.run(lambda: sum(isinstance(r, records.OutcomeKept) for r in london.books) > 3)
+    town.deliver()
+    paris.work(1)
+    job, utc_s = london.broker.jobs["j"], UTC_S
+    sales = paris.exchange.sales.sales
+    while any(each.is_live for each in sales.values()):  # London is down
+        town.now_s += 0.25
+        paris.exchange.tick(town.now_s, utc_s + town.now_s)
+        paris.do(events.Ticked())
+    assert any(each.tab.pending for each in sales.values())
+    town.now_s += RULES.grace_s
+    town.mail.clear()
+    arrived = [
+        events.TasksArrived(0, "j", low, [b""] * (high - low))
+        for low, high in job.ended.missing(0, 4_000)
+    ]
+    recovered = events.JobRecovered(
+        "j", job.spec, 4_000, tuple(job.ended), 0, 0, (), dict(job.costs_nanos), 0, 0
+    )
+    london.workers = 0
+    london.recover(2, recovered, *arrived)
+    london.join(1)
+    back_s = town.now_s
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    while not any(london.at_work.values()):
+        assert town.now_s < back_s + RULES.lease_s / 2
+        town.pass_time(0.1)
+    town.show()
+    town.run(lambda: "j" not in london.broker.jobs)
+    town.pass_time(30.0)
+    assert not paris.exchange.sales.sales

@@ -70,3 +70,20 @@ def test_nothing_is_kept_of_a_worker_that_left_while_it_waited() -> None:
         functions.want(worker, bytes([worker]) * 32)
         functions.forget_worker(worker)
     assert not functions._wanted
+
+
+def test_who_asks_again_and_again_is_sent_it_once_more_in_a_while() -> None:
+    functions = Functions(1000, set)
+    digest = put(functions, b"f", 1, size=1)
+    assert functions.to_send(7, digest) == b"f"
+    assert [functions.want(7, digest) for _ in range(3)] == [b"f", None, None]
+    functions.sweep({1})
+    assert [functions.want(7, digest) for _ in range(2)] == [b"f", None]
+
+
+def test_nobody_waits_for_more_functions_than_there_can_be(monkeypatch) -> None:
+    monkeypatch.setattr("gateway.functions.WANTED_MAX", 3)
+    functions = Functions(1000, set)
+    for number in range(10):
+        assert functions.want(7, bytes([number]) * 32) is None
+    assert len(functions._wanted) == 3

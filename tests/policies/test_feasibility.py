@@ -21,6 +21,8 @@ def verdict(terms, site="a", **pool):
     [
         ({}, {}, None, ""),
         ({"trusted": frozenset({"b"})}, {}, Reason.SITE_NOT_TRUSTED, "is not trusted to run this"),
+        ({"barred": frozenset({"a/main"})}, {}, Reason.SITE_NOT_TRUSTED, "not trusted to run"),
+        ({"barred": frozenset({"a/other"})}, {}, None, ""),
         ({"readable": frozenset("b")}, {}, Reason.RESULTS_NOT_TRUSTED, "not accepted here"),
         ({"readable": frozenset("a")}, {}, None, ""),
         ({"hops_left": 0}, {}, Reason.NO_HOPS_LEFT, "a hop away"),
