@@ -42,7 +42,7 @@ class Purchase:
     until_s: float = 0.0  # of the lease, as we must count it
     round_trip_s: float = 0.0
     busy_s: float = 0.0  # when something was last out
-    asked_back_s: float = 0.0  # since when an answer to that is awaited
+    asked_back_s: float | None = None  # since when an answer to that is awaited
     lease_s: float = 0.0
     opened_at_s: float = 0.0  # UTC, of a contract of a former life
     doubted: int = 0  # forwards up to this epoch may have been lost with a session

@@ -350,7 +350,7 @@ class Purchases:
         self._taken.clear()
 
     def _given_back(self, purchase: Purchase, message: deals.GivenBack) -> None:
-        purchase.asked_back_s = 0.0
+        purchase.asked_back_s = None
         if purchase.is_live:
             assignment = self._assignment(purchase, message.epoch)
             if message.ranges and assignment is not None and not assignment.recalls:
@@ -389,7 +389,7 @@ class Purchases:
 
     def _reconcile(self, purchase: Purchase, message: deals.Holding) -> None:
         """The seller's session is new: what it does not have any more is ours to place again."""
-        purchase.asked_back_s = 0.0  # what we asked for may be lost: whoever wants it asks anew
+        purchase.asked_back_s = None  # what we asked for may be lost: whoever wants it asks anew
         if purchase.phase is Phase.CLOSING and not purchase.is_orphan:
             self._say(purchase, deals.CloseContract(purchase.contract))  # the first may be lost
         worker = self._broker.workers.get(purchase.handle)
@@ -466,7 +466,7 @@ class Purchases:
         if purchase.phase is Phase.CLOSING:
             return True
         since_s = purchase.asked_back_s
-        return bool(since_s) and now_s - since_s > purchase.lease_s
+        return since_s is not None and now_s - since_s > purchase.lease_s
 
     def _retire(self, purchase: Purchase) -> None:
         """The broker is to send nothing more under it, if it has heard of it."""
@@ -502,7 +502,8 @@ class Purchases:
                 )
                 self._say(purchase, forward, urgent=True)
             case Recall():
-                purchase.asked_back_s = purchase.asked_back_s or now_s
+                if purchase.asked_back_s is None:
+                    purchase.asked_back_s = now_s
                 reclaim = deals.Reclaim(
                     contract, message.assignment, message.first, message.stop, message.kill
                 )

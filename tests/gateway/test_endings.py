@@ -355,3 +355,22 @@ def test_a_buyer_that_is_back_after_its_lease_need_not_wait_for_another(town):
     town.run(lambda: "j" not in london.broker.jobs)
     town.pass_time(30.0)
     assert not paris.exchange.sales.sales
+
+
+@pytest.mark.parametrize("stop", [True, False, None], ids=["stop", "cancel", "leave"])
+def test_a_seller_that_renews_and_answers_nothing_keeps_no_job_for_ever(town, stop):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(4, wishes=ABROAD)
+    town.deliver()
+    hear = paris.exchange.hear
+    deaf_to = deals.Reclaim | deals.CloseContract
+    paris.exchange.hear = lambda site, side, message, *now: (
+        isinstance(message, deaf_to) or hear(site, side, message, *now)
+    )
+    if stop is None:
+        london.do(events.ClientGone(1))
+    else:
+        london.do(events.CancelAsked(1, 77, "j", (), stop))
+    town.pass_time(5 * RULES.lease_s)
+    assert not london.broker.jobs
+    assert not london.exchange.purchases.purchases
