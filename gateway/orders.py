@@ -4,6 +4,7 @@ The same code serves a command while no gateway runs and the gateway while it do
 the folder (gateway.registry). Details are plain data and checked here; an answer is plain data.
 """
 
+import json
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
@@ -25,6 +26,9 @@ TOKEN_VALID_S: Final = 12 * 3600.0
 VALID_MAX_S: Final = 366 * 86400.0
 RULES_MAX: Final = 256
 
+SECRETS: Final = frozenset({"invitation", "token"})  # who has them may come in
+SHOWN_CHARS_MAX: Final = 500
+
 Details = Mapping[str, Any]
 
 
@@ -39,6 +43,15 @@ async def perform(registry: Registry, verb: str, details: Details) -> Any:
         GridError: it can't be done; the text says why. Nothing has changed then.
     """
     return await VERBS[verb](registry, details)
+
+
+def shown(verb: str, details: Details) -> str:
+    """An order as the log has it, without what is secret; empty when it changes nothing."""
+    if verb == "known":
+        return ""
+    told = {key: each for key, each in details.items() if key not in SECRETS and each is not None}
+    text = json.dumps(told, sort_keys=True, default=str)
+    return f"an operator orders {verb} {text[:SHOWN_CHARS_MAX]}"
 
 
 async def _invite(registry: Registry, details: Details) -> Any:

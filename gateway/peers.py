@@ -21,6 +21,7 @@ import trio
 from federation.errors import GridError
 from federation.messages import Statements
 from federation.nng import NngPort
+from federation.statements import Expulsion, parse
 from federation.transport import TlsSettings
 from gateway import orders
 from gateway.config import SiteConfig
@@ -200,6 +201,9 @@ class Peers:
         """Carry out an order of our operator's, one at a time; GridError when it can't be done."""
         async with self._ordering:
             found = await orders.perform(self.registry, verb, details)
+        line = orders.shown(verb, details)
+        if line:
+            self._say(line)
         self.trust_changed()
         return found
 
@@ -311,8 +315,18 @@ class Peers:
     def _learn(self, source: str, said: Statements) -> None:
         for error in self.registry.note(unpack_words(said)):
             self._say_often(f"{source} passed on what is not believed: {error}")
+        for kind, raw in self.registry.news:
+            if kind == "expulsion":
+                self._tell_expulsion(raw)
         if self.registry.news:
             self.trust_changed()
+
+    def _tell_expulsion(self, raw: bytes) -> None:
+        """What others think of a site is for our operator to judge, who must hear of it."""
+        word = parse(Expulsion, raw).content
+        site = "us" if word.site == self.registry.site else word.site
+        verb = "expels" if word.stands else "takes back that it has expelled"
+        self._say_often(f"{word.by} {verb} {site}: {word.reason or 'it gives no reason'}")
 
     def _say_often(self, line: str) -> None:
         """Tell people of what others can cause as often as they like: not all of it."""

@@ -11,6 +11,7 @@ from gateway.certificates import to_pem
 from gateway.keys import Rotation
 from gateway.links import LinkDown, LinkSaid, LinkUp
 from gateway.lobby import Left
+from gateway.orders import shown
 from gateway.standing import Level
 
 pytestmark = pytest.mark.slow
@@ -117,6 +118,8 @@ async def test_who_is_expelled_is_out_at_once_and_the_others_follow(tmp_path):
             await until(lambda: "lyon" not in site.peers.links.up, "the end of the link")  # noqa: B023
             assert "lyon" not in [each.name for each in site.peers.lobby.guests.values()]
         await until(lambda: lyon.told("is expelled here"), "a line at lyon")
+        await until(lambda: paris.told("london expels lyon: too loud"), "a line at paris")
+        assert london.told('an operator orders expel {"reason": "too loud", "site": "lyon"}')
         assert any(each.guest.name == "lyon" for each in london.of(Left))
         assert london.meets(paris)
 
@@ -220,3 +223,10 @@ async def test_a_new_session_of_a_site_ends_its_old_one(tmp_path):
         await until(lambda: any(each.guest is first for each in london.of(Left)), "its end")
         names = [each.name for each in london.peers.lobby.guests.values()]
         assert names.count("paris") == 1
+
+
+def test_an_order_is_logged_without_what_lets_somebody_in():
+    line = shown("join", {"invitation": "gfi1_secret", "approve": True, "reason": None})
+    assert line == 'an operator orders join {"approve": true}'
+    assert shown("known", {}) == ""
+    assert len(shown("trust", {"site": "x" * 10_000})) < 1000
