@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from town import CHEAP, RULES, UTC_S, Town, dear_and_cheap, spec
+from town import CHEAP, DEAR, RULES, UTC_S, Town, dear_and_cheap, spec
 
 from federation import deals
 from federation.errors import ProtocolError
@@ -170,24 +170,51 @@ def test_a_function_is_sent_only_to_who_has_a_contract_for_it(town):
     assert [each.digest for each in sent] == [b"f" * 32]
 
 
-def test_who_has_slots_held_and_commits_to_nothing_waits(town):
+def question_again(town, question, number):
+    """The same question, in a contract of another number, with a grant for it."""
+    paris, contract = town.sites["paris"], f"london-1-{number}"
+    paris.notary._shown.clear()
+    errand = paris.notary.check("london", question.grant, UTC_S).errand
+    paris.notary._shown.clear()
+    grant = town.sites["london"].notary.issue(replace(errand, contract=contract))
+    return replace(question, contract=contract, grant=grant)
+
+
+@pytest.mark.parametrize("end", ["wait", "close", "short lease"])
+def test_who_has_slots_held_and_commits_to_nothing_waits(town, end):
     forwarded(town)
-    question = asked(town)
+    question, paris = asked(town), town.sites["paris"]
     number = int(question.contract.rpartition("-")[2])
     for more in range(1, 30):
-        again = replace(question, contract=f"london-1-{number + more}")
-        town.sites["paris"].notary._shown.clear()
-        grant = town.sites["london"].notary.issue(
-            replace(
-                town.sites["paris"].notary.check("london", question.grant, UTC_S).errand,
-                contract=again.contract,
-            )
-        )
-        as_buyer(town, replace(again, grant=grant))
-        if again.contract in {key[1] for key in town.sites["paris"].exchange.sales.sales}:
-            as_buyer(town, deals.Hold(again.contract))
+        again = question_again(town, question, number + more)
+        as_buyer(town, again)
+        sale = paris.exchange.sales.sales.get(("london", again.contract))
+        if sale is None:
+            town.pass_time(RULES.hold_s)
+            continue
+        as_buyer(town, deals.Hold(again.contract))
+        if end == "close":
+            as_buyer(town, deals.CloseContract(again.contract))
+        elif end == "short lease":
+            terms = sale.pool, sale.price.price_nanos, sale.price.currency
+            as_buyer(town, deals.Commit(again.contract, *terms, 0.0))
         town.mail.clear()
         town.pass_time(RULES.hold_s + 0.1)
     holds = [m for *_, m in town.said if isinstance(m, deals.Held)]
     assert len(holds) < 10
     assert [m for *_, m in town.said if isinstance(m, deals.Decline) and m.code == "busy"]
+
+
+def test_a_relay_sells_no_more_slots_than_its_rules_let_a_buyer_have():
+    town = Town()
+    london, lyon = town.build("london", DEAR, 0), town.build("lyon", DEAR, 0)
+    town.build("rome", CHEAP, 100)
+    lyon.permits.may_send = lambda *about: "" if about[4] <= 5 else "over-slots"
+    town.show(hidden={("rome", "london")})
+    for number in range(4):
+        london.submit(100, f"j{number}")
+    town.deliver()
+    slots = [m.slots for *_, m in town.said if isinstance(m, deals.Quote) and m.slots < 100]
+    sold = [each.slots for (buyer, _), each in lyon.exchange.sales.sales.items()]
+    assert slots
+    assert 0 < sum(sold) <= 5
