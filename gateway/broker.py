@@ -426,8 +426,15 @@ class Broker:
 
     def _check_cost(self, job: Job) -> None:
         limit = job.spec.max_cost_nanos
-        if limit is not None and job.limited_nanos >= limit and job.waiting:
+        if limit is None or job.limited_nanos < limit:
+            return
+        if job.waiting:
             self._drop_waiting(job, "budget", f"job {job.id} reached its cost limit")
+        if not job.is_spent:  # what workers have and have not begun is to wait, and so to end
+            job.is_spent = True
+            for assignment in job.assignments.values():
+                assignment.recalled = True
+                self._handout.recall_all(assignment, kill=False)
 
     def _keep_deadlines(self, now_s: float) -> None:
         """End what waits, and must not begin any more."""

@@ -167,6 +167,7 @@ class Job:
     wall_ns: int = 0
     cpu_ns: int = 0
     repeat_ns: int = 0  # of it, of what ran again for nothing
+    is_spent: bool = False  # it has cost what it may: workers were asked for what has not begun
     leaving: str = ""  # the state it will end in, once nothing is in flight
     reason: str = ""
     may_repeat: bool = False  # its client came back without some of its results

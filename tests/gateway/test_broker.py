@@ -1,5 +1,7 @@
 """The broker, pushed by hand: what goes in, what must come out."""
 
+from dataclasses import replace
+
 import pytest
 
 from federation import messages
@@ -591,6 +593,23 @@ def test_a_cost_limit_of_nothing_drops_a_job_at_once() -> None:
     effects = world.submit(5, max_cost_nanos=0, currency="USD")
     (dropped,) = told(effects, messages.Dropped)
     assert (dropped.ranges, dropped.failure) == ([[0, 5]], "budget")
+
+
+def test_what_a_worker_has_and_has_not_begun_is_asked_back_when_the_cost_limit_is_reached() -> None:
+    world = World()
+    (first,) = orders(world.submit(1))
+    world.report(first, wall_ns=1_000)  # so short that a slot gets many ahead
+    effects = world.submit(50, "k", max_cost_nanos=500_000, currency="USD")
+    (order,) = orders(effects)
+    assert len(order.arguments) == 50
+    effects = world.report(order, tasks=1, wall_ns=10**9)
+    (recall,) = orders(effects, messages.Recall)
+    assert (recall.first, recall.stop, recall.kill) == (1, 50, False)
+    back = events.HandedBack(WORKER, order.assignment, ((3, 50),))  # two run
+    (dropped,) = told(world.do(back), messages.Dropped)
+    assert (dropped.ranges, dropped.failure) == ([[3, 50]], "budget")
+    again = world.report(replace(order, first=1), tasks=1, wall_ns=10**9)
+    assert not orders(again, messages.Recall)
 
 
 def test_a_spent_cost_limit_drops_what_is_submitted_later() -> None:
