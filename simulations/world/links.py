@@ -300,6 +300,9 @@ class _Line:
         if self.site not in self._links.kept or not self._links.may_dial(self.site):
             self.is_over = True
             self._links.forget(self)
+            if self._link is not None:  # or a session could still come of it, that nobody holds
+                self._link.close()
+                self._link = None
         self._down(reason)
 
     def _down(self, reason: str, *, is_idle: bool = False) -> None:
