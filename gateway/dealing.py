@@ -60,6 +60,22 @@ class DealRules:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How often, one after the other, somebody was of no use, and until when that counts."""
+
+    times: int = 0
+    until_s: float = 0.0
+
+    def once_more(self, now_s: float, rules: DealRules) -> "Backoff":
+        """And now again: this time for longer."""
+        times = self.times + 1
+        return Backoff(times, now_s + rules.rest_after_s(times))
+
+
+NO_BACKOFF: Final = Backoff()
+
+
 class Permits(Protocol):
     """Whom this site deals with; the trust book answers."""
 

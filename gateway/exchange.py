@@ -279,9 +279,7 @@ class Exchange:
             return False  # it was sold for this pool, and no other
         if self.market.has_others or job.spec.wishes != NO_WISHES:
             return True
-        # Who shows nothing may be asked all the same.
-        permits = self._permits
-        return not permits.readable().isdisjoint(permits.runners(job.spec.project))
+        return bool(self.trusted(job.spec.project))  # who shows nothing may be asked all the same
 
     def _plan(self, job: Job, queue: Queue, now_s: float, utc_s: float) -> None:
         if not self._has_choice(job):
@@ -371,9 +369,9 @@ class Exchange:
         here = Profile(self.site, True, offer, (), facts.jurisdiction, "", None, True)
         return check_sites(terms, here) is None and check_jurisdiction(terms, here) is None
 
-    def trusted(self) -> Set[str]:
-        """The sites that may run our users' work, and whose results they open."""
-        return self._permits.readable() & self._permits.runners(USUAL_PROJECT)
+    def trusted(self, project: str = USUAL_PROJECT) -> Set[str]:
+        """The sites that may run our users' work of a project, and whose results they open."""
+        return self._permits.readable() & self._permits.runners(project)
 
     def _may_run_elsewhere(self, spec: JobSpec) -> bool:
         """Whether some other site that we know of may be able to run this, now or later."""

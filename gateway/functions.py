@@ -25,9 +25,8 @@ class Functions:
         self._senders: dict[bytes, set[int]] = {}
         self._bytes: dict[int, int] = {}  # by sender
         self._sent: dict[int, set[bytes]] = {}
-        self._again: dict[
-            int, set[bytes]
-        ] = {}  # what each was sent once more, since the last sweep
+        # What each was sent once more, since the last sweep.
+        self._again: dict[int, set[bytes]] = {}
         self._wanted: dict[bytes, set[int]] = {}
 
     def put(self, digest: bytes, body: bytes, sender: int) -> set[int]:

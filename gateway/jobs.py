@@ -217,7 +217,8 @@ class Job:
 
     def withdraw(self, wanted: RangeSet | None = None) -> list[Range]:
         """Take tasks out of the queue, all when none are named; return which they were."""
-        return [(run.first, run.stop) for run in self.extract(wanted or EVERY_TASK)]
+        runs = self.extract(EVERY_TASK if wanted is None else wanted)
+        return [(run.first, run.stop) for run in runs]
 
     def extract(self, wanted: RangeSet) -> list[Run]:
         """Take tasks out of the queue, with their arguments.
@@ -243,12 +244,14 @@ class Job:
             self.hold_bytes(-run.size)
         return taken
 
-    def assigned(self, first: int, stop: int) -> Iterator[tuple[Assignment, list[Range]]]:
-        """The assignments that hold unreported tasks of [first, stop), and which."""
+    def assigned(self, wanted: RangeSet) -> Iterator[tuple[Assignment, list[Range]]]:
+        """The assignments that hold unreported tasks of some ranges, and which, by range."""
         for assignment in list(self.assignments.values()):
-            ranges = assignment.left.within(first, stop)
-            if ranges:
-                yield assignment, ranges
+            left = list(assignment.left)
+            for first, stop in wanted.within(left[0][0], left[-1][1]) if left else ():
+                parts = assignment.left.within(first, stop)
+                if parts:
+                    yield assignment, parts
 
     @property
     def limited_nanos(self) -> int:
@@ -288,7 +291,7 @@ class Job:
         time, but tried again once it has been stopped.
         """
         held = RangeSet()
-        for assignment, parts in self.assigned(first, stop):
+        for assignment, parts in self.assigned(RangeSet([(first, stop)])):
             for part in parts:
                 if self.ended.within(*part):
                     assignment.is_stopped = True

@@ -1,8 +1,7 @@
 """Whom this site deals with, as its trust book says; for gateway.offering, purchases, exchange."""
 
-from collections.abc import Callable, Set
-from math import inf
-from typing import Final
+from collections.abc import Callable, Hashable, Set
+from typing import Final, Generic, TypeVar
 
 from federation.identity import Refusal
 from gateway.errands import Allowance, Errand, NotGranted
@@ -10,9 +9,38 @@ from gateway.permissions import ANY, Request, Verb
 from gateway.registry import Registry
 from policies.tariffs import Tariff
 
-KEPT_S: Final = 1.0  # an answer about a project is worked out again after so long
-PROJECTS_MAX: Final = 1_000
+KEPT_S: Final = 1.0  # an answer is worked out again after so long
+KEPT_MAX: Final = 1_000
 DATA_CLASS: Final = "internal"  # of all work, as long as users can't say
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Kept(Generic[K, V]):
+    """Answers that are worked out again after a second: the trust book may have changed.
+
+    Args:
+        find: works an answer out.
+        now_s: monotonic.
+    """
+
+    def __init__(self, find: Callable[[K], V], now_s: Callable[[], float]) -> None:
+        self._find = find
+        self._now_s = now_s
+        self._answers: dict[K, tuple[float, V]] = {}  # and when each was found
+
+    def __call__(self, key: K) -> V:
+        """The answer for a key."""
+        now_s = self._now_s()
+        kept = self._answers.get(key)
+        if kept is not None and now_s - kept[0] < KEPT_S:
+            return kept[1]
+        if len(self._answers) >= KEPT_MAX:
+            self._answers.clear()
+        found = self._find(key)
+        self._answers[key] = now_s, found
+        return found
 
 
 class Nobody:
@@ -63,10 +91,9 @@ class BookPermits:
 
     def __init__(self, registry: Registry, now_s: Callable[[], float]) -> None:
         self._registry = registry
-        self._now_s = now_s
-        self._kept: dict[str, tuple[float, tuple[Set[str], Set[str]]]] = {}
-        self._reach: dict[tuple[str, str], tuple[float, Set[str]]] = {}
-        self._readable: tuple[float, Set[str]] = -inf, frozenset()
+        self._judged = Kept(self._judge, now_s)
+        self._reach = Kept(self._find_reach, now_s)
+        self._readable = Kept(self._find_readable, now_s)
 
     def runners(self, project: str) -> Set[str]:
         """See Permits: sites, and single pools of sites as "site/pool"."""
@@ -76,41 +103,28 @@ class BookPermits:
         """See Permits."""
         return self._judged(project)[1]
 
-    def _judged(self, project: str) -> tuple[Set[str], Set[str]]:
+    def _judge(self, project: str) -> tuple[Set[str], Set[str]]:
         """Sites and pools that rules name: those that may run a project, and pools that may not."""
-        now_s = self._now_s()
-        kept = self._kept.get(project)
-        if kept is not None and now_s - kept[0] < KEPT_S:
-            return kept[1]
-        if len(self._kept) >= PROJECTS_MAX:
-            self._kept.clear()
         names = {name for site in self._registry.approved for name in self._names(site)}
         may = frozenset(name for name in names if self._may_run(name, project))
-        found = may, frozenset(name for name in names - may if "/" in name)
-        self._kept[project] = now_s, found
-        return found
+        return may, frozenset(name for name in names - may if "/" in name)
 
     def reach(self, target: str, project: str) -> Set[str]:
         """See Permits."""
-        now_s = self._now_s()
-        kept = self._reach.get((target, project))
-        if kept is not None and now_s - kept[0] < KEPT_S:
-            return kept[1]
-        if len(self._reach) >= PROJECTS_MAX:
-            self._reach.clear()
+        return self._reach((target, project))
+
+    def _find_reach(self, key: tuple[str, str]) -> Set[str]:
+        target, project = key
         others = self.readable() - {target}
-        found = {target, *(each for each in others if self._may_run(target, project, each))}
-        self._reach[target, project] = now_s, found
-        return found
+        return {target, *(each for each in others if self._may_run(target, project, each))}
 
     def readable(self) -> Set[str]:
         """See Permits."""
-        now_s = self._now_s()
-        if now_s - self._readable[0] >= KEPT_S:
-            book = self._registry.book
-            found = {site for site in self._registry.approved if book.accepts_pickles([site])}
-            self._readable = now_s, frozenset(found)
-        return self._readable[1]
+        return self._readable(None)
+
+    def _find_readable(self, _key: None) -> Set[str]:
+        book = self._registry.book
+        return frozenset(site for site in self._registry.approved if book.accepts_pickles([site]))
 
     def _names(self, site: str) -> set[str]:
         """A site, and the pools of it that rules name."""

@@ -271,8 +271,7 @@ class Purchases:
         message = self._screened(purchase, message)
         if not self._take(purchase, message.epoch, first, stop):
             return  # too late, or a second time: it will be void when it is billed
-        if purchase.tab.deliver(delivery) is not None:
-            return
+        purchase.tab.deliver(delivery)
         purchase.busy_s = now_s
         purchase.spent_nanos += message.cost_nanos
         self._outcome.write(

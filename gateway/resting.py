@@ -8,7 +8,7 @@ goes there. A site may also be of no use for one job alone; then it is spared fo
 from collections.abc import Container
 from typing import Final
 
-from gateway.dealing import DealRules
+from gateway.dealing import NO_BACKOFF, Backoff, DealRules
 from policies.brokering import Rest
 
 FULL_S: Final = 0.5  # how long a site is left alone that has no slot
@@ -21,8 +21,8 @@ class Resting:
         self._rules = rules
         self.sites: dict[str, Rest] = {}
         self._refusals: dict[str, int] = {}  # by site, one after the other
-        # Sites that were of no use for a job, though no pool was named: how often, until when.
-        self._useless: dict[tuple[str, str], tuple[int, float]] = {}
+        # Sites that were of no use for a job, though no pool was named.
+        self._useless: dict[tuple[str, str], Backoff] = {}
         self._unreached: set[str] = set()  # sites that are spared because there was no way to them
 
     def is_resting(self, site: str, utc_s: float) -> bool:
@@ -37,7 +37,7 @@ class Resting:
 
     def is_useless(self, job: str, site: str, utc_s: float) -> bool:
         """Whether a site said lately that it has nothing for a job."""
-        return utc_s < self._useless.get((job, site), (0, 0.0))[1]
+        return utc_s < self._useless.get((job, site), NO_BACKOFF).until_s
 
     def spare(self, site: str, utc_s: float, why: str, *, is_no: bool = False) -> None:
         """Leave a site alone for a while, twice as long each time that it is of no use.
@@ -58,8 +58,8 @@ class Resting:
 
     def note_useless(self, job: str, site: str, utc_s: float) -> None:
         """A site has nothing for a job: it is not asked again soon, longer each time."""
-        times = self._useless.get((job, site), (0, 0.0))[0] + 1
-        self._useless[job, site] = times, utc_s + self._rules.rest_after_s(times)
+        before = self._useless.get((job, site), NO_BACKOFF)
+        self._useless[job, site] = before.once_more(utc_s, self._rules)
 
     def note_useful(self, site: str) -> None:
         """A contract with a site is open: what it refused before counts no more."""

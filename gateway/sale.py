@@ -79,16 +79,24 @@ class Sale:
         return given.errand if given is not None else None
 
     @property
+    def max_cost_nanos(self) -> int | None:
+        """What its grant allows it to cost; None: no limit."""
+        return self.errand.max_cost_nanos if self.errand is not None else None
+
+    @property
     def is_spent(self) -> bool:
         """Whether it has cost what its grant allows."""
-        errand = self.errand
-        most = errand.max_cost_nanos if errand is not None else None
+        most = self.max_cost_nanos
         return most is not None and self.spent_nanos >= most
 
     def is_over(self, utc_s: float) -> bool:
         """Whether its grant has expired."""
         errand = self.errand
         return errand is not None and utc_s >= errand.expires_s
+
+    def bill_again(self) -> None:
+        """Put all that is not settled on the next bill: what was said of it may be lost."""
+        self.unbilled = list(self.tab.pending.values())
 
     # --- our numbers and its buyer's -----------------------------------------------------------
 
@@ -186,7 +194,7 @@ def former_sale(row: ContractRow, postings: Iterable[PostingRow]) -> Sale:
             sale.tab.deliver(
                 Delivery(each.epoch, each.first, each.first + each.tasks, each.cost_nanos)
             )
-    sale.unbilled = list(sale.tab.pending.values())
+    sale.bill_again()
     return sale
 
 

@@ -24,7 +24,15 @@ from federation.ranges import Range
 from federation.reasons import Reason
 from gateway import events
 from gateway.broker import Broker
-from gateway.dealing import CONTRACT_CHARS_MAX, LEASE_MAX_S, RELAY, DealRules, Outcome
+from gateway.dealing import (
+    CONTRACT_CHARS_MAX,
+    LEASE_MAX_S,
+    NO_BACKOFF,
+    RELAY,
+    Backoff,
+    DealRules,
+    Outcome,
+)
 from gateway.effects import Charge, Side
 from gateway.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
 from gateway.ledger import records
@@ -85,7 +93,7 @@ class Sales:
         self._renewals: dict[int, Renewal] = {}  # that were asked for, by stamp
         self._billed_s = self._now_s = 0.0
         self._unsettled = Unsettled(rules.unsettled_bytes_max)
-        self._wasted: dict[str, tuple[int, float]] = {}  # holds that ended so: how many, until when
+        self._wasted: dict[str, Backoff] = {}  # buyers of holds that came to nothing
         self._numbers_of: dict[str, tuple[int, int]] = {}  # of each buyer's last contract
 
     # --- what a buyer says ---------------------------------------------------------------------
@@ -126,7 +134,7 @@ class Sales:
         if number <= self._numbers_of.get(buyer, (0, 0)):
             raise ProtocolError(f"contract {ask.contract}: a name that was used before")
         self._numbers_of[buyer] = number
-        if now_s < self._wasted.get(buyer, (0, 0.0))[1]:
+        if now_s < self._wasted.get(buyer, NO_BACKOFF).until_s:
             reason = f"{buyer} has slots held and commits to nothing: not now"
             self._decline(buyer, ask.contract, Reason.BUSY, reason)
             return
@@ -162,8 +170,7 @@ class Sales:
 
     def _waste(self, buyer: str, now_s: float) -> None:
         """Slots stood idle for a contract that did not come: its buyer waits, longer each time."""
-        times = self._wasted.get(buyer, (0, 0.0))[0] + 1
-        self._wasted[buyer] = times, now_s + self._rules.rest_after_s(times)
+        self._wasted[buyer] = self._wasted.get(buyer, NO_BACKOFF).once_more(now_s, self._rules)
 
     def _find(self, buyer: str, contract: str) -> Sale | None:
         """A contract of this buyer's; when it is gone the buyer is told."""
@@ -229,7 +236,7 @@ class Sales:
                 sale.price.currency,
                 message.lease_s,
                 utc_s,
-                sale.errand.max_cost_nanos if sale.errand else None,
+                sale.max_cost_nanos,
             ),
             durable=True,
         )
@@ -340,7 +347,7 @@ class Sales:
             case deals.Abandon():
                 if sale.is_live:
                     self._lapse(sale)
-                sale.unbilled = list(sale.tab.pending.values())
+                sale.bill_again()
             case deals.CloseContract():
                 self._close(sale, now_s)
 
@@ -515,7 +522,7 @@ class Sales:
         if now_s >= sale.lapsed_s + self._rules.grace_s:
             sale.was_told = False
             self._decline(sale.buyer, sale.contract, LAPSED, "its lease was over")
-            sale.unbilled = list(sale.tab.pending.values())  # bills before this were put off
+            sale.bill_again()  # bills before this were put off
 
     def _expire(self, sale: Sale, now_s: float) -> None:
         """Nobody took up a quote, or committed to what is held."""
@@ -618,7 +625,7 @@ class Sales:
             self._say(sale, sale.holding())
             for message in sale.kept.values():
                 self._say(sale, message)
-        sale.unbilled = list(sale.tab.pending.values())
+        sale.bill_again()
         sale.asked_s = 0.0
 
     def used(self, buyer: str, contract: str) -> None:

@@ -5,7 +5,7 @@ knows. So whoever cancels is answered when the last of them has said what will n
 when what runs is to be stopped as well.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -74,7 +74,7 @@ class Withdrawals:
         if not event.ranges:
             job.leaving, job.reason = "cancelled", "cancelled on request"
         taken, awaited = RangeSet(job.withdraw(ranges)), set()
-        for assignment, parts in _assigned(job, ranges):
+        for assignment, parts in job.assigned(ranges):
             self._handout.recall(assignment, parts[0][0], parts[-1][1], kill=event.kill)
             awaited.add(assignment.id)
             for low, high in parts if event.kill else ():
@@ -100,9 +100,7 @@ class Withdrawals:
             for first, stop in self._cancel(withdrawal.job, wanted, withdrawal.client):
                 withdrawal.taken.add(first, stop)
                 rest.remove(first, stop)
-            if not withdrawal.awaited:
-                self._open.remove(withdrawal)
-                self._answer(withdrawal.client, withdrawal.request, withdrawal.taken)
+            self._answer_if_done(withdrawal)
         return list(rest)
 
     def closed(self, assignment: int) -> None:
@@ -110,9 +108,7 @@ class Withdrawals:
         for withdrawal in list(self._open):
             if assignment in withdrawal.awaited:
                 withdrawal.awaited.discard(assignment)
-                if not withdrawal.awaited:
-                    self._open.remove(withdrawal)
-                    self._answer(withdrawal.client, withdrawal.request, withdrawal.taken)
+                self._answer_if_done(withdrawal)
 
     def forget(self, client: int) -> None:
         """A client is gone: nobody waits for its answers."""
@@ -132,18 +128,13 @@ class Withdrawals:
         self._drop(job, unended, told)
         return RangeSet(unended)
 
+    def _answer_if_done(self, withdrawal: Withdrawal) -> None:
+        if not withdrawal.awaited:
+            self._open.remove(withdrawal)
+            self._answer(withdrawal.client, withdrawal.request, withdrawal.taken)
+
     def _answer(self, client: int, request: int, taken: RangeSet, code: str = "") -> None:
         if request:
             value = {"taken": [list(pair) for pair in taken]}
             reason = CANCEL_REFUSED.get(code, "")
             self._tell(client, Answer(request, code, reason, value))
-
-
-def _assigned(job: Job, ranges: RangeSet) -> Iterator[tuple[Assignment, list[Range]]]:
-    """The assignments that hold unreported tasks of some ranges, and which, by range."""
-    for assignment in list(job.assignments.values()):
-        left = list(assignment.left)
-        for first, stop in ranges.within(left[0][0], left[-1][1]):
-            parts = assignment.left.within(first, stop)
-            if parts:
-                yield assignment, parts

@@ -224,9 +224,10 @@ def known(config_dir: str | None, as_json: bool) -> None:
 def parse_rule(text: str, verb: Verb, *, permits: bool) -> dict[str, Any]:
     """Read a rule as people write it, "pools=cpu slots=100", to the form of the trust file."""
     details: dict[str, Any] = {}
-    if not text.split():  # a variable of the shell that was not set must not open a site
+    words = text.split()
+    if not words:  # a variable of the shell that was not set must not open a site
         raise click.BadParameter(f"an empty rule: write {_RULE_HELP}")
-    for word in text.split():
+    for word in words:
         name, equals, value = word.partition("=")
         if name in ("pools", "projects", "classes", "sites") and all(value.split(",")):
             details[name] = frozenset(value.split(","))

@@ -1,0 +1,48 @@
+"""A job's queue: what is taken out of it, and what is left."""
+
+import pytest
+
+from federation.ranges import RangeSet
+from gateway.events import JobSpec
+from gateway.jobs import Job, Run
+
+SPEC = JobSpec(
+    name="prices",
+    function=b"f" * 32,
+    detached=False,
+    user="ann",
+    project="rates",
+    priority=1.0,
+    tags={},
+    timeout_s=None,
+    retries=0,
+    max_cost_nanos=None,
+    currency=None,
+    python="",
+    prints=False,
+)
+
+
+@pytest.fixture
+def job():
+    """A job with tasks 0 to 9 and 20 to 24 waiting."""
+    made = Job("job-1", SPEC, client=1, number=1, opened_s=0.0, need=SPEC.need, counted={})
+    made.enqueue(Run(0, [b"x"] * 10, size=10))
+    made.enqueue(Run(20, [b"x"] * 5, size=5))
+    return made
+
+
+def test_without_a_wish_all_is_taken_out(job):
+    assert job.withdraw() == [(0, 10), (20, 25)]
+    assert (job.waiting, job.held_bytes) == (0, 0)
+
+
+def test_a_wish_for_nothing_takes_nothing(job):
+    assert job.withdraw(RangeSet()) == []
+    assert (job.waiting, job.held_bytes) == (15, 15)
+
+
+def test_what_is_named_is_taken_out_and_the_rest_stays_in_order(job):
+    assert job.withdraw(RangeSet([(2, 4), (8, 22)])) == [(2, 4), (8, 10), (20, 22)]
+    assert [(run.first, run.stop) for run in job.queue] == [(0, 2), (4, 8), (22, 25)]
+    assert (job.waiting, job.held_bytes) == (9, 9)
