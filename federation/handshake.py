@@ -155,6 +155,8 @@ class Greeting:
             )
         if len(hello.name) > NAME_CHARS_MAX or len(hello.user) > NAME_CHARS_MAX:
             raise SessionRefused(f"a name of over {NAME_CHARS_MAX} characters", "name")
+        if not (hello.name + hello.user).isprintable():
+            raise SessionRefused("a name with characters that can't be printed", "name")
         if not NONCE_BYTES <= len(hello.nonce) <= 4 * NONCE_BYTES:
             raise SessionRefused("a nonce that is too short or too long", "nonce")
         self.hello = self._credentials.hear(hello)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from postgres import Postgres
 from tests_support import InnerSite, SiteProcess
 
 from federation import Client
@@ -22,6 +23,14 @@ def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProces
     site = SiteProcess(tmp_path_factory.mktemp("site"), 2)
     yield site
     site.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One PostgreSQL for all tests that do no harm to it."""
+    server = Postgres()
+    yield server
+    server.stop()
 
 
 @pytest.fixture

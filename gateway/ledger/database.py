@@ -4,7 +4,9 @@ except how a commit is made durable (writer.py) and how a conflict is named (sta
 
 import fcntl
 import os
+import socket
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, select
 from sqlalchemy import column as sql_column
 from sqlalchemy import table as sql_table
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
 from .errors import StoreError, StoreInUse, StoreTooNew
@@ -23,6 +25,20 @@ WAL_LIMIT_BYTES: Final = 64 * 2**20
 READERS: Final = 5
 # The first to take the thousands of parameters that statements.py gives a statement.
 SQLITE_LEAST: Final = (3, 32, 0)
+
+POSTGRESQL: Final = "postgresql+psycopg"
+# A PostgreSQL that is not heard of for about so long is given up, and opened again.
+POSTGRESQL_PATIENCE: Final = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+# PostgreSQL may notice only after a moment that a gateway was killed.
+TAKEOVER_S: Final = 5.0
+_LOOK_S: Final = 0.1
+_LOCK_KEY: Final = int.from_bytes(b"gridfed", "big")
 
 _BEGIN: Final = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "BEGIN"}
 
@@ -35,15 +51,53 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
-        parsed = _parse(url)
-        self.lock = _Lock(Path(parsed.database or "")) if _is_sqlite(parsed) else None
+        self._url = _parse(url)
+        is_sqlite = _is_sqlite(self._url)
+        self.lock = _Lock(Path(self._url.database or "")) if is_sqlite else None
         try:
-            self.readers = _readers(parsed)
-            self.writing = _open(parsed)
+            self.readers = _readers(self._url)
+            self._engine = _engine(self._url)
+            try:
+                self.writing = self._open()
+            except DBAPIError as error:
+                raise StoreError(f"can't open the database {self._url!r}: {error.orig}") from error
         except BaseException:
             if self.lock is not None:
                 self.lock.release()
             raise
+
+    @staticmethod
+    def readers_of(url: str) -> Engine:
+        """Connections that can't write, beside whoever has the database open.
+
+        Raises StoreError: it is none.
+        """
+        parsed = _parse(url)
+        if _is_sqlite(parsed) and not Path(parsed.database or "").is_file():
+            raise StoreError(f"there is no database {parsed.database}")
+        return _readers(parsed)
+
+    def reopen(self) -> Connection:
+        """Replace `writing` after the database went away.
+
+        Raises DBAPIError while it can't be reached, StoreInUse when another gateway has it now.
+        """
+        if not self.writing.closed:
+            self.writing.invalidate()
+            self.writing.close()
+        self.writing = self._open()
+        return self.writing
+
+    def _open(self) -> Connection:
+        connection = self._engine.connect()
+        try:
+            if not _is_sqlite(self._url):
+                _lock_postgresql(connection)
+            upgrade(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def close(self) -> None:
         """Close the readers and let others have the database; the writer closes its own."""
@@ -94,15 +148,15 @@ def _parse(url: str) -> URL:
         ) from error
     if parsed.get_backend_name() not in _BEGIN:
         old = parsed.get_backend_name() == "postgres"  # the name that SQLAlchemy gave up
-        hint = ": write postgresql+psycopg://…" if old else ""
+        hint = f": write {POSTGRESQL}://…" if old else ""
         raise StoreError(f"{parsed!r}: the store is in SQLite and PostgreSQL only{hint}")
+    if not _is_sqlite(parsed) and parsed.drivername != POSTGRESQL:
+        raise StoreError(f"{parsed!r}: the only driver that is known to work is {POSTGRESQL}://…")
     try:
         parsed.get_dialect().import_dbapi()
-    except (ModuleNotFoundError, NoSuchModuleError) as error:
-        package = getattr(error, "name", None) or parsed.drivername
+    except ImportError as error:
         raise StoreError(
-            f"{parsed!r} needs a package that is not installed, {package}: install it, or name "
-            "another driver, as in postgresql+psycopg://…"
+            f"{parsed!r} needs a package that can't be loaded ({error}): install gridfed[postgres]"
         ) from None
     if _is_sqlite(parsed) and (parsed.database in (None, "", ":memory:") or parsed.query):
         raise StoreError(f"{url!r} names no file: write sqlite:////path/to/ledger.db")
@@ -113,7 +167,38 @@ def _is_sqlite(url: URL) -> bool:
     return url.get_backend_name() == "sqlite"
 
 
-def _open(url: URL) -> Connection:
+def _lock_postgresql(connection: Connection) -> None:
+    """Take the database for this session, which is the only one that writes.
+
+    The lock ends with the session: whoever has lost it can't write any more, and no late write of
+    a gateway that is thought to be dead arrives. For the same reason a pooler that shares sessions
+    must not stand between.
+    """
+    # What is left of our own session before this one, that the server still waits for.
+    connection.exec_driver_sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE application_name = current_setting('application_name') "
+        "AND datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    until_s = time.monotonic() + TAKEOVER_S
+    lock = "SELECT pg_try_advisory_lock(%s)"
+    while not connection.exec_driver_sql(lock, (_LOCK_KEY,)).scalar():
+        if time.monotonic() >= until_s:
+            holder = connection.exec_driver_sql(
+                "SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid) "
+                "WHERE locktype = 'advisory' AND datname = current_database() "
+                "AND (classid::bigint << 32 | objid::bigint) = %s AND granted",
+                (_LOCK_KEY,),
+            ).scalar()
+            raise StoreInUse(
+                f"the gateway with {holder or 'an unknown process id'} has the database "
+                f"{connection.engine.url!r} open: stop it first, or give this gateway a database "
+                "of its own"
+            )
+        time.sleep(_LOOK_S)
+
+
+def _engine(url: URL) -> Engine:
     # Positional parameters for every driver, as statements.py fills them.
     options: dict[str, Any] = {
         "poolclass": NullPool,
@@ -125,20 +210,24 @@ def _open(url: URL) -> Connection:
         os.close(os.open(str(url.database), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         options |= {"paramstyle": "qmark", "connect_args": {"check_same_thread": False}}
     else:
-        options |= {"paramstyle": "format"}
+        options |= {"paramstyle": "format", "connect_args": _postgresql_arguments()}
     engine = create_engine(url, **options)
-    if _is_sqlite(url):
-        event.listen(engine, "connect", _set_up_sqlite)
-    try:
-        connection = engine.connect()
-        try:
-            upgrade(connection)
-        except BaseException:
-            connection.close()
-            raise
-    except DBAPIError as error:
-        raise StoreError(f"can't open the database {url}: {error.orig}") from error
-    return connection
+    event.listen(engine, "connect", _set_up_sqlite if _is_sqlite(url) else _set_up_postgresql)
+    return engine
+
+
+def _postgresql_arguments() -> dict[str, Any]:
+    # The token tells this opening from another one of the same process.
+    token = os.urandom(4).hex()
+    name = f"process id {os.getpid()} on {socket.gethostname()[:30]} ({token})"
+    return {**POSTGRESQL_PATIENCE, "application_name": name}
+
+
+def _set_up_postgresql(connection: Any, _: object) -> None:
+    from psycopg.types.numeric import Int8Dumper
+
+    # Else each size of number has a type of its own, and no statement is ever prepared.
+    connection.adapters.register_dumper(int, Int8Dumper)
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:
@@ -165,9 +254,13 @@ def _set_up_sqlite(connection: Any, _: object) -> None:
 def _readers(url: URL) -> Engine:
     options: dict[str, Any] = {"pool_size": READERS, "max_overflow": 0}
     if not _is_sqlite(url):
-        return create_engine(url, isolation_level="REPEATABLE READ", **options).execution_options(
-            postgresql_readonly=True
-        )
+        return create_engine(
+            url,
+            isolation_level="REPEATABLE READ",
+            pool_pre_ping=True,  # the database may have been started anew
+            connect_args=dict(POSTGRESQL_PATIENCE),
+            **options,
+        ).execution_options(postgresql_readonly=True)
     engine = create_engine(url, connect_args={"check_same_thread": False}, **options)
     event.listen(engine, "connect", _set_up_sqlite_reader)
     # The driver begins no transaction for a SELECT, so that two would see two moments.
@@ -183,7 +276,7 @@ def _set_up_sqlite_reader(connection: Any, _: object) -> None:
 
 def upgrade(connection: Connection) -> None:
     """Bring the schema up to SCHEMA_VERSION, all or nothing; refuse a newer one."""
-    if _version(connection) == SCHEMA_VERSION:
+    if schema_version(connection) == SCHEMA_VERSION:
         return
     # Loaded only when there is something to do: it is slow.
     from alembic import command
@@ -197,7 +290,7 @@ def upgrade(connection: Connection) -> None:
     config.set_main_option("path_separator", "newline")
     config.attributes["connection"] = connection
 
-    version = _version(connection)
+    version = schema_version(connection)
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if version is not None and version not in known:
         raise StoreTooNew(
@@ -214,7 +307,8 @@ def upgrade(connection: Connection) -> None:
     connection.exec_driver_sql("COMMIT")
 
 
-def _version(connection: Connection) -> str | None:
+def schema_version(connection: Connection) -> str | None:
+    """The newest migration that a database has seen; None when it has no tables of ours."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     version = sql_table("alembic_version", sql_column("version_num"))

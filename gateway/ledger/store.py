@@ -192,14 +192,17 @@ class Store(Protocol):
 
 
 class SqlStore:
-    """A Store on SQLite, `sqlite:////path/to/ledger.db`.
+    """A Store on SQLite, `sqlite:////path/to/ledger.db`, or PostgreSQL.
+
+    `postgresql+psycopg://user@host/name` needs gridfed[postgres].
 
     Opening brings the schema up to date and raises StoreInUse, StoreTooNew, or StoreError.
 
     `on_trouble(reason)` is called when the disk is full or the database is held by another
-    program: everything waits, nothing is lost, it tries again each second; `on_trouble(None)`
-    when that is over. `on_fatal(error)` is called when the writer has stopped for good: nothing
-    is acknowledged from then on, and the gateway should end. Both come from the writer's thread.
+    program, or gone: everything waits, nothing is lost, it tries again each second;
+    `on_trouble(None)` when that is over. `on_fatal(error)` is called when the writer has stopped
+    for good: nothing is acknowledged from then on, and the gateway should end. Both come from the
+    writer's thread.
     """
 
     def __init__(
@@ -209,7 +212,7 @@ class SqlStore:
         on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
         self._database = Database(url)
-        self._writer = Writer(self._database.writing, on_trouble or _ignore, on_fatal or _ignore)
+        self._writer = Writer(self._database, on_trouble or _ignore, on_fatal or _ignore)
         self._closed = False
 
     @property

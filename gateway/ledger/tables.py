@@ -23,6 +23,9 @@ from sqlalchemy import (
 # The newest migration. A database that carries it is opened without loading Alembic.
 SCHEMA_VERSION: Final = "0003"
 
+# Ordered by code points, in PostgreSQL as in SQLite, whatever its locale: reports must not differ.
+TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
+
 metadata = MetaData()
 
 # One row, changed by every durable transaction: a database that is asked to commit nothing new
@@ -44,17 +47,17 @@ functions = Table(
 jobs = Table(
     "jobs",
     metadata,
-    Column("job", Text, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("user", Text, nullable=False),
-    Column("project", Text, nullable=False),
+    Column("job", TEXT, primary_key=True),
+    Column("name", TEXT, nullable=False),
+    Column("user", TEXT, nullable=False),
+    Column("project", TEXT, nullable=False),
     Column("detached", Boolean, nullable=False),
     Column("spec", LargeBinary, nullable=False),
     Column("function", LargeBinary),
     Column("submitted_at_s", Double, nullable=False),
     Column("total", BigInteger),
-    Column("state", Text, nullable=False, server_default="open"),
-    Column("reason", Text, nullable=False, server_default=""),
+    Column("state", TEXT, nullable=False, server_default="open"),
+    Column("reason", TEXT, nullable=False, server_default=""),
     Column("ended_at_s", Double),
     Column("done", BigInteger, nullable=False, server_default="0"),
     Column("failed", BigInteger, nullable=False, server_default="0"),
@@ -69,7 +72,7 @@ Index("jobs_by_end", jobs.c.ended_at_s)
 bundles = Table(
     "bundles",
     metadata,
-    Column("job", Text, primary_key=True),
+    Column("job", TEXT, primary_key=True),
     Column("first", BigInteger, primary_key=True),
     Column("count", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
@@ -78,7 +81,7 @@ bundles = Table(
 outcomes = Table(
     "outcomes",
     metadata,
-    Column("job", Text, primary_key=True),
+    Column("job", TEXT, primary_key=True),
     Column("first", BigInteger, primary_key=True),
     Column("count", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
@@ -87,16 +90,16 @@ outcomes = Table(
 usage = Table(
     "usage",
     metadata,
-    Column("job", Text, primary_key=True),
+    Column("job", TEXT, primary_key=True),
     Column("first", BigInteger, primary_key=True),
     Column("attempt", BigInteger, primary_key=True),
     Column("tasks", BigInteger, nullable=False),
-    Column("user", Text, nullable=False),
-    Column("project", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("pool", Text, nullable=False),
-    Column("worker", Text, nullable=False),
-    Column("state", Text, nullable=False),
+    Column("user", TEXT, nullable=False),
+    Column("project", TEXT, nullable=False),
+    Column("name", TEXT, nullable=False),
+    Column("pool", TEXT, nullable=False),
+    Column("worker", TEXT, nullable=False),
+    Column("state", TEXT, nullable=False),
     Column("started_at_s", Double, nullable=False),
     Column("ended_at_s", Double, nullable=False),
     Column("day", BigInteger, nullable=False),
@@ -104,8 +107,8 @@ usage = Table(
     Column("cpu_ns", BigInteger, nullable=False),
     Column("peak_memory_bytes", BigInteger, nullable=False),
     Column("price_nanos", BigInteger, nullable=False),
-    Column("currency", Text, nullable=False),
-    Column("tariff", Text, nullable=False),
+    Column("currency", TEXT, nullable=False),
+    Column("tariff", TEXT, nullable=False),
     Column("cost_nanos", BigInteger, nullable=False),
     # One tree instead of two: rows are small, and a job's lie together.
     sqlite_with_rowid=False,
@@ -116,17 +119,17 @@ Index("usage_by_end", usage.c.ended_at_s)
 contracts = Table(
     "contracts",
     metadata,
-    Column("side", Text, primary_key=True),
-    Column("contract", Text, primary_key=True),
-    Column("site", Text, nullable=False),
-    Column("job", Text, nullable=False),
-    Column("pool", Text, nullable=False),
+    Column("side", TEXT, primary_key=True),
+    Column("contract", TEXT, primary_key=True),
+    Column("site", TEXT, nullable=False),
+    Column("job", TEXT, nullable=False),
+    Column("pool", TEXT, nullable=False),
     Column("slots", BigInteger, nullable=False),
     Column("price_nanos", BigInteger, nullable=False),
-    Column("currency", Text, nullable=False),
+    Column("currency", TEXT, nullable=False),
     Column("lease_s", Double, nullable=False),
     Column("opened_at_s", Double, nullable=False),
-    Column("state", Text, nullable=False, server_default="open"),
+    Column("state", TEXT, nullable=False, server_default="open"),
     Column("ended_at_s", Double),
     Column("max_cost_nanos", BigInteger),  # of its grant
 )
@@ -135,14 +138,14 @@ Index("contracts_by_end", contracts.c.ended_at_s)
 postings = Table(
     "postings",
     metadata,
-    Column("side", Text, primary_key=True),
-    Column("contract", Text, primary_key=True),
+    Column("side", TEXT, primary_key=True),
+    Column("contract", TEXT, primary_key=True),
     Column("epoch", BigInteger, primary_key=True),
     Column("first", BigInteger, primary_key=True),
     Column("tasks", BigInteger, nullable=False),
     Column("wall_ns", BigInteger, nullable=False),
     Column("cost_nanos", BigInteger, nullable=False),
     Column("posted_at_s", Double, nullable=False),
-    Column("state", Text, nullable=False, server_default="pending"),
+    Column("state", TEXT, nullable=False, server_default="pending"),
     sqlite_with_rowid=False,
 )

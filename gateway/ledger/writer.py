@@ -6,6 +6,9 @@ fill one. A call's records are never split between transactions.
 `durable` decides how a commit ends. A transaction with a durable write is on the disk when it is
 acknowledged, and so is everything committed before it. Any other survives the death of the
 process, and a power cut may take it until the next durable commit.
+
+A database on its own may die without us. What it may have lost then, all since the last durable
+commit, is written once more when it is back: a record that is there already changes nothing.
 """
 
 import threading
@@ -15,8 +18,10 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from . import database
+from .database import Database
 from .errors import StoreClosed, StoreFailed
 from .records import Record
 from .statements import Statement, Statements
@@ -24,6 +29,7 @@ from .statements import Statement, Statements
 # A transaction takes no further call once it holds this much: memory, and how long others wait.
 TRANSACTION_RECORDS: Final = 4_096
 TRANSACTION_BYTES: Final = 32 * 2**20
+UNHARDENED_RECORDS: Final = 4 * TRANSACTION_RECORDS
 RETRY_S: Final = 1.0
 # A call of so few records is committed in its caller's thread, when nobody is ahead of it.
 AT_ONCE_RECORDS: Final = 8
@@ -33,6 +39,7 @@ _SYNCHRONOUS: Final = {
     "postgresql": {True: "SET synchronous_commit TO on", False: "SET synchronous_commit TO off"},
 }
 
+_LOST: Final = "the database can't be reached: start it, and the gateway goes on"
 _SQLITE_BUSY: Final = 5
 _SQLITE_FULL: Final = 13
 # SQLite's shared-memory file could not grow, which a full disk also looks like.
@@ -55,20 +62,20 @@ class Writer:
 
     def __init__(
         self,
-        connection: Connection,
+        database: Database,
         on_trouble: Callable[[str | None], None],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
-        self._connection = connection
-        # Compiled SQL goes straight to the driver: SQLAlchemy's execution costs a lone task
-        # about as much as the database itself.
-        self._cursor: Any = connection.connection.cursor()
-        self._error: type[Exception] = connection.dialect.loaded_dbapi.Error
-        self._statements = Statements(connection.dialect)
-        self._synchronous = _SYNCHRONOUS[connection.dialect.name]
-        self._durable: bool | None = None  # how the connection is set, None: not yet
-        self._patience = _patience(connection.dialect.name)
-        self._patient: bool | None = None  # the same
+        self._database = database
+        dialect = database.writing.dialect
+        self._error: type[Exception] = dialect.loaded_dbapi.Error
+        self._statements = Statements(dialect)
+        # A database elsewhere may not answer: then our thread waits, and nobody else.
+        self._is_near = dialect.name == "sqlite"
+        self._synchronous = _SYNCHRONOUS[dialect.name]
+        self._unhardened: list[Record] = []  # committed by a database that could lose it alone
+        self._unhardened_bytes = 0
+        self._take(database.writing)
         self._on_trouble = on_trouble
         self._on_fatal = on_fatal
         self._queue: SimpleQueue[_Request | None] = SimpleQueue()
@@ -83,6 +90,16 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
         self._thread.start()
 
+    def _take(self, connection: Connection) -> None:
+        """Write on this connection from now on."""
+        self._connection = connection
+        # Compiled SQL goes straight to the driver: SQLAlchemy's execution costs a lone task
+        # about as much as the database itself.
+        self._cursor: Any = connection.connection.cursor()
+        self._is_lost = False
+        self._durable: bool | None = None  # how the connection is set, None: not yet
+        self._patient: bool | None = None  # the same
+
     @property
     def backlog(self) -> int:
         """Records that were accepted and are not committed."""
@@ -95,7 +112,7 @@ class Writer:
 
     def write(self, records: Sequence[Record], durable: bool, done: Callable[[], None]) -> None:
         """Commit records together, at once or by the thread; see `Store.write`."""
-        is_small = 0 < len(records) <= AT_ONCE_RECORDS
+        is_small = self._is_near and 0 < len(records) <= AT_ONCE_RECORDS
         if is_small and not durable and self._write_at_once(records):
             done()
             return
@@ -175,19 +192,27 @@ class Writer:
     def _commit(self, batch: Sequence[_Request]) -> None:
         """Commit a batch, however long the disk is full, and acknowledge it."""
         records = [record for request in batch for record in request.records]
-        durable = any(request.durable for request in batch)
+        durable = any(request.durable for request in batch) or self._must_harden()
         statements = self._statements.of(records, durable)
         in_trouble = False
+        trouble: str | None
         while True:
             # Asked before the attempt, so that closing always allows for one more.
             closing = self._closing.is_set()
             try:
                 with self._using:
+                    if self._is_lost:
+                        self._take(self._database.reopen())
+                        durable = True
+                        statements = self._statements.of([*self._unhardened, *records], durable)
                     self._transact(statements, durable, patient=True)
                 break
+            except DBAPIError as error:  # of reopening
+                trouble = _LOST
+                if closing:
+                    raise StoreFailed(f"the database failed: {error.orig}") from error
             except self._error as error:
-                self._connection.connection.rollback()
-                trouble = _passing_trouble(error)
+                trouble = self._diagnose(error)
                 if trouble is None or closing:
                     raise StoreFailed(f"the database failed: {error}") from error
             if not in_trouble:
@@ -196,21 +221,48 @@ class Writer:
             self._closing.wait(RETRY_S)
         if in_trouble:
             self._on_trouble(None)
+        size_bytes = sum(request.size_bytes for request in batch)
+        self._note_committed(records, size_bytes, durable)
         with self._lock:
             self._backlog -= len(records)
-            self._backlog_bytes -= sum(request.size_bytes for request in batch)
+            self._backlog_bytes -= size_bytes
         for request in batch:
             request.done()
         with self._lock:
             self._unacknowledged -= len(batch)
+
+    def _must_harden(self) -> bool:
+        held = len(self._unhardened)
+        return held >= UNHARDENED_RECORDS or self._unhardened_bytes >= TRANSACTION_BYTES
+
+    def _note_committed(self, records: Sequence[Record], size_bytes: int, durable: bool) -> None:
+        if durable:
+            self._unhardened.clear()
+            self._unhardened_bytes = 0
+        elif not self._is_near:
+            self._unhardened += records
+            self._unhardened_bytes += size_bytes
+
+    def _diagnose(self, error: Exception) -> str | None:
+        """Say what somebody can put right while we wait, or None if waiting is no use."""
+        driver = self._connection.connection.driver_connection
+        dialect: Any = self._connection.dialect
+        if dialect.is_disconnect(error, driver, self._cursor):
+            # What was on its way may be committed or not; writing it again changes nothing.
+            self._is_lost = True
+            return _LOST
+        self._connection.connection.rollback()
+        return _passing_trouble(error)
 
     def _transact(self, statements: Sequence[Statement], durable: bool, *, patient: bool) -> None:
         """Commit statements; `patient` waits while another program has the database."""
         if not statements:
             return
         execute = self._cursor.execute
-        if patient is not self._patient:
-            execute(self._patience[patient])
+        if self._is_near and patient is not self._patient:
+            # Callers must never wait for others' locks.
+            wait_ms = database.BUSY_TIMEOUT_MS if patient else 0
+            execute(f"PRAGMA busy_timeout={wait_ms}")
             self._patient = patient
         if durable is not self._durable:
             execute(self._synchronous[durable])
@@ -223,14 +275,6 @@ class Writer:
         for sql, parameters in statements:
             execute(sql, parameters)
         execute("COMMIT")
-
-
-def _patience(dialect: str) -> dict[bool, str]:
-    """What makes the connection wait for others' locks, or not: callers must never wait."""
-    if dialect == "sqlite":
-        wait = f"PRAGMA busy_timeout={database.BUSY_TIMEOUT_MS}"
-        return {True: wait, False: "PRAGMA busy_timeout=0"}
-    return {True: "SET lock_timeout TO 0", False: "SET lock_timeout TO '1ms'"}
 
 
 def _size_bytes(record: Record) -> int:

@@ -128,6 +128,8 @@ SEED = random.randrange(1 << 32)
         (hello(role="king"), "role"),
         (hello(nonce=b"short"), "nonce"),
         (hello(name="n" * 5000), "name"),
+        (hello(name="a\0b"), "name"),
+        (hello(user="a\nb"), "name"),
     ],
 )
 def test_what_is_no_greeting_is_refused_with_the_reason(vandal, frame, code):

@@ -26,15 +26,20 @@ def _memory() -> Callable[..., Store]:
     return lambda directory, **_: MemoryStore(disks.setdefault(directory, Disk()))
 
 
+def _on(url: str) -> Callable[..., Store]:
+    return lambda _, **callbacks: SqlStore(url, **callbacks)
+
+
 # Another implementation joins the contract by a line here. Opened twice in one directory, it
 # must find what it wrote.
-STORES = {"sqlite": _sqlite, "memory": _memory()}
+STORES = {"sqlite": _sqlite, "memory": _memory(), "postgresql": None}
 
 
 @pytest.fixture(params=STORES)
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
     """Open a store of each kind under contract, always the same one; close it in the end."""
-    yield from _opener(STORES[request.param], tmp_path)
+    kind = STORES[request.param] or _on(request.getfixturevalue("postgres").new_database())
+    yield from _opener(kind, tmp_path)
 
 
 @pytest.fixture

@@ -3,76 +3,23 @@
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from ledger_processes import HOLDING, WRITING, start
 from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 
-import gateway
 from gateway.ledger.database import SQLITE_LEAST, Database
 from gateway.ledger.errors import StoreError, StoreInUse, StoreTooNew
 from gateway.ledger.records import UsageRecord
 from gateway.ledger.store import SqlStore
 from gateway.ledger.tables import SCHEMA_VERSION, metadata
 
-ROOT = Path(gateway.__file__).parents[1]
-
 Usage = Callable[..., UsageRecord]
-
-# Writes one range after the other, every fifth durably, and says which are acknowledged.
-WRITING = """
-import os, sys
-from itertools import count
-from threading import Semaphore
-from gateway.ledger.records import BundleKept, UsageRecord
-from gateway.ledger.store import SqlStore
-
-store = SqlStore(sys.argv[1])
-waiting = Semaphore(100)
-
-def acknowledge(n):
-    os.write(1, b"%d\\n" % n)
-    waiting.release()
-
-for n in count():
-    usage = UsageRecord("job", n, 1, 0, "ada", "risk", "var", "local", "w", "ok", 1.0, 2.0, 1, 1,
-                        1, 1, "USD", "1", 1)
-    bundle = BundleKept("job", n, 1, b"%d" % n)
-    waiting.acquire()
-    store.write([usage, bundle], n % 5 == 0, lambda n=n: acknowledge(n))
-"""
-
-HOLDING = """
-import sys
-from gateway.ledger.store import SqlStore
-
-store = SqlStore(sys.argv[1])
-print("open", flush=True)
-sys.stdin.read()
-store.close()
-"""
-
-
-@contextmanager
-def start(script: str, url: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a script beside the test; whatever happens, it does not outlive the test."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, url],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def url_of(path: Path) -> str:
@@ -136,7 +83,7 @@ def test_a_second_store_of_one_process_is_refused_too(tmp_path: Path) -> None:
         ("sqlite:///x.db?mode=ro", "names no file"),
         ("oracle://host/db", "SQLite and PostgreSQL"),
         ("postgres://host/db", r"write postgresql\+psycopg"),
-        ("postgresql+nope://host/db", "package that is not installed"),
+        ("postgresql://host/db", r"known to work is postgresql\+psycopg"),
         ("sqlite:////no/such/directory/x.db", "directory of the database must exist"),
     ],
 )

@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from gateway.ledger.tables import TEXT
+
 revision = "0001"
 down_revision = None
 
@@ -22,17 +24,17 @@ def upgrade() -> None:
     )
     op.create_table(
         "jobs",
-        sa.Column("job", sa.Text, primary_key=True),
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("user", sa.Text, nullable=False),
-        sa.Column("project", sa.Text, nullable=False),
+        sa.Column("job", TEXT, primary_key=True),
+        sa.Column("name", TEXT, nullable=False),
+        sa.Column("user", TEXT, nullable=False),
+        sa.Column("project", TEXT, nullable=False),
         sa.Column("detached", sa.Boolean, nullable=False),
         sa.Column("spec", sa.LargeBinary, nullable=False),
         sa.Column("function", sa.LargeBinary),
         sa.Column("submitted_at_s", sa.Double, nullable=False),
         sa.Column("total", sa.BigInteger),
-        sa.Column("state", sa.Text, nullable=False, server_default="open"),
-        sa.Column("reason", sa.Text, nullable=False, server_default=""),
+        sa.Column("state", TEXT, nullable=False, server_default="open"),
+        sa.Column("reason", TEXT, nullable=False, server_default=""),
         sa.Column("ended_at_s", sa.Double),
         sa.Column("done", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("failed", sa.BigInteger, nullable=False, server_default="0"),
@@ -45,7 +47,7 @@ def upgrade() -> None:
     for name in ("bundles", "outcomes"):
         op.create_table(
             name,
-            sa.Column("job", sa.Text, primary_key=True),
+            sa.Column("job", TEXT, primary_key=True),
             sa.Column("first", sa.BigInteger, primary_key=True),
             sa.Column("count", sa.BigInteger, nullable=False),
             sa.Column("body", sa.LargeBinary, nullable=False),
@@ -56,16 +58,16 @@ def upgrade() -> None:
 def _create_usage() -> None:
     op.create_table(
         "usage",
-        sa.Column("job", sa.Text, primary_key=True),
+        sa.Column("job", TEXT, primary_key=True),
         sa.Column("first", sa.BigInteger, primary_key=True),
         sa.Column("attempt", sa.BigInteger, primary_key=True),
         sa.Column("tasks", sa.BigInteger, nullable=False),
-        sa.Column("user", sa.Text, nullable=False),
-        sa.Column("project", sa.Text, nullable=False),
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("pool", sa.Text, nullable=False),
-        sa.Column("worker", sa.Text, nullable=False),
-        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("user", TEXT, nullable=False),
+        sa.Column("project", TEXT, nullable=False),
+        sa.Column("name", TEXT, nullable=False),
+        sa.Column("pool", TEXT, nullable=False),
+        sa.Column("worker", TEXT, nullable=False),
+        sa.Column("state", TEXT, nullable=False),
         sa.Column("started_at_s", sa.Double, nullable=False),
         sa.Column("ended_at_s", sa.Double, nullable=False),
         sa.Column("day", sa.BigInteger, nullable=False),
@@ -73,8 +75,8 @@ def _create_usage() -> None:
         sa.Column("cpu_ns", sa.BigInteger, nullable=False),
         sa.Column("peak_memory_bytes", sa.BigInteger, nullable=False),
         sa.Column("price_nanos", sa.BigInteger, nullable=False),
-        sa.Column("currency", sa.Text, nullable=False),
-        sa.Column("tariff", sa.Text, nullable=False),
+        sa.Column("currency", TEXT, nullable=False),
+        sa.Column("tariff", TEXT, nullable=False),
         sa.Column("cost_nanos", sa.BigInteger, nullable=False),
         sqlite_with_rowid=False,
     )

@@ -1,0 +1,100 @@
+"""The database: gridfed db upgrade, backup, restore, move."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.cli import show
+from gateway.config import ConfigError, SiteConfig, load, make_folder
+from gateway.ledger import copying
+from gateway.ledger.copying import Contents
+from gateway.ledger.database import Database, schema_version
+from gateway.ledger.errors import StoreError
+
+
+@click.group()
+def db() -> None:
+    """Look after a gateway's database: upgrade, back up, restore, move."""
+
+
+def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command on the database that a configuration names."""
+
+    def decorate(command: Callable[..., Any]) -> click.Command:
+        @functools.wraps(command)
+        def wrapped(path: str | None, state: str | None, **given: Any) -> None:
+            try:
+                config = load(path)
+                if state:
+                    config = SiteConfig(name=config.name, state=state)
+                command(config, **given)
+            except ConfigError as error:
+                raise click.UsageError(str(error)) from None
+            except StoreError as error:
+                raise click.ClickException(str(error)) from None
+
+        made: Callable[..., Any] = wrapped
+        for option in (
+            click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+            click.option("--state", metavar="DIR", help="The folder of the database."),
+            click.option("--config", "path", metavar="FILE", help="The gateway's configuration."),
+            *reversed(options),
+        ):
+            made = option(made)
+        return db.command()(made)
+
+    return decorate
+
+
+@_command()
+def upgrade(config: SiteConfig, as_json: bool) -> None:
+    """Bring the database up to this program's schema. A gateway does so at its start, too."""
+    make_folder(config.state_path)
+    database = Database(config.database_url)
+    version = schema_version(database.writing)
+    database.writing.close()
+    database.close()
+    if as_json:
+        show.as_json({"schema": version})
+    else:
+        click.echo(f"the database has schema {version}, the newest that this program knows")
+
+
+@_command(click.argument("file", type=click.Path(path_type=Path)))
+def backup(config: SiteConfig, file: Path, as_json: bool) -> None:
+    """Write all that the database holds to FILE, an SQLite file; the gateway may be running."""
+    _tell(copying.backup(config.database_url, file), as_json, f"written to {file}")
+
+
+@_command(click.argument("file", type=click.Path(path_type=Path)))
+def restore(config: SiteConfig, file: Path, as_json: bool) -> None:
+    """Fill the configured database, which must be empty, with what FILE holds."""
+    make_folder(config.state_path)
+    _tell(copying.restore(file, config.database_url), as_json, f"restored from {file}")
+
+
+@_command(click.argument("url"))
+def move(config: SiteConfig, url: str, as_json: bool) -> None:
+    """Copy the database, whose gateway is stopped, to the empty one at URL.
+
+    Then name that one in the configuration: database = "postgresql+psycopg://…".
+    """
+    copied = copying.move(config.database_url, url)
+    _tell(copied, as_json, "copied, and compared: now name it in the configuration (`database`)")
+
+
+def _tell(copied: dict[str, Contents], as_json: bool, line: str) -> None:
+    if as_json:
+        show.as_json(
+            {name: {"rows": each.rows, "sha256": each.digest} for name, each in copied.items()}
+        )
+        return
+    show.table(
+        ("table", "rows", "sha256"),
+        [[name, f"{each.rows:,}", each.digest[:16]] for name, each in copied.items()],
+        "no tables",
+    )
+    click.echo(line)
