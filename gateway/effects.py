@@ -89,6 +89,7 @@ class AnswerBill:
 
     site: str
     bill: Bill
+    utc_s: float
 
 
 Effect = Write | Tell | Order | Expel | Say | SendFunction | AnswerBill

@@ -86,7 +86,7 @@ class Outbox:
         self.carrier: Carrier | None = None  # a single site has nobody to say anything to
         self._sites: dict[str, int] = {}
         # Of which site and contract, and what: see _books.
-        self._read: tuple[str, str, dict[tuple[int, ...], str]] | None = None
+        self._read: tuple[str, str, tuple[str, dict[tuple[int, ...], str]]] | None = None
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:
         """Carry out effects; return the guests to be expelled, which is the site's to do."""
@@ -168,7 +168,7 @@ class Outbox:
     def _answer_bill(self, answer: AnswerBill) -> None:
         """Settle a bill by the books: what was posted here is paid, and nothing else."""
         contract = answer.bill.contract
-        posted = self._books(answer.site, contract)
+        currency, posted = self._books(answer.site, contract)
         verdicts, settled = [], []
         for row in answer.bill.deliveries:
             if len(row) != 4:
@@ -177,24 +177,38 @@ class Outbox:
             verdicts.append([row[0], row[1], int(state is not None)])
             if state == "pending":
                 posted[tuple(row)] = "post"
-                settled.append(PostingSettled(contract, "buy", row[0], row[1], "post"))
+                settled.append(
+                    PostingSettled(
+                        contract=contract,
+                        side="buy",
+                        site=answer.site,
+                        epoch=row[0],
+                        first=row[1],
+                        state="post",
+                        cost_nanos=row[3],
+                        currency=currency,
+                        settled_at_s=answer.utc_s,
+                    )
+                )
         say = Say(answer.site, Side.SELLER, Settle(contract, verdicts))
         self.perform([*(Write(each, durable=True) for each in settled), say])
 
-    def _books(self, site: str, contract: str) -> dict[tuple[int, ...], str]:
-        """What was delivered under a contract that is over, and the state of each posting.
+    def _books(self, site: str, contract: str) -> tuple[str, dict[tuple[int, ...], str]]:
+        """The currency of a contract that is over, and the state of each posting under it.
 
         Read once between two ticks: a seller may bill a large contract row by row.
         """
         if self._read is None or self._read[:2] != (site, contract):
-            is_its_own = self._store.contract_site("buy", contract) == site
+            bought = self._store.contract("buy", contract)
+            is_its_own = bought is not None and bought.site == site
             rows = self._store.postings("buy", contract) if is_its_own else ()
+            currency = bought.currency if bought is not None else ""
             found: dict[tuple[int, ...], str] = {
                 (row.epoch, row.first, row.tasks, row.cost_nanos): row.state
                 for row in rows
                 if row.state != "void"
             }
-            self._read = site, contract, found
+            self._read = site, contract, (currency, found)
         return self._read[2]
 
     def _send_function(self, send: SendFunction) -> None:

@@ -58,6 +58,12 @@ class Purchase:
         return f"{self.site}/{self.pool}"
 
     @property
+    def currency(self) -> str:
+        """What it is paid in, once it is quoted."""
+        assert self.quote is not None
+        return self.quote.currency
+
+    @property
     def is_live(self) -> bool:
         """Whether tasks may be out under it."""
         return self.phase in (Phase.OPEN, Phase.CLOSING)

@@ -139,7 +139,7 @@ class Purchases:
         """Take a message about one contract."""
         purchase = self.purchases.get(message.contract)
         if purchase is None or purchase.site != seller:
-            self._unknown(seller, message)
+            self._unknown(seller, message, utc_s)
             return
         match message:
             case deals.Quote():
@@ -155,7 +155,7 @@ class Purchases:
             case deals.GivenBack():
                 self._given_back(purchase, message)
             case deals.Bill():
-                self._billed(purchase, message)
+                self._billed(purchase, message, utc_s)
             case deals.Holding():
                 self._reconcile(purchase, message)
             case deals.Closed():
@@ -163,11 +163,11 @@ class Purchases:
             case _:
                 raise ProtocolError(f"a seller may not say {message.kind!r}")
 
-    def _unknown(self, seller: str, message: Any) -> None:
+    def _unknown(self, seller: str, message: Any, utc_s: float) -> None:
         """A contract that we do not have any more: nothing of it counts."""
         match message:
             case deals.Bill():
-                self._outcome.effects.append(AnswerBill(seller, message))
+                self._outcome.effects.append(AnswerBill(seller, message, utc_s))
             case deals.Holding():
                 self._outcome.say(seller, Side.SELLER, deals.Abandon(message.contract))
 
@@ -276,14 +276,16 @@ class Purchases:
         purchase.spent_nanos += message.cost_nanos
         self._outcome.write(
             records.Posted(
-                purchase.contract,
-                "buy",
-                message.epoch,
-                first,
-                stop - first,
-                message.wall_ns,
-                message.cost_nanos,
-                utc_s,
+                contract=purchase.contract,
+                side="buy",
+                site=purchase.site,
+                epoch=message.epoch,
+                first=first,
+                tasks=stop - first,
+                wall_ns=message.wall_ns,
+                cost_nanos=message.cost_nanos,
+                currency=purchase.currency,
+                posted_at_s=utc_s,
             )
         )
         self._outcome.happened(
@@ -363,7 +365,7 @@ class Purchases:
             )
             self._outcome.happened(events.HandedBack(purchase.handle, message.epoch, back))
 
-    def _billed(self, purchase: Purchase, bill: deals.Bill) -> None:
+    def _billed(self, purchase: Purchase, bill: deals.Bill, utc_s: float) -> None:
         if purchase.is_recovered:
             # What a power cut took from our books will be delivered again, and billed again: void
             # must not be said before that.
@@ -373,10 +375,20 @@ class Purchases:
         for row in bill.deliveries:
             is_posted = is_owed(tab, row)
             epoch, first = row[:2]
-            if (epoch, first) in tab.pending:
+            if (delivery := tab.pending.get((epoch, first))) is not None:
                 tab.settle(epoch, first, Verdict.POST)
                 self._outcome.write(
-                    records.PostingSettled(purchase.contract, "buy", epoch, first, Verdict.POST),
+                    records.PostingSettled(
+                        contract=purchase.contract,
+                        side="buy",
+                        site=purchase.site,
+                        epoch=epoch,
+                        first=first,
+                        state=Verdict.POST,
+                        cost_nanos=delivery.cost_nanos,
+                        currency=purchase.currency,
+                        settled_at_s=utc_s,
+                    ),
                     durable=True,
                 )
             verdicts.append([epoch, first, int(is_posted)])

@@ -115,7 +115,7 @@ class Sales:
             case deals.Granted():
                 self._granted(buyer, message, now_s)
             case deals.Settle():
-                self._settle(buyer, message)
+                self._settle(buyer, message, utc_s)
             case deals.Resume() | deals.Abandon() | deals.CloseContract():
                 self._go_on(buyer, message, now_s)
             case _:
@@ -313,7 +313,7 @@ class Sales:
             if contract not in granted or not sale.lease.renewed(asked.asked_s, now_s):
                 self._lapse(sale)
 
-    def _settle(self, buyer: str, message: deals.Settle) -> None:
+    def _settle(self, buyer: str, message: deals.Settle, utc_s: float) -> None:
         sale = self._find(buyer, message.contract)
         if sale is None:
             return
@@ -323,11 +323,22 @@ class Sales:
             epoch, first, is_posted = row
             verdict = Verdict.POST if is_posted else Verdict.VOID
             # What was billed in a session and again in the next is settled twice.
-            if (epoch, first) in sale.tab.pending and sale.tab.settle(epoch, first, verdict):
+            delivery = sale.tab.pending.get((epoch, first))
+            if delivery is not None and sale.tab.settle(epoch, first, verdict):
                 self._forget(sale, (epoch, first))
                 sale.tab.verdicts.pop((epoch, first))  # the seller needs it no more
                 self._outcome.write(
-                    records.PostingSettled(sale.contract, "sell", epoch, first, verdict)
+                    records.PostingSettled(
+                        contract=sale.contract,
+                        side="sell",
+                        site=buyer,
+                        epoch=epoch,
+                        first=first,
+                        state=verdict,
+                        cost_nanos=delivery.cost_nanos,
+                        currency=sale.price.currency,
+                        settled_at_s=utc_s,
+                    )
                 )
 
     def _go_on(
@@ -429,14 +440,16 @@ class Sales:
         sale.unbilled.append(delivery)
         self._outcome.write(
             records.Posted(
-                sale.contract,
-                "sell",
-                message.epoch,
-                message.first,
-                tasks,
-                message.wall_ns,
-                message.cost_nanos,
-                utc_s,
+                contract=sale.contract,
+                side="sell",
+                site=sale.buyer,
+                epoch=message.epoch,
+                first=message.first,
+                tasks=tasks,
+                wall_ns=message.wall_ns,
+                cost_nanos=message.cost_nanos,
+                currency=sale.price.currency,
+                posted_at_s=utc_s,
             )
         )
         self._say(sale, message)

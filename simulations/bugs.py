@@ -22,10 +22,13 @@ from gateway.effects import AnswerBill, Say, Side
 from gateway.events import JobOpened, JobSpec
 from gateway.exchange import Exchange
 from gateway.jobs import Assignment, Job, Worker
+from gateway.ledger.postings import Transfer, transfers_of
+from gateway.ledger.records import PostingSettled, Record
 from gateway.outbox import Outbox
 from gateway.purchase import Purchase
 from gateway.purchases import Purchases
 from gateway.sales import Sales
+from simulations.world import disk
 from simulations.world.peers import Roll
 from simulations.world.worker import Worker as Agent
 
@@ -112,8 +115,8 @@ def paid_after_failover() -> Iterator[None]:
     def pay(bill: Bill) -> Settle:
         return Settle(bill.contract, [[row[0], row[1], 1] for row in bill.deliveries])
 
-    def unread(self: Purchases, purchase: Purchase, bill: Bill) -> None:
-        billed(self, purchase, bill)
+    def unread(self: Purchases, purchase: Purchase, bill: Bill, utc_s: float) -> None:
+        billed(self, purchase, bill, utc_s)
         said = self._outcome.effects.pop()
         assert isinstance(said, Say)
         self._outcome.effects.append(replace(said, message=pay(bill)))
@@ -194,6 +197,18 @@ def deep_pockets() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def one_sided_books() -> Iterator[None]:
+    """What a buyer has settled is not booked to its seller."""
+
+    def forgetful(record: Record) -> tuple[Transfer, ...]:
+        is_buyers = isinstance(record, PostingSettled) and record.side == "buy"
+        return () if is_buyers else transfers_of(record)
+
+    with patch.object(disk, "transfers_of", forgetful):
+        yield
+
+
 BUGS: Final[dict[str, Bug]] = {
     "lost-ack": lost_ack,
     "double-charge": double_charge,
@@ -208,6 +223,7 @@ TREATY_BUGS: Final[dict[str, Bug]] = {
     "open-door": open_door,
     "endless-deadline": endless_deadline,
     "deep-pockets": deep_pockets,
+    "one-sided-books": one_sided_books,
 }
 
 

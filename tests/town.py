@@ -280,7 +280,17 @@ class TownSite:
             verdicts.append([epoch, first, int(row is not None and row[:2] == [tasks, cost])])
             if verdicts[-1][2] and row[2] == "pending":
                 self.books.append(
-                    records.PostingSettled(bill.contract, "buy", epoch, first, "post")
+                    records.PostingSettled(
+                        contract=bill.contract,
+                        side="buy",
+                        site=answer.site,
+                        epoch=epoch,
+                        first=first,
+                        state="post",
+                        cost_nanos=cost,
+                        currency="EUR",
+                        settled_at_s=answer.utc_s,
+                    )
                 )
         settle = Say(answer.site, Side.SELLER, deals.Settle(bill.contract, verdicts))
         self.town.carry(self.name, settle)

@@ -1,4 +1,4 @@
-"""The database: gridfed db upgrade, backup, restore, move."""
+"""The database: gridfed db upgrade, backup, restore, move; and gridfed audit."""
 
 import functools
 from collections.abc import Callable
@@ -7,12 +7,15 @@ from typing import Any
 
 import click
 
+from federation.money import format_amount
 from gateway.cli import show
 from gateway.config import ConfigError, SiteConfig, load, make_folder
 from gateway.ledger import copying
+from gateway.ledger.audit import audit as run_audit
 from gateway.ledger.copying import Contents
 from gateway.ledger.database import Database, schema_version
 from gateway.ledger.errors import StoreError
+from gateway.ledger.journal import ACCOUNT_FIELDS, balances
 
 
 @click.group()
@@ -20,7 +23,9 @@ def db() -> None:
     """Look after a gateway's database: upgrade, back up, restore, move."""
 
 
-def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], click.Command]:
+def _command(
+    *options: Callable[..., Any], group: click.Group | None = db
+) -> Callable[[Callable[..., Any]], click.Command]:
     """A command on the database that a configuration names."""
 
     def decorate(command: Callable[..., Any]) -> click.Command:
@@ -44,7 +49,7 @@ def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], cli
             *reversed(options),
         ):
             made = option(made)
-        return db.command()(made)
+        return group.command()(made) if group is not None else click.command()(made)
 
     return decorate
 
@@ -84,6 +89,56 @@ def move(config: SiteConfig, url: str, as_json: bool) -> None:
     """
     copied = copying.move(config.database_url, url)
     _tell(copied, as_json, "copied, and compared: now name it in the configuration (`database`)")
+
+
+@_command(group=None)
+def audit(config: SiteConfig, as_json: bool) -> None:
+    """Prove that the books are right; the gateway may be running. Exit code 1 when they are not.
+
+    Keep the digest that it prints: what was booked up to there can't be changed unseen.
+    """
+    with copying.snapshot(config.database_url) as connection:
+        found = run_audit(connection)
+        sums = balances(connection)
+    if as_json:
+        show.as_json(
+            {
+                "clean": found.is_clean,
+                "transfers": found.transfers,
+                "head": found.head,
+                "checks": [
+                    {"name": each.name, "rows": each.looked_at, "problems": list(each.problems)}
+                    for each in found.checks
+                ],
+                "balances": [
+                    {
+                        **{name: getattr(account, name) for name in ACCOUNT_FIELDS},
+                        "net_nanos": balance.net_nanos,
+                        "held_nanos": balance.held_nanos,
+                    }
+                    for account, balance in sorted(sums.items())
+                ],
+            }
+        )
+    else:
+        show.table(
+            ("account", "owes", "held"),
+            [
+                [str(account), format_amount(balance.net_nanos), format_amount(balance.held_nanos)]
+                for account, balance in sorted(sums.items())
+            ],
+            "nothing is booked",
+        )
+        show.table(
+            ("check", "rows", "problems"),
+            [[each.name, f"{each.looked_at:,}", len(each.problems)] for each in found.checks],
+            "no checks",
+        )
+        for problem in (problem for each in found.checks for problem in each.problems):
+            click.echo(f"problem: {show.clean(problem)}")
+        click.echo(f"{found.transfers:,} transfers, the last one {found.head}")
+    if not found.is_clean:
+        raise SystemExit(1)
 
 
 def _tell(copied: dict[str, Contents], as_json: bool, line: str) -> None:

@@ -209,11 +209,13 @@ class Posted:
 
     contract: str
     side: ContractSide
+    site: str  # the other one
     epoch: int
     first: int
     tasks: int
     wall_ns: int
     cost_nanos: int
+    currency: str
     posted_at_s: float
 
     def __post_init__(self) -> None:
@@ -227,9 +229,17 @@ class PostingSettled:
 
     contract: str
     side: ContractSide
+    site: str
     epoch: int
     first: int
     state: str
+    cost_nanos: int  # of the posting
+    currency: str
+    settled_at_s: float
+
+    def __post_init__(self) -> None:
+        _check(self.epoch, self.first, self.cost_nanos)
+        _check_times(self.settled_at_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,13 +83,13 @@ class Statements:
     """Turns records into statements for one dialect, whose parameters must be positional."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self._writers: dict[type[Any], _Rows | _Changes] = {
-            FunctionKept: _Rows(dialect, functions, _BODY_ROWS),
-            BundleKept: _Rows(dialect, bundles, _BODY_ROWS),
-            OutcomeKept: _Rows(dialect, outcomes, _BODY_ROWS),
-            UsageRecord: _Rows(dialect, usage, _USAGE_ROWS),
-            ContractOpened: _Rows(dialect, contracts, _BODY_ROWS, ContractOpened),
-            Posted: _Rows(dialect, postings, _USAGE_ROWS, Posted),
+        self._writers: dict[type[Any], Rows | _Changes] = {
+            FunctionKept: Rows(dialect, functions, _BODY_ROWS),
+            BundleKept: Rows(dialect, bundles, _BODY_ROWS),
+            OutcomeKept: Rows(dialect, outcomes, _BODY_ROWS),
+            UsageRecord: Rows(dialect, usage, _USAGE_ROWS),
+            ContractOpened: Rows(dialect, contracts, _BODY_ROWS, ContractOpened),
+            Posted: Rows(dialect, postings, _USAGE_ROWS, Posted),
             **{kind: _Changes(dialect, changes) for kind, changes in _changes(dialect).items()},
         }
         count = hardenings.c.count
@@ -110,7 +110,7 @@ class Statements:
         return statements
 
 
-class _Rows:
+class Rows:
     """Inserts whole records, as many a statement as there are; those already there are left."""
 
     def __init__(
@@ -119,18 +119,25 @@ class _Rows:
         table: Table,
         sizes: tuple[int, ...],
         record: type[Any] | None = None,
+        *,
+        is_strict: bool = False,
     ) -> None:
-        """`record`: when it does not fill all columns, the others keep their defaults."""
+        """Args as they are named.
+
+        record: when it does not fill all columns, the others keep their defaults.
+        is_strict: a row that is there already is an error, and not left.
+        """
         fields = record.__dataclass_fields__ if record else None
         filled = [
             column.name for column in table.columns if fields is None or column.name in fields
         ]
         insert = _insert(dialect, table, filled)
-        sql, names = _compile(dialect, insert.on_conflict_do_nothing())
-        self._row: Callable[[Record], tuple[Any, ...]] = attrgetter(*names)
+        sql, names = _compile(dialect, insert if is_strict else insert.on_conflict_do_nothing())
+        self._row: Callable[[Any], tuple[Any, ...]] = attrgetter(*names)
         self._sql_by_size = [(size, _repeat_values(sql, size)) for size in sizes]
 
-    def statements(self, records: Sequence[Record]) -> list[Statement]:
+    def statements(self, records: Sequence[Any]) -> list[Statement]:
+        """What inserts them."""
         statements: list[Statement] = []
         done = 0
         for size, sql in self._sql_by_size:

@@ -5,16 +5,20 @@ what was committed, and may be done from any thread but one that must not wait: 
 time, and who finds all `database.READERS` connections in use waits for one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Row, and_, cast, func, or_, select
+from sqlalchemy import Connection, Row, and_, func, or_, select
 
 from .database import Database
 from .errors import StoreClosed
+from .exact import exact_sums, joined
+from .journal import Booked, book_what_is_not, booked
+from .journal import balances as read_balances
+from .postings import Account, Balance
 from .records import AttachedLost, ContractRow, PostingRow, Record
 from .tables import bundles, contracts, functions, jobs, outcomes, postings, usage
 from .writer import Writer
@@ -24,10 +28,6 @@ KeptRange = tuple[int, int, bytes]  # first, count, body
 # Bundles a read of `bundles`: a reader holds no transaction open while its caller is at work.
 _PAGE: Final = 16
 LATELY_S: Final = 3600.0  # before the last contract: a clock may have been set back by so much
-
-# Sums are taken in two halves, because a database's integers end at 2**63 - 1: nanoseconds of 292
-# slot-years, which a large grid uses up in a day.
-_HALF: Final = 10**9
 
 
 class Dimension(StrEnum):
@@ -171,8 +171,8 @@ class Store(Protocol):
     def postings(self, side: str, contract: str) -> list[PostingRow]:
         """Return what was delivered under a contract."""
 
-    def contract_site(self, side: str, contract: str) -> str:
-        """Return the site that a contract is with; empty when there is none of that name.
+    def contract(self, side: str, contract: str) -> ContractRow | None:
+        """Return a contract, whether it has ended or not; None when there is none of that name.
 
         Names are unique for a buyer, and so for all that we buy.
         """
@@ -182,6 +182,12 @@ class Store(Protocol):
 
     def deal_totals(self) -> list[DealTotal]:
         """Sum up what was delivered to and by other sites."""
+
+    def balances(self) -> dict[Account, Balance]:
+        """Sum up the transfers by account."""
+
+    def booked(self, after: int, limit: int) -> list[Booked]:
+        """Return up to `limit` transfers, in their order, from the one after number `after` on."""
 
     def close(self) -> None:
         """Commit what is queued and let go of everything.
@@ -212,6 +218,7 @@ class SqlStore:
         on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
         self._database = Database(url)
+        book_what_is_not(self._database.writing)
         self._writer = Writer(self._database, on_trouble or _ignore, on_fatal or _ignore)
         self._closed = False
 
@@ -324,7 +331,9 @@ class SqlStore:
         key = [usage.c[dimension.value] for dimension in by]
         query = (
             select(*key, usage.c.currency, func.count(), func.max(usage.c.peak_memory_bytes))
-            .add_columns(*_sums(usage.c.tasks, usage.c.wall_ns, usage.c.cpu_ns, usage.c.cost_nanos))
+            .add_columns(
+                *exact_sums(usage.c.tasks, usage.c.wall_ns, usage.c.cpu_ns, usage.c.cost_nanos)
+            )
             .where(*period)
             .group_by(*key, usage.c.currency)
             .order_by(*key, usage.c.currency)
@@ -348,13 +357,13 @@ class SqlStore:
             rows = connection.execute(query.order_by(postings.c.epoch, postings.c.first)).all()
             return [PostingRow(*row) for row in rows]
 
-    def contract_site(self, side: str, contract: str) -> str:
+    def contract(self, side: str, contract: str) -> ContractRow | None:
         """See Store."""
-        query = select(contracts.c.site).where(
-            contracts.c.side == side, contracts.c.contract == contract
-        )
+        kept = [contracts.c[field.name] for field in fields(ContractRow)]
+        query = select(*kept).where(contracts.c.side == side, contracts.c.contract == contract)
         with self._reading() as connection:
-            return connection.execute(query).scalar() or ""
+            row = connection.execute(query).first()
+            return ContractRow(*row) if row is not None else None
 
     def last_contracts(self, side: str) -> list[tuple[str, str]]:
         """See Store."""
@@ -376,7 +385,7 @@ class SqlStore:
         """See Store."""
         key = [contracts.c.site, contracts.c.side, contracts.c.currency, postings.c.state]
         query = (
-            select(*key, *_sums(postings.c.tasks, postings.c.wall_ns, postings.c.cost_nanos))
+            select(*key, *exact_sums(postings.c.tasks, postings.c.wall_ns, postings.c.cost_nanos))
             .join_from(
                 postings,
                 contracts,
@@ -388,7 +397,17 @@ class SqlStore:
         )
         with self._reading() as connection:
             rows = connection.execute(query).all()
-            return [DealTotal(*row[: len(key)], *_joined(row[len(key) :])) for row in rows]
+            return [DealTotal(*row[: len(key)], *joined(row[len(key) :])) for row in rows]
+
+    def balances(self) -> dict[Account, Balance]:
+        """See Store."""
+        with self._reading() as connection:
+            return read_balances(connection)
+
+    def booked(self, after: int, limit: int) -> list[Booked]:
+        """See Store."""
+        with self._reading() as connection:
+            return list(booked(connection, after, limit))
 
     def close(self) -> None:
         """See Store."""
@@ -417,23 +436,9 @@ def _ranges(connection: Connection, query: Any) -> list[Any]:
     return [tuple(row) for row in connection.execute(query)]
 
 
-def _sums(*columns: ColumnElement[int]) -> list[ColumnElement[int]]:
-    """Return two sums for each column, which `_joined` makes one exact number of."""
-    return [
-        cast(func.sum(half), BigInteger)
-        for column in columns
-        for half in (column // _HALF, column % _HALF)
-    ]
-
-
-def _joined(halves: Iterable[int]) -> list[int]:
-    pairs = iter(halves)
-    return [high * _HALF + low for high, low in zip(pairs, pairs, strict=True)]
-
-
 def _usage_total(keys: int, row: Row[Any]) -> UsageTotal:
     currency, records, peak_memory_bytes = row[keys : keys + 3]
-    tasks, wall_ns, cpu_ns, cost_nanos = _joined(row[keys + 3 :])
+    tasks, wall_ns, cpu_ns, cost_nanos = joined(row[keys + 3 :])
     return UsageTotal(
         key=tuple(row[:keys]),
         currency=currency,
@@ -451,7 +456,7 @@ def _with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRo
     query = (
         select(usage.c.job, usage.c.currency)
         .add_columns(func.max(usage.c.price_nanos), func.max(usage.c.attempt))
-        .add_columns(*_sums(usage.c.wall_ns, usage.c.cpu_ns, usage.c.cost_nanos))
+        .add_columns(*exact_sums(usage.c.wall_ns, usage.c.cpu_ns, usage.c.cost_nanos))
         .where(usage.c.job.in_([row.job for row in found]))
         .group_by(usage.c.job, usage.c.currency)
         .order_by(usage.c.job, usage.c.currency)
@@ -462,7 +467,7 @@ def _with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRo
     prices_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
     attempt_max = dict(wall_ns)
     for job, currency, price, attempt, *halves in connection.execute(query):
-        wall, cpu, cost = _joined(halves)
+        wall, cpu, cost = joined(halves)
         wall_ns[job] += wall
         cpu_ns[job] += cpu
         costs_nanos[job][currency] = cost

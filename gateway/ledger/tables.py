@@ -1,27 +1,33 @@
 """The tables of the ledger as they are now; migrations/ says how a database gets there.
 
-There are no foreign keys. What refers to a job is written after the job by the one writer there
-is, and a late or repeated write must never fail the transaction that it shares with others.
+What refers to a job has no foreign key: it is written after the job by the one writer there is,
+and a late or repeated write must never fail the transaction that it shares with others. Double
+entry is strict: the journal knows what is there before it writes (journal.py).
 """
 
 from typing import Final
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Boolean,
+    CheckConstraint,
     Column,
     Double,
+    ForeignKey,
     Index,
     Integer,
     LargeBinary,
     MetaData,
     Table,
     Text,
+    UniqueConstraint,
+    event,
     false,
 )
 
 # The newest migration. A database that carries it is opened without loading Alembic.
-SCHEMA_VERSION: Final = "0003"
+SCHEMA_VERSION: Final = "0004"
 
 # Ordered by code points, in PostgreSQL as in SQLite, whatever its locale: reports must not differ.
 TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
@@ -149,3 +155,58 @@ postings = Table(
     Column("state", TEXT, nullable=False, server_default="pending"),
     sqlite_with_rowid=False,
 )
+
+# Double entry; gateway.ledger.postings says what is transferred, and why.
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("kind", TEXT, nullable=False),
+    Column("name", TEXT, nullable=False),
+    Column("project", TEXT, nullable=False),
+    Column("currency", TEXT, nullable=False),
+    UniqueConstraint("kind", "name", "project", "currency", name="accounts_are_distinct"),
+)
+
+transfers = Table(
+    "transfers",
+    metadata,
+    # From 1, without a gap.
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", TEXT, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("debit", Integer, ForeignKey("accounts.id"), nullable=False),
+    Column("credit", Integer, ForeignKey("accounts.id"), nullable=False),
+    Column("amount_nanos", BigInteger, nullable=False),
+    Column("at_s", Double, nullable=False),
+    Column("resolves", TEXT),
+    Column("hash", LargeBinary, nullable=False),
+    UniqueConstraint("key", name="transfers_have_one_key"),
+    UniqueConstraint("resolves", name="transfers_are_resolved_once"),
+    CheckConstraint("amount_nanos > 0", name="transfers_move_something"),
+    CheckConstraint("debit <> credit", name="transfers_go_elsewhere"),
+    CheckConstraint(
+        "(kind IN ('entry', 'hold') AND resolves IS NULL) OR "
+        "(kind IN ('post', 'void', 'reversal') AND resolves IS NOT NULL)",
+        name="transfers_are_of_a_kind",
+    ),
+)
+
+# What is booked stays as it is: corrections are transfers, too.
+APPEND_ONLY: Final = {
+    "sqlite": [
+        f"CREATE TRIGGER transfers_no_{verb.lower()} BEFORE {verb} ON transfers "
+        "BEGIN SELECT RAISE(ABORT, 'transfers are never changed'); END"
+        for verb in ("UPDATE", "DELETE")
+    ],
+    "postgresql": [
+        "CREATE FUNCTION transfers_refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'transfers are never changed'; END $$",
+        "CREATE TRIGGER transfers_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON transfers "
+        "FOR EACH STATEMENT EXECUTE FUNCTION transfers_refuse()",
+    ],
+}
+for _dialect, _statements in APPEND_ONLY.items():
+    for _statement in _statements:
+        _trigger = DDL(_statement)  # type: ignore[no-untyped-call]
+        event.listen(transfers, "after_create", _trigger.execute_if(dialect=_dialect))

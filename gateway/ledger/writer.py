@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -23,6 +23,7 @@ from sqlalchemy.exc import DBAPIError
 from . import database
 from .database import Database
 from .errors import StoreClosed, StoreFailed
+from .journal import Journal
 from .records import Record
 from .statements import Statement, Statements
 
@@ -69,7 +70,9 @@ class Writer:
         self._database = database
         dialect = database.writing.dialect
         self._error: type[Exception] = dialect.loaded_dbapi.Error
+        self._conflict: type[Exception] = dialect.loaded_dbapi.IntegrityError
         self._statements = Statements(dialect)
+        self._journal = Journal(database.writing)
         # A database elsewhere may not answer: then our thread waits, and nobody else.
         self._is_near = dialect.name == "sqlite"
         self._synchronous = _SYNCHRONOUS[dialect.name]
@@ -138,7 +141,7 @@ class Writer:
             if self._unacknowledged or self._closed or self._failure is not None:
                 return False
             try:
-                self._transact(self._statements.of(records, False), False, patient=False)
+                self._book(records, durable=False, patient=False)
             except self._error:
                 # The thread knows what to do: it tries again, waits, or gives up for good.
                 self._connection.connection.rollback()
@@ -193,9 +196,8 @@ class Writer:
         """Commit a batch, however long the disk is full, and acknowledge it."""
         records = [record for request in batch for record in request.records]
         durable = any(request.durable for request in batch) or self._must_harden()
-        statements = self._statements.of(records, durable)
-        in_trouble = False
-        trouble: str | None
+        written: Sequence[Record] = records
+        in_trouble = is_careful = False
         while True:
             # Asked before the attempt, so that closing always allows for one more.
             closing = self._closing.is_set()
@@ -203,16 +205,15 @@ class Writer:
                 with self._using:
                     if self._is_lost:
                         self._take(self._database.reopen())
-                        durable = True
-                        statements = self._statements.of([*self._unhardened, *records], durable)
-                    self._transact(statements, durable, patient=True)
+                        self._journal.read(self._connection)
+                        written, durable, is_careful = [*self._unhardened, *records], True, True
+                    self._book(written, durable=durable, patient=True, careful=is_careful)
                 break
-            except DBAPIError as error:  # of reopening
-                trouble = _LOST
-                if closing:
-                    raise StoreFailed(f"the database failed: {error.orig}") from error
-            except self._error as error:
+            except (self._error, DBAPIError) as error:
                 trouble = self._diagnose(error)
+                if isinstance(error, self._conflict) and not is_careful:
+                    is_careful = True  # some of it is booked already
+                    continue
                 if trouble is None or closing:
                     raise StoreFailed(f"the database failed: {error}") from error
             if not in_trouble:
@@ -245,6 +246,10 @@ class Writer:
 
     def _diagnose(self, error: Exception) -> str | None:
         """Say what somebody can put right while we wait, or None if waiting is no use."""
+        if self._is_lost:
+            return _LOST  # it can't be opened yet
+        if isinstance(error, DBAPIError):
+            error = cast("Exception", error.orig)
         driver = self._connection.connection.driver_connection
         dialect: Any = self._connection.dialect
         if dialect.is_disconnect(error, driver, self._cursor):
@@ -253,6 +258,19 @@ class Writer:
             return _LOST
         self._connection.connection.rollback()
         return _passing_trouble(error)
+
+    def _book(
+        self, records: Sequence[Record], *, durable: bool, patient: bool, careful: bool = False
+    ) -> None:
+        """Commit records, and what they mean for the accounts."""
+        try:
+            statements = self._statements.of(records, durable)
+            statements += self._journal.statements(records, careful=careful)
+            self._transact(statements, durable, patient=patient)
+        except BaseException:
+            self._journal.aborted()
+            raise
+        self._journal.committed()
 
     def _transact(self, statements: Sequence[Statement], durable: bool, *, patient: bool) -> None:
         """Commit statements; `patient` waits while another program has the database."""

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 
 from gateway.ledger.errors import StoreClosed
+from gateway.ledger.journal import GENESIS, Booked, digest
+from gateway.ledger.postings import Account, Balance, Transfer, transfers_of
 from gateway.ledger.records import (
     AttachedLost,
     BundleKept,
@@ -61,6 +63,8 @@ class _Tables:
     ended: set[tuple[str, str]] = field(default_factory=set)
     postings: dict[tuple[str, str, int, int], Posted] = field(default_factory=dict)
     verdicts: dict[tuple[str, str, int, int], str] = field(default_factory=dict)
+    booked: dict[str, Booked] = field(default_factory=dict)  # by key, in order
+    balances: dict[Account, Balance] = field(default_factory=dict)
 
 
 class Disk:
@@ -77,6 +81,8 @@ class Disk:
         """Apply records; durable ones harden everything before them."""
         for record in records:
             self._apply(record)
+            for transfer in transfers_of(record):
+                self._book(transfer)
         self._log.extend(records)
         if durable:
             self.hardened = len(self._log)
@@ -129,6 +135,18 @@ class Disk:
                 self._forget(job)
             case ContractOpened() | Posted() | PostingSettled() | ContractEnded():
                 self._deal(record)
+
+    def _book(self, transfer: Transfer) -> None:
+        tables = self.tables
+        if transfer.key in tables.booked:
+            return
+        last = next(reversed(tables.booked.values()), None)
+        number = last.number + 1 if last is not None else 1
+        chained = digest(last.hash if last is not None else GENESIS, number, transfer)
+        tables.booked[transfer.key] = Booked(number, transfer, chained)
+        for account, side in ((transfer.debit, "debit"), (transfer.credit, "credit")):
+            balance = tables.balances.setdefault(account, Balance())
+            balance.add(side, transfer.kind, transfer.amount_nanos)
 
     def _deal(self, record: ContractOpened | Posted | PostingSettled | ContractEnded) -> None:
         tables, key = self.tables, (record.side, record.contract)
@@ -373,10 +391,10 @@ class MemoryStore:
             if key[:2] == (side, contract)
         ]
 
-    def contract_site(self, side: str, contract: str) -> str:
+    def contract(self, side: str, contract: str) -> ContractRow | None:
         """See Store."""
         row = self._tables.contracts.get((side, contract))
-        return row.site if row is not None else ""
+        return ContractRow(**asdict(row)) if row is not None else None
 
     def last_contracts(self, side: str) -> list[tuple[str, str]]:
         """See Store."""
@@ -399,6 +417,14 @@ class MemoryStore:
                 cost_nanos=total.cost_nanos + each.cost_nanos,
             )
         return [totals[group] for group in sorted(totals)]
+
+    def balances(self) -> dict[Account, Balance]:
+        """See Store."""
+        return {account: replace(each) for account, each in self._tables.balances.items()}
+
+    def booked(self, after: int, limit: int) -> list[Booked]:
+        """See Store."""
+        return list(islice(self._tables.booked.values(), after, after + limit))
 
     def _usage_of(self, job: str) -> list[UsageRecord]:
         return list(self._tables.usage.get(job, {}).values())

@@ -5,11 +5,13 @@ The books of both sides are compared as they are on their disks: not what anybod
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from federation.contracts import Phase
 from federation.gossip import State
 from federation.money import parse_money
+from gateway.ledger.postings import Account, Balance
 from simulations.world.client import Job
 from simulations.world.gateway import Member
 from simulations.world.invariants import WAKING_S, Invariant
@@ -66,6 +68,56 @@ def _rows(site: Member, side: str, other: str) -> dict[tuple[str, int, int], Row
             verdict = tables.verdicts.get(key, "pending")
             found[key[1:]] = posted.tasks, posted.cost_nanos, verdict
     return found
+
+
+class BooksBalance(Invariant):
+    """In each currency debits are credits, at any time; no hold is resolved that was not made.
+
+    In the end nothing is held, and what two sites owe each other is the same in both books. A
+    seller whose power was cut may have forgotten what it was owed.
+    """
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._seen: dict[str, int] = {}  # site → transfers
+
+    def check(self) -> None:
+        """Look at the balances of whoever has booked something."""
+        for site in self.world.sites.values():
+            tables = site.disk.tables
+            if len(tables.booked) != self._seen.get(site.name, 0):
+                self._seen[site.name] = len(tables.booked)
+                self._look(site)
+
+    def _look(self, site: Member) -> None:
+        nets: Counter[str] = Counter()
+        for account, balance in site.disk.tables.balances.items():
+            nets[account.currency] += balance.net_nanos
+            nets[f"{account.currency} held"] += balance.held_nanos
+            if balance.held_debits_nanos < 0 or balance.held_credits_nanos < 0:
+                self.fail(f"{site.name}: less than nothing is held on {account}: {balance}")
+        if any(nets.values()):
+            self.fail(f"{site.name}: debits are not credits: {dict(nets)}")
+
+    def finish(self) -> None:
+        """Compare what sites owe each other."""
+        for site in self.world.sites.values():
+            for account, balance in site.disk.tables.balances.items():
+                if account.kind in ("bought", "sold", "site"):
+                    self._compare(site, account, balance)
+
+    def _compare(self, site: Member, account: Account, balance: Balance) -> None:
+        other = self.world.sites[account.name]
+        if site.disk.power_cuts or other.disk.power_cuts:
+            return
+        if balance.held_nanos:
+            self.fail(f"{site.name}: {balance.held_nanos} is still held on {account}")
+        if account.kind == "site":
+            mirror = replace(account, name=site.name)
+            owed_nanos = other.disk.tables.balances.get(mirror, Balance()).net_nanos
+            if owed_nanos != -balance.net_nanos:
+                text = f"{balance.net_nanos} on {account}, {owed_nanos} in its books"
+                self.fail(f"{site.name} has {text}")
 
 
 class PaidOnce(Invariant):
@@ -261,6 +313,7 @@ class AllAgree(Invariant):
 
 between_sites: Final[tuple[Callable[["World"], Invariant], ...]] = (
     BooksAgree,
+    BooksBalance,
     PaidOnce,
     HoldsEnd,
     RunsWhereWished,

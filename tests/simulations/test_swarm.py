@@ -41,6 +41,7 @@ FIRST = {
     "open-door": 13,
     "endless-deadline": 41,
     "deep-pockets": 14,
+    "one-sided-books": 1,
 }
 
 

@@ -412,9 +412,14 @@ def contract(name: str, site: str, at_s: float = 0.0, side: str = "sell") -> Con
 
 def test_whom_a_contract_is_with(store: Store, commit: Commit) -> None:
     commit(store, contract("london-1-1", "london"), contract("paris-1-1", "rome", side="buy"))
-    assert store.contract_site("sell", "london-1-1") == "london"
-    assert store.contract_site("buy", "paris-1-1") == "rome"
-    assert store.contract_site("buy", "london-1-1") == store.contract_site("sell", "x") == ""
+
+    def site_of(side: str, name: str) -> str | None:
+        found = store.contract(side, name)
+        return found.site if found is not None else None
+
+    assert site_of("sell", "london-1-1") == "london"
+    assert site_of("buy", "paris-1-1") == "rome"
+    assert site_of("buy", "london-1-1") is site_of("sell", "x") is None
 
 
 def test_the_last_contracts_of_each_site_are_found_also_when_they_have_ended(

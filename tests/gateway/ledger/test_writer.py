@@ -96,14 +96,22 @@ def test_a_caller_does_not_wait_while_another_program_writes(
     assert done.wait(DEADLINE_S)
 
 
-def test_a_lone_write_is_a_single_statement(
-    open_sqlite: OpenStore, connections: list[Any], commit: Commit, usage: Usage
+@pytest.mark.parametrize(
+    ("cost_nanos", "verbs"), [(0, ["INSERT"]), (1, ["BEGIN", "INSERT", "INSERT", "COMMIT"])]
+)
+def test_a_lone_write_is_as_few_statements_as_can_be(
+    cost_nanos: int,
+    verbs: list[str],
+    open_sqlite: OpenStore,
+    connections: list[Any],
+    commit: Commit,
+    usage: Usage,
 ) -> None:
     store = open_sqlite()
     commit(store, usage(first=1))
     statements = traced(connections[0])
-    commit(store, usage(first=2))
-    assert [statement.split()[0] for statement in statements] == ["INSERT"]
+    commit(store, usage(first=2, cost_nanos=cost_nanos))
+    assert [statement.split()[0] for statement in statements] == verbs
 
 
 def test_a_transaction_is_bounded_in_records(

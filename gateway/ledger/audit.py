@@ -1,0 +1,210 @@
+"""Proof that the books are right: what no constraint of a database can hold.
+
+An audit reads the books as of one moment, and compares the transfers with the documents that they
+were made of: usage records, and deliveries under contracts. It changes nothing.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    String,
+    Table,
+    and_,
+    cast,
+    func,
+    literal,
+    or_,
+    select,
+)
+
+from .journal import GENESIS, balances, booked, digest, streamed
+from .tables import accounts, postings, transfers, usage
+
+PROBLEMS_MAX: Final = 20  # that are told of one check
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that has to hold: how many rows were looked at, and where it does not hold."""
+
+    name: str
+    looked_at: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """All checks; `head` is the digest of the last transfer, in hexadecimal."""
+
+    checks: tuple[Check, ...]
+    transfers: int
+    head: str
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether everything holds."""
+        return not any(each.problems for each in self.checks)
+
+
+def audit(connection: Connection) -> Audit:
+    """Check everything, in one transaction of the caller's that sees one moment."""
+    chain, number, head = _chain(connection)
+    checks = [
+        _check(connection, name, table, problems)
+        for name, table, problems in (
+            ("debits are credits", transfers, _imbalances),
+            ("every charge is booked once", usage, _uncharged),
+            ("every delivery is booked", postings, _undelivered),
+            ("nothing else is booked", transfers, _strangers),
+            ("no run of a task is charged twice", usage, _twice),
+        )
+    ]
+    return Audit((chain, *checks), number, head.hex())
+
+
+def _check(
+    connection: Connection,
+    name: str,
+    table: Table,
+    find: Callable[[Connection], Generator[str]],
+) -> Check:
+    looked_at = connection.execute(select(func.count()).select_from(table)).scalar_one()
+    with closing(find(connection)) as problems:
+        return Check(name, looked_at, tuple(islice(problems, PROBLEMS_MAX)))
+
+
+def _chain(connection: Connection) -> tuple[Check, int, bytes]:
+    """Work out every digest anew; the first one that differs says where somebody wrote."""
+    head, number = GENESIS, 0
+    with closing(booked(connection)) as found:
+        for number, each in enumerate(found, start=1):
+            if each.number != number:
+                return _broken(number, f"transfer {number} is missing"), number, head
+            head = digest(head, number, each.transfer)
+            if head != each.hash:
+                text = f"transfer {number} ({each.transfer.key}) is not what was booked"
+                return _broken(number, text), number, head
+    return Check("the chain is whole", number, ()), number, head
+
+
+def _broken(number: int, problem: str) -> Check:
+    return Check("the chain is whole", number, (problem,))
+
+
+def _imbalances(connection: Connection) -> Generator[str]:
+    nets: dict[str, list[int]] = {}
+    for account, balance in balances(connection).items():
+        net = nets.setdefault(account.currency, [0, 0])
+        net[0] += balance.net_nanos
+        net[1] += balance.held_nanos
+        if balance.held_debits_nanos < 0 or balance.held_credits_nanos < 0:
+            yield f"less than nothing is held on {account}"
+    for currency, (net_nanos, held_nanos) in nets.items():
+        if net_nanos or held_nanos:
+            yield f"{currency}: debits less credits are {net_nanos}, {held_nanos} of holds"
+
+
+def _text(*parts: ColumnElement[Any] | str) -> ColumnElement[str]:
+    """Texts and numbers, one after the other."""
+    whole: Any = literal("")
+    for part in parts:
+        whole = whole + (literal(part) if isinstance(part, str) else cast(part, String))
+    return whole  # type: ignore[no-any-return]
+
+
+def _rows(connection: Connection, query: Any) -> Iterator[tuple[Any, ...]]:
+    return map(tuple, streamed(connection, query))
+
+
+_USE: Final = _text("use/", usage.c.job, "/", usage.c.first, "/", usage.c.attempt)
+_DELIVERY: Final = _text(
+    postings.c.side, "/", postings.c.contract, "/", postings.c.epoch, "/", postings.c.first
+)
+
+
+def _uncharged(connection: Connection) -> Generator[str]:
+    query = (
+        select(_USE, usage.c.cost_nanos, transfers.c.amount_nanos)
+        .select_from(usage)
+        .outerjoin(transfers, transfers.c.key == _USE)
+        .outerjoin(accounts, accounts.c.id == transfers.c.debit)
+        .where(
+            usage.c.cost_nanos > 0,
+            or_(
+                transfers.c.key.is_(None),
+                transfers.c.amount_nanos != usage.c.cost_nanos,
+                accounts.c.currency != usage.c.currency,
+            ),
+        )
+    )
+    for key, cost_nanos, amount_nanos in _rows(connection, query):
+        yield f"{key} cost {cost_nanos}, and {_said(amount_nanos)} is booked"
+
+
+def _undelivered(connection: Connection) -> Generator[str]:
+    settled = transfers.alias("settled")
+    query = (
+        select(_DELIVERY, postings.c.cost_nanos, postings.c.state)
+        .add_columns(transfers.c.amount_nanos, settled.c.kind)
+        .select_from(postings)
+        .outerjoin(transfers, transfers.c.key == _DELIVERY)
+        .outerjoin(settled, settled.c.resolves == transfers.c.key)
+        .where(
+            postings.c.cost_nanos > 0,
+            or_(
+                transfers.c.key.is_(None),
+                transfers.c.amount_nanos != postings.c.cost_nanos,
+                func.coalesce(settled.c.kind, "pending") != postings.c.state,
+                settled.c.amount_nanos != transfers.c.amount_nanos,
+            ),
+        )
+    )
+    for key, cost_nanos, state, amount_nanos, kind in _rows(connection, query):
+        booked_so = f"{_said(amount_nanos)} ({kind or 'pending'})"
+        yield f"{key} cost {cost_nanos} ({state}), and {booked_so} is booked"
+
+
+def _said(amount_nanos: int | None) -> str:
+    return "nothing" if amount_nanos is None else str(amount_nanos)
+
+
+def _strangers(connection: Connection) -> Generator[str]:
+    """Transfers for which there is no document."""
+    used = transfers.outerjoin(usage, transfers.c.key == _USE)
+    delivered = transfers.outerjoin(postings, transfers.c.key == _DELIVERY)
+    queries = (
+        select(transfers.c.key).select_from(used).where(_is("entry"), usage.c.job.is_(None)),
+        select(transfers.c.key)
+        .select_from(delivered)
+        .where(_is("hold"), postings.c.contract.is_(None)),
+    )
+    for query in queries:
+        for (key,) in _rows(connection, query):
+            yield f"{key} is booked, and there is no such record"
+
+
+def _is(kind: str) -> ColumnElement[bool]:
+    return transfers.c.kind == kind
+
+
+def _twice(connection: Connection) -> Generator[str]:
+    """Charges of the same attempt that overlap."""
+    query = (
+        select(usage.c.job, usage.c.attempt, usage.c.first, usage.c.tasks)
+        .where(and_(usage.c.state != "repeat", usage.c.cost_nanos > 0))
+        .order_by(usage.c.job, usage.c.attempt, usage.c.first)
+    )
+    at: tuple[str, int] | None = None
+    stop = 0
+    for job, attempt, first, tasks in _rows(connection, query):
+        if (job, attempt) != at:
+            at, stop = (job, attempt), 0
+        if first < stop:
+            yield f"tasks of job {job} from {first} on were charged before, in attempt {attempt}"
+        stop = max(stop, first + tasks)

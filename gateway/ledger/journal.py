@@ -1,0 +1,289 @@
+"""The journal: numbers transfers, chains each to the one before, and writes none twice.
+
+Each transfer carries a SHA-256 digest over its own fields and the digest of the transfer before:
+whoever keeps the last one can tell whether anything before it was changed. The writer asks for the
+statements of a transaction and says how it ended; between transactions the journal knows the end of
+the chain, and every account, by heart.
+"""
+
+import hashlib
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain, islice
+from operator import attrgetter
+from typing import Any, Final
+
+import msgpack
+from sqlalchemy import Connection, Row, Select, select
+
+from .exact import exact_sums, joined
+from .postings import Account, Balance, Transfer, transfers_of
+from .records import Posted, PostingSettled, Record, UsageRecord
+from .statements import Rows, Statement
+from .tables import accounts, contracts, postings, transfers, usage
+
+GENESIS: Final = bytes(32)  # what the first transfer is chained to
+_ROWS: Final = (256, 32, 4, 1)
+_KEYS_AT_ONCE: Final = 500
+_PAGE: Final = 2_000
+ACCOUNT_FIELDS: Final = ("kind", "name", "project", "currency")
+_account_of: Final = attrgetter(*ACCOUNT_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """A transfer as it stands in the books: `number` from 1 on, without a gap."""
+
+    number: int
+    transfer: Transfer
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The end of the chain."""
+
+    number: int = 0
+    hash: bytes = GENESIS
+
+
+@dataclass(frozen=True, slots=True)
+class _AccountRow:
+    id: int
+    kind: str
+    name: str
+    project: str
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class _TransferRow:
+    number: int
+    key: str
+    kind: str
+    debit: int
+    credit: int
+    amount_nanos: int
+    at_s: float
+    resolves: str | None
+    hash: bytes
+
+
+def digest(before: bytes, number: int, transfer: Transfer) -> bytes:
+    """The digest of a transfer that comes after the one with the digest `before`."""
+    fields = (
+        number,
+        transfer.key,
+        transfer.kind,
+        _account_of(transfer.debit),
+        _account_of(transfer.credit),
+        transfer.amount_nanos,
+        transfer.at_s,
+        transfer.resolves,
+    )
+    return hashlib.sha256(before + msgpack.packb(fields)).digest()
+
+
+class Journal:
+    """Makes statements of records; for the thread that has the writing connection.
+
+    What `statements` returned is written or not, all of it: `committed` or `aborted` says so.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        dialect = connection.dialect
+        self._insert_accounts = Rows(dialect, accounts, _ROWS, is_strict=True)
+        self._insert_transfers = Rows(dialect, transfers, _ROWS, is_strict=True)
+        self.read(connection)
+
+    def read(self, connection: Connection) -> None:
+        """Learn what is in the books: at first, and when they may be other than was thought."""
+        self._connection = connection
+        found = connection.execute(select(accounts)).all()
+        self._accounts = {Account(*row[1:]): row.id for row in found}
+        last = select(transfers.c.number, transfers.c.hash).order_by(transfers.c.number.desc())
+        row = connection.execute(last.limit(1)).first()
+        self._head = self._next = _Head(*row) if row is not None else _Head()
+        self._new: list[Account] = []
+
+    def statements(self, records: Iterable[Record], *, careful: bool = False) -> list[Statement]:
+        """What books these records.
+
+        Args:
+            records: in their order.
+            careful: look which are booked already, as some may be. Else one that is booked already
+                fails the transaction, which is cheaper.
+        """
+        found: dict[str, Transfer] = {}
+        for each in chain.from_iterable(map(transfers_of, records)):
+            found.setdefault(each.key, each)
+        if careful:
+            for key in self._booked(list(found)):
+                del found[key]
+        if not found:
+            return []
+        rows = [self._chain(each) for each in found.values()]
+        new = [_AccountRow(self._accounts[each], *_account_of(each)) for each in self._new]
+        return self._insert_accounts.statements(new) + self._insert_transfers.statements(rows)
+
+    def committed(self) -> None:
+        """What was returned last is in the books."""
+        self._head = self._next
+        self._new.clear()
+
+    def aborted(self) -> None:
+        """What was returned last is not."""
+        self._next = self._head
+        for account in self._new:
+            del self._accounts[account]
+        self._new.clear()
+
+    def _chain(self, transfer: Transfer) -> _TransferRow:
+        number = self._next.number + 1
+        self._next = _Head(number, digest(self._next.hash, number, transfer))
+        return _TransferRow(
+            number,
+            transfer.key,
+            transfer.kind,
+            self._number_of(transfer.debit),
+            self._number_of(transfer.credit),
+            transfer.amount_nanos,
+            transfer.at_s,
+            transfer.resolves,
+            self._next.hash,
+        )
+
+    def _number_of(self, account: Account) -> int:
+        number = self._accounts.get(account)
+        if number is None:
+            number = self._accounts[account] = len(self._accounts) + 1
+            self._new.append(account)
+        return number
+
+    def _booked(self, keys: Sequence[str]) -> Iterator[str]:
+        """Those of these keys that are in the books."""
+        for at in range(0, len(keys), _KEYS_AT_ONCE):
+            asked = keys[at : at + _KEYS_AT_ONCE]
+            query = select(transfers.c.key).where(transfers.c.key.in_(asked))
+            yield from self._connection.execute(query).scalars().all()
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+_debit, _credit = accounts.alias("debit_account"), accounts.alias("credit_account")
+_BOOKED: Final = (
+    select(
+        *(transfers.c[name] for name in ("number", "key", "kind", "amount_nanos", "at_s")),
+        *(transfers.c[name] for name in ("resolves", "hash")),
+        *(side.c[name] for side in (_debit, _credit) for name in ACCOUNT_FIELDS),
+    )
+    .join_from(transfers, _debit, transfers.c.debit == _debit.c.id)
+    .join(_credit, transfers.c.credit == _credit.c.id)
+    .order_by(transfers.c.number)
+)
+
+
+def booked(connection: Connection, after: int = 0, limit: int | None = None) -> Generator[Booked]:
+    """Yield transfers in their order, from the one after number `after` on."""
+    query = _BOOKED.where(transfers.c.number > after).limit(limit)
+    with closing(streamed(connection, query)) as rows:
+        for row in rows:
+            middle = len(row) - len(ACCOUNT_FIELDS)
+            debit, credit = (
+                Account(*row[middle - len(ACCOUNT_FIELDS) : middle]),
+                Account(*row[middle:]),
+            )
+            transfer = Transfer(
+                row.key, row.kind, debit, credit, row.amount_nanos, row.at_s, row.resolves
+            )
+            yield Booked(row.number, transfer, row.hash)
+
+
+def balances(connection: Connection) -> dict[Account, Balance]:
+    """Sum up all transfers, by account; as postings.balances, in the database."""
+    found = {
+        Account(*row[1:]): (row.id, Balance()) for row in connection.execute(select(accounts)).all()
+    }
+    by_number = dict(found.values())
+    for side in ("debit", "credit"):
+        number = transfers.c[side]
+        query = (
+            select(number, transfers.c.kind)
+            .add_columns(*exact_sums(transfers.c.amount_nanos))
+            .group_by(number, transfers.c.kind)
+        )
+        for row in connection.execute(query):
+            [amount_nanos] = joined(row[2:])
+            by_number[row[0]].add(side, row[1], amount_nanos)
+    return {account: balance for account, (_, balance) in found.items()}
+
+
+# --- what was written before there was a journal --------------------------------------------------
+
+
+def book_what_is_not(connection: Connection) -> None:
+    """Book all that was charged, delivered and settled, if nothing is booked yet.
+
+    All or nothing, as part of it would look as if it were all.
+    """
+    if connection.execute(select(transfers.c.number).limit(1)).first() is not None:
+        return
+    journal = Journal(connection)
+    connection.exec_driver_sql("BEGIN")
+    try:
+        documents = _documents(connection)
+        while page := list(islice(documents, _PAGE)):
+            for sql, parameters in journal.statements(page):
+                connection.exec_driver_sql(sql, parameters)
+            journal.committed()
+    except BaseException:
+        connection.exec_driver_sql("ROLLBACK")
+        raise
+    connection.exec_driver_sql("COMMIT")
+
+
+def _documents(connection: Connection) -> Iterator[Record]:
+    fields = [usage.c[name] for name in UsageRecord.__dataclass_fields__]
+    order = (usage.c.ended_at_s, usage.c.job, usage.c.first, usage.c.attempt)
+    for row in streamed(connection, select(*fields).order_by(*order)):
+        yield UsageRecord(**row._mapping)
+    query = (
+        select(postings, contracts.c.site, contracts.c.currency)
+        .join(
+            contracts,
+            (contracts.c.side == postings.c.side) & (contracts.c.contract == postings.c.contract),
+        )
+        .order_by(postings.c.posted_at_s, *postings.primary_key.columns)
+    )
+    for row in streamed(connection, query):
+        yield Posted(
+            contract=row.contract,
+            side=row.side,
+            site=row.site,
+            epoch=row.epoch,
+            first=row.first,
+            tasks=row.tasks,
+            wall_ns=row.wall_ns,
+            cost_nanos=row.cost_nanos,
+            currency=row.currency,
+            posted_at_s=row.posted_at_s,
+        )
+        if row.state != "pending":
+            yield PostingSettled(
+                contract=row.contract,
+                side=row.side,
+                site=row.site,
+                epoch=row.epoch,
+                first=row.first,
+                state=row.state,
+                cost_nanos=row.cost_nanos,
+                currency=row.currency,
+                settled_at_s=row.posted_at_s,
+            )
+
+
+def streamed(connection: Connection, query: Select[Any]) -> Generator[Row[Any]]:
+    """Yield the rows of a query that may have millions; to be used up, or closed."""
+    with connection.execute(query, execution_options={"yield_per": _PAGE}) as result:
+        yield from result

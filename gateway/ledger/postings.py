@@ -1,0 +1,182 @@
+"""Double entry: which transfers between accounts a record means. Pure.
+
+A transfer takes an amount from one account and gives it to another, so that debits and credits are
+equal by construction, in each currency. Transfers are never changed; a mistake is reversed by
+another one. What is not certain yet is *held*, and the hold is posted or voided, once.
+
+| what happened | debit | credit |
+|---|---|---|
+| a task of our user ran in our pool | user | pool |
+| a task of our user ran elsewhere | user | bought from the site |
+| its seller says what it costs us | bought from the site | site |
+| a task of another site ran in our pool | sold to the site | pool |
+| its results were delivered | site | sold to the site |
+
+The account of a site is what we owe each other: the mirror of our account in its books. `bought`
+and `sold` are in between: what is left on them when all is settled is our margin, or our loss (work
+that ran twice, or came too late to be paid).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from .records import Posted, PostingSettled, Record, UsageRecord
+
+AccountKind = Literal["user", "pool", "bought", "sold", "site"]
+TransferKind = Literal["entry", "hold", "post", "void", "reversal"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Account:
+    """Where amounts of one currency go to and come from.
+
+    `name` is the user, the pool or the site; `project` is that of a user's account.
+    """
+
+    kind: AccountKind
+    name: str
+    project: str
+    currency: str
+
+    def __str__(self) -> str:
+        project = f"/{self.project}" if self.project else ""
+        return f"{self.kind}:{self.name}{project} {self.currency}"
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """An amount that leaves `credit` and comes to `debit`.
+
+    Attributes:
+        key: what it is for; none has one twice.
+        kind: "entry" at once; "hold" until a "post" or a "void" of the same amount resolves it;
+            "reversal" of an entry or a post.
+        amount_nanos: more than zero.
+        resolves: the key of the hold, or of the transfer that is reversed; nothing is resolved
+            twice.
+    """
+
+    key: str
+    kind: TransferKind
+    debit: Account
+    credit: Account
+    amount_nanos: int
+    at_s: float
+    resolves: str | None = None
+
+
+@dataclass(slots=True)
+class Balance:
+    """What came to an account and left it, for good and as long as holds are not resolved."""
+
+    debits_nanos: int = 0
+    credits_nanos: int = 0
+    held_debits_nanos: int = 0
+    held_credits_nanos: int = 0
+
+    def add(self, side: str, kind: str, amount_nanos: int) -> None:
+        """Count an amount of transfers of a kind, on the "debit" or the "credit" side."""
+        held_nanos = {"hold": amount_nanos, "post": -amount_nanos, "void": -amount_nanos}
+        done_nanos = amount_nanos if kind in ("entry", "post", "reversal") else 0
+        if side == "debit":
+            self.held_debits_nanos += held_nanos.get(kind, 0)
+            self.debits_nanos += done_nanos
+        else:
+            self.held_credits_nanos += held_nanos.get(kind, 0)
+            self.credits_nanos += done_nanos
+
+    @property
+    def net_nanos(self) -> int:
+        """Debits less credits, holds excluded: above zero the account owes, as a user does."""
+        return self.debits_nanos - self.credits_nanos
+
+    @property
+    def held_nanos(self) -> int:
+        """The same of holds."""
+        return self.held_debits_nanos - self.held_credits_nanos
+
+
+def transfers_of(record: Record) -> tuple[Transfer, ...]:
+    """What a record means for the accounts: nothing, for most."""
+    match record:
+        case UsageRecord() if record.cost_nanos:
+            return (_used(record),)
+        case Posted() if record.cost_nanos:
+            return (_delivered(record),)
+        case PostingSettled() if record.cost_nanos:
+            return (_settled(record),)
+        case _:
+            return ()
+
+
+def reversal(transfer: Transfer, at_s: float) -> Transfer:
+    """What takes an entry or a post back. Raises ValueError for anything else."""
+    if transfer.kind not in ("entry", "post"):
+        raise ValueError(f"{transfer.key} is a {transfer.kind}, which can't be reversed")
+    return Transfer(
+        f"reverse/{transfer.key}",
+        "reversal",
+        transfer.credit,
+        transfer.debit,
+        transfer.amount_nanos,
+        at_s,
+        transfer.key,
+    )
+
+
+def balances(transfers: Iterable[Transfer]) -> dict[Account, Balance]:
+    """What transfers sum up to, by account."""
+    found: dict[Account, Balance] = {}
+    for each in transfers:
+        found.setdefault(each.debit, Balance()).add("debit", each.kind, each.amount_nanos)
+        found.setdefault(each.credit, Balance()).add("credit", each.kind, each.amount_nanos)
+    return found
+
+
+def _used(record: UsageRecord) -> Transfer:
+    # Only jobs that another site sends have a colon in their name, and only others' pools a slash.
+    buyer, colon, _ = record.job.partition(":")
+    seller, slash, _ = record.pool.partition("/")
+    user = Account("user", record.user, record.project, record.currency)
+    return Transfer(
+        f"use/{record.job}/{record.first}/{record.attempt}",
+        "entry",
+        _account("sold", buyer, record) if colon else user,
+        _account("bought", seller, record) if slash else _account("pool", record.pool, record),
+        record.cost_nanos,
+        record.ended_at_s,
+    )
+
+
+def _delivered(record: Posted) -> Transfer:
+    return Transfer(_key(record), "hold", *_sides(record), record.cost_nanos, record.posted_at_s)
+
+
+def _settled(record: PostingSettled) -> Transfer:
+    return Transfer(
+        f"settle/{_key(record)}",
+        "post" if record.state == "post" else "void",
+        *_sides(record),
+        record.cost_nanos,
+        record.settled_at_s,
+        _key(record),
+    )
+
+
+def _key(record: Posted | PostingSettled) -> str:
+    return f"{record.side}/{record.contract}/{record.epoch}/{record.first}"
+
+
+def _sides(record: Posted | PostingSettled) -> tuple[Account, Account]:
+    """The debit and the credit of what is delivered under a contract."""
+    site = _account("site", record.site, record)
+    if record.side == "sell":
+        return site, _account("sold", record.site, record)
+    return _account("bought", record.site, record), site
+
+
+def _account(
+    kind: AccountKind, name: str, record: UsageRecord | Posted | PostingSettled
+) -> Account:
+    return Account(kind, name, "", record.currency)

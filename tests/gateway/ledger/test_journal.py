@@ -1,0 +1,253 @@
+"""The journal: no transfer twice, a chain without a gap, books that nobody can change unseen."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from postgres import Postgres
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError
+
+from gateway.ledger.audit import Audit, audit
+from gateway.ledger.copying import snapshot
+from gateway.ledger.journal import GENESIS, digest
+from gateway.ledger.postings import balances, transfers_of
+from gateway.ledger.records import (
+    ContractOpened,
+    Posted,
+    PostingSettled,
+    Record,
+    UsageRecord,
+)
+from gateway.ledger.store import SqlStore, Store
+
+Usage = Callable[..., UsageRecord]
+Commit = Callable[..., None]
+OpenStore = Callable[..., Store]
+
+
+def contract(side: Any = "sell", name: str = "london-1-1", site: str = "london") -> ContractOpened:
+    return ContractOpened(name, side, site, "job", "pool", 1, 5, "EUR", 30.0, 1_700_000_000.0)
+
+
+def posted(first: int, side: Any = "sell", cost_nanos: int = 500) -> Posted:
+    return Posted(
+        "london-1-1", side, "london", 1, first, 1, 10, cost_nanos, "EUR", 1_700_000_000.0 + first
+    )
+
+
+def settled(first: int, state: str, side: Any = "sell", cost_nanos: int = 500) -> PostingSettled:
+    return PostingSettled(
+        "london-1-1", side, "london", 1, first, state, cost_nanos, "EUR", 1_700_000_001.0 + first
+    )
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'ledger.db'}"
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.new_database()
+
+
+def audited(url: str) -> Audit:
+    with snapshot(url) as connection:
+        return audit(connection)
+
+
+@contextmanager
+def vandal(url: str) -> Iterator[Any]:
+    """Somebody who writes to the database by hand."""
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    try:
+        with engine.connect() as connection:
+            yield lambda sql: connection.execute(text(sql))
+    finally:
+        engine.dispose()
+
+
+# --- every store ----------------------------------------------------------------------------------
+
+
+def test_what_is_booked_is_chained_in_its_order(store: Store, commit: Commit, usage: Usage) -> None:
+    records: list[Record] = [usage(first=n, user=f"user{n % 3}") for n in range(400)]
+    commit(store, *records[:300])
+    commit(store, *records[300:])
+    found = store.booked(0, 1_000)
+    head = GENESIS
+    for number, (each, record) in enumerate(zip(found, records, strict=True), start=1):
+        assert (each.number, each.transfer) == (number, transfers_of(record)[0])
+        head = digest(head, number, each.transfer)
+        assert each.hash == head
+    assert [each.number for each in store.booked(398, 1)] == [399]
+
+
+def test_what_is_written_twice_is_booked_once(
+    open_store: OpenStore, commit: Commit, usage: Usage
+) -> None:
+    store = open_store()
+    commit(store, contract(), usage(first=1), posted(1), posted(1))
+    commit(store, posted(1), usage(first=2), usage(first=1), settled(1, "post"))
+    commit(store, settled(1, "void"))  # the first verdict stands
+    store.close()
+    store = open_store()  # another life: the journal knows what there is
+    commit(store, usage(first=2), settled(1, "post"), usage(first=3))
+    kinds = [(each.number, each.transfer.kind) for each in store.booked(0, 100)]
+    assert kinds == [(1, "entry"), (2, "hold"), (3, "entry"), (4, "post"), (5, "entry")]
+
+
+def test_balances_are_what_the_transfers_sum_up_to(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, contract(), *(usage(first=n, cost_nanos=2**62) for n in range(5)))
+    commit(store, *(posted(n, cost_nanos=n) for n in range(1, 9)))
+    commit(store, settled(1, "post", cost_nanos=1), settled(2, "void", cost_nanos=2))
+    found = store.balances()
+    assert found == balances(each.transfer for each in store.booked(0, 100))
+    assert max(each.net_nanos for each in found.values()) == 5 * 2**62
+
+
+# --- SQLite and PostgreSQL ------------------------------------------------------------------------
+
+
+def fill(url: str, commit: Commit, usage: Usage) -> None:
+    with closing(SqlStore(url)) as store:
+        commit(store, contract(), *(usage(first=10 * n) for n in range(40)))
+        commit(store, *(posted(n) for n in range(10)))
+        commit(store, *(settled(n, ["post", "void"][n % 2]) for n in range(8)))
+
+
+def test_honest_books_are_clean(url: str, commit: Commit, usage: Usage) -> None:
+    fill(url, commit, usage)
+    found = audited(url)
+    assert found.is_clean, found
+    assert found.transfers == 58
+    assert [each.looked_at for each in found.checks] == [58, 58, 40, 10, 58, 40]
+
+
+def test_nothing_that_is_booked_can_be_changed(url: str, commit: Commit, usage: Usage) -> None:
+    fill(url, commit, usage)
+    with vandal(url) as run:
+        for sql in (
+            "UPDATE transfers SET amount_nanos = 1 WHERE number = 7",
+            "DELETE FROM transfers WHERE number = 58",
+        ):
+            with pytest.raises(DBAPIError, match="never changed"):
+                run(sql)
+        row = "SELECT 59, {}, {}, 1, {}, {}, 5.0, {}, hash FROM transfers WHERE number = 1"
+        for values, constraint in (
+            (("key", "'entry'", 2, 7, "NULL"), "key"),
+            (("'x'", "'entry'", 2, 0, "NULL"), "transfers_move_something"),
+            (("'x'", "'entry'", 1, 7, "NULL"), "transfers_go_elsewhere"),
+            (("'x'", "'post'", 2, 7, "NULL"), "transfers_are_of_a_kind"),
+            (("'x'", "'void'", 2, 7, "'sell/london-1-1/1/0'"), "resolve"),
+        ):
+            with pytest.raises(DBAPIError, match=constraint):
+                run(f"INSERT INTO transfers {row.format(*values)}")
+    assert audited(url).is_clean
+
+
+DROP = {
+    "sqlite": ["DROP TRIGGER transfers_no_update", "DROP TRIGGER transfers_no_delete"],
+    "postgresql": ["ALTER TABLE transfers DISABLE TRIGGER USER"],
+}
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        ("UPDATE transfers SET amount_nanos = 1 WHERE number = 7", "transfer 7 .* not what was"),
+        ("UPDATE transfers SET at_s = 1.0 WHERE number = 58", "transfer 58 .* not what was booked"),
+        ("DELETE FROM transfers WHERE number = 7", "transfer 7 is missing"),
+        ("DELETE FROM transfers WHERE number = 58", "1/7 cost 500 .void., and 500 .pending."),
+        ("UPDATE accounts SET name = 'eve' WHERE kind = 'user'", "transfer 1 .* not what was"),
+        ("UPDATE usage SET cost_nanos = 5 WHERE first = 10", "use/job-1/10/0 cost 5, and 16667 is"),
+        ("DELETE FROM usage WHERE first = 10", "use/job-1/10/0 is booked, and there is no such"),
+        ("UPDATE usage SET tasks = 11 WHERE first = 10", "tasks of job job-1 from 20 on were char"),
+        ("UPDATE postings SET state = 'post' WHERE first = 9", r"cost 500 .post., and 500 .pendi"),
+        ("UPDATE postings SET state = 'void' WHERE first = 0", r"cost 500 .void., and 500 .post."),
+        ("DELETE FROM postings WHERE first = 9", "sell/london-1-1/1/9 is booked, and there is no"),
+    ],
+)
+def test_a_change_by_hand_is_found(
+    url: str, sql: str, problem: str, commit: Commit, usage: Usage
+) -> None:
+    fill(url, commit, usage)
+    with vandal(url) as run:
+        for drop in DROP[url.partition(":")[0].partition("+")[0]]:
+            run(drop)
+        run(sql)
+    found = audited(url)
+    assert not found.is_clean
+    told = " | ".join(each for check in found.checks for each in check.problems)
+    with pytest.raises(AssertionError, match=problem):
+        raise AssertionError(told)
+
+
+def test_what_was_charged_before_there_was_a_journal_is_booked(
+    url: str, commit: Commit, usage: Usage
+) -> None:
+    fill(url, commit, usage)
+    with closing(SqlStore(url)) as store:
+        before = store.balances()
+    with vandal(url) as run:
+        for drop in DROP[url.partition(":")[0].partition("+")[0]]:
+            run(drop)
+        run("DELETE FROM transfers")
+        run("DELETE FROM accounts")
+    assert not audited(url).is_clean
+    with closing(SqlStore(url)) as store:
+        assert store.balances() == before
+        commit(store, usage(first=9_999))
+    assert audited(url).is_clean
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_holds_posts_voids_and_crashes_in_any_order_leave_clean_books(
+    data: st.DataObject, tmp_path: Path, commit: Commit, usage: Usage
+) -> None:
+    path = tmp_path / "books.db"
+    for each in tmp_path.iterdir():
+        each.unlink()
+    url = f"sqlite:///{path}"
+    numbers = st.integers(0, 6)
+    record = st.one_of(
+        st.builds(lambda n, attempt: usage(first=10 * n, attempt=attempt), numbers, numbers),
+        st.builds(posted, numbers, st.sampled_from(["buy", "sell"])),
+        st.builds(
+            settled, numbers, st.sampled_from(["post", "void"]), st.sampled_from(["buy", "sell"])
+        ),
+    )
+    step = st.one_of(st.lists(record, min_size=1, max_size=6), st.just("crash"))
+    known: dict[tuple[str, int], bool] = {}
+    store = SqlStore(url)
+    try:
+        commit(store, contract("buy"), contract("sell"))
+        for chosen in data.draw(st.lists(step, max_size=12)):
+            if chosen == "crash":
+                store.close()
+                store = SqlStore(url)
+                continue
+            sound: list[Record] = []
+            for each in chosen:
+                # The gateway settles nothing that was not delivered.
+                if isinstance(each, Posted):
+                    known[each.side, each.first] = True
+                if not isinstance(each, PostingSettled) or (each.side, each.first) in known:
+                    sound.append(each)
+            commit(store, *sound)
+    finally:
+        store.close()
+    found = audited(url)
+    assert found.is_clean, found
+    with closing(sqlite3.connect(path)) as connection:
+        [(count,)] = connection.execute("SELECT count(*) FROM transfers")
+    assert count == found.transfers
