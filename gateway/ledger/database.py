@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, select
+from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select
 from sqlalchemy import column as sql_column
 from sqlalchemy import table as sql_table
 from sqlalchemy.engine import URL, make_url
@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
 from .errors import StoreError, StoreInUse, StoreTooNew
-from .tables import SCHEMA_VERSION
+from .tables import SCHEMA_VERSION, hardenings, metadata
 
 BUSY_TIMEOUT_MS: Final = 5_000
 WAL_LIMIT_BYTES: Final = 64 * 2**20
@@ -278,6 +278,27 @@ def upgrade(connection: Connection) -> None:
     """Bring the schema up to SCHEMA_VERSION, all or nothing; refuse a newer one."""
     if schema_version(connection) == SCHEMA_VERSION:
         return
+    is_new = not inspect(connection).get_table_names()
+    change = _create if is_new else _migrate
+    connection.exec_driver_sql(_BEGIN[connection.dialect.name])
+    try:
+        change(connection)
+    except BaseException:
+        connection.connection.rollback()
+        raise
+    connection.exec_driver_sql("COMMIT")
+
+
+def _create(connection: Connection) -> None:
+    """Make the tables as they are now, which is what the migrations lead to: a test says so."""
+    metadata.create_all(connection)
+    connection.execute(insert(hardenings).values(id=1, count=0))
+    connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+    version = sql_table("alembic_version", sql_column("version_num"))
+    connection.execute(insert(version).values(version_num=SCHEMA_VERSION))
+
+
+def _migrate(connection: Connection) -> None:
     # Loaded only when there is something to do: it is slow.
     from alembic import command
     from alembic.config import Config
@@ -298,13 +319,7 @@ def upgrade(connection: Connection) -> None:
             f"up to {SCHEMA_VERSION}): run that version of gridfed, or restore a copy of the "
             "database from before its upgrade"
         )
-    connection.exec_driver_sql(_BEGIN[connection.dialect.name])
-    try:
-        command.upgrade(config, "head")
-    except BaseException:
-        connection.connection.rollback()
-        raise
-    connection.exec_driver_sql("COMMIT")
+    command.upgrade(config, "head")
 
 
 def schema_version(connection: Connection) -> str | None:

@@ -13,6 +13,7 @@ from ledger_processes import HOLDING, WRITING, start
 from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 
+from gateway.ledger import database as database_module
 from gateway.ledger.database import SQLITE_LEAST, Database
 from gateway.ledger.errors import StoreError, StoreInUse, StoreTooNew
 from gateway.ledger.records import UsageRecord
@@ -116,7 +117,13 @@ def test_only_its_owner_can_read_the_database(tmp_path: Path) -> None:
     assert set(modes.values()) == {0o600}
 
 
-def test_the_migrations_make_the_tables_of_the_code(tmp_path: Path) -> None:
+@pytest.fixture
+def migrating(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have new databases made by the migrations, one after the other."""
+    monkeypatch.setattr(database_module, "_create", database_module._migrate)
+
+
+def test_the_migrations_make_the_tables_of_the_code(tmp_path: Path, migrating: None) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
@@ -130,7 +137,9 @@ def test_the_migrations_make_the_tables_of_the_code(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_every_column_of_the_code_is_stored_as_the_migrations_declare_it(tmp_path: Path) -> None:
+def test_every_column_of_the_code_is_stored_as_the_migrations_declare_it(
+    tmp_path: Path, migrating: None
+) -> None:
     # compare_metadata does not look at defaults and at what is special to SQLite.
     migrated, created = tmp_path / "migrated.db", tmp_path / "created.db"
     SqlStore(url_of(migrated)).close()

@@ -41,7 +41,10 @@ def mortal() -> Iterator[Postgres]:
     server.stop()
 
 
-def test_the_migrations_make_the_tables_of_the_code(url: str) -> None:
+def test_the_migrations_make_the_tables_of_the_code(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_create", database._migrate)
     SqlStore(url).close()
     engine = create_engine(url)
     with engine.connect() as connection:
