@@ -375,26 +375,33 @@ class Purchases:
         for row in bill.deliveries:
             is_posted = is_owed(tab, row)
             epoch, first = row[:2]
-            if (delivery := tab.pending.get((epoch, first))) is not None:
-                tab.settle(epoch, first, Verdict.POST)
-                self._outcome.write(
-                    records.PostingSettled(
-                        contract=purchase.contract,
-                        side="buy",
-                        site=purchase.site,
-                        epoch=epoch,
-                        first=first,
-                        state=Verdict.POST,
-                        cost_nanos=delivery.cost_nanos,
-                        currency=purchase.currency,
-                        settled_at_s=utc_s,
-                    ),
-                    durable=True,
-                )
+            if (epoch, first) in tab.pending:
+                self._settle(purchase, (epoch, first), Verdict.POST, utc_s)
             verdicts.append([epoch, first, int(is_posted)])
         while len(tab.verdicts) > VERDICTS_MAX:
             del tab.verdicts[next(iter(tab.verdicts))]
         self._say(purchase, deals.Settle(purchase.contract, verdicts))
+
+    def _settle(
+        self, purchase: Purchase, key: tuple[int, int], verdict: Verdict, utc_s: float
+    ) -> None:
+        """Book the verdict on a delivery, by its epoch and first task."""
+        delivery = purchase.tab.pending[key]
+        purchase.tab.settle(*key, verdict)
+        self._outcome.write(
+            records.PostingSettled(
+                contract=purchase.contract,
+                side="buy",
+                site=purchase.site,
+                epoch=delivery.epoch,
+                first=delivery.first,
+                state=verdict,
+                cost_nanos=delivery.cost_nanos,
+                currency=purchase.currency,
+                settled_at_s=utc_s,
+            ),
+            durable=True,
+        )
 
     # --- how it goes on, and ends --------------------------------------------------------------
 
@@ -491,6 +498,9 @@ class Purchases:
         if purchase.is_live and self._out(purchase):
             self._lapse(purchase, "its seller ended it")
             return
+        # Its seller will bill nothing more: what it lost with its power is not held for ever.
+        for key in list(purchase.tab.pending):
+            self._settle(purchase, key, Verdict.VOID, utc_s)
         state = "lapsed" if purchase.phase is Phase.LAPSED else "settled"
         self._outcome.write(records.ContractEnded(purchase.contract, "buy", state, utc_s))
         if purchase.is_live:

@@ -34,6 +34,40 @@ for n in count():
     store.write([usage, bundle], n % 5 == 0, lambda n=n: acknowledge(n))
 """
 
+# Books bundles as a seller does: what each cost, that it was delivered, and later the verdict.
+# The first are those of the life before, as a gateway does again what it is not sure of.
+BOOKING = """
+import os, sys
+from itertools import count
+from threading import Semaphore
+from gateway.ledger.records import ContractOpened, Posted, PostingSettled, UsageRecord
+from gateway.ledger.store import SqlStore
+
+store = SqlStore(sys.argv[1])
+waiting = Semaphore(400)
+contract = "london-1-1"
+
+def acknowledge(n):
+    os.write(1, b"%d\\n" % n)
+    waiting.release()
+
+def bundle(n):
+    used = UsageRecord("london:" + contract, 10 * n, 10, 1, "ada", "risk", "var", "local", "w",
+                       "ok", 1.0, 2.0, 5, 5, 1, 1, "EUR", "1", 1000 + n)
+    yield used
+    yield Posted(contract, "sell", "london", 1, 10 * n, 10, 5, 1000 + n, "EUR", 2.0)
+    if n >= 50:
+        m = n - 50
+        state = "void" if m % 10 == 7 else "post"
+        yield PostingSettled(contract, "sell", "london", 1, 10 * m, state, 1000 + m, "EUR", 3.0)
+
+opened = ContractOpened(contract, "sell", "london", "j", "local", 1, 5, "EUR", 30.0, 1.0)
+store.write([opened], True, lambda: None)
+for n in count(int(sys.argv[2])):
+    waiting.acquire()
+    store.write(list(bundle(n)), n % 20 == 0, lambda n=n: acknowledge(n))
+"""
+
 HOLDING = """
 import sys
 from gateway.ledger.store import SqlStore
@@ -46,10 +80,10 @@ store.close()
 
 
 @contextmanager
-def start(script: str, url: str) -> Iterator[subprocess.Popen[bytes]]:
+def start(script: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a script beside the test; whatever happens, it does not outlive the test."""
     process = subprocess.Popen(
-        [sys.executable, "-c", script, url],
+        [sys.executable, "-c", script, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Table,
     and_,
     cast,
+    except_,
     func,
     literal,
     or_,
@@ -176,21 +177,12 @@ def _said(amount_nanos: int | None) -> str:
 
 def _strangers(connection: Connection) -> Generator[str]:
     """Transfers for which there is no document."""
-    used = transfers.outerjoin(usage, transfers.c.key == _USE)
-    delivered = transfers.outerjoin(postings, transfers.c.key == _DELIVERY)
-    queries = (
-        select(transfers.c.key).select_from(used).where(_is("entry"), usage.c.job.is_(None)),
-        select(transfers.c.key)
-        .select_from(delivered)
-        .where(_is("hold"), postings.c.contract.is_(None)),
-    )
-    for query in queries:
+    documents = {"entry": select(_USE), "hold": select(_DELIVERY)}
+    for kind, keys in documents.items():
+        # As a set: a join on keys that are put together from columns would try every pair.
+        query = except_(select(transfers.c.key).where(transfers.c.kind == kind), keys)
         for (key,) in _rows(connection, query):
             yield f"{key} is booked, and there is no such record"
-
-
-def _is(kind: str) -> ColumnElement[bool]:
-    return transfers.c.kind == kind
 
 
 def _twice(connection: Connection) -> Generator[str]:

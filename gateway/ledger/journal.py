@@ -24,7 +24,7 @@ from .statements import Rows, Statement
 from .tables import accounts, contracts, postings, transfers, usage
 
 GENESIS: Final = bytes(32)  # what the first transfer is chained to
-_ROWS: Final = (256, 32, 4, 1)
+_ROWS: Final = (256, 32, 8, 4, 2, 1)  # a delivery alone is two
 _KEYS_AT_ONCE: Final = 500
 _PAGE: Final = 2_000
 ACCOUNT_FIELDS: Final = ("kind", "name", "project", "currency")

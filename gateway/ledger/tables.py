@@ -182,7 +182,6 @@ transfers = Table(
     Column("resolves", TEXT),
     Column("hash", LargeBinary, nullable=False),
     UniqueConstraint("key", name="transfers_have_one_key"),
-    UniqueConstraint("resolves", name="transfers_are_resolved_once"),
     CheckConstraint("amount_nanos > 0", name="transfers_move_something"),
     CheckConstraint("debit <> credit", name="transfers_go_elsewhere"),
     CheckConstraint(
@@ -190,6 +189,15 @@ transfers = Table(
         "(kind IN ('post', 'void', 'reversal') AND resolves IS NOT NULL)",
         name="transfers_are_of_a_kind",
     ),
+)
+
+_RESOLVING: Final = transfers.c.resolves.is_not(None)
+Index(  # most resolve nothing, and need no place in it
+    "transfers_are_resolved_once",
+    transfers.c.resolves,
+    unique=True,
+    sqlite_where=_RESOLVING,
+    postgresql_where=_RESOLVING,
 )
 
 # What is booked stays as it is: corrections are transfers, too.

@@ -46,7 +46,6 @@ def upgrade() -> None:
         sa.Column("resolves", TEXT),
         sa.Column("hash", sa.LargeBinary, nullable=False),
         sa.UniqueConstraint("key", name="transfers_have_one_key"),
-        sa.UniqueConstraint("resolves", name="transfers_are_resolved_once"),
         sa.CheckConstraint("amount_nanos > 0", name="transfers_move_something"),
         sa.CheckConstraint("debit <> credit", name="transfers_go_elsewhere"),
         sa.CheckConstraint(
@@ -54,6 +53,15 @@ def upgrade() -> None:
             "(kind IN ('post', 'void', 'reversal') AND resolves IS NOT NULL)",
             name="transfers_are_of_a_kind",
         ),
+    )
+    resolving = sa.text("resolves IS NOT NULL")
+    op.create_index(
+        "transfers_are_resolved_once",
+        "transfers",
+        ["resolves"],
+        unique=True,
+        sqlite_where=resolving,
+        postgresql_where=resolving,
     )
     for statement in APPEND_ONLY[op.get_context().dialect.name]:
         op.execute(statement)

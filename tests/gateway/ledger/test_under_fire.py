@@ -1,0 +1,91 @@
+"""`kill -9` at random on whoever keeps the books: each time they are clean, and nothing is lost."""
+
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from ledger_processes import BOOKING, start
+from postgres import Postgres
+from sqlalchemy import func, select
+
+from gateway.ledger.audit import audit
+from gateway.ledger.copying import snapshot
+from gateway.ledger.tables import usage
+
+BUNDLES = (200, 3_000)  # that are booked between two kills
+REPEATED = 100
+
+
+class Booked:
+    """What a process has acknowledged, as it says so."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.count = 0
+
+    def wait(self, more: int) -> None:
+        """Read so many acknowledgements more."""
+        assert self._process.stdout is not None
+        for _ in range(more):
+            assert self._process.stdout.readline().endswith(b"\n"), "it has ended"
+            self.count += 1
+
+    def kill(self) -> None:
+        """Kill it, and count what it had acknowledged."""
+        self._process.kill()
+        assert self._process.stdout is not None
+        self.count += sum(line.endswith(b"\n") for line in self._process.stdout)
+
+
+def under_fire(url: str, kills: int, seed: int, server: Postgres | None) -> float:
+    """Kill so often; return bundles a second while nobody was dead."""
+    chance = random.Random(seed)
+    done = booked = 0
+    alive_s = 0.0
+    for kill in range(kills):
+        first = max(0, done - REPEATED)
+        with start(BOOKING, url, str(first)) as process:
+            acknowledged = Booked(process)
+            acknowledged.wait(1)
+            began_s = time.monotonic()
+            acknowledged.wait(chance.randint(*BUNDLES))
+            alive_s += time.monotonic() - began_s
+            victim = chance.choice(["gateway", "database"] if server else ["gateway"])
+            if victim == "database":
+                assert server is not None
+                server.kill()
+                server.start()
+                acknowledged.wait(100 + REPEATED)  # it goes on, and has lost nothing
+            acknowledged.kill()
+        booked += acknowledged.count
+        done = max(done, first + acknowledged.count)
+        with snapshot(url) as connection:
+            found = audit(connection)
+            stored = connection.execute(select(func.count()).select_from(usage)).scalar_one()
+        print(f"kill {kill} ({victim}): {done} acknowledged, {stored} stored")
+        assert found.is_clean, found
+        assert stored >= done
+    return booked / alive_s
+
+
+@pytest.mark.slow
+def test_the_books_survive_a_few_kills(tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    under_fire(f"sqlite:///{tmp_path / 'books.db'}", 3, seed, None)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_the_books_survive_fifty_kills(kind: str, tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    server = Postgres(fsync="on") if kind == "postgresql" else None
+    try:
+        url = server.new_database() if server else f"sqlite:///{tmp_path / 'books.db'}"
+        print(f"{under_fire(url, 50, seed, server):,.0f} bundles a second, on {kind}")
+    finally:
+        if server is not None:
+            server.stop()
