@@ -22,7 +22,7 @@ demo: .venv/ready
 	$(PY) examples/federated_risk.py
 
 test: .venv/ready
-	$(PY) -m pytest -n 3 --dist worksteal
+	$(PY) -m pytest -n 2 --dist worksteal
 
 check: .venv/ready
 	.venv/bin/ruff check .
