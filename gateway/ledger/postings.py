@@ -110,21 +110,6 @@ def transfers_of(record: Record) -> tuple[Transfer, ...]:
             return ()
 
 
-def reversal(transfer: Transfer, at_s: float) -> Transfer:
-    """What takes an entry or a post back. Raises ValueError for anything else."""
-    if transfer.kind not in ("entry", "post"):
-        raise ValueError(f"{transfer.key} is a {transfer.kind}, which can't be reversed")
-    return Transfer(
-        f"reverse/{transfer.key}",
-        "reversal",
-        transfer.credit,
-        transfer.debit,
-        transfer.amount_nanos,
-        at_s,
-        transfer.key,
-    )
-
-
 def balances(transfers: Iterable[Transfer]) -> dict[Account, Balance]:
     """What transfers sum up to, by account."""
     found: dict[Account, Balance] = {}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.ledger.postings import Account, Transfer, balances, reversal, transfers_of
+from gateway.ledger.postings import Account, Transfer, balances, transfers_of
 from gateway.ledger.records import JobClosed, Posted, PostingSettled, UsageRecord
 
 Usage = Callable[..., UsageRecord]
@@ -111,17 +111,6 @@ def test_currencies_are_apart(usage: Usage) -> None:
         for transfer in transfers_of(usage(currency=currency, cost_nanos=5))
     )
     assert len(found) == 4
-
-
-def test_a_reversal_takes_an_entry_back(usage: Usage) -> None:
-    [entry] = transfers_of(usage())
-    back = reversal(entry, 5.0)
-    assert (back.kind, back.resolves, back.at_s) == ("reversal", entry.key, 5.0)
-    assert {each.net_nanos for each in balances([entry, back]).values()} == {0}
-    [hold] = transfers_of(posted())
-    for each in (hold, back):
-        with pytest.raises(ValueError, match="can't be reversed"):
-            reversal(each, 6.0)
 
 
 def test_a_transfer_is_frozen(usage: Usage) -> None:
