@@ -9,13 +9,14 @@ import click
 
 from federation.money import format_amount
 from gateway.cli import show
-from gateway.config import ConfigError, SiteConfig, load, make_folder
+from gateway.cli.serve import configured
+from gateway.config import SiteConfig, make_folder
 from gateway.ledger import copying
 from gateway.ledger.audit import audit as run_audit
 from gateway.ledger.copying import Contents
-from gateway.ledger.database import Database, schema_version
+from gateway.ledger.database import opened, schema_version, snapshot
 from gateway.ledger.errors import StoreError
-from gateway.ledger.journal import ACCOUNT_FIELDS, balances
+from gateway.ledger.journal import ACCOUNT_FIELDS
 
 
 @click.group()
@@ -32,12 +33,7 @@ def _command(
         @functools.wraps(command)
         def wrapped(path: str | None, state: str | None, **given: Any) -> None:
             try:
-                config = load(path)
-                if state:
-                    config = SiteConfig(name=config.name, state=state)
-                command(config, **given)
-            except ConfigError as error:
-                raise click.UsageError(str(error)) from None
+                command(configured(path, (), state), **given)
             except StoreError as error:
                 raise click.ClickException(str(error)) from None
 
@@ -58,10 +54,8 @@ def _command(
 def upgrade(config: SiteConfig, as_json: bool) -> None:
     """Bring the database up to this program's schema. A gateway does so at its start, too."""
     make_folder(config.state_path)
-    database = Database(config.database_url)
-    version = schema_version(database.writing)
-    database.writing.close()
-    database.close()
+    with opened(config.database_url) as database:
+        version = schema_version(database.writing)
     if as_json:
         show.as_json({"schema": version})
     else:
@@ -97,9 +91,9 @@ def audit(config: SiteConfig, as_json: bool) -> None:
 
     Keep the digest that it prints: what was booked up to there can't be changed unseen.
     """
-    with copying.snapshot(config.database_url) as connection:
+    with snapshot(config.database_url) as connection:
         found = run_audit(connection)
-        sums = balances(connection)
+    sums = sorted(found.balances.items())
     if as_json:
         show.as_json(
             {
@@ -116,7 +110,7 @@ def audit(config: SiteConfig, as_json: bool) -> None:
                         "net_nanos": balance.net_nanos,
                         "held_nanos": balance.held_nanos,
                     }
-                    for account, balance in sorted(sums.items())
+                    for account, balance in sums
                 ],
             }
         )
@@ -125,7 +119,7 @@ def audit(config: SiteConfig, as_json: bool) -> None:
             ("account", "owes", "held"),
             [
                 [str(account), format_amount(balance.net_nanos), format_amount(balance.held_nanos)]
-                for account, balance in sorted(sums.items())
+                for account, balance in sums
             ],
             "nothing is booked",
         )

@@ -42,7 +42,7 @@ STOP_S: Final = 5.0  # how long running tasks may take to end when the gateway s
 @click.option("--json", "as_json", is_flag=True, help="Say on stdout when it is ready, as JSON.")
 def gateway(path: str | None, listen: tuple[str, ...], state: str | None, as_json: bool) -> None:
     """Run a gateway. Workers join it with `gridfed worker`, or it has local pools by its config."""
-    _serve(_configured(path, listen, state), as_json)
+    _serve(configured(path, listen, state), as_json)
 
 
 @click.command()
@@ -68,7 +68,7 @@ def up(
 
     A pool `local` of the file is that pool; what is given here wins over the file.
     """
-    config = _configured(path, listen, state)
+    config = configured(path, listen, state)
     given: dict[str, Any] = {"kind": "local"}
     if slots is not None:
         given["slots"] = slots
@@ -88,7 +88,8 @@ def with_local(pools: tuple[PoolConfig, ...], given: dict[str, Any]) -> tuple[Po
     return (local, *known.values())
 
 
-def _configured(path: str | None, listen: tuple[str, ...], state: str | None) -> SiteConfig:
+def configured(path: str | None, listen: tuple[str, ...], state: str | None) -> SiteConfig:
+    """The configuration of a file, or the default, with what the command line says instead."""
     try:
         config = load(path)
     except ConfigError as error:

@@ -4,7 +4,7 @@ An audit reads the books as of one moment, and compares the transfers with the d
 were made of: usage records, and deliveries under contracts. It changes nothing.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -24,7 +24,9 @@ from sqlalchemy import (
     select,
 )
 
-from .journal import GENESIS, balances, booked, digest, streamed
+from .database import streamed
+from .journal import GENESIS, balances, booked, digest
+from .postings import Account, Balance
 from .tables import accounts, postings, transfers, usage
 
 PROBLEMS_MAX: Final = 20  # that are told of one check
@@ -41,11 +43,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """All checks; `head` is the digest of the last transfer, in hexadecimal."""
+    """All checks, and what they found; `head` is the last transfer's digest, in hexadecimal."""
 
     checks: tuple[Check, ...]
     transfers: int
     head: str
+    balances: dict[Account, Balance]
 
     @property
     def is_clean(self) -> bool:
@@ -56,27 +59,27 @@ class Audit:
 def audit(connection: Connection) -> Audit:
     """Check everything, in one transaction of the caller's that sees one moment."""
     chain, number, head = _chain(connection)
+    sums = balances(connection)
+    rows = {table: _count(connection, table) for table in (transfers, usage, postings)}
     checks = [
-        _check(connection, name, table, problems)
+        _check(name, rows[table], problems)
         for name, table, problems in (
-            ("debits are credits", transfers, _imbalances),
-            ("every charge is booked once", usage, _uncharged),
-            ("every delivery is booked", postings, _undelivered),
-            ("nothing else is booked", transfers, _strangers),
-            ("no run of a task is charged twice", usage, _twice),
+            ("debits are credits", transfers, _imbalances(sums)),
+            ("every charge is booked once", usage, _uncharged(connection)),
+            ("every delivery is booked", postings, _undelivered(connection)),
+            ("nothing else is booked", transfers, _strangers(connection)),
+            ("no run of a task is charged twice", usage, _twice(connection)),
         )
     ]
-    return Audit((chain, *checks), number, head.hex())
+    return Audit((chain, *checks), number, head.hex(), sums)
 
 
-def _check(
-    connection: Connection,
-    name: str,
-    table: Table,
-    find: Callable[[Connection], Generator[str]],
-) -> Check:
-    looked_at = connection.execute(select(func.count()).select_from(table)).scalar_one()
-    with closing(find(connection)) as problems:
+def _count(connection: Connection, table: Table) -> int:
+    return connection.execute(select(func.count()).select_from(table)).scalar_one()
+
+
+def _check(name: str, looked_at: int, found: Generator[str]) -> Check:
+    with closing(found) as problems:
         return Check(name, looked_at, tuple(islice(problems, PROBLEMS_MAX)))
 
 
@@ -98,9 +101,9 @@ def _broken(number: int, problem: str) -> Check:
     return Check("the chain is whole", number, (problem,))
 
 
-def _imbalances(connection: Connection) -> Generator[str]:
+def _imbalances(sums: dict[Account, Balance]) -> Generator[str]:
     nets: dict[str, list[int]] = {}
-    for account, balance in balances(connection).items():
+    for account, balance in sums.items():
         net = nets.setdefault(account.currency, [0, 0])
         net[0] += balance.net_nanos
         net[1] += balance.held_nanos

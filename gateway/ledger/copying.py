@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgpack
-from sqlalchemy import Connection, Row, Table, func, insert, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Row, Table, insert, select
 
-from .database import Database, schema_version
+from .database import PAGE_ROWS, opened, snapshot, streamed, transaction
 from .errors import StoreError
-from .tables import SCHEMA_VERSION, hardenings, metadata
+from .tables import hardenings, metadata
 
-_PAGE: Final = 2_000
 # The schema makes its one row; it counts commits of that database, and no other.
 _LEFT: Final = {hardenings}
 
@@ -58,30 +56,8 @@ def move(url: str, target_url: str) -> dict[str, Contents]:
 
     Raises StoreError: either is in use or can't be reached, or the target holds something.
     """
-    with _opened(url), snapshot(url) as source, _opened(target_url) as target:
+    with opened(url), snapshot(url) as source, opened(target_url) as target:
         return _copy(source, target.writing)
-
-
-@contextmanager
-def snapshot(url: str) -> Iterator[Connection]:
-    """Read a database of the present schema as of one moment, beside the gateway that writes it.
-
-    Raises StoreError.
-    """
-    readers = Database.readers_of(url)
-    try:
-        with readers.begin() as connection:
-            version = schema_version(connection)
-            if version != SCHEMA_VERSION:
-                raise StoreError(
-                    f"the schema of {readers.url!r} is {version or 'none'}, not {SCHEMA_VERSION}: "
-                    "`gridfed db upgrade` brings an older one up to date"
-                )
-            yield connection
-    except DBAPIError as error:
-        raise StoreError(f"copying {readers.url!r} failed: {error.orig}") from error
-    finally:
-        readers.dispose()
 
 
 def _copy_to_file(source: Connection, path: Path) -> dict[str, Contents]:
@@ -91,7 +67,7 @@ def _copy_to_file(source: Connection, path: Path) -> dict[str, Contents]:
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     try:
-        with _opened(f"sqlite:///{unfinished.absolute()}") as target:
+        with opened(f"sqlite:///{unfinished.absolute()}") as target:
             copied = _copy(source, target.writing)
         unfinished.rename(path)
     finally:
@@ -113,34 +89,18 @@ def _copied_aside(path: Path) -> Iterator[Path]:
             aside.with_name(name).unlink(missing_ok=True)
 
 
-@contextmanager
-def _opened(url: str) -> Iterator[Database]:
-    database = Database(url)
-    try:
-        yield database
-    finally:
-        database.writing.close()
-        database.close()
-
-
 def _copy(source: Connection, target: Connection) -> dict[str, Contents]:
     tables = [table for table in metadata.sorted_tables if table not in _LEFT]
     for table in tables:
-        if target.execute(select(func.count()).select_from(table)).scalar():
+        if target.execute(select(table).limit(1)).first() is not None:
             raise StoreError(
                 f"{target.engine.url!r} is not empty, it has rows in {table.name!r}: name a new one"
             )
-    # The connection is in autocommit: all or nothing is for us to say.
-    target.exec_driver_sql("BEGIN")
-    try:
+    with transaction(target):
         copied = {table.name: _copy_table(source, target, table) for table in tables}
         for table in tables:
             if _contents(_rows(target, table)) != copied[table.name]:
                 raise StoreError(f"{table.name!r} came out otherwise than it is: nothing was kept")
-    except BaseException:
-        target.exec_driver_sql("ROLLBACK")
-        raise
-    target.exec_driver_sql("COMMIT")
     return copied
 
 
@@ -149,7 +109,7 @@ def _copy_table(source: Connection, target: Connection, table: Table) -> Content
         page: list[dict[str, Any]] = []
         for row in _rows(source, table):
             page.append(dict(row._mapping))
-            if len(page) == _PAGE:
+            if len(page) == PAGE_ROWS:
                 target.execute(insert(table), page)
                 page.clear()
             yield row
@@ -161,8 +121,7 @@ def _copy_table(source: Connection, target: Connection, table: Table) -> Content
 
 def _rows(connection: Connection, table: Table) -> Iterable[Row[Any]]:
     """A table's rows by their keys, which both databases order alike."""
-    query = select(table).order_by(*table.primary_key.columns)
-    return connection.execute(query, execution_options={"yield_per": _PAGE})
+    return streamed(connection, select(table).order_by(*table.primary_key.columns))
 
 
 def _contents(rows: Iterable[Row[Any]]) -> Contents:

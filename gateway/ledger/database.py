@@ -7,10 +7,22 @@ import os
 import socket
 import sqlite3
 import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Row,
+    Select,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    select,
+)
 from sqlalchemy import column as sql_column
 from sqlalchemy import table as sql_table
 from sqlalchemy.engine import URL, make_url
@@ -23,6 +35,7 @@ from .tables import SCHEMA_VERSION, hardenings, metadata
 BUSY_TIMEOUT_MS: Final = 5_000
 WAL_LIMIT_BYTES: Final = 64 * 2**20
 READERS: Final = 5
+PAGE_ROWS: Final = 2_000
 # The first to take the thousands of parameters that statements.py gives a statement.
 SQLITE_LEAST: Final = (3, 32, 0)
 
@@ -66,17 +79,6 @@ class Database:
                 self.lock.release()
             raise
 
-    @staticmethod
-    def readers_of(url: str) -> Engine:
-        """Connections that can't write, beside whoever has the database open.
-
-        Raises StoreError: it is none.
-        """
-        parsed = _parse(url)
-        if _is_sqlite(parsed) and not Path(parsed.database or "").is_file():
-            raise StoreError(f"there is no database {parsed.database}")
-        return _readers(parsed)
-
     def reopen(self) -> Connection:
         """Replace `writing` after the database went away.
 
@@ -104,6 +106,60 @@ class Database:
         self.readers.dispose()
         if self.lock is not None:
             self.lock.release()
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Database]:
+    """Have a database open, and close it with its writing connection. Raises StoreError."""
+    database = Database(url)
+    try:
+        yield database
+    finally:
+        database.writing.close()
+        database.close()
+
+
+@contextmanager
+def snapshot(url: str) -> Iterator[Connection]:
+    """Read a database of the present schema as of one moment, beside the gateway that writes it.
+
+    Raises StoreError.
+    """
+    parsed = _parse(url)
+    if _is_sqlite(parsed) and not Path(parsed.database or "").is_file():
+        raise StoreError(f"there is no database {parsed.database}")
+    readers = _readers(parsed)
+    try:
+        with readers.begin() as connection:
+            version = schema_version(connection)
+            if version != SCHEMA_VERSION:
+                raise StoreError(
+                    f"the schema of {parsed!r} is {version or 'none'}, not {SCHEMA_VERSION}: "
+                    "`gridfed db upgrade` brings an older one up to date"
+                )
+            yield connection
+    except DBAPIError as error:
+        raise StoreError(f"can't read or copy {parsed!r}: {error.orig}") from error
+    finally:
+        readers.dispose()
+
+
+@contextmanager
+def transaction(connection: Connection) -> Iterator[None]:
+    """All or nothing, on a connection in autocommit."""
+    connection.exec_driver_sql(_BEGIN[connection.dialect.name])
+    try:
+        yield
+    except BaseException:
+        connection.connection.rollback()
+        raise
+    connection.exec_driver_sql("COMMIT")
+
+
+def streamed(connection: Connection, query: Select[Any]) -> Generator[Row[Any]]:
+    """Yield the rows of a query that may have millions; to be used up, or closed."""
+    with connection.execute(query, execution_options={"yield_per": PAGE_ROWS}) as result:
+        yield from result
 
 
 class _Lock:
@@ -280,13 +336,8 @@ def upgrade(connection: Connection) -> None:
         return
     is_new = not inspect(connection).get_table_names()
     change = _create if is_new else _migrate
-    connection.exec_driver_sql(_BEGIN[connection.dialect.name])
-    try:
+    with transaction(connection):
         change(connection)
-    except BaseException:
-        connection.connection.rollback()
-        raise
-    connection.exec_driver_sql("COMMIT")
 
 
 def _create(connection: Connection) -> None:

@@ -12,11 +12,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, islice
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 import msgpack
-from sqlalchemy import Connection, Row, Select, select
+from sqlalchemy import Connection, select
 
+from .database import PAGE_ROWS, streamed, transaction
 from .exact import exact_sums, joined
 from .postings import Account, Balance, Transfer, transfers_of
 from .records import Posted, PostingSettled, Record, UsageRecord
@@ -26,7 +27,6 @@ from .tables import accounts, contracts, postings, transfers, usage
 GENESIS: Final = bytes(32)  # what the first transfer is chained to
 _ROWS: Final = (256, 32, 8, 4, 2, 1)  # a delivery alone is two
 _KEYS_AT_ONCE: Final = 500
-_PAGE: Final = 2_000
 ACCOUNT_FIELDS: Final = ("kind", "name", "project", "currency")
 _account_of: Final = attrgetter(*ACCOUNT_FIELDS)
 
@@ -100,12 +100,25 @@ class Journal:
     def read(self, connection: Connection) -> None:
         """Learn what is in the books: at first, and when they may be other than was thought."""
         self._connection = connection
-        found = connection.execute(select(accounts)).all()
-        self._accounts = {Account(*row[1:]): row.id for row in found}
+        self._accounts = {account: number for number, account in _accounts(connection).items()}
         last = select(transfers.c.number, transfers.c.hash).order_by(transfers.c.number.desc())
         row = connection.execute(last.limit(1)).first()
         self._head = self._next = _Head(*row) if row is not None else _Head()
         self._new: list[Account] = []
+
+    def catch_up(self) -> None:
+        """Book all that was charged, delivered and settled, if nothing is booked yet.
+
+        All or nothing, as part of it would look as if it were all.
+        """
+        if self._head.number:
+            return
+        documents = _documents(self._connection)
+        with transaction(self._connection):
+            while page := list(islice(documents, PAGE_ROWS)):
+                for sql, parameters in self.statements(page):
+                    self._connection.exec_driver_sql(sql, parameters)
+                self.committed()
 
     def statements(self, records: Iterable[Record], *, careful: bool = False) -> list[Statement]:
         """What books these records.
@@ -202,10 +215,8 @@ def booked(connection: Connection, after: int = 0, limit: int | None = None) -> 
 
 def balances(connection: Connection) -> dict[Account, Balance]:
     """Sum up all transfers, by account; as postings.balances, in the database."""
-    found = {
-        Account(*row[1:]): (row.id, Balance()) for row in connection.execute(select(accounts)).all()
-    }
-    by_number = dict(found.values())
+    found = _accounts(connection)
+    by_number = {number: Balance() for number in found}
     for side in ("debit", "credit"):
         number = transfers.c[side]
         query = (
@@ -216,34 +227,18 @@ def balances(connection: Connection) -> dict[Account, Balance]:
         for row in connection.execute(query):
             [amount_nanos] = joined(row[2:])
             by_number[row[0]].add(side, row[1], amount_nanos)
-    return {account: balance for account, (_, balance) in found.items()}
+    return {account: by_number[number] for number, account in found.items()}
+
+
+def _accounts(connection: Connection) -> dict[int, Account]:
+    return {row.id: Account(*row[1:]) for row in connection.execute(select(accounts)).all()}
 
 
 # --- what was written before there was a journal --------------------------------------------------
 
 
-def book_what_is_not(connection: Connection) -> None:
-    """Book all that was charged, delivered and settled, if nothing is booked yet.
-
-    All or nothing, as part of it would look as if it were all.
-    """
-    if connection.execute(select(transfers.c.number).limit(1)).first() is not None:
-        return
-    journal = Journal(connection)
-    connection.exec_driver_sql("BEGIN")
-    try:
-        documents = _documents(connection)
-        while page := list(islice(documents, _PAGE)):
-            for sql, parameters in journal.statements(page):
-                connection.exec_driver_sql(sql, parameters)
-            journal.committed()
-    except BaseException:
-        connection.exec_driver_sql("ROLLBACK")
-        raise
-    connection.exec_driver_sql("COMMIT")
-
-
 def _documents(connection: Connection) -> Iterator[Record]:
+    """All that was charged, delivered and settled."""
     fields = [usage.c[name] for name in UsageRecord.__dataclass_fields__]
     order = (usage.c.ended_at_s, usage.c.job, usage.c.first, usage.c.attempt)
     for row in streamed(connection, select(*fields).order_by(*order)):
@@ -281,9 +276,3 @@ def _documents(connection: Connection) -> Iterator[Record]:
                 currency=row.currency,
                 settled_at_s=row.posted_at_s,
             )
-
-
-def streamed(connection: Connection, query: Select[Any]) -> Generator[Row[Any]]:
-    """Yield the rows of a query that may have millions; to be used up, or closed."""
-    with connection.execute(query, execution_options={"yield_per": _PAGE}) as result:
-        yield from result

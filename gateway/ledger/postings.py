@@ -19,12 +19,16 @@ that ran twice, or came too late to be paid).
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from .records import Posted, PostingSettled, Record, UsageRecord
 
 AccountKind = Literal["user", "pool", "bought", "sold", "site"]
 TransferKind = Literal["entry", "hold", "post", "void", "reversal"]
+
+# What each kind adds to what is held, and to what is done.
+_HELD: Final = {"hold": 1, "post": -1, "void": -1}
+_DONE: Final = {"entry": 1, "post": 1, "reversal": 1}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,13 +81,13 @@ class Balance:
 
     def add(self, side: str, kind: str, amount_nanos: int) -> None:
         """Count an amount of transfers of a kind, on the "debit" or the "credit" side."""
-        held_nanos = {"hold": amount_nanos, "post": -amount_nanos, "void": -amount_nanos}
-        done_nanos = amount_nanos if kind in ("entry", "post", "reversal") else 0
+        held_nanos = amount_nanos * _HELD.get(kind, 0)
+        done_nanos = amount_nanos * _DONE.get(kind, 0)
         if side == "debit":
-            self.held_debits_nanos += held_nanos.get(kind, 0)
+            self.held_debits_nanos += held_nanos
             self.debits_nanos += done_nanos
         else:
-            self.held_credits_nanos += held_nanos.get(kind, 0)
+            self.held_credits_nanos += held_nanos
             self.credits_nanos += done_nanos
 
     @property
@@ -114,9 +118,15 @@ def balances(transfers: Iterable[Transfer]) -> dict[Account, Balance]:
     """What transfers sum up to, by account."""
     found: dict[Account, Balance] = {}
     for each in transfers:
-        found.setdefault(each.debit, Balance()).add("debit", each.kind, each.amount_nanos)
-        found.setdefault(each.credit, Balance()).add("credit", each.kind, each.amount_nanos)
+        add_to(found, each)
     return found
+
+
+def add_to(found: dict[Account, Balance], transfer: Transfer) -> None:
+    """Count one transfer more."""
+    for account, side in ((transfer.debit, "debit"), (transfer.credit, "credit")):
+        balance = found.setdefault(account, Balance())
+        balance.add(side, transfer.kind, transfer.amount_nanos)
 
 
 def _used(record: UsageRecord) -> Transfer:

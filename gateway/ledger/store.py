@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, and_, func, or_, select
 from .database import Database
 from .errors import StoreClosed
 from .exact import exact_sums, joined
-from .journal import Booked, book_what_is_not, booked
+from .journal import Booked, booked
 from .journal import balances as read_balances
 from .postings import Account, Balance
 from .records import AttachedLost, ContractRow, PostingRow, Record
@@ -218,7 +218,6 @@ class SqlStore:
         on_fatal: Callable[[BaseException], None] | None = None,
     ) -> None:
         self._database = Database(url)
-        book_what_is_not(self._database.writing)
         self._writer = Writer(self._database, on_trouble or _ignore, on_fatal or _ignore)
         self._closed = False
 

@@ -73,6 +73,7 @@ class Writer:
         self._conflict: type[Exception] = dialect.loaded_dbapi.IntegrityError
         self._statements = Statements(dialect)
         self._journal = Journal(database.writing)
+        self._journal.catch_up()
         # A database elsewhere may not answer: then our thread waits, and nobody else.
         self._is_near = dialect.name == "sqlite"
         self._synchronous = _SYNCHRONOUS[dialect.name]

@@ -11,7 +11,7 @@ from itertools import chain, islice
 
 from gateway.ledger.errors import StoreClosed
 from gateway.ledger.journal import GENESIS, Booked, digest
-from gateway.ledger.postings import Account, Balance, Transfer, transfers_of
+from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
 from gateway.ledger.records import (
     AttachedLost,
     BundleKept,
@@ -144,9 +144,7 @@ class Disk:
         number = last.number + 1 if last is not None else 1
         chained = digest(last.hash if last is not None else GENESIS, number, transfer)
         tables.booked[transfer.key] = Booked(number, transfer, chained)
-        for account, side in ((transfer.debit, "debit"), (transfer.credit, "credit")):
-            balance = tables.balances.setdefault(account, Balance())
-            balance.add(side, transfer.kind, transfer.amount_nanos)
+        add_to(tables.balances, transfer)
 
     def _deal(self, record: ContractOpened | Posted | PostingSettled | ContractEnded) -> None:
         tables, key = self.tables, (record.side, record.contract)

@@ -11,7 +11,7 @@ from postgres import Postgres
 from sqlalchemy import make_url, select
 
 from gateway.ledger.audit import audit
-from gateway.ledger.copying import snapshot
+from gateway.ledger.database import snapshot
 from gateway.ledger.tables import usage
 
 BUNDLES = (200, 3_000)  # that are booked between two kills
