@@ -11,6 +11,7 @@ from federation.ranges import Range
 from gateway.events import Reported
 from gateway.jobs import Assignment, Job, Strikes
 from gateway.ledger.records import UsageRecord
+from policies.placement import show_tags
 from policies.tariffs import cost_nanos
 
 # A task that takes its slot down so often is poison.
@@ -198,6 +199,7 @@ def usage_records(
                 currency=tariff.currency,
                 tariff=tariff.version,
                 cost_nanos=0 if state == "repeat" else _cost(assignment, report, part_ns, total_ns),
+                tags=show_tags(job.spec.tags),
             )
         )
     return records

@@ -130,3 +130,8 @@ def judge_all(need: Need, offers: Iterable[Offer]) -> dict[str, Refusal] | None:
 def show_tag(name: str, value: TagValue) -> str:
     """A tag as people write it: `linux`, `gpu=2`."""
     return name if isinstance(value, bool) else f"{name}={value:g}"
+
+
+def show_tags(tags: Tags) -> str:
+    """Tags as people write them, in order: `gpu=2,linux`."""
+    return ",".join(show_tag(name, value) for name, value in sorted(tags.items()))

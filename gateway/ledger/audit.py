@@ -25,9 +25,10 @@ from sqlalchemy import (
 )
 
 from .database import streamed
+from .exact import exact_sums
 from .journal import GENESIS, balances, booked, digest
 from .postings import Account, Balance
-from .tables import accounts, postings, transfers, usage
+from .tables import SUMMED, SUMMED_BY, accounts, postings, transfers, usage, usage_hours
 
 PROBLEMS_MAX: Final = 20  # that are told of one check
 
@@ -60,7 +61,8 @@ def audit(connection: Connection) -> Audit:
     """Check everything, in one transaction of the caller's that sees one moment."""
     chain, number, head = _chain(connection)
     sums = balances(connection)
-    rows = {table: _count(connection, table) for table in (transfers, usage, postings)}
+    tables = (transfers, usage, postings, usage_hours)
+    rows = {table: _count(connection, table) for table in tables}
     checks = [
         _check(name, rows[table], problems)
         for name, table, problems in (
@@ -69,6 +71,7 @@ def audit(connection: Connection) -> Audit:
             ("every delivery is booked", postings, _undelivered(connection)),
             ("nothing else is booked", transfers, _strangers(connection)),
             ("no run of a task is charged twice", usage, _twice(connection)),
+            ("hours are what their records sum up to", usage_hours, _misadded(connection)),
         )
     ]
     return Audit((chain, *checks), number, head.hex(), sums)
@@ -203,3 +206,15 @@ def _twice(connection: Connection) -> Generator[str]:
         if first < stop:
             yield f"tasks of job {job} from {first} on were charged before, in attempt {attempt}"
         stop = max(stop, first + tasks)
+
+
+def _misadded(connection: Connection) -> Generator[str]:
+    """Hours whose sums are not those of the records, in any dimension or amount."""
+    keys = [[table.c[name] for name in SUMMED_BY] for table in (usage, usage_hours)]
+    amounts = exact_sums(*(usage.c[name] for name in SUMMED))
+    counted = select(*keys[0], func.sum(usage.c.records), *amounts).group_by(*keys[0])
+    halves = [usage_hours.c[f"{name}_{half}"] for name in SUMMED for half in ("high", "low")]
+    kept = select(*keys[1], usage_hours.c.records, *halves)
+    for query in (except_(counted, kept), except_(kept, counted)):
+        for hour, *key in _rows(connection, query):
+            yield f"the sums of hour {hour} for {'/'.join(map(str, key[:7]))} are not its records'"

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import BigInteger, ColumnElement, cast, func
 
-_HALF: Final = 10**9
+HALF: Final = 10**9
 
 
 def exact_sums(*columns: ColumnElement[int]) -> list[ColumnElement[int]]:
@@ -17,11 +17,11 @@ def exact_sums(*columns: ColumnElement[int]) -> list[ColumnElement[int]]:
     return [
         cast(func.sum(half), BigInteger)
         for column in columns
-        for half in (column // _HALF, column % _HALF)
+        for half in (column // HALF, column % HALF)
     ]
 
 
 def joined(halves: Iterable[int]) -> list[int]:
     """Make the sums again of what `exact_sums` selected."""
     pairs = iter(halves)
-    return [high * _HALF + low for high, low in zip(pairs, pairs, strict=True)]
+    return [high * HALF + low for high, low in zip(pairs, pairs, strict=True)]

@@ -130,15 +130,14 @@ def add_to(found: dict[Account, Balance], transfer: Transfer) -> None:
 
 
 def _used(record: UsageRecord) -> Transfer:
-    # Only jobs that another site sends have a colon in their name, and only others' pools a slash.
-    buyer, colon, _ = record.job.partition(":")
-    seller, slash, _ = record.pool.partition("/")
     user = Account("user", record.user, record.project, record.currency)
     return Transfer(
         f"use/{record.job}/{record.first}/{record.attempt}",
         "entry",
-        _account("sold", buyer, record) if colon else user,
-        _account("bought", seller, record) if slash else _account("pool", record.pool, record),
+        _account("sold", record.origin, record) if record.origin else user,
+        _account("bought", record.site, record)
+        if record.site
+        else _account("pool", record.pool, record),
         record.cost_nanos,
         record.ended_at_s,
     )

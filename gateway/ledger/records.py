@@ -13,9 +13,10 @@ from typing import Final, Literal
 
 NUMBER_LIMIT: Final = 2**63 - 1
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999, where calendars end
-DAY_S: Final = 86_400
+HOUR_S: Final = 3_600
 
 UsageState = Literal["ok", "failed", "repeat"]
+PriceClass = Literal["guaranteed", "preemptible"]
 ContractSide = Literal["buy", "sell"]
 
 
@@ -113,7 +114,17 @@ class JobEnded:
 class UsageRecord:
     """What one run of tasks [first, first + tasks) used and cost; unique by (job, first, attempt).
 
-    `state` is "repeat" for tasks that were charged before and had to run again.
+    Attributes:
+        state: "repeat" for tasks that were charged before and had to run again.
+        group: of its user; empty when nobody said.
+        tags: what the job asks of its workers, as `policies.placement.show_tags` writes it.
+        price_class: what was bought.
+        window: the part of the tariff that was in force, by its name; empty: it has none.
+        list_cost_nanos: what it would have cost whoever has no contract; None: the same.
+        energy_uj: microjoules, of the pool's hardware and building.
+        carbon_ng: nanograms of CO2e for that energy; `embodied_ng` for the making of the hardware.
+        intensity_mg_per_kwh: of CO2e, by which `carbon_ng` was worked out.
+        carbon_source: where that figure comes from; empty: nothing is known of energy and carbon.
     """
 
     job: str
@@ -135,11 +146,24 @@ class UsageRecord:
     currency: str
     tariff: str
     cost_nanos: int
+    group: str = ""
+    tags: str = ""
+    price_class: PriceClass = "guaranteed"
+    window: str = ""
+    list_cost_nanos: int | None = None
+    energy_uj: int = 0
+    carbon_ng: int = 0
+    embodied_ng: int = 0
+    intensity_mg_per_kwh: int = 0
+    carbon_source: str = ""
 
     def __post_init__(self) -> None:
+        if self.list_cost_nanos is None:
+            object.__setattr__(self, "list_cost_nanos", self.cost_nanos)
         _check(self.first, self.tasks, self.attempt)
         _check(self.wall_ns, self.cpu_ns, self.peak_memory_bytes)
-        _check(self.price_nanos, self.cost_nanos)
+        _check(self.price_nanos, self.cost_nanos, self.list_cost_nanos or 0)
+        _check(self.energy_uj, self.carbon_ng, self.embodied_ng, self.intensity_mg_per_kwh)
         _check_times(self.started_at_s, self.ended_at_s)
 
     @property
@@ -148,12 +172,58 @@ class UsageRecord:
         return self.state == "ok" or (self.state == "failed" and self.wall_ns > 0)
 
     @property
-    def day(self) -> int:
-        """The UTC day of `ended_at_s`, counted from 1970-01-01.
+    def hour(self) -> int:
+        """The UTC hour of `ended_at_s`, counted from 1970-01-01T00.
 
         Computed here, and not in SQL, because databases disagree on making a float an integer.
         """
-        return int(self.ended_at_s // DAY_S)
+        return int(self.ended_at_s // HOUR_S)
+
+    @property
+    def site(self) -> str:
+        """The site that it was bought from; empty: it ran here."""
+        # Only others' pools have a slash in their name.
+        site, slash, _ = self.pool.partition("/")
+        return site if slash else ""
+
+    @property
+    def origin(self) -> str:
+        """The site that sent it; empty: its user is ours."""
+        # Only jobs that another site sends have a colon in their name.
+        origin, colon, _ = self.job.partition(":")
+        return origin if colon else ""
+
+    @property
+    def records(self) -> int:
+        """How many records it stands for; more than one where old ones are rolled up."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """So many slots of a pool were there, from one moment to another; unique by (pool, since_s).
+
+    What of it no usage record accounts for stood idle. It is within one UTC hour.
+    """
+
+    pool: str
+    since_s: float
+    until_s: float
+    slots: int
+
+    def __post_init__(self) -> None:
+        _check_times(self.since_s, self.until_s)
+        _check(self.slots, self.slot_ns)
+
+    @property
+    def hour(self) -> int:
+        """The UTC hour that it is in, counted from 1970-01-01T00."""
+        return int(self.since_s // HOUR_S)
+
+    @property
+    def slot_ns(self) -> int:
+        """The slot time that it comes to."""
+        return max(0, round((self.until_s - self.since_s) * 1e9)) * self.slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +364,7 @@ Record = (
     | OutcomeKept
     | JobEnded
     | UsageRecord
+    | Capacity
     | AttachedLost
     | JobForgotten
     | ContractOpened

@@ -29,6 +29,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from .records import (
     AttachedLost,
     BundleKept,
+    Capacity,
     ContractEnded,
     ContractOpened,
     FunctionKept,
@@ -44,6 +45,7 @@ from .records import (
 )
 from .tables import (
     bundles,
+    capacity,
     contracts,
     functions,
     hardenings,
@@ -87,14 +89,15 @@ class Statements:
             FunctionKept: Rows(dialect, functions, _BODY_ROWS),
             BundleKept: Rows(dialect, bundles, _BODY_ROWS),
             OutcomeKept: Rows(dialect, outcomes, _BODY_ROWS),
-            UsageRecord: Rows(dialect, usage, _USAGE_ROWS),
+            UsageRecord: Rows(dialect, usage, _USAGE_ROWS, is_strict=True),
+            Capacity: Rows(dialect, capacity, _BODY_ROWS),
             ContractOpened: Rows(dialect, contracts, _BODY_ROWS, ContractOpened),
             Posted: Rows(dialect, postings, _USAGE_ROWS, Posted),
             **{kind: _Changes(dialect, changes) for kind, changes in _changes(dialect).items()},
         }
         count = hardenings.c.count
         self._harden: Statement = (
-            _compile(dialect, update(hardenings).values(count=count + literal_column("1")))[0],
+            compiled(dialect, update(hardenings).values(count=count + literal_column("1")))[0],
             (),
         )
 
@@ -131,8 +134,8 @@ class Rows:
         filled = [
             column.name for column in table.columns if fields is None or column.name in fields
         ]
-        insert = _insert(dialect, table, filled)
-        sql, names = _compile(dialect, insert if is_strict else insert.on_conflict_do_nothing())
+        insert = insert_into(dialect, table, filled)
+        sql, names = compiled(dialect, insert if is_strict else insert.on_conflict_do_nothing())
         self._row: Callable[[Any], tuple[Any, ...]] = attrgetter(*names)
         self._sql_by_size = [(size, _repeat_values(sql, size)) for size in sizes]
 
@@ -152,7 +155,7 @@ class _Changes:
     """One or more statements for each record, with its fields as parameters."""
 
     def __init__(self, dialect: Dialect, changes: Sequence[ClauseElement]) -> None:
-        self._changes = [_compile(dialect, change) for change in changes]
+        self._changes = [compiled(dialect, change) for change in changes]
 
     def statements(self, records: Sequence[Record]) -> list[Statement]:
         return [
@@ -162,15 +165,15 @@ class _Changes:
         ]
 
 
-def _compile(dialect: Dialect, clause: ClauseElement) -> tuple[str, tuple[str, ...]]:
+def compiled(dialect: Dialect, clause: ClauseElement) -> tuple[str, tuple[str, ...]]:
     """Return a clause's SQL, and the record's fields that fill its parameters, in order."""
-    compiled: Any = clause.compile(dialect=dialect)
-    names = compiled.positiontup
+    made: Any = clause.compile(dialect=dialect)
+    names = made.positiontup
     assert names is not None, "the parameters must be positional"
-    return str(compiled), tuple(name.removeprefix(_FIELD) for name in names)
+    return str(made), tuple(name.removeprefix(_FIELD) for name in names)
 
 
-def _insert(dialect: Dialect, table: Table, names: Iterable[str]) -> Any:
+def insert_into(dialect: Dialect, table: Table, names: Iterable[str]) -> Any:
     """Begin an INSERT that knows ON CONFLICT: the same words in both dialects, two classes."""
     kinds: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
     return kinds[dialect.name](table).values({name: _field(name) for name in names})
@@ -213,7 +216,7 @@ def _changes(dialect: Dialect) -> dict[type[Any], list[ClauseElement]]:
 
 
 def _open_job(dialect: Dialect) -> ClauseElement:
-    opened: ClauseElement = _insert(
+    opened: ClauseElement = insert_into(
         dialect, jobs, JobOpened.__dataclass_fields__
     ).on_conflict_do_update(
         index_elements=[jobs.c.job],

@@ -5,13 +5,27 @@ what was committed, and may be done from any thread but one that must not wait: 
 time, and who finds all `database.READERS` connections in use waits for one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from sqlalchemy import Connection, Row, and_, func, or_, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    and_,
+    cast,
+    func,
+    literal_column,
+    or_,
+    select,
+)
 
 from .database import Database
 from .errors import StoreClosed
@@ -19,26 +33,54 @@ from .exact import exact_sums, joined
 from .journal import Booked, booked
 from .journal import balances as read_balances
 from .postings import Account, Balance
-from .records import AttachedLost, ContractRow, PostingRow, Record
-from .tables import bundles, contracts, functions, jobs, outcomes, postings, usage
+from .records import HOUR_S, AttachedLost, ContractRow, PostingRow, Record
+from .tables import (
+    SUMMED,
+    bundles,
+    capacity,
+    contracts,
+    functions,
+    jobs,
+    outcomes,
+    postings,
+    usage,
+    usage_hours,
+)
 from .writer import Writer
 
 KeptRange = tuple[int, int, bytes]  # first, count, body
 
 # Bundles a read of `bundles`: a reader holds no transaction open while its caller is at work.
 _PAGE: Final = 16
+NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 LATELY_S: Final = 3600.0  # before the last contract: a clock may have been set back by so much
 
 
 class Dimension(StrEnum):
-    """What usage can be summed by."""
+    """What usage can be summed by; the values are columns of its tables, but for DAY.
+
+    All but JOB and WORKER are kept hour by hour, and quick.
+    """
 
     USER = "user"
+    GROUP = "group"
     PROJECT = "project"
-    POOL = "pool"
-    JOB = "job"
-    DAY = "day"
     NAME = "name"
+    JOB = "job"
+    SITE = "site"  # where it ran; empty: here
+    ORIGIN = "origin"  # the site that sent it; empty: none
+    POOL = "pool"
+    WORKER = "worker"
+    WINDOW = "window"
+    TAGS = "tags"
+    PRICE_CLASS = "price_class"
+    STATE = "state"
+    TARIFF = "tariff"
+    HOUR = "hour"  # counted from 1970-01-01T00, UTC
+    DAY = "day"  # counted from 1970-01-01, UTC
+
+
+_DETAILS: Final = frozenset({Dimension.JOB, Dimension.WORKER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +118,31 @@ class JobRow:
 class UsageTotal:
     """What the usage records of one key and one currency sum up to.
 
-    `key` has a value for each dimension asked for, in that order; a day is counted from
-    1970-01-01. A task that ran twice counts twice in `tasks`. `peak_memory_bytes` is the largest.
+    `key` has a value for each dimension asked for, in that order. A task that ran twice counts
+    twice in `tasks`. `peak_memory_bytes` is the largest. The amounts are those of a UsageRecord.
     """
 
     key: tuple[str | int, ...]
     currency: str
     records: int
+    peak_memory_bytes: int
     tasks: int
     wall_ns: int
     cpu_ns: int
-    peak_memory_bytes: int
     cost_nanos: int
+    list_cost_nanos: int = 0
+    energy_uj: int = 0
+    carbon_ng: int = 0
+    embodied_ng: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityTotal:
+    """The slot time that a pool had in one hour, counted from 1970-01-01T00, used or not."""
+
+    pool: str
+    hour: int
+    slot_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +216,19 @@ class Store(Protocol):
         """Return (first, tasks) of every range that was charged, in task order; may overlap."""
 
     def usage_totals(
-        self, by: Sequence[Dimension], start_s: float | None = None, end_s: float | None = None
+        self,
+        by: Sequence[Dimension],
+        start_s: float | None = None,
+        end_s: float | None = None,
+        only: Mapping[Dimension, str | int] = NOTHING,
     ) -> list[UsageTotal]:
-        """Sum up the usage that ended in [start_s, end_s) by dimensions and currency, in order."""
+        """Sum up the usage that ended in [start_s, end_s) by dimensions and currency, in order.
+
+        `only` that which has these values. Whole hours are quick.
+        """
+
+    def capacity_totals(self, start_s: float, end_s: float) -> list[CapacityTotal]:
+        """Sum up what slots there were in the hours that begin in [start_s, end_s), in order."""
 
     def open_contracts(self) -> list[ContractRow]:
         """Return the contracts, of both sides, that have not ended."""
@@ -321,24 +386,29 @@ class SqlStore:
             return _ranges(connection, query.order_by(usage.c.first, usage.c.attempt))
 
     def usage_totals(
-        self, by: Sequence[Dimension], start_s: float | None = None, end_s: float | None = None
+        self,
+        by: Sequence[Dimension],
+        start_s: float | None = None,
+        end_s: float | None = None,
+        only: Mapping[Dimension, str | int] = NOTHING,
     ) -> list[UsageTotal]:
         """See Store."""
-        period = [usage.c.ended_at_s >= start_s] if start_s is not None else []
-        if end_s is not None:
-            period.append(usage.c.ended_at_s < end_s)
-        key = [usage.c[dimension.value] for dimension in by]
+        query = totals_query(by, start_s, end_s, only)
+        with self._reading() as connection:
+            return [usage_total(len(by), row) for row in connection.execute(query)]
+
+    def capacity_totals(self, start_s: float, end_s: float) -> list[CapacityTotal]:
+        """See Store."""
+        start, end = hours_between(start_s, end_s)
         query = (
-            select(*key, usage.c.currency, func.count(), func.max(usage.c.peak_memory_bytes))
-            .add_columns(
-                *exact_sums(usage.c.tasks, usage.c.wall_ns, usage.c.cpu_ns, usage.c.cost_nanos)
-            )
-            .where(*period)
-            .group_by(*key, usage.c.currency)
-            .order_by(*key, usage.c.currency)
+            select(capacity.c.pool, capacity.c.hour, *exact_sums(capacity.c.slot_ns))
+            .where(capacity.c.hour >= start, capacity.c.hour < end)
+            .group_by(capacity.c.pool, capacity.c.hour)
+            .order_by(capacity.c.pool, capacity.c.hour)
         )
         with self._reading() as connection:
-            return [_usage_total(len(key), row) for row in connection.execute(query)]
+            rows = connection.execute(query).all()
+        return [CapacityTotal(*row[:2], *joined(row[2:])) for row in rows]
 
     def open_contracts(self) -> list[ContractRow]:
         """See Store."""
@@ -435,19 +505,58 @@ def _ranges(connection: Connection, query: Any) -> list[Any]:
     return [tuple(row) for row in connection.execute(query)]
 
 
-def _usage_total(keys: int, row: Row[Any]) -> UsageTotal:
-    currency, records, peak_memory_bytes = row[keys : keys + 3]
-    tasks, wall_ns, cpu_ns, cost_nanos = joined(row[keys + 3 :])
-    return UsageTotal(
-        key=tuple(row[:keys]),
-        currency=currency,
-        records=records,
-        tasks=tasks,
-        wall_ns=wall_ns,
-        cpu_ns=cpu_ns,
-        peak_memory_bytes=peak_memory_bytes,
-        cost_nanos=cost_nanos,
+def hours_between(start_s: float, end_s: float) -> tuple[int, int]:
+    """The hours, counted from 1970-01-01T00, that begin in [start_s, end_s)."""
+    return -int(-start_s // HOUR_S), -int(-end_s // HOUR_S)
+
+
+def totals_query(
+    by: Sequence[Dimension],
+    start_s: float | None,
+    end_s: float | None,
+    only: Mapping[Dimension, str | int],
+) -> Select[Any]:
+    """The question of `Store.usage_totals`: of the hours' sums where those can tell."""
+    bounds = [each for each in (start_s, end_s) if each is not None]
+    is_whole = all(at % HOUR_S == 0 for at in bounds)
+    if is_whole and not _DETAILS & {*by, *only}:
+        table, sums = (
+            usage_hours,
+            [usage_hours.c[f"{name}_{half}"] for name in SUMMED for half in ("high", "low")],
+        )
+        halves: list[ColumnElement[int]] = [cast(func.sum(each), BigInteger) for each in sums]
+        at, unit = usage_hours.c.hour, HOUR_S
+    else:
+        table = usage
+        halves = exact_sums(*(usage.c[name] for name in SUMMED))
+        at, unit = usage.c.ended_at_s, 1
+    period = [at >= start_s / unit] if start_s is not None else []
+    if end_s is not None:
+        period.append(at < end_s / unit)
+    key = [_column(table, each) for each in by]
+    return (
+        select(
+            *key,
+            table.c.currency,
+            cast(func.sum(table.c.records), BigInteger),
+            func.max(table.c.peak_memory_bytes),
+            *halves,
+        )
+        .where(*period, *(_column(table, each) == value for each, value in only.items()))
+        .group_by(*key, table.c.currency)
+        .order_by(*key, table.c.currency)
     )
+
+
+def usage_total(keys: int, row: Row[Any]) -> UsageTotal:
+    """What a row of `totals_query` says, for so many dimensions."""
+    return UsageTotal(tuple(row[:keys]), *row[keys : keys + 3], *joined(row[keys + 3 :]))
+
+
+def _column(table: Table, dimension: Dimension) -> ColumnElement[Any]:
+    if dimension is Dimension.DAY:
+        return table.c.hour // literal_column("24", BigInteger)
+    return table.c[dimension.value]
 
 
 def _with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow]:

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 # The newest migration. A database that carries it is opened without loading Alembic.
-SCHEMA_VERSION: Final = "0004"
+SCHEMA_VERSION: Final = "0005"
 
 # Ordered by code points, in PostgreSQL as in SQLite, whatever its locale: reports must not differ.
 TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
@@ -108,7 +108,7 @@ usage = Table(
     Column("state", TEXT, nullable=False),
     Column("started_at_s", Double, nullable=False),
     Column("ended_at_s", Double, nullable=False),
-    Column("day", BigInteger, nullable=False),
+    Column("hour", BigInteger, nullable=False),
     Column("wall_ns", BigInteger, nullable=False),
     Column("cpu_ns", BigInteger, nullable=False),
     Column("peak_memory_bytes", BigInteger, nullable=False),
@@ -116,10 +116,70 @@ usage = Table(
     Column("currency", TEXT, nullable=False),
     Column("tariff", TEXT, nullable=False),
     Column("cost_nanos", BigInteger, nullable=False),
+    Column("group", TEXT, nullable=False),
+    Column("tags", TEXT, nullable=False),
+    Column("price_class", TEXT, nullable=False),
+    Column("window", TEXT, nullable=False),
+    Column("site", TEXT, nullable=False),
+    Column("origin", TEXT, nullable=False),
+    Column("records", BigInteger, nullable=False),
+    Column("list_cost_nanos", BigInteger, nullable=False),
+    Column("energy_uj", BigInteger, nullable=False),
+    Column("carbon_ng", BigInteger, nullable=False),
+    Column("embodied_ng", BigInteger, nullable=False),
+    Column("intensity_mg_per_kwh", BigInteger, nullable=False),
+    Column("carbon_source", TEXT, nullable=False),
     # One tree instead of two: rows are small, and a job's lie together.
     sqlite_with_rowid=False,
 )
 Index("usage_by_end", usage.c.ended_at_s)
+
+# What usage records sum up to, hour by hour: what reports are made of. A sum is in two halves, as
+# `exact` has them: billions, and what is left.
+SUMMED: Final = (
+    "tasks",
+    "wall_ns",
+    "cpu_ns",
+    "cost_nanos",
+    "list_cost_nanos",
+    "energy_uj",
+    "carbon_ng",
+    "embodied_ng",
+)
+SUMMED_BY: Final = (
+    *("hour", "user", "group", "project", "name", "site", "origin", "pool", "window", "tags"),
+    *("price_class", "state", "tariff", "currency"),
+)
+usage_hours = Table(
+    "usage_hours",
+    metadata,
+    *(
+        Column(name, BigInteger if name == "hour" else TEXT, primary_key=True, autoincrement=False)
+        for name in SUMMED_BY
+    ),
+    Column("records", BigInteger, nullable=False),
+    Column("peak_memory_bytes", BigInteger, nullable=False),
+    *(
+        Column(f"{name}_{half}", BigInteger, nullable=False)
+        for name in SUMMED
+        for half in ("high", "low")
+    ),
+    sqlite_with_rowid=False,
+)
+
+# The slots that were there: what no usage accounts for stood idle.
+capacity = Table(
+    "capacity",
+    metadata,
+    Column("pool", TEXT, primary_key=True),
+    Column("since_s", Double, primary_key=True),
+    Column("until_s", Double, nullable=False),
+    Column("slots", BigInteger, nullable=False),
+    Column("hour", BigInteger, nullable=False),
+    Column("slot_ns", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+Index("capacity_by_hour", capacity.c.hour)
 
 # Contracts with other sites, and what was delivered under each: the same rows on both sides.
 contracts = Table(

@@ -26,6 +26,7 @@ from .errors import StoreClosed, StoreFailed
 from .journal import Journal
 from .records import Record
 from .statements import Statement, Statements
+from .summaries import Summaries, unknown
 
 # A transaction takes no further call once it holds this much: memory, and how long others wait.
 TRANSACTION_RECORDS: Final = 4_096
@@ -72,6 +73,7 @@ class Writer:
         self._error: type[Exception] = dialect.loaded_dbapi.Error
         self._conflict: type[Exception] = dialect.loaded_dbapi.IntegrityError
         self._statements = Statements(dialect)
+        self._summaries = Summaries(dialect)
         self._journal = Journal(database.writing)
         self._journal.catch_up()
         # A database elsewhere may not answer: then our thread waits, and nobody else.
@@ -263,9 +265,15 @@ class Writer:
     def _book(
         self, records: Sequence[Record], *, durable: bool, patient: bool, careful: bool = False
     ) -> None:
-        """Commit records, and what they mean for the accounts."""
+        """Commit records, what they mean for the accounts, and what they sum up to.
+
+        `careful`: some may be there already; else that fails the transaction, which is cheaper.
+        """
         try:
+            if careful:
+                records = list(unknown(self._connection, records))
             statements = self._statements.of(records, durable)
+            statements += self._summaries.statements(records)
             statements += self._journal.statements(records, careful=careful)
             self._transact(statements, durable, patient=patient)
         except BaseException:

@@ -5,7 +5,7 @@ too). Commits take time when there is a clock: whatever queues meanwhile goes in
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 
@@ -15,6 +15,7 @@ from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfer
 from gateway.ledger.records import (
     AttachedLost,
     BundleKept,
+    Capacity,
     ContractEnded,
     ContractOpened,
     ContractRow,
@@ -30,7 +31,17 @@ from gateway.ledger.records import (
     Record,
     UsageRecord,
 )
-from gateway.ledger.store import DealTotal, Dimension, JobRow, KeptRange, UsageTotal
+from gateway.ledger.store import (
+    NOTHING,
+    CapacityTotal,
+    DealTotal,
+    Dimension,
+    JobRow,
+    KeptRange,
+    UsageTotal,
+    hours_between,
+)
+from gateway.ledger.tables import SUMMED
 from gateway.ledger.writer import AT_ONCE_RECORDS
 
 Kept = dict[str, dict[int, tuple[int, bytes]]]  # by job and first task: count and body
@@ -57,6 +68,7 @@ class _Tables:
     bundles: Kept = field(default_factory=dict)
     outcomes: Kept = field(default_factory=dict)
     usage: dict[str, dict[tuple[int, int], UsageRecord]] = field(default_factory=dict)
+    capacity: dict[tuple[str, float], Capacity] = field(default_factory=dict)
     charged: dict[str, Counter[int]] = field(default_factory=dict)
     uncounted: dict[str, list[range]] = field(default_factory=dict)  # for `charged`, by job
     contracts: dict[tuple[str, str], ContractOpened] = field(default_factory=dict)
@@ -117,6 +129,8 @@ class Disk:
                 tables.outcomes.setdefault(job, {}).setdefault(first, (count, body))
             case UsageRecord():
                 self._charge(record)
+            case Capacity():
+                tables.capacity.setdefault((record.pool, record.since_s), record)
             case JobOpened():
                 row = tables.jobs.setdefault(record.job, _JobState(record))
                 if row.state in ("lost", "abandoned"):
@@ -349,7 +363,11 @@ class MemoryStore:
         return [(each.first, each.tasks) for each in found]
 
     def usage_totals(
-        self, by: Sequence[Dimension], start_s: float | None = None, end_s: float | None = None
+        self,
+        by: Sequence[Dimension],
+        start_s: float | None = None,
+        end_s: float | None = None,
+        only: Mapping[Dimension, str | int] = NOTHING,
     ) -> list[UsageTotal]:
         """See Store."""
         totals: dict[tuple[tuple[str | int, ...], str], UsageTotal] = {}
@@ -358,19 +376,26 @@ class MemoryStore:
                 continue
             if end_s is not None and each.ended_at_s >= end_s:
                 continue
-            key = tuple(getattr(each, dimension.value) for dimension in by)
+            if any(_value(each, dimension) != value for dimension, value in only.items()):
+                continue
+            key = tuple(_value(each, dimension) for dimension in by)
             total = totals.get((key, each.currency))
             total = total or UsageTotal(key, each.currency, 0, 0, 0, 0, 0, 0)
-            totals[key, each.currency] = replace(
-                total,
-                records=total.records + 1,
-                tasks=total.tasks + each.tasks,
-                wall_ns=total.wall_ns + each.wall_ns,
-                cpu_ns=total.cpu_ns + each.cpu_ns,
-                peak_memory_bytes=max(total.peak_memory_bytes, each.peak_memory_bytes),
-                cost_nanos=total.cost_nanos + each.cost_nanos,
-            )
+            peak = max(total.peak_memory_bytes, each.peak_memory_bytes)
+            sums = {
+                name: getattr(total, name) + getattr(each, name) for name in ("records", *SUMMED)
+            }
+            totals[key, each.currency] = replace(total, peak_memory_bytes=peak, **sums)
         return [totals[key] for key in sorted(totals)]
+
+    def capacity_totals(self, start_s: float, end_s: float) -> list[CapacityTotal]:
+        """See Store."""
+        start, end = hours_between(start_s, end_s)
+        found: Counter[tuple[str, int]] = Counter()
+        for each in self._tables.capacity.values():
+            if start <= each.hour < end:
+                found[each.pool, each.hour] += each.slot_ns
+        return [CapacityTotal(*key, slot_ns) for key, slot_ns in sorted(found.items())]
 
     def open_contracts(self) -> list[ContractRow]:
         """See Store."""
@@ -462,3 +487,10 @@ class MemoryStore:
 
 def _ranges(kept: Kept, job: str) -> list[KeptRange]:
     return sorted((first, *value) for first, value in kept.get(job, {}).items())
+
+
+def _value(record: UsageRecord, dimension: Dimension) -> str | int:
+    if dimension is Dimension.DAY:
+        return record.hour // 24
+    value: str | int = getattr(record, dimension.value)
+    return value

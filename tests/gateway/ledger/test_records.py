@@ -67,16 +67,18 @@ def test_every_record_refuses_what_a_column_cannot_hold(make: Callable[[], objec
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.floats(0, 253_402_300_000.0)
-    | st.builds(lambda n: math.nextafter(n * 86_400.0, 0), st.integers(1, 10**6))
+    | st.builds(lambda n: math.nextafter(n * 3_600.0, 0), st.integers(1, 10**6))
 )
-def test_the_day_is_the_utc_day_of_the_end(
+def test_the_hour_is_the_utc_hour_of_the_end(
     usage: Callable[..., UsageRecord], ended_at_s: float
 ) -> None:
-    day = usage(ended_at_s=ended_at_s).day
-    assert day * 86_400 <= ended_at_s < (day + 1) * 86_400
+    hour = usage(ended_at_s=ended_at_s).hour
+    assert hour * 3_600 <= ended_at_s < (hour + 1) * 3_600
 
 
-def test_the_day_of_a_known_time(usage: Callable[..., UsageRecord]) -> None:
+def test_the_hour_of_a_known_time(usage: Callable[..., UsageRecord]) -> None:
     last_second = datetime(2026, 11, 20, 23, 59, 59, tzinfo=UTC)
-    day = usage(ended_at_s=last_second.timestamp()).day
+    hour = usage(ended_at_s=last_second.timestamp()).hour
+    day, hour_of_day = divmod(hour, 24)
+    assert hour_of_day == 23
     assert day == (last_second.date() - datetime(1970, 1, 1, tzinfo=UTC).date()).days

@@ -81,7 +81,7 @@ def test_a_dimension_is_asked_for_once_however_often(store: Store) -> None:
 
 
 def test_an_unknown_dimension_is_refused_with_the_choices(store: Store) -> None:
-    with pytest.raises(ValueError, match="no report by 'users; DROP': choose from user, project"):
+    with pytest.raises(ValueError, match="no report by 'users; DROP': choose from user, group"):
         usage_report(store, ["users; DROP"])
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from gateway.ledger.errors import StoreClosed
 from gateway.ledger.records import (
     BundleKept,
+    Capacity,
     ContractEnded,
     ContractOpened,
     FunctionKept,
@@ -19,10 +21,11 @@ from gateway.ledger.records import (
     OutcomeKept,
     UsageRecord,
 )
-from gateway.ledger.store import Dimension, Store, UsageTotal
+from gateway.ledger.store import CapacityTotal, Dimension, Store, UsageTotal
 
 Commit = Callable[..., None]
 Usage = Callable[..., UsageRecord]
+OpenStore = Callable[..., Store]
 
 
 def opened(job: str = "job-1", **fields: Any) -> JobOpened:
@@ -284,11 +287,66 @@ def test_sums_go_on_where_a_database_integer_ends(
 def test_usage_totals_by_each_dimension(store: Store, commit: Commit, usage: Usage) -> None:
     commit(store, usage(), usage(first=1, user="bob", peak_memory_bytes=2**30), usage(first=2))
     assert store.usage_totals([Dimension.USER, Dimension.DAY]) == [
-        UsageTotal(("ada", 19_675), "USD", 2, 20, 3 * 10**9, 28 * 10**8, 2**20, 33_334),
-        UsageTotal(("bob", 19_675), "USD", 1, 10, 15 * 10**8, 14 * 10**8, 2**30, 16_667),
+        UsageTotal(("ada", 19_675), "USD", 2, 2**20, 20, 3 * 10**9, 28 * 10**8, 33_334, 33_334),
+        UsageTotal(("bob", 19_675), "USD", 1, 2**30, 10, 15 * 10**8, 14 * 10**8, 16_667, 16_667),
     ]
     for dimension in Dimension:
         assert sum(total.records for total in store.usage_totals([dimension])) == 3
+
+
+def test_the_hours_sum_up_to_the_records(
+    store: Store, commit: Commit, usage: Usage, open_store: OpenStore
+) -> None:
+    """Whole hours are read from their sums, other times from the records: they must agree."""
+    random = Random(7)
+    hour_s = 473_000 * 3600.0
+    records = [
+        usage(
+            job=random.choice(["a", "paris:b"]),
+            first=first,
+            ended_at_s=hour_s + random.random() * 3 * 3600,
+            user=random.choice(["ada", "bob"]),
+            group=random.choice(["", "desk"]),
+            pool=random.choice(["local", "york/fast"]),
+            tags=random.choice(["", "gpu=2"]),
+            state=random.choice(["ok", "repeat"]),
+            wall_ns=random.randrange(2**61),
+            cost_nanos=random.randrange(2**61),
+            list_cost_nanos=random.randrange(2**61),
+            energy_uj=random.randrange(2**61),
+            carbon_ng=random.randrange(2**61),
+            embodied_ng=random.randrange(2**61),
+        )
+        for first in range(300)
+    ]
+    commit(store, *records[:200])
+    for each in records[150:]:  # some for the second time, together and alone
+        commit(store, each)
+    by = [each for each in Dimension if each not in (Dimension.JOB, Dimension.WORKER)]
+    for dimensions in (by, [], [Dimension.HOUR], [Dimension.ORIGIN, Dimension.SITE]):
+        summed = store.usage_totals(dimensions, hour_s, hour_s + 3 * 3600)
+        counted = store.usage_totals(dimensions, hour_s + 1e-6, hour_s + 3 * 3600 - 1e-6)
+        assert summed == counted
+        assert sum(each.cost_nanos for each in summed) == sum(each.cost_nanos for each in records)
+        assert sum(each.energy_uj for each in summed) == sum(each.energy_uj for each in records)
+    [ada] = store.usage_totals([], only={Dimension.USER: "ada", Dimension.SITE: "york"})
+    assert ada.tasks == 10 * sum(each.user == "ada" and each.site == "york" for each in records)
+    [total] = store.usage_totals([])
+    assert total.peak_memory_bytes == 2**20
+    store.close()
+    again = open_store()
+    commit(again, *records)
+    assert again.usage_totals([]) == [total]
+
+
+def test_capacity_is_summed_by_the_hour(store: Store, commit: Commit) -> None:
+    commit(store, Capacity("fast", 7200.0, 7260.0, 4), Capacity("fast", 7260.0, 7270.0, 2))
+    commit(store, Capacity("fast", 7260.0, 7270.0, 2), Capacity("slow", 10800.0, 10801.0, 2**30))
+    assert store.capacity_totals(7200.0, 14400.0) == [
+        CapacityTotal("fast", 2, 260 * 10**9),
+        CapacityTotal("slow", 3, 2**30 * 10**9),
+    ]
+    assert store.capacity_totals(7201.0, 10800.0) == []
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,8 @@ def test_a_caller_does_not_wait_while_another_program_writes(
 
 
 @pytest.mark.parametrize(
-    ("cost_nanos", "verbs"), [(0, ["INSERT"]), (1, ["BEGIN", "INSERT", "INSERT", "COMMIT"])]
+    ("cost_nanos", "verbs"),
+    [(0, ["BEGIN", *2 * ["INSERT"], "COMMIT"]), (1, ["BEGIN", *3 * ["INSERT"], "COMMIT"])],
 )
 def test_a_lone_write_is_as_few_statements_as_can_be(
     cost_nanos: int,

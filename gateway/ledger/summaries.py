@@ -1,0 +1,93 @@
+"""What usage records sum up to, hour by hour, written in the transaction that writes the records.
+
+Reports read these sums, of which there are thousands where there are millions of records. A sum is
+kept in two halves (exact.py), as an hour of a large grid comes near what an integer of a database
+holds.
+
+A record must be counted once. So the insert of a usage record is strict: one that is there already
+fails the transaction, and the writer tries again with `unknown`, which leaves it out.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+from sqlalchemy import Connection, Dialect, case, select, tuple_
+
+from .exact import HALF
+from .records import Record, UsageRecord
+from .statements import Statement, compiled, insert_into
+from .tables import SUMMED, SUMMED_BY, usage, usage_hours
+
+_key: Final = attrgetter(*SUMMED_BY)
+_amounts: Final[Callable[[Any], tuple[int, ...]]] = attrgetter(*SUMMED)
+_identity: Final = attrgetter("job", "first", "attempt")
+_COUNTS: Final = 2  # records, and the largest peak; the halves follow
+_KEYS_AT_ONCE: Final = 300
+
+
+class Summaries:
+    """Makes statements of usage records, for one dialect."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._sql, names = compiled(dialect, _add(dialect))
+        columns = [column.name for column in usage_hours.columns]
+        self._order = [columns.index(name) for name in names]
+
+    def statements(self, records: Iterable[Record]) -> list[Statement]:
+        """What adds these to the sums; each must be new."""
+        found: dict[tuple[Any, ...], list[int]] = {}
+        for record in records:
+            if isinstance(record, UsageRecord):
+                _count(found, record)
+        return [
+            (self._sql, tuple(map((*key, *sums).__getitem__, self._order)))
+            for key, sums in found.items()
+        ]
+
+
+def unknown(connection: Connection, records: Sequence[Record]) -> Iterator[Record]:
+    """These records without the usage records that are in the database, or came before."""
+    keys = [_identity(each) for each in records if isinstance(each, UsageRecord)]
+    seen: set[tuple[str, int, int]] = set()
+    identity = tuple_(usage.c.job, usage.c.first, usage.c.attempt)
+    for at in range(0, len(keys), _KEYS_AT_ONCE):
+        asked = keys[at : at + _KEYS_AT_ONCE]
+        query = select(usage.c.job, usage.c.first, usage.c.attempt).where(identity.in_(asked))
+        seen.update(map(tuple, connection.execute(query)))
+    for record in records:
+        if isinstance(record, UsageRecord):
+            if _identity(record) in seen:
+                continue
+            seen.add(_identity(record))
+        yield record
+
+
+def _count(found: dict[tuple[Any, ...], list[int]], record: UsageRecord) -> None:
+    key = _key(record)
+    sums = found.get(key)
+    if sums is None:
+        sums = found[key] = [0] * (_COUNTS + 2 * len(SUMMED))
+    sums[0] += record.records
+    sums[1] = max(sums[1], record.peak_memory_bytes)
+    at = _COUNTS
+    for amount in _amounts(record):
+        sums[at] += amount // HALF
+        sums[at + 1] += amount % HALF
+        at += 2
+
+
+def _add(dialect: Dialect) -> Any:
+    """An insert that adds to the row that is there."""
+    insert = insert_into(dialect, usage_hours, [column.name for column in usage_hours.columns])
+    new, peak = insert.excluded, usage_hours.c.peak_memory_bytes
+    changed = {
+        column.name: column + new[column.name]
+        for column in usage_hours.columns
+        if column.name not in SUMMED_BY
+    }
+    changed["peak_memory_bytes"] = case(
+        (peak < new.peak_memory_bytes, new.peak_memory_bytes), else_=peak
+    )
+    keys = [usage_hours.c[name] for name in SUMMED_BY]
+    return insert.on_conflict_do_update(index_elements=keys, set_=changed)
