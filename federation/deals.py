@@ -25,6 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from federation.contracts import Delivery
 from federation.wire import (
     Count,
     Failures,
@@ -231,8 +232,9 @@ class Committed:
 class Deliver:
     """Results of a contiguous part of a forward, as in Report, and what they cost.
 
-    The seller has its usage record on disk. `sites` are those behind the seller that the results
-    came through, the one where they ran last; empty for the seller's own.
+    The seller has its usage record on disk, as of `at_ms` milliseconds since 1970: the buyer books
+    it with the same time, so that both sum up the same for any day. `sites` are those behind the
+    seller that the results came through, the one where they ran last; empty for the seller's own.
     """
 
     kind: ClassVar[str] = "deliver"
@@ -246,7 +248,14 @@ class Deliver:
     cpu_ns: Count
     peak_memory_bytes: Count
     cost_nanos: Count
+    at_ms: Count
     sites: Names
+
+    @property
+    def delivery(self) -> Delivery:
+        """What both sides book of it."""
+        stop = self.first + len(self.values)
+        return Delivery(self.epoch, self.first, stop, self.cost_nanos, self.wall_ns, self.at_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +283,10 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What was delivered: [epoch, first, tasks, cost in nano-units]. Answered by Settle."""
+    """What was delivered: [epoch, first, tasks, cost in nano-units, wall in ns, at in ms].
+
+    The seller's usage records, signed. Answered by Settle.
+    """
 
     kind: ClassVar[str] = "bill"
     contract: Text

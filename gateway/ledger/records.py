@@ -11,6 +11,8 @@ everybody shares.
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from federation.contracts import Delivery, Verdict
+
 NUMBER_LIMIT: Final = 2**63 - 1
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999, where calendars end
 HOUR_S: Final = 3_600
@@ -354,6 +356,55 @@ class PostingRow:
     tasks: int
     cost_nanos: int
     state: str
+    wall_ns: int
+    posted_at_s: float
+
+    @property
+    def delivery(self) -> Delivery:
+        """What both sides say of it."""
+        stop, at_ms = self.first + self.tasks, round(self.posted_at_s * 1000)
+        return Delivery(self.epoch, self.first, stop, self.cost_nanos, self.wall_ns, at_ms)
+
+
+def posted(
+    contract: str, side: ContractSide, site: str, delivery: Delivery, currency: str
+) -> Posted:
+    """The record of a delivery."""
+    return Posted(
+        contract=contract,
+        side=side,
+        site=site,
+        epoch=delivery.epoch,
+        first=delivery.first,
+        tasks=delivery.stop - delivery.first,
+        wall_ns=delivery.wall_ns,
+        cost_nanos=delivery.cost_nanos,
+        currency=currency,
+        posted_at_s=delivery.at_ms / 1000,
+    )
+
+
+def settled(
+    contract: str,
+    side: ContractSide,
+    site: str,
+    delivery: Delivery,
+    verdict: Verdict,
+    currency: str,
+    at_s: float,
+) -> PostingSettled:
+    """The record of the verdict on a delivery."""
+    return PostingSettled(
+        contract=contract,
+        side=side,
+        site=site,
+        epoch=delivery.epoch,
+        first=delivery.first,
+        state=verdict,
+        cost_nanos=delivery.cost_nanos,
+        currency=currency,
+        settled_at_s=at_s,
+    )
 
 
 Record = (

@@ -409,7 +409,14 @@ class MemoryStore:
         """See Store."""
         tables = self._tables
         return [
-            PostingRow(*key[2:], each.tasks, each.cost_nanos, tables.verdicts.get(key, "pending"))
+            PostingRow(
+                *key[2:],
+                each.tasks,
+                each.cost_nanos,
+                tables.verdicts.get(key, "pending"),
+                each.wall_ns,
+                each.posted_at_s,
+            )
             for key, each in sorted(tables.postings.items())
             if key[:2] == (side, contract)
         ]
