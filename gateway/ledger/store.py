@@ -33,9 +33,11 @@ from .exact import exact_sums, joined
 from .journal import Booked, booked
 from .journal import balances as read_balances
 from .postings import Account, Balance
-from .records import HOUR_S, AttachedLost, ContractRow, PostingRow, Record
+from .records import HOUR_S, AlertRow, AttachedLost, ContractRow, PostingRow, Record
 from .tables import (
+    IS_PENDING,
     SUMMED,
+    alerts,
     bundles,
     capacity,
     contracts,
@@ -158,6 +160,26 @@ class DealTotal:
     cost_nanos: int
 
 
+@dataclass(frozen=True, slots=True)
+class PendingTotal:
+    """What deliveries without a verdict sum up to, of one site, one side and one currency.
+
+    `user` and `project` are those of the job; `relayed` is whether another site had sent it.
+    `oldest_s` is when the first of them was delivered.
+    """
+
+    side: str
+    site: str
+    currency: str
+    user: str
+    project: str
+    relayed: bool
+    records: int
+    oldest_s: float
+    tasks: int
+    cost_nanos: int
+
+
 class Store(Protocol):
     """What a gateway needs of whatever remembers for it; tests/gateway/ledger has its contract."""
 
@@ -247,6 +269,12 @@ class Store(Protocol):
 
     def deal_totals(self) -> list[DealTotal]:
         """Sum up what was delivered to and by other sites."""
+
+    def pending_totals(self, start_s: float, end_s: float) -> list[PendingTotal]:
+        """Sum up what was delivered in [start_s, end_s) and has no verdict, in order."""
+
+    def alerts(self) -> list[AlertRow]:
+        """Return every alert as it was fired last, in order."""
 
     def balances(self) -> dict[Account, Balance]:
         """Sum up the transfers by account."""
@@ -467,6 +495,40 @@ class SqlStore:
         with self._reading() as connection:
             rows = connection.execute(query).all()
             return [DealTotal(*row[: len(key)], *joined(row[len(key) :])) for row in rows]
+
+    def pending_totals(self, start_s: float, end_s: float) -> list[PendingTotal]:
+        """See Store."""
+        relayed = contracts.c.job.contains(literal_column("':'"))
+        key = (
+            *(contracts.c.side, contracts.c.site, contracts.c.currency),
+            func.coalesce(jobs.c.user, literal_column("''")),
+            func.coalesce(jobs.c.project, literal_column("''")),
+            relayed,
+        )
+        query = (
+            select(*key, cast(func.count(), BigInteger), func.min(postings.c.posted_at_s))
+            .add_columns(*exact_sums(postings.c.tasks, postings.c.cost_nanos))
+            .join_from(
+                postings,
+                contracts,
+                (postings.c.side == contracts.c.side)
+                & (postings.c.contract == contracts.c.contract),
+            )
+            .outerjoin(jobs, jobs.c.job == contracts.c.job)
+            .where(IS_PENDING, postings.c.posted_at_s >= start_s, postings.c.posted_at_s < end_s)
+            .group_by(*key)
+            .order_by(*key)
+        )
+        with self._reading() as connection:
+            rows = connection.execute(query).all()
+        return [PendingTotal(*row[:5], bool(row[5]), *row[6:8], *joined(row[8:])) for row in rows]
+
+    def alerts(self) -> list[AlertRow]:
+        """See Store."""
+        kept = [alerts.c[field.name] for field in fields(AlertRow)]
+        query = select(*kept).order_by(*alerts.primary_key.columns)
+        with self._reading() as connection:
+            return [AlertRow(*row) for row in connection.execute(query)]
 
     def balances(self) -> dict[Account, Balance]:
         """See Store."""
