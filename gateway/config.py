@@ -41,6 +41,15 @@ prefer_own_s = 0.0
 readers = ["paris"]                     # without it: all
 coarse = true
 
+[alerts]                                # see gateway.alerts.settings
+interval_s = 60.0
+
+[[alert]]
+name = "desk"
+kind = "budget"
+amount = "1000 USD"
+webhook = "https://alerts.example.com/gridfed"
+
 [[pool]]
 name = "local"
 kind = "local"                          # "local": processes here; "remote": workers dial in
@@ -60,6 +69,7 @@ from typing import Any, Final
 from federation.address import check_address, check_others, default_address, expand, is_local
 from federation.errors import GridError
 from federation.money import parse_money
+from gateway.alerts.settings import AlertsConfig, read_alerts
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig, check_federation, read_federation
 from gateway.intake import USUAL_POOL, check_tags
@@ -137,6 +147,7 @@ class SiteConfig:
     deals: DealRules = field(default_factory=DealRules)
     house: House = field(default_factory=House)
     shows: tuple[Disclosure, ...] = SHOW_ALL
+    alerts: AlertsConfig = field(default_factory=AlertsConfig)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -309,12 +320,15 @@ def python_minor() -> str:
 def _read(document: dict[str, Any]) -> SiteConfig:
     _expect(
         document,
-        {"site", "limits", "federation", "contracts", "placement", "show", "pool"},
+        {
+            *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
+            *("alerts", "alert"),
+        },
         "the top level",
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
-    tables = {"rules", "pools", "federation", "deals", "house", "shows"}
+    tables = {"rules", "pools", "federation", "deals", "house", "shows", "alerts"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -341,6 +355,10 @@ def _read(document: dict[str, Any]) -> SiteConfig:
             values["shows"] = read_shows(document["show"])
         except KnobError as error:
             raise ConfigError(f"[[show]] {error}") from None
+    try:
+        values["alerts"] = read_alerts(_table(document, "alerts"), document.get("alert", []))
+    except KnobError as error:
+        raise ConfigError(str(error)) from None
     return SiteConfig(**values, rules=rules, pools=tuple(_pool(pool) for pool in pools))
 
 

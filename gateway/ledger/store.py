@@ -498,12 +498,11 @@ class SqlStore:
 
     def pending_totals(self, start_s: float, end_s: float) -> list[PendingTotal]:
         """See Store."""
-        relayed = contracts.c.job.contains(literal_column("':'"))
         key = (
             *(contracts.c.side, contracts.c.site, contracts.c.currency),
             func.coalesce(jobs.c.user, literal_column("''")),
             func.coalesce(jobs.c.project, literal_column("''")),
-            relayed,
+            contracts.c.job.contains(literal_column("':'")),
         )
         query = (
             select(*key, cast(func.count(), BigInteger), func.min(postings.c.posted_at_s))
@@ -521,7 +520,12 @@ class SqlStore:
         )
         with self._reading() as connection:
             rows = connection.execute(query).all()
-        return [PendingTotal(*row[:5], bool(row[5]), *row[6:8], *joined(row[8:])) for row in rows]
+        found = []
+        for side, site, currency, user, project, relayed, records, oldest_s, *halves in rows:
+            tasks, cost_nanos = joined(halves)
+            place = side, site, currency, user, project, bool(relayed)
+            found.append(PendingTotal(*place, records, oldest_s, tasks, cost_nanos))
+        return found
 
     def alerts(self) -> list[AlertRow]:
         """See Store."""
