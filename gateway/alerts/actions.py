@@ -100,8 +100,7 @@ class Webhook:
                 ):
                     status = response.status_code  # what else it says is not even read
             except (httpx2.HTTPError, OSError) as error:
-                why = printable(str(error) or type(error).__name__)
-                raise ActionFailed(f"it can't be reached ({why})") from None
+                raise ActionFailed(f"it can't be reached ({_why(error)})") from None
             except (httpx2.InvalidURL, ValueError) as error:
                 # Not its text, which has the address in it.
                 reason = f"its address can't be used ({type(error).__name__})"
@@ -118,6 +117,14 @@ class Webhook:
         if not self.pace.ca_file:
             return True
         return ssl.create_default_context(cafile=str(Path(self.pace.ca_file).expanduser()))
+
+
+def _why(error: BaseException) -> str:
+    """What is behind an error: that of the library is often without a word."""
+    inner: BaseException | None = error
+    while inner is not None and not str(inner):
+        inner = inner.__cause__ or inner.__context__
+    return printable(str(inner) if inner is not None else type(error).__name__)
 
 
 @dataclass(frozen=True, slots=True)
