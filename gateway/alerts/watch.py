@@ -125,9 +125,13 @@ class Watch:
             self._say(f"alert: {mark.name}: {mark.key} is over")
             await self._note(AlertEnded(*mark, ended_at_s=facts.now_s))
         due = judge(self._rules, facts, raised | self._giving)
+        groups: dict[tuple[str, str], list[Alert]] = {}
         for alert in due[: GIVING_MAX - len(self._giving)]:
+            self._say(f"alert: {alert.severity.value}: {alert.text}")
             self._giving.add(alert.mark)
-            nursery.start_soon(self._give, alert)
+            groups.setdefault((alert.mark.name, alert.mark.key), []).append(alert)
+        for group in groups.values():
+            nursery.start_soon(self._give_in_turn, group)
 
     async def _facts(self) -> Facts:
         has_prices = any(isinstance(rule, PriceLimit) for rule in self._rules)
@@ -144,10 +148,14 @@ class Watch:
             self._told = {mark: row for mark, row in found.items() if mark.name in self._watched}
         return self._told
 
+    async def _give_in_turn(self, alerts: list[Alert]) -> None:
+        """Levels of one budget that were passed together are told in their order."""
+        for alert in alerts:
+            await self._give(alert)
+
     async def _give(self, alert: Alert) -> None:
-        """Tell people, in every way, and record it."""
+        """Tell people in every further way, and record it."""
         try:
-            self._say(f"alert: {alert.severity.value}: {alert.text}")
             body = body_of(alert, self._site)
             async with trio.open_nursery() as nursery:
                 for action in actions_of(self._watched[alert.mark.name], self._config.pace):
