@@ -44,6 +44,15 @@ period = "month"
 readers = ["paris"]                     # without it: all
 coarse = true
 
+[alerts]                                # see gateway.alerts.settings
+interval_s = 60.0
+
+[[alert]]
+name = "desk"
+kind = "budget"
+amount = "1000 USD"
+webhook = "https://alerts.example.com/gridfed"
+
 [[pool]]
 name = "local"
 kind = "local"                          # "local": processes here; "remote": workers dial in
@@ -63,6 +72,7 @@ from typing import Any, Final
 from federation.address import check_address, check_others, default_address, expand, is_local
 from federation.errors import GridError
 from federation.money import parse_money
+from gateway.alerts.settings import AlertsConfig, read_alerts
 from gateway.books_rules import BookRules, read_books
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig, check_federation, read_federation
@@ -142,6 +152,7 @@ class SiteConfig:
     house: House = field(default_factory=House)
     shows: tuple[Disclosure, ...] = SHOW_ALL
     books: BookRules = field(default_factory=BookRules)
+    alerts: AlertsConfig = field(default_factory=AlertsConfig)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -314,12 +325,15 @@ def python_minor() -> str:
 def _read(document: dict[str, Any]) -> SiteConfig:
     _expect(
         document,
-        {"site", "limits", "federation", "contracts", "placement", "books", "show", "pool"},
+        {
+            *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
+            *("books", "alerts", "alert"),
+        },
         "the top level",
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
-    tables = {"rules", "pools", "federation", "deals", "house", "shows", "books"}
+    tables = {"rules", "pools", "federation", "deals", "house", "shows", "books", "alerts"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -350,6 +364,10 @@ def _read(document: dict[str, Any]) -> SiteConfig:
             values["shows"] = read_shows(document["show"])
         except KnobError as error:
             raise ConfigError(f"[[show]] {error}") from None
+    try:
+        values["alerts"] = read_alerts(_table(document, "alerts"), document.get("alert", []))
+    except KnobError as error:
+        raise ConfigError(str(error)) from None
     return SiteConfig(**values, rules=rules, pools=tuple(_pool(pool) for pool in pools))
 
 

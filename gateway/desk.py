@@ -14,6 +14,7 @@ from federation.messages import Answer, Ask
 from federation.reasons import Reason
 from federation.wire import unpack
 from gateway import books_desk, events, federation_desk, orders, views
+from gateway.alerts.watch import NoSuchAlert
 from gateway.ledger.errors import StoreError
 from gateway.ledger.reports import Report, cost_report, usage_report
 from gateway.lobby import Guest
@@ -55,6 +56,8 @@ class Desk:
             "pools": self._pools,
             "deals": self._deals,
             "explain": self._explain,
+            "alerts": self._alerts,
+            "test_alert": self._test_alert,
         }
 
     def takes(self, guest: Guest, ask: Ask) -> bool:
@@ -121,8 +124,7 @@ class Desk:
     async def _order(self, guest: Guest, ask: Ask) -> Any:
         """Something about keys and trust: for who can reach our own socket."""
         peers = self._site.peers
-        if not guest.is_local:
-            raise BadQuestion(f"{ask.verb} is for the gateway's own host, by its ipc:// address")
+        _check_home(guest, ask.verb)
         if peers is None:
             raise BadQuestion("this site is in no federation: `gridfed init` makes it one")
         try:
@@ -256,6 +258,16 @@ class Desk:
         except federation_desk.BadFederationQuestion as error:
             raise BadQuestion(str(error)) from None
 
+    async def _alerts(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+        return await self._site.watch.standing()
+
+    async def _test_alert(self, guest: Guest, details: dict[str, Any]) -> Any:
+        _check_home(guest, "test_alert")  # it runs programs, and tells people
+        try:
+            return await self._site.watch.test(_text(details, "name"))
+        except NoSuchAlert as error:
+            raise BadQuestion(str(error)) from None
+
     async def _report(self, _guest: Guest, details: dict[str, Any]) -> Any:
         """Usage or cost, summed by dimensions, over [start_s, end_s)."""
         make = usage_report if details.get("kind") == "usage" else cost_report
@@ -292,6 +304,12 @@ def _bounded(kept: list[tuple[int, int, bytes]]) -> list[list[Any]]:
         values, failures, prints, *sites = unpack(body, STORED_BYTES_MAX)
         outcomes.append([first, values, failures, prints, sites[0] if sites else []])
     return outcomes
+
+
+def _check_home(guest: Guest, verb: str) -> None:
+    """Refuse whoever did not come by our own socket."""
+    if not guest.is_local:
+        raise BadQuestion(f"{verb} is for the gateway's own host, by its ipc:// address")
 
 
 def _text(details: dict[str, Any], key: str) -> str:

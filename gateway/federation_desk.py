@@ -8,6 +8,7 @@ from federation.messages import MESSAGES, OpenJob
 from gateway import federation_views
 from gateway.config import python_minor
 from gateway.intake import BadJob, job_event
+from policies.alerts import PoolPrice
 
 if TYPE_CHECKING:
     from gateway.site import Site
@@ -45,6 +46,17 @@ def pools(site: "Site") -> Any:
     return federation_views.pools(
         site.exchange.market, site.exchange.show(_utc_s(site)), _states(site), _utc_s(site)
     )
+
+
+def prices(site: "Site") -> list[PoolPrice]:
+    """What every pool of the federation costs now, our own included."""
+    own = site.exchange.show(_utc_s(site))
+    others = (each for each in site.exchange.market.adverts if each.site != own.site)
+    return [
+        PoolPrice(advert.site, pool.pool, pool.price_nanos, pool.currency)
+        for advert in (own, *others)
+        for pool in advert.pools
+    ]
 
 
 async def deals(site: "Site") -> Any:

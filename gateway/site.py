@@ -4,6 +4,7 @@
     ├── _receive       frames from the port → lobby → events → broker → outbox
     ├── _watch_pipes   pipes that were closed
     ├── _tick          heartbeats, sessions that ran out, jobs without an owner
+    ├── watch          alerts, where some are configured
     ├── desk           one task for each question that has to wait for the store
     └── LocalGrid.run  one for each local pool
 
@@ -26,7 +27,8 @@ from federation.address import OTHERS_MAX, is_home
 from federation.errors import GridError
 from federation.messages import Ask
 from federation.transport import Port, TlsSettings
-from gateway import events
+from gateway import events, federation_desk
+from gateway.alerts.watch import Watch
 from gateway.bookkeeper import Bookkeeper
 from gateway.broker import Broker
 from gateway.circle import Circle
@@ -152,6 +154,8 @@ class Site:
                     nursery.start_soon(self.bookkeeper.run)
                 if self.config.results_s:
                     nursery.start_soon(self._forget_old)
+                if self.config.alerts.watched:
+                    nursery.start_soon(self.watch.run)
                 for pool in self.config.pools:
                     if pool.kind == "local":
                         address = nearest(port.addresses)
@@ -211,6 +215,16 @@ class Site:
                     say=self._say,
                 )
             )
+        self.watch = Watch(
+            self.config.alerts,
+            self.config.name,
+            self.store,
+            read=self.read,
+            record=self.record,
+            prices=lambda: federation_desk.prices(self),
+            say=self._say,
+            utc_s=under.utc_s,
+        )
         self.reception.recover()
 
     def _hear_peers(self, news: list[News]) -> None:

@@ -13,6 +13,7 @@ from federation.errors import FAILURES
 from federation.messages import HANDSHAKE, MESSAGES
 from federation.probing import Knobs
 from gateway import joining
+from gateway.alerts.settings import ALERT_KEYS, Pace
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, PoolConfig, SiteConfig
 from gateway.dealing import DealRules
@@ -61,12 +62,13 @@ def test_what_is_said_before_and_beside_messages_is_in_the_protocol_too():
 
 def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
-    known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
+    known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows", "alerts"}
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known |= {field.name for field in dataclasses.fields(FederationConfig)}
     known |= {field.name for field in dataclasses.fields(DealRules)}
     known |= {field.name for field in dataclasses.fields(House)}
     known |= {field.name for field in dataclasses.fields(Disclosure)}
+    known |= {field.name for field in dataclasses.fields(Pace)} | ALERT_KEYS
     assert set(table_rows("configuration.md")) == known
 
 

@@ -431,6 +431,41 @@ class Payment:
         _check_times(self.paid_at_s)
 
 
+@dataclass(frozen=True, slots=True)
+class AlertFired:
+    """An alert was given: operators were told; unique by (name, key, level).
+
+    One that is over can be fired again, and then begins anew.
+
+    Attributes:
+        key: what it is about: a budget's period and amount, a pool, a site.
+        level: of a budget, in per cent; 0 for what has none.
+    """
+
+    name: str
+    key: str
+    level: int
+    at_s: float
+
+    def __post_init__(self) -> None:
+        _check(self.level)
+        _check_times(self.at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class AlertEnded:
+    """What an alert was about is over: if it comes again, operators are told again."""
+
+    name: str
+    key: str
+    level: int
+    ended_at_s: float
+
+    def __post_init__(self) -> None:
+        _check(self.level)
+        _check_times(self.ended_at_s)
+
+
 # --- what is read back ---------------------------------------------------------------------------
 
 
@@ -530,6 +565,17 @@ def settled(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class AlertRow:
+    """An alert as it was fired last; `ended_at_s` is None until what it is about is over."""
+
+    name: str
+    key: str
+    level: int
+    at_s: float
+    ended_at_s: float | None
+
+
 Record = (
     FunctionKept
     | JobOpened
@@ -549,6 +595,8 @@ Record = (
     | DisputeSettled
     | StatementKept
     | Payment
+    | AlertFired
+    | AlertEnded
 )
 
 

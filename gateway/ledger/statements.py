@@ -29,6 +29,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from .records import (
+    AlertEnded,
+    AlertFired,
     AttachedLost,
     BundleKept,
     Capacity,
@@ -50,6 +52,8 @@ from .records import (
     UsageRecord,
 )
 from .tables import (
+    IS_PENDING,
+    alerts,
     bundles,
     capacity,
     contracts,
@@ -78,9 +82,8 @@ _LOST_REASON: Final = literal_column("'its gateway stopped before it ended'", Te
 _NO_REASON: Final = literal_column("''", Text)
 
 _AGREED: Final = literal_column("'agreed'", Text)
-_PENDING: Final = literal_column("'pending'", Text)
-
 _POSTING: Final = ("side", "contract", "epoch", "first")
+_ALERT: Final = ("name", "key", "level")
 _END: Final = ("state", "reason", "ended_at_s", "done", "failed", "cancelled")
 
 _FIELD: Final = "field_"
@@ -216,7 +219,7 @@ def _changes(dialect: Dialect) -> dict[type[Any], list[ClauseElement]]:
         PostingSettled: [
             update(postings)
             .where(*(postings.c[name] == _field(name) for name in _POSTING))
-            .where(postings.c.state == _PENDING)
+            .where(IS_PENDING)
             .values(state=_field("state"))
         ],
         DisputeSettled: [
@@ -230,6 +233,13 @@ def _changes(dialect: Dialect) -> dict[type[Any], list[ClauseElement]]:
             update(contracts)
             .where(*(contracts.c[name] == _field(name) for name in ("side", "contract")))
             .values(state=_field("state"), ended_at_s=_field("ended_at_s"))
+        ],
+        AlertFired: [_fire_alert(dialect)],
+        AlertEnded: [
+            update(alerts)
+            .where(*(alerts.c[name] == _field(name) for name in _ALERT))
+            .where(alerts.c.ended_at_s.is_(None))
+            .values(ended_at_s=_field("ended_at_s"))
         ],
     }
 
@@ -258,6 +268,16 @@ def _keep_statement(dialect: Dialect) -> ClauseElement:
         where=not_(and_(statements.c.is_final, statements.c.state == _AGREED)),
     )
     return kept
+
+
+def _fire_alert(dialect: Dialect) -> ClauseElement:
+    insert = insert_into(dialect, alerts, AlertFired.__dataclass_fields__)
+    fired: ClauseElement = insert.on_conflict_do_update(
+        index_elements=[alerts.c[name] for name in _ALERT],
+        set_={"at_s": insert.excluded.at_s, "ended_at_s": null()},
+        where=alerts.c.ended_at_s.is_not(None),
+    )
+    return fired
 
 
 def _forget_job(this: ColumnElement[bool]) -> list[ClauseElement]:

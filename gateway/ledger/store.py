@@ -38,6 +38,7 @@ from .journal import balances as read_balances
 from .postings import Account, Balance
 from .records import (
     HOUR_S,
+    AlertRow,
     AttachedLost,
     ContractRow,
     DisputeRow,
@@ -47,7 +48,9 @@ from .records import (
     StatementKept,
 )
 from .tables import (
+    IS_PENDING,
     SUMMED,
+    alerts,
     bundles,
     capacity,
     contracts,
@@ -170,6 +173,26 @@ class DealTotal:
     cost_nanos: int
 
 
+@dataclass(frozen=True, slots=True)
+class PendingTotal:
+    """What deliveries without a verdict sum up to, of one site, one side and one currency.
+
+    `user` and `project` are those of the job; `relayed` is whether another site had sent it.
+    `oldest_s` is when the first of them was delivered.
+    """
+
+    side: str
+    site: str
+    currency: str
+    user: str
+    project: str
+    relayed: bool
+    records: int
+    oldest_s: float
+    tasks: int
+    cost_nanos: int
+
+
 class Store(Protocol):
     """What a gateway needs of whatever remembers for it; tests/gateway/ledger has its contract."""
 
@@ -283,6 +306,12 @@ class Store(Protocol):
 
     def payments(self) -> list[Payment]:
         """Return all payments, the first ones first."""
+
+    def pending_totals(self, start_s: float, end_s: float) -> list[PendingTotal]:
+        """Sum up what was delivered in [start_s, end_s) and has no verdict, in order."""
+
+    def alerts(self) -> list[AlertRow]:
+        """Return every alert as it was fired last, in order."""
 
     def balances(self) -> dict[Account, Balance]:
         """Sum up the transfers by account."""
@@ -535,6 +564,44 @@ class SqlStore:
         """See Store."""
         with self._reading() as connection:
             return mirror.read_payments(connection)
+
+    def pending_totals(self, start_s: float, end_s: float) -> list[PendingTotal]:
+        """See Store."""
+        key = (
+            *(contracts.c.side, contracts.c.site, contracts.c.currency),
+            func.coalesce(jobs.c.user, literal_column("''")),
+            func.coalesce(jobs.c.project, literal_column("''")),
+            contracts.c.job.contains(literal_column("':'")),
+        )
+        query = (
+            select(*key, cast(func.count(), BigInteger), func.min(postings.c.posted_at_s))
+            .add_columns(*exact_sums(postings.c.tasks, postings.c.cost_nanos))
+            .join_from(
+                postings,
+                contracts,
+                (postings.c.side == contracts.c.side)
+                & (postings.c.contract == contracts.c.contract),
+            )
+            .outerjoin(jobs, jobs.c.job == contracts.c.job)
+            .where(IS_PENDING, postings.c.posted_at_s >= start_s, postings.c.posted_at_s < end_s)
+            .group_by(*key)
+            .order_by(*key)
+        )
+        with self._reading() as connection:
+            rows = connection.execute(query).all()
+        found = []
+        for side, site, currency, user, project, relayed, records, oldest_s, *halves in rows:
+            tasks, cost_nanos = joined(halves)
+            place = side, site, currency, user, project, bool(relayed)
+            found.append(PendingTotal(*place, records, oldest_s, tasks, cost_nanos))
+        return found
+
+    def alerts(self) -> list[AlertRow]:
+        """See Store."""
+        kept = [alerts.c[field.name] for field in fields(AlertRow)]
+        query = select(*kept).order_by(*alerts.primary_key.columns)
+        with self._reading() as connection:
+            return [AlertRow(*row) for row in connection.execute(query)]
 
     def balances(self) -> dict[Account, Balance]:
         """See Store."""

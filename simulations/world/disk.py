@@ -14,6 +14,9 @@ from gateway.ledger.errors import StoreClosed
 from gateway.ledger.journal import GENESIS, Booked, digest
 from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
 from gateway.ledger.records import (
+    AlertEnded,
+    AlertFired,
+    AlertRow,
     AttachedLost,
     BundleKept,
     Capacity,
@@ -44,6 +47,7 @@ from gateway.ledger.store import (
     Dimension,
     JobRow,
     KeptRange,
+    PendingTotal,
     UsageTotal,
     hours_between,
 )
@@ -85,6 +89,8 @@ class _Tables:
     answers: dict[tuple[str, str, int, int], DisputeSettled] = field(default_factory=dict)
     statements: dict[tuple[str, str, int, int], StatementKept] = field(default_factory=dict)
     payments: dict[tuple[str, str, str], Payment] = field(default_factory=dict)
+
+    alerts: dict[tuple[str, str, int], AlertRow] = field(default_factory=dict)
     booked: dict[str, Booked] = field(default_factory=dict)  # by key, in order
     balances: dict[Account, Balance] = field(default_factory=dict)
 
@@ -162,6 +168,9 @@ class Disk:
             case Disputed() | DisputeSettled() | StatementKept() | Payment():
                 self._agree(record)
 
+            case AlertFired() | AlertEnded():
+                self._alert(record)
+
     def _book(self, transfer: Transfer) -> None:
         tables = self.tables
         if transfer.key in tables.booked:
@@ -198,6 +207,15 @@ class Disk:
                 before = tables.statements.get((site, side, first_ms, stop_ms))
                 if before is None or not (before.is_final and before.state == "agreed"):
                     tables.statements[site, side, first_ms, stop_ms] = record
+
+    def _alert(self, record: AlertFired | AlertEnded) -> None:
+        alerts, key = self.tables.alerts, (record.name, record.key, record.level)
+        row = alerts.get(key)
+        if isinstance(record, AlertFired):
+            if row is None or row.ended_at_s is not None:
+                alerts[key] = AlertRow(*key, record.at_s, None)
+        elif row is not None and row.ended_at_s is None:
+            alerts[key] = replace(row, ended_at_s=record.ended_at_s)
 
     def _charge(self, record: UsageRecord) -> None:
         records = self.tables.usage.setdefault(record.job, {})
@@ -533,6 +551,32 @@ class MemoryStore:
     def payments(self) -> list[Payment]:
         """See Store."""
         return sorted(self._tables.payments.values(), key=lambda each: each.paid_at_s)
+
+    def pending_totals(self, start_s: float, end_s: float) -> list[PendingTotal]:
+        """See Store."""
+        tables = self._tables
+        totals: dict[tuple[str, str, str, str, str, bool], PendingTotal] = {}
+        for key, each in tables.postings.items():
+            if key in tables.verdicts or not start_s <= each.posted_at_s < end_s:
+                continue
+            contract = tables.contracts[key[:2]]
+            job = tables.jobs.get(contract.job)
+            owner = (job.opened.user, job.opened.project) if job is not None else ("", "")
+            place = (contract.side, contract.site, contract.currency)
+            group = (*place, *owner, ":" in contract.job)
+            total = totals.get(group) or PendingTotal(*group, 0, each.posted_at_s, 0, 0)
+            totals[group] = replace(
+                total,
+                records=total.records + 1,
+                oldest_s=min(total.oldest_s, each.posted_at_s),
+                tasks=total.tasks + each.tasks,
+                cost_nanos=total.cost_nanos + each.cost_nanos,
+            )
+        return [totals[group] for group in sorted(totals)]
+
+    def alerts(self) -> list[AlertRow]:
+        """See Store."""
+        return [each for _, each in sorted(self._tables.alerts.items())]
 
     def balances(self) -> dict[Account, Balance]:
         """See Store."""

@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.ledger.records import (
+    AlertEnded,
+    AlertFired,
     AttachedLost,
     BundleKept,
     JobClosed,
@@ -52,6 +54,9 @@ def test_usage_refuses_a_time_that_is_none(
         lambda: BundleKept("job", 0, -1, b""),
         lambda: OutcomeKept("job", TOO_LARGE, 1, b""),
         lambda: OutcomeKept("job", 0, -1, b""),
+        lambda: AlertFired("a", "k", TOO_LARGE, 1.0),
+        lambda: AlertFired("a", "k", 0, math.nan),
+        lambda: AlertEnded("a", "k", 0, -1.0),
         lambda: JobClosed("job", TOO_LARGE),
         lambda: JobEnded("job", "done", "", 1.0, TOO_LARGE, 0, 0),
         lambda: JobEnded("job", "done", "", math.nan, 0, 0, 0),

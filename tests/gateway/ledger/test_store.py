@@ -9,6 +9,9 @@ import pytest
 
 from gateway.ledger.errors import StoreClosed
 from gateway.ledger.records import (
+    AlertEnded,
+    AlertFired,
+    AlertRow,
     BundleKept,
     Capacity,
     ContractEnded,
@@ -19,9 +22,11 @@ from gateway.ledger.records import (
     JobForgotten,
     JobOpened,
     OutcomeKept,
+    Posted,
+    PostingSettled,
     UsageRecord,
 )
-from gateway.ledger.store import CapacityTotal, Dimension, Store, UsageTotal
+from gateway.ledger.store import CapacityTotal, Dimension, PendingTotal, Store, UsageTotal
 
 Commit = Callable[..., None]
 Usage = Callable[..., UsageRecord]
@@ -487,3 +492,58 @@ def test_the_last_contracts_of_each_site_are_found_also_when_they_have_ended(
     commit(store, contract("paris-1-1", "rome", side="buy"))
     commit(store, ContractEnded("london-1-7", "sell", "settled", 1_700_000_100.0))
     assert sorted(store.last_contracts("sell")) == [("london", "london-1-7"), ("rome", "rome-1-1")]
+
+
+def delivered(contract: str, first: int, at_s: float, **fields: Any) -> Posted:
+    defaults: dict[str, Any] = {
+        "side": "buy",
+        "site": "paris",
+        "epoch": 1,
+        "tasks": 2,
+        "wall_ns": 10,
+        "cost_nanos": 5,
+        "currency": "EUR",
+    }
+    return Posted(contract, first=first, posted_at_s=at_s, **(defaults | fields))
+
+
+def test_deliveries_without_a_verdict_are_summed_up_exactly(store: Store, commit: Commit) -> None:
+    commit(
+        store,
+        opened("job-1"),
+        ContractOpened("c-1", "buy", "paris", "job-1", "grid", 1, 5, "EUR", 30.0, 1.0),
+        ContractOpened("c-2", "buy", "paris", "rome:job-2", "grid", 1, 5, "EUR", 30.0, 1.0),
+        ContractOpened("c-3", "sell", "rome", "rome:job-2", "grid", 1, 5, "USD", 30.0, 1.0),
+        *(delivered("c-1", first, 10.0 + first, cost_nanos=2**62) for first in range(4)),
+        delivered("c-2", 0, 10.0),
+        delivered("c-3", 0, 12.0, side="sell", site="rome", currency="USD"),
+        PostingSettled("c-1", "buy", "paris", 1, 1, "post", 2**62, "EUR", 20.0),
+    )
+    assert store.pending_totals(10.0, 13.0) == [
+        PendingTotal("buy", "paris", "EUR", "", "", True, 1, 10.0, 2, 5),
+        PendingTotal("buy", "paris", "EUR", "ada", "risk", False, 2, 10.0, 4, 2**63),
+        PendingTotal("sell", "rome", "USD", "", "", True, 1, 12.0, 2, 5),
+    ]
+    assert [each.records for each in store.pending_totals(13.0, 14.0)] == [1]
+    assert store.pending_totals(14.0, 99.0) == []
+
+
+def test_an_alert_is_kept_as_it_was_fired_first(open_store: OpenStore, commit: Commit) -> None:
+    store = open_store()
+    commit(store, AlertFired("b", "2026-11", 50, 1.5), AlertFired("a", "x", 0, 2.0))
+    commit(store, AlertFired("b", "2026-11", 50, 9.0), AlertFired("b", "2026-11", 80, 9.0))
+    commit(store)
+    store.close()
+    assert open_store().alerts() == [
+        AlertRow("a", "x", 0, 2.0, None),
+        AlertRow("b", "2026-11", 50, 1.5, None),
+        AlertRow("b", "2026-11", 80, 9.0, None),
+    ]
+
+
+def test_an_alert_that_is_over_can_be_fired_again(store: Store, commit: Commit) -> None:
+    ended = AlertEnded("a", "x", 0, 3.0)
+    commit(store, ended, AlertFired("a", "x", 0, 2.0), ended, AlertEnded("a", "x", 0, 4.0))
+    assert store.alerts() == [AlertRow("a", "x", 0, 2.0, 3.0)]
+    commit(store, AlertFired("a", "x", 0, 5.0))
+    assert store.alerts() == [AlertRow("a", "x", 0, 5.0, None)]

@@ -1,0 +1,1 @@
+"""Alerts: what is watched, and how people are told."""

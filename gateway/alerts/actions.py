@@ -1,0 +1,239 @@
+"""What is done when an alert is given: a body is posted, a program is run.
+
+An action that can't be done raises ActionFailed. Nothing here decides whether to try again.
+"""
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+import trio
+
+from gateway.alerts.settings import Pace, Watched
+from policies.alerts import Alert, moment, printable
+
+FORMAT: Final = 1  # of the body; it is only ever added to
+TERMINATE_S: Final = 2.0  # from SIGTERM to SIGKILL
+REST_S: Final = 1.0  # to read what a program said last
+OUTPUT_BYTES_MAX: Final = 64 << 10
+OUTPUT_CHARS_SHOWN: Final = 500
+WORTH_RETRYING: Final = frozenset({408, 425, 429})  # and every 5xx
+
+# What lets somebody in is for no program that is run here.
+_SECRETS: Final = ("GRIDFED_SECRET", "GRIDFED_TOKEN")
+
+
+class ActionFailed(Exception):
+    """An action could not be done; `again` is whether it may go better another time."""
+
+    def __init__(self, reason: str, *, again: bool = True) -> None:
+        super().__init__(reason)
+        self.again = again
+
+
+class Action(Protocol):
+    """A way of telling people."""
+
+    @property
+    def name(self) -> str:
+        """What the log calls it: nothing secret is in it."""
+
+    async def run(self, body: Mapping[str, Any]) -> None:
+        """Do it once, in bounded time. Raises ActionFailed."""
+
+
+def body_of(alert: Alert, site: str, *, is_test: bool = False) -> dict[str, Any]:
+    """An alert as it leaves the house; docs/configuration.md describes it."""
+    return {
+        "gridfed_alert": FORMAT,
+        "test": is_test,
+        "site": printable(site),
+        "name": alert.mark.name,
+        "kind": alert.kind,
+        "severity": alert.severity.value,
+        "key": alert.mark.key,
+        "level": alert.mark.level,
+        "at": moment(alert.at_s),
+        "text": alert.text,
+        "facts": dict(alert.facts),
+    }
+
+
+def actions_of(watched: Watched, pace: Pace) -> list[Action]:
+    """What is done when this one is given."""
+    actions: list[Action] = [Webhook(url, pace) for url in watched.webhooks]
+    if watched.command:
+        actions.append(Command(watched.command, pace.command_timeout_s))
+    return actions
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Posts the body as JSON. Certificates are verified; a redirect is not followed."""
+
+    url: str
+    pace: Pace
+
+    @property
+    def name(self) -> str:
+        """The host alone: the path may be what lets somebody post."""
+        return f"webhook {urlsplit(self.url).hostname}"
+
+    async def run(self, body: Mapping[str, Any]) -> None:
+        """See Action."""
+        import httpx2  # only here: a gateway without webhooks need not load it
+
+        # One limit for everything: those of the library begin anew with each byte.
+        with trio.move_on_after(self.pace.webhook_timeout_s) as limit:
+            try:
+                async with (
+                    httpx2.AsyncClient(verify=self._tls(), follow_redirects=False) as client,
+                    client.stream("POST", self.url, json=body) as response,
+                ):
+                    status = response.status_code  # what else it says is not even read
+            except (httpx2.HTTPError, OSError) as error:
+                raise ActionFailed(f"it can't be reached ({_why(error)})") from None
+            except (httpx2.InvalidURL, ValueError) as error:
+                # Not its text, which has the address in it.
+                reason = f"its address can't be used ({type(error).__name__})"
+                raise ActionFailed(reason, again=False) from None
+        if limit.cancelled_caught:
+            raise ActionFailed(f"no answer within {self.pace.webhook_timeout_s:g} s")
+        if not 200 <= status < 300:
+            what = "a redirect, which is not followed" if 300 <= status < 400 else "not 2xx"
+            again = status >= 500 or status in WORTH_RETRYING
+            raise ActionFailed(f"it answered {status}, {what}", again=again)
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        """Whom to believe: the system's authorities, or those of a file alone."""
+        if not self.pace.ca_file:
+            return True
+        return ssl.create_default_context(cafile=str(Path(self.pace.ca_file).expanduser()))
+
+
+def _why(error: BaseException) -> str:
+    """What is behind an error: that of the library is often without a word."""
+    inner: BaseException | None = error
+    while inner is not None and not str(inner):
+        inner = inner.__cause__ or inner.__context__
+    return printable(str(inner) if inner is not None else type(error).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Runs a program, never by a shell: the body on its standard input, some of it in variables.
+
+    It gets a process group of its own, which has ended, all of it, when `run` returns or is
+    cancelled. Exit code 0 is success.
+    """
+
+    argv: tuple[str, ...]
+    timeout_s: float
+
+    @property
+    def name(self) -> str:
+        """The program."""
+        return f"command {printable(self.argv[0])}"
+
+    async def run(self, body: Mapping[str, Any]) -> None:
+        """See Action."""
+        try:
+            process = await trio.lowlevel.open_process(
+                list(self.argv),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=_environment(body),
+            )
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ActionFailed(f"it can't be started ({reason})", again=False) from None
+        said = bytearray()
+        try:
+            with trio.move_on_after(self.timeout_s) as limit:
+                await _converse(process, json.dumps(body).encode(), said)
+        finally:
+            with trio.CancelScope(shield=True):
+                await _end(process, politely=not _has_ended(process))
+        shown = printable(said.decode(errors="replace").strip().replace("\n", " | "))
+        told = f"; it said: {shown[:OUTPUT_CHARS_SHOWN]}" if shown else ""
+        if limit.cancelled_caught:
+            raise ActionFailed(f"not done within {self.timeout_s:g} s, and ended{told}")
+        if process.returncode:
+            raise ActionFailed(f"exit code {process.returncode}{told}")
+
+
+def _environment(body: Mapping[str, Any]) -> dict[str, str]:
+    """Ours, less what is secret, with what a short script wants to know."""
+    environment = {key: each for key, each in os.environ.items() if key not in _SECRETS}
+    for key in ("site", "name", "kind", "severity", "key", "level", "text"):
+        environment[f"GRIDFED_ALERT_{key.upper()}"] = str(body[key])
+    environment["GRIDFED_ALERT_TEST"] = str(int(body["test"]))
+    return environment
+
+
+async def _converse(process: trio.Process, told: bytes, said: bytearray) -> None:
+    """Tell a program something, and hear it out until it ends."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_tell, process.stdin, told)
+        nursery.start_soon(_hear, process.stdout, said)
+        await _exit_of(process)
+        _signal(process, signal.SIGKILL)  # what it has left behind would keep its output open
+        nursery.cancel_scope.deadline = trio.current_time() + REST_S
+
+
+async def _tell(stdin: trio.abc.SendStream, told: bytes) -> None:
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # it need not listen
+        await stdin.send_all(told)
+    await stdin.aclose()
+
+
+async def _hear(stdout: trio.abc.ReceiveStream, said: bytearray) -> None:
+    while len(said) < OUTPUT_BYTES_MAX and (
+        part := await stdout.receive_some(OUTPUT_BYTES_MAX - len(said))
+    ):
+        said += part
+    await stdout.aclose()  # who says more than that is ended by it
+
+
+async def _exit_of(process: trio.Process) -> None:
+    """Wait until a program has ended. Its id is still taken then: nobody else can have it."""
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        await trio.lowlevel.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _has_ended(process: trio.Process) -> bool:
+    flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return os.waitid(os.P_PID, process.pid, flags) is not None
+
+
+async def _end(process: trio.Process, *, politely: bool) -> None:
+    """End a program and all that it has started, before its id is given up."""
+    if politely:
+        _signal(process, signal.SIGTERM)
+        with trio.move_on_after(TERMINATE_S):
+            await _exit_of(process)
+    _signal(process, signal.SIGKILL)
+    await process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            await stream.aclose()
+
+
+def _signal(process: trio.Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

@@ -1,0 +1,137 @@
+"""What the books say of what is watched: read in a reader's thread, bounded by hours."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from gateway.ledger.records import HOUR_S
+from gateway.ledger.store import Dimension, PendingTotal, Store
+from policies.alerts import Budget, Facts, Pending, PoolPrice, Rule, Spending, Unacknowledged, Whose
+
+DAY_S: Final = 24 * HOUR_S
+_DIMENSIONS: Final = {
+    Whose.PROJECT: Dimension.PROJECT,
+    Whose.USER: Dimension.USER,
+    Whose.SITE: Dimension.SITE,
+    Whose.ORIGIN: Dimension.ORIGIN,
+}
+_Key = tuple[str, float, float]
+
+
+class Books:
+    """Reads what rules are judged by.
+
+    What is older than yesterday's midnight (UTC) is summed up once a day and kept: a year has
+    thousands of hours, and a look each minute should read some dozens. What is booked later than
+    that counts from the next day on.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._past: dict[_Key, int] = {}  # by rule and hours; in nano-units
+
+    def facts(self, rules: Iterable[Rule], prices: tuple[PoolPrice, ...], now_s: float) -> Facts:
+        """Everything that these rules are judged by, at this moment."""
+        spent: dict[str, Spending] = {}
+        pending: dict[str, list[Pending]] = {}
+        before, self._past = self._past, {}
+        for rule in rules:
+            match rule:
+                case Budget():
+                    spent[rule.name] = self._spending(rule, now_s, before)
+                case Unacknowledged():
+                    pending[rule.name] = self._pending(rule, now_s)
+                case _:
+                    pass
+        return Facts(now_s, spent, prices, pending)
+
+    def _spending(self, rule: Budget, now_s: float, before: dict[_Key, int]) -> Spending:
+        period = rule.period_at(now_s)
+        cut_s = now_s // DAY_S * DAY_S - DAY_S
+        spent_nanos = 0
+        if period.start_s < cut_s:
+            key = (rule.name, period.start_s, cut_s)
+            past = before.get(key)
+            self._past[key] = self._spent(rule, *key[1:], now_s) if past is None else past
+            spent_nanos += self._past[key]
+        spent_nanos += self._spent(rule, max(period.start_s, cut_s), period.end_s, now_s)
+        held = self._store.pending_totals(period.start_s, period.end_s)
+        held_nanos = sum(each.cost_nanos for each in held if _counts(rule, each))
+        # What a seller asks and what it costs our user may differ by a margin.
+        return Spending(period, spent_nanos, min(held_nanos, spent_nanos))
+
+    def _spent(self, rule: Budget, start_s: float, end_s: float, now_s: float) -> int:
+        only: dict[Dimension, str | int] = {}
+        if rule.whose in _DIMENSIONS:
+            only[_DIMENSIONS[rule.whose]] = rule.of
+        if rule.whose in (Whose.ALL, Whose.PROJECT, Whose.USER):
+            only[Dimension.ORIGIN] = ""  # other sites have users and projects of these names, too
+        return sum(
+            total.cost_nanos
+            for span in spans(start_s, end_s)
+            if span[0] <= now_s
+            for total in self._store.usage_totals([], *span, only)
+            if total.currency == rule.currency
+        )
+
+    def _pending(self, rule: Unacknowledged, now_s: float) -> list[Pending]:
+        found: dict[tuple[str, str], Pending] = {}
+        for each in self._store.pending_totals(0.0, max(0.0, now_s - rule.after_s)):
+            if rule.side not in ("", each.side) or rule.site not in ("", each.site):
+                continue
+            one = Pending(
+                each.side,
+                each.site,
+                each.records,
+                {each.currency: each.cost_nanos},
+                each.oldest_s,
+            )
+            key = each.side, each.site
+            found[key] = _both(found[key], one) if key in found else one
+        return list(found.values())
+
+
+def spans(start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
+    """Cut [start_s, end_s) so that whole hours, which are quick to sum up, are together.
+
+    A period of a zone that is off by half an hour begins and ends within one.
+    """
+    first_s, last_s = -(-start_s // HOUR_S) * HOUR_S, end_s // HOUR_S * HOUR_S
+    if first_s >= last_s:
+        yield start_s, end_s
+        return
+    if start_s < first_s:
+        yield start_s, first_s
+    yield first_s, last_s
+    if last_s < end_s:
+        yield last_s, end_s
+
+
+def _counts(rule: Budget, each: PendingTotal) -> bool:
+    """Whether deliveries without a verdict are held for this budget."""
+    if each.currency != rule.currency:
+        return False
+    is_ours = each.side == "buy" and not each.relayed
+    match rule.whose:
+        case Whose.ALL:
+            return is_ours
+        case Whose.PROJECT:
+            return is_ours and each.project == rule.of
+        case Whose.USER:
+            return is_ours and each.user == rule.of
+        case Whose.SITE:
+            return each.side == "buy" and each.site == rule.of
+        case Whose.ORIGIN:
+            return each.side == "sell" and each.site == rule.of
+
+
+def _both(one: Pending, other: Pending) -> Pending:
+    costs_nanos = dict(one.costs_nanos)
+    for currency, nanos in other.costs_nanos.items():
+        costs_nanos[currency] = costs_nanos.get(currency, 0) + nanos
+    return Pending(
+        one.side,
+        one.site,
+        one.records + other.records,
+        costs_nanos,
+        min(one.oldest_s, other.oldest_s),
+    )

@@ -1,0 +1,215 @@
+"""The watch: looks at books and prices now and then, judges, and sees to it that people hear.
+
+An alert is said in the log at once, then its actions run beside each other, and when each of them
+was done or given up it is recorded as given. So a gateway that dies between tells twice rather than
+never. While its actions run it counts as given, here in memory.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+import trio
+from sqlalchemy.exc import SQLAlchemyError
+
+from gateway.alerts import views
+from gateway.alerts.actions import Action, ActionFailed, actions_of, body_of
+from gateway.alerts.books import Books
+from gateway.alerts.settings import AlertsConfig
+from gateway.faults import describe_fault
+from gateway.ledger.errors import StoreError
+from gateway.ledger.records import AlertEnded, AlertFired, AlertRow, Record
+from gateway.ledger.store import Store
+from policies.alerts import (
+    Alert,
+    Facts,
+    Mark,
+    PoolPrice,
+    PriceLimit,
+    ended,
+    judge,
+    printable,
+    sample,
+)
+
+ACTIONS_AT_ONCE: Final = 4
+GIVING_MAX: Final = 100  # alerts whose actions run or wait; the rest is judged at a later look
+RETRY_FACTOR: Final = 4
+
+
+class NoSuchAlert(Exception):
+    """There is no rule of that name; the text says which there are."""
+
+
+class Watch:
+    """Watches what a configuration says.
+
+    Args:
+        config: rules and what is done; without any there is nothing to run.
+        site: our name.
+        store: where sums, and what was given, are read.
+        read: asks it, as `Site.read`.
+        record: writes, as `Site.record`: returns when it is committed.
+        prices: what every pool that we know of costs now.
+        say: a line for the operator.
+        utc_s: the time.
+    """
+
+    def __init__(
+        self,
+        config: AlertsConfig,
+        site: str,
+        store: Store,
+        *,
+        read: Callable[..., Awaitable[Any]],
+        record: Callable[..., Awaitable[None]],
+        prices: Callable[[], Iterable[PoolPrice]],
+        say: Callable[[str], None],
+        utc_s: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._site = site
+        self._store = store
+        self._read = read
+        self._record = record
+        self._prices = prices
+        self._say = say
+        self._utc_s = utc_s
+        self._rules = tuple(each.rule for each in config.watched)
+        self._watched = {each.rule.name: each for each in config.watched}
+        self._books = Books(store)
+        self._told: dict[Mark, AlertRow] | None = None  # None: not read yet
+        self._giving: set[Mark] = set()
+        self._acting = trio.CapacityLimiter(ACTIONS_AT_ONCE)
+        self._looking = trio.Lock()
+
+    async def run(self) -> None:
+        """Look, and look again after a while; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    await self._look(nursery)
+                except (StoreError, SQLAlchemyError) as error:
+                    self._say(f"alerts: the books can't be read: {error}"[:300])
+                except Exception as error:  # noqa: BLE001 - no alert may stop the gateway
+                    self._say(describe_fault("alerts", error))
+                await trio.sleep(self._config.pace.interval_s)
+
+    async def standing(self) -> list[dict[str, Any]]:
+        """Where each rule stands now, as people are shown it."""
+        facts, told = await self._facts(), await self._read_told()
+        return [views.standing(rule, facts, list(told.values())) for rule in self._rules]
+
+    async def test(self, name: str) -> dict[str, Any]:
+        """Do what an alert of this name would do, once; what became of it. Raises NoSuchAlert."""
+        watched = self._watched.get(name)
+        if watched is None:
+            known = ", ".join(self._watched) or "none"
+            raise NoSuchAlert(f"there is no alert {printable(name)!r}; there are {known}")
+        alert = sample(watched.rule, self._utc_s())
+        body = body_of(alert, self._site, is_test=True)
+        self._say(f"alert: {alert.text}")
+        actions: list[dict[str, str]] = [{"action": "log", "error": ""}]
+        for action in actions_of(watched, self._config.pace):
+            actions.append({"action": action.name, "error": await self._try(action, body) or ""})
+        return {"name": name, "actions": actions}
+
+    async def _look(self, nursery: trio.Nursery) -> None:
+        """Judge once, and begin to give what is to be given."""
+        if len(self._giving) >= GIVING_MAX:
+            return
+        told = await self._read_told()
+        facts = await self._facts()
+        raised = {mark for mark, row in told.items() if row.ended_at_s is None}
+        over = [mark for mark in ended(self._rules, facts, raised) if mark not in self._giving]
+        for mark in over:
+            self._say(f"alert: {mark.name}: {mark.key} is over")
+            await self._note(AlertEnded(*mark, ended_at_s=facts.now_s))
+        due = judge(self._rules, facts, raised | self._giving)
+        groups: dict[tuple[str, str], list[Alert]] = {}
+        for alert in due[: GIVING_MAX - len(self._giving)]:
+            self._say(f"alert: {alert.severity.value}: {alert.text}")
+            self._giving.add(alert.mark)
+            groups.setdefault((alert.mark.name, alert.mark.key), []).append(alert)
+        for group in groups.values():
+            nursery.start_soon(self._give_in_turn, group)
+
+    async def _facts(self) -> Facts:
+        has_prices = any(isinstance(rule, PriceLimit) for rule in self._rules)
+        prices = tuple(self._prices()) if has_prices else ()
+        async with self._looking:  # one thread at a time is in what the books keep
+            facts = await self._read(self._books.facts, self._rules, prices, self._utc_s())
+        assert isinstance(facts, Facts)
+        return facts
+
+    async def _read_told(self) -> dict[Mark, AlertRow]:
+        if self._told is None:
+            rows = await self._read(self._store.alerts)
+            found = {Mark(row.name, row.key, row.level): row for row in rows}
+            self._told = {mark: row for mark, row in found.items() if mark.name in self._watched}
+        return self._told
+
+    async def _give_in_turn(self, alerts: list[Alert]) -> None:
+        """Levels of one budget that were passed together are told in their order."""
+        for alert in alerts:
+            await self._give(alert)
+
+    async def _give(self, alert: Alert) -> None:
+        """Tell people in every further way, and record it."""
+        try:
+            body = body_of(alert, self._site)
+            async with trio.open_nursery() as nursery:
+                for action in actions_of(self._watched[alert.mark.name], self._config.pace):
+                    nursery.start_soon(self._do, action, body)
+            await self._note(AlertFired(*alert.mark, at_s=alert.at_s))
+        except StoreError as error:
+            self._say(f"alerts: {alert.mark.name} can't be recorded: {error}"[:300])
+        except Exception as error:  # noqa: BLE001 - no alert may stop the gateway
+            self._say(describe_fault(f"alert {alert.mark.name}", error))
+        finally:
+            self._giving.discard(alert.mark)
+
+    async def _do(self, action: Action, body: dict[str, Any]) -> None:
+        """Do something, again if that may help; say what goes wrong."""
+        pace = self._config.pace
+        wait_s = pace.retry_s
+        for left in reversed(range(pace.tries)):
+            reason, again = await self._attempt(action, body)
+            if not reason:
+                return
+            what = f"alerts: {body['name']}: {action.name}: {reason}"
+            if not (left and again):
+                self._say(f"{what}; given up")
+                return
+            self._say(f"{what}; again in {wait_s:g} s, {left} more")
+            await trio.sleep(wait_s)
+            wait_s *= RETRY_FACTOR
+
+    async def _try(self, action: Action, body: dict[str, Any]) -> str:
+        """Do something once; why it failed, or nothing."""
+        reason, _ = await self._attempt(action, body)
+        if reason:
+            self._say(f"alerts: {body['name']}: {action.name}: {reason}")
+        return reason
+
+    async def _attempt(self, action: Action, body: dict[str, Any]) -> tuple[str, bool]:
+        """Do something once, in turn: why it failed, or nothing, and whether it may go better."""
+        async with self._acting:
+            try:
+                await action.run(body)
+            except ActionFailed as error:
+                return str(error), error.again
+            except Exception as error:  # noqa: BLE001 - no alert may stop the gateway
+                return describe_fault(action.name, error), False
+        return "", False
+
+    async def _note(self, record: AlertFired | AlertEnded) -> None:
+        """Remember it, here first: what the store can't write now is not told again."""
+        told = await self._read_told()
+        mark = Mark(record.name, record.key, record.level)
+        match record:
+            case AlertFired():
+                told[mark] = AlertRow(*mark, record.at_s, None)
+            case AlertEnded():
+                told[mark] = AlertRow(*mark, told[mark].at_s, record.ended_at_s)
+        written: Record = record
+        await self._record(written)

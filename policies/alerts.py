@@ -1,0 +1,365 @@
+"""When people are to be told: budgets, prices, deliveries without a verdict. Pure.
+
+A rule is judged by facts, and by what was told before: an alert has a mark, (name, key, level), and
+is given once for it. A budget's key is its period with its amount, so a new period or another
+amount begins anew. A price's key is the pool, and the side and site are that of deliveries; such an
+alert is over when its cause is, and may then be given again.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, Literal, NamedTuple
+from zoneinfo import ZoneInfo
+
+from federation.money import format_money
+from policies.periods import Period, Span, period_at
+
+LEVELS: Final = (50, 80, 100)  # per cent of a budget
+CLEAR_PERCENT: Final = 10.0
+PENDING_H: Final = 24.0
+NAME_CHARS_MAX: Final = 200  # of a name that somebody else chose
+# Before so much of a period is over, a straight line says nothing.
+ESTIMATE_FROM: Final = 0.01
+
+Kind = Literal["budget", "price", "unacknowledged"]
+
+
+class Severity(StrEnum):
+    """How bad it is, for whoever sorts alerts."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class Whose(StrEnum):
+    """Whose spending a budget is for."""
+
+    ALL = "all"  # all our users
+    PROJECT = "project"  # of ours
+    USER = "user"  # of ours
+    SITE = "site"  # that we buy from, for whomever
+    ORIGIN = "origin"  # a site that we sell to
+
+
+class Mark(NamedTuple):
+    """What an alert is given once for."""
+
+    name: str
+    key: str
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """An amount for each period of the calendar, and the shares of it at which to tell.
+
+    `levels` are in per cent, in rising order.
+    """
+
+    name: str
+    amount_nanos: int
+    currency: str
+    whose: Whose = Whose.ALL
+    of: str = ""
+    span: Span = Span.MONTH
+    zone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
+    levels: tuple[int, ...] = LEVELS
+    severity: Severity = Severity.WARNING
+    kind: Kind = "budget"
+
+    def period_at(self, now_s: float) -> Period:
+        """The period that counts now."""
+        return period_at(self.span, self.zone, now_s)
+
+    def mark(self, period: Period, level: int) -> Mark:
+        """What this level is given once for."""
+        return Mark(
+            self.name, f"{period.key} {format_money(self.amount_nanos, self.currency)}", level
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PriceLimit:
+    """A price per slot-hour that a pool should not go above.
+
+    Attributes:
+        site: whose pool; empty: every site that we know of, and ourselves.
+        pool: its name; empty: every pool of such sites.
+        clear_percent: by how much below the limit a price is before another rise is told: what
+            goes to and fro around it is told once.
+    """
+
+    name: str
+    limit_nanos: int
+    currency: str
+    site: str = ""
+    pool: str = ""
+    clear_percent: float = CLEAR_PERCENT
+    severity: Severity = Severity.WARNING
+    kind: Kind = "price"
+
+    @property
+    def clear_nanos(self) -> int:
+        """What a price must come down to before the alert is over."""
+        return int(self.limit_nanos * (100 - self.clear_percent) / 100)
+
+    def covers(self, price: "PoolPrice") -> bool:
+        """Whether this pool is meant, and priced in a currency that compares."""
+        return (
+            self.site in ("", price.site)
+            and self.pool in ("", price.pool)
+            and self.currency == price.currency
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unacknowledged:
+    """How long deliveries may be without a verdict, seconds.
+
+    `site` and `side` are empty for all; "buy" is what we were delivered, "sell" what we delivered.
+    """
+
+    name: str
+    after_s: float = PENDING_H * 3600
+    site: str = ""
+    side: str = ""
+    severity: Severity = Severity.WARNING
+    kind: Kind = "unacknowledged"
+
+
+Rule = Budget | PriceLimit | Unacknowledged
+
+
+# --- facts ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What counts for a budget in its period: all of it, and the part without a verdict yet."""
+
+    period: Period
+    spent_nanos: int
+    held_nanos: int
+
+    @property
+    def settled_nanos(self) -> int:
+        """The part that is settled for good."""
+        return self.spent_nanos - self.held_nanos
+
+    def estimate_nanos(self, now_s: float) -> int | None:
+        """What the period comes to if it goes on like that; None while that says nothing."""
+        whole_s = self.period.end_s - self.period.start_s
+        passed_s = now_s - self.period.start_s
+        if passed_s < whole_s * ESTIMATE_FROM:
+            return None
+        return max(self.spent_nanos, round(self.spent_nanos * whole_s / passed_s))
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPrice:
+    """What a slot-hour of a pool costs now, as it is advertised."""
+
+    site: str
+    pool: str
+    price_nanos: int
+    currency: str
+
+    @property
+    def key(self) -> str:
+        """The pool, as it is written."""
+        return f"{printable(self.site)}/{printable(self.pool)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Deliveries without a verdict for longer than a rule says, of one side and site.
+
+    `costs_nanos` is by currency; `oldest_s` is when the first was delivered.
+    """
+
+    side: str
+    site: str
+    records: int
+    costs_nanos: Mapping[str, int]
+    oldest_s: float
+
+    @property
+    def key(self) -> str:
+        """The side and the site, as they are written."""
+        return f"{self.side} {printable(self.site)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What rules are judged by, at one moment; `spent` and `pending` by the name of the rule."""
+
+    now_s: float
+    spent: Mapping[str, Spending] = field(default_factory=dict)
+    prices: Collection[PoolPrice] = ()
+    pending: Mapping[str, Collection[Pending]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """What people are told. `facts` are plain data, what is printed is printable."""
+
+    mark: Mark
+    kind: Kind
+    severity: Severity
+    at_s: float
+    text: str
+    facts: Mapping[str, Any]
+
+
+# --- judgement -----------------------------------------------------------------------------------
+
+
+def judge(rules: Iterable[Rule], facts: Facts, raised: Collection[Mark]) -> list[Alert]:
+    """What is to be told now, in the order of the rules and of their levels.
+
+    Args:
+        rules: with distinct names.
+        facts: of this moment; a rule that they say nothing of is not judged.
+        raised: what was told and is not over.
+    """
+    found = [alert for rule in rules for alert in _alerts(rule, facts, raised)]
+    return [alert for alert in found if alert.mark not in raised]
+
+
+def ended(rules: Iterable[Rule], facts: Facts, raised: Collection[Mark]) -> list[Mark]:
+    """What of `raised` is over now. A pool that nobody advertises is not over: nobody knows."""
+    over: list[Mark] = []
+    for rule in rules:
+        match rule:
+            case PriceLimit():
+                low = (each for each in facts.prices if rule.covers(each))
+                keys = {each.key for each in low if each.price_nanos <= rule.clear_nanos}
+            case Unacknowledged() if rule.name in facts.pending:
+                late = {each.key for each in facts.pending[rule.name]}
+                keys = {mark.key for mark in raised if mark.name == rule.name} - late
+            case _:
+                continue
+        over += sorted(mark for mark in raised if mark.name == rule.name and mark.key in keys)
+    return over
+
+
+def sample(rule: Rule, now_s: float) -> Alert:
+    """An alert of a rule that says that it is a test."""
+    text = f"a test of the alert {rule.name}: nothing has happened"
+    return Alert(Mark(rule.name, "test", 0), rule.kind, rule.severity, now_s, text, {})
+
+
+def printable(name: str) -> str:
+    """A name as it can be shown anywhere: nothing that moves a cursor, and not endless."""
+    shown = "".join(char if char.isprintable() else "�" for char in name[:NAME_CHARS_MAX])
+    return shown if len(name) <= NAME_CHARS_MAX else f"{shown}…"
+
+
+def moment(at_s: float) -> str:
+    """A moment in ISO form, UTC."""
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _alerts(rule: Rule, facts: Facts, raised: Collection[Mark]) -> Iterator[Alert]:
+    def alert(mark: Mark, text: str, told: dict[str, Any]) -> Alert:
+        return Alert(mark, rule.kind, rule.severity, facts.now_s, f"{rule.name}: {text}", told)
+
+    match rule:
+        case Budget() if rule.name in facts.spent:
+            spending = facts.spent[rule.name]
+            for level in rule.levels:
+                if spending.spent_nanos * 100 >= rule.amount_nanos * level:
+                    text, told = _budget_text(rule, spending, level, facts.now_s)
+                    yield alert(rule.mark(spending.period, level), text, told)
+        case PriceLimit():
+            for price in facts.prices:
+                if rule.covers(price) and price.price_nanos > rule.limit_nanos:
+                    yield _price_alert(rule, price, alert)
+        case Unacknowledged():
+            for pending in facts.pending.get(rule.name, ()):
+                yield _pending_alert(rule, pending, alert)
+
+
+_Make = Callable[[Mark, str, dict[str, Any]], Alert]
+
+
+def whose(rule: Budget) -> str:
+    """Whose spending it is, in words."""
+    words = {
+        Whose.ALL: "all users",
+        Whose.PROJECT: "project ",
+        Whose.USER: "user ",
+        Whose.SITE: "bought from ",
+        Whose.ORIGIN: "sold to ",
+    }
+    return words[rule.whose] + printable(rule.of)
+
+
+def _budget_text(
+    rule: Budget, spending: Spending, level: int, now_s: float
+) -> tuple[str, dict[str, Any]]:
+    def money(nanos: int) -> str:
+        return format_money(nanos, rule.currency)
+
+    share = 100 * spending.spent_nanos / rule.amount_nanos
+    estimate_nanos = spending.estimate_nanos(now_s)
+    text = (
+        f"{whose(rule)}, {spending.period.key}: {level} % of {money(rule.amount_nanos)} is reached"
+        f" ({share:.1f} %): {money(spending.settled_nanos)} settled, "
+        f"{money(spending.held_nanos)} held"
+    )
+    if estimate_nanos is not None:
+        text += f"; estimated {money(estimate_nanos)} by its end"
+    return text, {
+        "whose": rule.whose.value,
+        "of": printable(rule.of),
+        "period": spending.period.key,
+        "start_s": spending.period.start_s,
+        "end_s": spending.period.end_s,
+        "currency": rule.currency,
+        "amount_nanos": rule.amount_nanos,
+        "settled_nanos": spending.settled_nanos,
+        "held_nanos": spending.held_nanos,
+        "share_percent": round(share, 3),
+        "estimate_nanos": estimate_nanos,
+    }
+
+
+def _price_alert(rule: PriceLimit, price: PoolPrice, alert: _Make) -> Alert:
+    now, limit = (
+        format_money(nanos, rule.currency) for nanos in (price.price_nanos, rule.limit_nanos)
+    )
+    return alert(
+        Mark(rule.name, price.key, 0),
+        f"a slot-hour of {price.key} costs {now}, above {limit}",
+        {
+            "site": printable(price.site),
+            "pool": printable(price.pool),
+            "currency": price.currency,
+            "price_nanos": price.price_nanos,
+            "limit_nanos": rule.limit_nanos,
+        },
+    )
+
+
+def _pending_alert(rule: Unacknowledged, pending: Pending, alert: _Make) -> Alert:
+    amounts = ", ".join(
+        format_money(nanos, currency) for currency, nanos in sorted(pending.costs_nanos.items())
+    )
+    noun = "delivery" if pending.records == 1 else "deliveries"
+    direction = "from" if pending.side == "buy" else "to"
+    return alert(
+        Mark(rule.name, pending.key, 0),
+        f"{pending.records:,} {noun} {direction} {printable(pending.site)} ({amounts}) had no "
+        f"verdict for over {rule.after_s / 3600:g} h; the first is of {moment(pending.oldest_s)}",
+        {
+            "side": pending.side,
+            "site": printable(pending.site),
+            "records": pending.records,
+            "costs_nanos": dict(pending.costs_nanos),
+            "oldest_s": pending.oldest_s,
+        },
+    )

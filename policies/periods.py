@@ -1,0 +1,88 @@
+"""Periods of the calendar in a named time zone, half-open, right when clocks change.
+
+A period begins when its first day does. Where midnight is skipped as clocks go forward, that is
+the moment of the change; where it comes twice, the first one.
+"""
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+
+class Span(StrEnum):
+    """How long a period is. Weeks begin on Monday, as ISO 8601 has them."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    QUARTER = "quarter"
+    YEAR = "year"
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """What lies in [start_s, end_s), in seconds since 1970; `key` names it, as in "2026-11"."""
+
+    key: str
+    start_s: float
+    end_s: float
+
+
+def read_zone(name: str) -> ZoneInfo:
+    """The time zone of an IANA name. Raises ValueError for one that is not known."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        example = 'write an IANA name, as in "Europe/London"'
+        raise ValueError(f"{name!r} is not a time zone: {example}") from None
+
+
+def period_at(span: Span, zone: ZoneInfo, at_s: float) -> Period:
+    """The period that a moment is in: start_s <= at_s < end_s."""
+    first = _first_day(span, datetime.fromtimestamp(at_s, zone).date())
+    following = _next_first_day(span, first)
+    # Where clocks go back over midnight an hour of yesterday comes after today has begun.
+    if _midnight_s(following, zone) <= at_s:
+        first, following = following, _next_first_day(span, following)
+    return Period(_key(span, first), _midnight_s(first, zone), _midnight_s(following, zone))
+
+
+def _first_day(span: Span, day: date) -> date:
+    match span:
+        case Span.DAY:
+            return day
+        case Span.WEEK:
+            return day - timedelta(days=day.weekday())
+        case Span.MONTH:
+            return day.replace(day=1)
+        case Span.QUARTER:
+            return date(day.year, day.month - (day.month - 1) % 3, 1)
+        case Span.YEAR:
+            return date(day.year, 1, 1)
+
+
+def _next_first_day(span: Span, first: date) -> date:
+    if span is Span.DAY:
+        return first + timedelta(days=1)
+    longest = {Span.WEEK: 7, Span.MONTH: 31, Span.QUARTER: 92, Span.YEAR: 366}[span]
+    return _first_day(span, first + timedelta(days=longest))
+
+
+def _midnight_s(day: date, zone: ZoneInfo) -> float:
+    return datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()
+
+
+def _key(span: Span, first: date) -> str:
+    match span:
+        case Span.DAY:
+            return first.isoformat()
+        case Span.WEEK:
+            year, week, _ = first.isocalendar()
+            return f"{year}-W{week:02}"
+        case Span.MONTH:
+            return f"{first:%Y-%m}"
+        case Span.QUARTER:
+            return f"{first.year}-Q{(first.month + 2) // 3}"
+        case Span.YEAR:
+            return str(first.year)

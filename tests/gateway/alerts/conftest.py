@@ -1,0 +1,26 @@
+"""A place that webhooks are posted to."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from alerts_support import Door
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    made = Door()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def dead_url() -> str:
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}/"
