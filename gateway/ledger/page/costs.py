@@ -16,6 +16,7 @@ from .tables import Cell, Table
 BARS_MAX: Final = 62  # days that get a bar each; of a longer period a bar is a week
 
 _HEADS: Final = ("Cost", "Share", "Tasks", "Slot-hours", "Price per slot-hour")
+_COLUMNS: Final = 100  # characters that there is room for below a chart
 _DAY_S: Final = 86_400
 _FIRST_DAY: Final = date(1970, 1, 1)
 
@@ -115,7 +116,7 @@ def flows(facts: PageFacts, currency: str) -> Figure:
     cells = [[by_key.get((origin, site)) for site in sites] for origin in origins]
     chart = Matrix(
         rows=tuple(writing.labels(origins)),
-        columns=tuple(writing.labels(sites)),
+        columns=tuple(writing.labels(sites, min(writing.LABEL_MAX, _COLUMNS // len(sites)))),
         values=tuple(
             tuple(None if each is None else each.cost_nanos / 1e9 for each in row) for row in cells
         ),

@@ -4,7 +4,7 @@ All sums come from the same rows, each of which is read once: what stands in one
 nano-unit, what stands in another. Amounts of different currencies are never added.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from operator import attrgetter
 from typing import Any, Final
@@ -19,8 +19,8 @@ BY: Final = (
     Dimension.PROJECT,
     Dimension.STATE,
 )
-SITES_MAX: Final = 7  # of a currency that are told apart; then come the others
-PROJECTS_MAX: Final = 15
+SITES_MAX: Final = 8  # that are told apart; then come the others
+PROJECTS_MAX: Final = 15  # of a currency
 
 _AMOUNTS: Final = (
     *("tasks", "wall_ns", "cost_nanos", "list_cost_nanos"),
@@ -135,16 +135,17 @@ def facts_from(
         day, hour_of_day = divmod(each.hour, 24)
         at = _weekday(day), hour_of_day
         there[at] = there.get(at, 0) + each.slot_ns
+    sites, origins = _busiest(sums["flows"], 1, site), _busiest(sums["flows"], 0, site)
     return PageFacts(
         site=site,
         start_s=period_s[0],
         end_s=period_s[1],
         as_of_s=as_of_s,
-        days=_bounded(sums["days"], 1, SITES_MAX, site),
-        projects=_bounded(sums["projects"], 0, PROJECTS_MAX),
-        hours=_bounded(sums["hours"], 1, SITES_MAX, site),
-        flows=_bounded_flows(sums["flows"], site),
-        work=_bounded(sums["work"], 0, SITES_MAX, site),
+        days=_listed(_bounded(sums["days"], 1, sites)),
+        projects=_listed(_bounded(sums["projects"], 0, _dearest(sums["projects"]))),
+        hours=_listed(_bounded(sums["hours"], 1, sites)),
+        flows=_listed(_bounded(_bounded(sums["flows"], 0, origins), 1, sites)),
+        work=_listed(_bounded(sums["work"], 0, sites)),
         slots=tuple(
             Slots(*at, used.get(at, 0), there.get(at, 0)) for at in sorted({*used, *there})
         ),
@@ -231,42 +232,40 @@ def _add(sums: _Sums, key: tuple[Key, str], amounts: Sequence[int]) -> None:
         found[at] += amount
 
 
-def _bounded(sums: _Sums, at: int, limit: int, always: str | None = None) -> tuple[Sum, ...]:
-    """Keep the names at one place of the key that cost most; the others become None.
-
-    `always` names one to keep whatever it costs: our own site.
-    """
-    kept = _largest(sums, at, limit, always)
+def _bounded(sums: _Sums, at: int, kept: Container[tuple[str, object]]) -> _Sums:
+    """Add up what is not among the (currency, name) to keep, at one place of the key, as None."""
     found: _Sums = {}
     for (key, currency), amounts in sums.items():
         if (currency, key[at]) not in kept:
             key = (*key[:at], None, *key[at + 1 :])
         _add(found, (key, currency), amounts)
+    return found
+
+
+def _busiest(flows: _Sums, at: int, own: str) -> set[tuple[str, object]]:
+    """Our site and those with most slot time, for all currencies alike: so are their colours."""
+    wall_ns: dict[Any, int] = {}
+    for (key, _), (_, time_ns, *_) in flows.items():
+        wall_ns[key[at]] = wall_ns.get(key[at], 0) + time_ns
+    order = sorted(wall_ns, key=lambda site: (site != own, -wall_ns[site], site))
+    return {(currency, site) for _, currency in flows for site in order[:SITES_MAX]}
+
+
+def _dearest(sums: _Sums) -> set[tuple[str, object]]:
+    """The projects that cost most, of each currency."""
+    order = sorted(sums, key=lambda each: (-sums[each][2], -sums[each][1], each[0]))
+    return {
+        (currency, key[0])
+        for currency in {currency for _, currency in sums}
+        for key, _ in [each for each in order if each[1] == currency][:PROJECTS_MAX]
+    }
+
+
+def _listed(sums: _Sums) -> tuple[Sum, ...]:
     return tuple(
         Sum(key, currency, *amounts)
-        for (key, currency), amounts in sorted(found.items(), key=_in_order)
+        for (key, currency), amounts in sorted(sums.items(), key=_in_order)
     )
-
-
-def _bounded_flows(sums: _Sums, site: str) -> tuple[Sum, ...]:
-    by_origin = _bounded(sums, 0, SITES_MAX, site)
-    return _bounded(
-        {(each.key, each.currency): list(_amounts(each)) for each in by_origin}, 1, SITES_MAX, site
-    )
-
-
-def _largest(sums: _Sums, at: int, limit: int, always: str | None) -> set[tuple[str, object]]:
-    costs: dict[tuple[str, Any], list[int]] = {}
-    for (key, currency), (_, wall_ns, cost_nanos, *_) in sums.items():
-        cost = costs.setdefault((currency, key[at]), [0, 0])
-        cost[0] += cost_nanos
-        cost[1] += wall_ns
-    kept: set[tuple[str, object]] = set()
-    for currency in {currency for currency, _ in costs}:
-        named = [each for each in costs if each[0] == currency and each[1] is not None]
-        named.sort(key=lambda each: (each[1] != always, *(-cost for cost in costs[each]), each[1]))
-        kept.update(named[:limit])
-    return kept
 
 
 def _in_order(found: tuple[tuple[Key, str], list[int]]) -> Any:

@@ -26,8 +26,10 @@ def gather(
         raise ValueError("a page is about a time from 1970 to the year 9999")
     end = -int(-(as_of_s + 1 if end_s is None else end_s) // HOUR_S) * HOUR_S
     # Back to a midnight, so that the first day is a whole one.
-    start = (end // _DAY_S - 30) * _DAY_S if start_s is None else int(start_s // HOUR_S) * HOUR_S
-    if not 0 <= start < end:
+    start = (
+        max(0, end // _DAY_S - 30) * _DAY_S if start_s is None else int(start_s // HOUR_S) * HOUR_S
+    )
+    if start >= end:
         raise ValueError("a page needs a period that begins before it ends")
     if end - start > DAYS_MAX * _DAY_S:
         raise ValueError(f"a page shows {DAYS_MAX} days at most: choose a later --from")

@@ -40,6 +40,7 @@ _DARK: Final = {
 }
 _FONTS: Final = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 _STEPS: Final = (1, 2, 2.5, 5, 10)
+_LEGEND: Final = 110  # characters that there is room for above a chart
 _WIDTH_INCHES: Final = 9.6
 _STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
@@ -48,6 +49,7 @@ _STYLE: Final[dict[Any, Any]] = {
     "font.family": "DejaVu Sans",
     "font.size": 8.5,
     "text.color": INK,
+    "axes.facecolor": "none",
     "axes.labelcolor": QUIET,
     "axes.edgecolor": RULE,
     "axes.spines.top": False,
@@ -166,7 +168,7 @@ def _bars(axes: Axes, chart: Bars) -> None:
     bars = axes.barh(at, chart.values, height=0.66, color=[*map(_colour, chart.colours)])
     axes.bar_label(bars, chart.texts, padding=4, fontsize=8, color=INK)
     axes.set_yticks(at, [*map(_literal, chart.labels)], color=INK)
-    axes.invert_yaxis()
+    axes.set_ylim(len(chart.labels) - 0.5, -0.5)
     axes.set_xlim(0, max(chart.values) * 1.14 or 1)
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=_STEPS))
     axes.xaxis.set_major_formatter(_figures())
@@ -196,7 +198,7 @@ def _shares(axes: Axes, chart: Shares) -> None:
         axes.bar_label(bars, texts, label_type="center", fontsize=8, color=_on(colour))
         left = [low + value for low, value in zip(left, values, strict=True)]
     axes.set_yticks(at, [*map(_literal, chart.labels)], color=INK)
-    axes.invert_yaxis()
+    axes.set_ylim(len(chart.labels) - 0.5, -0.5)
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.0f} %"))
     axes.spines["bottom"].set_visible(False)
@@ -255,7 +257,7 @@ def _legend(axes: Axes, series: Sequence[Series]) -> None:
         axes.legend(
             loc="lower right",
             bbox_to_anchor=(1, 1),
-            ncols=min(len(series), 5),
+            ncols=min(len(series), _LEGEND // (4 + max(len(each.name) for each in series))),
             fontsize=8,
             borderaxespad=0.2,
         )
@@ -294,7 +296,11 @@ def _for_both_lights(svg: str) -> str:
         f"<style>svg{{{light}}}@media (prefers-color-scheme:dark){{svg{{{dark}}}}}"
         f"text{{font-family:{_FONTS}!important}}</style>"
     )
-    # Only in declarations, as in `fill: #1f2a36`: a name may look like a colour.
-    for colour, name in names.items():
-        svg = re.sub(rf'((?:fill|stroke): ){colour}(?=[;"])', rf"\1var({name})", svg)
+    declared = re.compile(rf"((?:fill|stroke): )({'|'.join(_DARK)})(?=[;\"])")
+
+    def named(tag: re.Match[str]) -> str:
+        return declared.sub(lambda found: f"{found[1]}var({names[found[2]]})", tag[0])
+
+    # Within tags only: a name may look like a colour.
+    svg = re.sub(r"<[^>]+>", named, svg)
     return re.sub(r"(<svg [^>]*>)", lambda found: found[1] + style, svg, count=1)

@@ -15,6 +15,7 @@ NOTHING: Final = "\N{EN DASH}"
 LABEL_MAX: Final = 24  # of a plot
 NAME_MAX: Final = 120  # of a table
 
+_DECIMALS: Final = ((100 * NANOS_PER_UNIT, 2), (NANOS_PER_UNIT, 4), (NANOS_PER_UNIT // 1000, 6))
 _HOUR_NS: Final = 3600 * 10**9
 _FORMULA_STARTS: Final = ("=", "+", "-", "@")
 _JOINERS: Final = "\u200c\u200d"  # words of Persian, and some emoji, can't do without
@@ -36,21 +37,24 @@ def name(text: object, limit: int = NAME_MAX) -> str:
     return seen if len(seen) <= limit else f"{seen[: limit - 1]}…"
 
 
-def labels(names: Sequence[object]) -> list[str]:
+def labels(names: Sequence[object], limit: int = LABEL_MAX) -> list[str]:
     """Write names for a plot: short, and no two alike."""
     found: list[str] = []
     for each in names:
-        label, tries = name(each, LABEL_MAX), 1
+        label, tries = name(each, limit), 1
         while label in found:
             tries += 1
-            label = f"{name(each, LABEL_MAX - 4)} ({tries})"
+            label = f"{name(each, limit - 4)} ({tries})"
         found.append(label)
     return found
 
 
 def decimals(nanos: int) -> int:
     """How many decimals an amount of that size deserves, and all that stand beside it."""
-    return 2 if nanos >= 100 * NANOS_PER_UNIT else 4 if nanos >= NANOS_PER_UNIT else 6
+    for limit_nanos, places in _DECIMALS:
+        if nanos >= limit_nanos:
+            return places
+    return 9
 
 
 def amount(nanos: int, places: int) -> str:
