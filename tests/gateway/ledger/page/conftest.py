@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.ledger.page.facts import PageFacts, facts_from
+from gateway.ledger.page.rendering import render
 from gateway.ledger.store import CapacityTotal, DealTotal, UsageTotal
 
 HOUR_NS = 3600 * 10**9
@@ -118,3 +119,13 @@ def hostile() -> PageFacts:
         [CapacityTotal(name, start + at, HOUR_NS * 50) for at, name in enumerate(HOSTILE)],
         [DealTotal(name, "buy", "USD", "post", 1, 1, 10**9) for name in HOSTILE],
     )
+
+
+@pytest.fixture(scope="session")
+def london_page(london: PageFacts) -> str:
+    return render(london)
+
+
+@pytest.fixture(scope="session")
+def hostile_page(hostile: PageFacts) -> str:
+    return render(hostile)

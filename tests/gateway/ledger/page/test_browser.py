@@ -8,9 +8,6 @@ import pytest
 from browser_support import Browser
 from PIL import Image
 
-from gateway.ledger.page.facts import PageFacts
-from gateway.ledger.page.rendering import render
-
 pytestmark = pytest.mark.slow
 
 _BOXES = """[...document.images].map(each => {
@@ -44,11 +41,9 @@ def painted(picture: Image.Image) -> int:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_every_plot_is_seen(
-    browser: Browser, tmp_path: Path, london: PageFacts, dark: bool
-) -> None:
+def test_every_plot_is_seen(browser: Browser, tmp_path: Path, london_page: str, dark: bool) -> None:
     browser.resize(1100, 900, dark=dark)
-    show(browser, tmp_path, render(london))
+    show(browser, tmp_path, london_page)
     boxes = browser.evaluate(_BOXES)
     assert len(boxes) == 11
     for box in boxes:
@@ -68,16 +63,16 @@ def test_every_plot_is_seen(
 
 
 def test_no_plot_and_no_table_is_wider_than_the_page(
-    browser: Browser, tmp_path: Path, hostile: PageFacts
+    browser: Browser, tmp_path: Path, hostile_page: str
 ) -> None:
     for width in (1100, 420):
         browser.resize(width, 900)
-        show(browser, tmp_path, render(hostile))
+        show(browser, tmp_path, hostile_page)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path, hostile: PageFacts) -> None:
-    show(browser, tmp_path, render(hostile))
+def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path, hostile_page: str) -> None:
+    show(browser, tmp_path, hostile_page)
     assert browser.evaluate("document.title").endswith("to 2026-05-13 00:00 UTC")
     assert browser.evaluate("document.scripts.length") == 0
     assert browser.evaluate("document.images.length") == browser.evaluate(
@@ -88,14 +83,14 @@ def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path, hostile: Pag
 
 
 def test_the_policy_holds_where_escaping_fails(
-    browser: Browser, tmp_path: Path, london: PageFacts
+    browser: Browser, tmp_path: Path, london_page: str
 ) -> None:
     bad = (
         "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
         "<img src='https://evil.example/a.png'><style>h1{display:none}</style>"
         "<iframe src='https://evil.example/'></iframe>"
     )
-    show(browser, tmp_path, render(london).replace("<bdi>london</bdi></h1>", f"{bad}london</h1>"))
+    show(browser, tmp_path, london_page.replace("<bdi>london</bdi></h1>", f"{bad}london</h1>"))
     assert browser.evaluate("document.title").startswith("london")
     assert browser.evaluate("getComputedStyle(document.querySelector('h1')).display") == "block"
     assert len(browser.complaints) >= 5
