@@ -112,21 +112,22 @@ def facts_from(
     deals: Iterable[DealTotal] = (),
 ) -> PageFacts:
     """Make the facts of a period at a site; `usage` is summed by `BY`, and read once."""
-    sums: dict[str, _Sums] = {name: {} for name in _SUMS}
+    days: _Sums = {}
+    projects: _Sums = {}
+    hours: _Sums = {}
+    flows: _Sums = {}
+    work: _Sums = {}
     used: dict[tuple[int, int], int] = {}
     for row in usage:
         hour, ran_at, origin, project, state = row.key
         day, hour_of_day = divmod(int(hour), 24)
         ran_at, origin, amounts = ran_at or site, origin or site, _amounts(row)
-        keys: dict[str, Key] = {"flows": (origin, ran_at), "work": (ran_at, state)}
+        _add(flows, ((origin, ran_at), row.currency), amounts)
+        _add(work, ((ran_at, state), row.currency), amounts)
         if origin == site:
-            keys |= {
-                "days": (day, ran_at),
-                "projects": (project,),
-                "hours": (hour_of_day, ran_at, state),
-            }
-        for name, key in keys.items():
-            _add(sums[name], (key, row.currency), amounts)
+            _add(days, ((day, ran_at), row.currency), amounts)
+            _add(projects, ((project,), row.currency), amounts)
+            _add(hours, ((hour_of_day, ran_at, state), row.currency), amounts)
         if ran_at == site:
             at = _weekday(day), hour_of_day
             used[at] = used.get(at, 0) + row.wall_ns
@@ -135,17 +136,17 @@ def facts_from(
         day, hour_of_day = divmod(each.hour, 24)
         at = _weekday(day), hour_of_day
         there[at] = there.get(at, 0) + each.slot_ns
-    sites, origins = _busiest(sums["flows"], 1, site), _busiest(sums["flows"], 0, site)
+    sites, origins = _busiest(flows, 1, site), _busiest(flows, 0, site)
     return PageFacts(
         site=site,
         start_s=period_s[0],
         end_s=period_s[1],
         as_of_s=as_of_s,
-        days=_listed(_bounded(sums["days"], 1, sites)),
-        projects=_listed(_bounded(sums["projects"], 0, _dearest(sums["projects"]))),
-        hours=_listed(_bounded(sums["hours"], 1, sites)),
-        flows=_listed(_bounded(_bounded(sums["flows"], 0, origins), 1, sites)),
-        work=_listed(_bounded(sums["work"], 0, sites)),
+        days=_listed(_bounded(days, 1, sites)),
+        projects=_listed(_bounded(projects, 0, _dearest(projects))),
+        hours=_listed(_bounded(hours, 1, sites)),
+        flows=_listed(_bounded(_bounded(flows, 0, origins), 1, sites)),
+        work=_listed(_bounded(work, 0, sites)),
         slots=tuple(
             Slots(*at, used.get(at, 0), there.get(at, 0)) for at in sorted({*used, *there})
         ),
@@ -227,9 +228,19 @@ def _weekday(day: int) -> int:
 
 
 def _add(sums: _Sums, key: tuple[Key, str], amounts: Sequence[int]) -> None:
-    found = sums.setdefault(key, [0] * len(_AMOUNTS))
-    for at, amount in enumerate(amounts):
-        found[at] += amount
+    found = sums.get(key)
+    if found is None:
+        sums[key] = list(amounts)
+        return
+    # Written out, for a year has a million of them.
+    tasks, wall_ns, cost_nanos, list_cost_nanos, energy_uj, carbon_ng, embodied_ng = amounts
+    found[0] += tasks
+    found[1] += wall_ns
+    found[2] += cost_nanos
+    found[3] += list_cost_nanos
+    found[4] += energy_uj
+    found[5] += carbon_ng
+    found[6] += embodied_ng
 
 
 def _bounded(sums: _Sums, at: int, kept: Container[tuple[str, object]]) -> _Sums:
