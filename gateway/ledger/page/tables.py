@@ -64,13 +64,15 @@ def count(whole: int) -> Cell:
 
 
 def money(nanos: int, places: int) -> Cell:
-    """An amount, rounded to so many decimals."""
-    return number(writing.amount(nanos, places), format_amount(nanos))
+    """An amount, rounded to so many decimals; a dash for none, as accountants have it."""
+    return number(writing.amount(nanos, places) if nanos else writing.NOTHING, format_amount(nanos))
 
 
 def hours(wall_ns: int) -> Cell:
-    """Slot time in slot-hours."""
-    return number(writing.rounded(writing.slot_hours(wall_ns), 2), f"{wall_ns} ns")
+    """Slot time in slot-hours; a dash for none."""
+    found = writing.slot_hours(wall_ns)
+    shown = writing.rounded(found, 2 if found >= 1 else 4) if wall_ns else writing.NOTHING
+    return number(shown, f"{wall_ns} ns")
 
 
 def price(mean: Fraction | None) -> Cell:

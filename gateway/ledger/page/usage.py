@@ -131,7 +131,7 @@ def waste(facts: PageFacts) -> Figure:
     if not rows:
         return nothing(title, "no slot time was used or available in this period.")
     parts = (*STATES.values(), "idle")
-    unknown = tables.number(writing.NOTHING)
+    unknown = tables.number("n/a")
     chart = Shares(
         tuple(writing.labels([site for site, _, _ in rows])),
         tuple(
