@@ -301,6 +301,6 @@ QUESTIONS: Final[dict[str, Callable[["Site", Details], Awaitable[Any]]]] = {
 ORDERS: Final[dict[str, Callable[["Site", Details], Awaitable[Any]]]] = {
     "reconcile": reconcile,
     "dispute": dispute,
-    "answer-dispute": answer_dispute,
+    "answer_dispute": answer_dispute,
     "settle": settle,
 }

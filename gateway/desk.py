@@ -16,6 +16,8 @@ from federation.wire import unpack
 from gateway import books_desk, events, federation_desk, orders, views
 from gateway.alerts.watch import NoSuchAlert
 from gateway.ledger.errors import StoreError
+from gateway.ledger.page.facts import PageFacts, to_plain
+from gateway.ledger.page.gathering import gather
 from gateway.ledger.reports import Report, cost_report, usage_report
 from gateway.lobby import Guest
 from gateway.office import NoSuchEntry
@@ -52,6 +54,7 @@ class Desk:
             "workers": self._workers,
             "drain": self._drain,
             "report": self._report,
+            "page": self._page,
             "sites": self._sites,
             "pools": self._pools,
             "deals": self._deals,
@@ -291,6 +294,20 @@ class Desk:
             "rows": [list(row) for row in report.rows],
             "totals": [list(row) for row in report.totals],
         }
+
+    async def _page(self, _guest: Guest, details: dict[str, Any]) -> Any:
+        """The facts of a page over [start_s, end_s)."""
+        start_s, end_s = details.get("start_s"), details.get("end_s")
+        if not all(type(at) in (int, float, type(None)) for at in (start_s, end_s)):
+            raise BadQuestion("start_s and end_s must be seconds since 1970, UTC")
+        site, now_s = self._site, self._site.surroundings.utc_s()
+        try:
+            facts: PageFacts = await site.read(
+                gather, site.store, site.config.name, now_s, start_s, end_s
+            )
+        except ValueError as error:
+            raise BadQuestion(str(error)) from None
+        return to_plain(facts)
 
 
 def _bounded(kept: list[tuple[int, int, bytes]]) -> list[list[Any]]:

@@ -41,7 +41,11 @@ _SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
 _PLAIN: Final = frozenset(
     {"status", "jobs", "job", "results", "workers", "sites", "pools", "deals", "explain"}
 )
-_VERBS: Final = {"report": (Scope.REPORT,), "forget": (Scope.CANCEL, Scope.SUBMIT)}
+_VERBS: Final = {
+    "report": (Scope.REPORT,),
+    "page": (Scope.REPORT,),
+    "forget": (Scope.CANCEL, Scope.SUBMIT),
+}
 
 
 class Denied(Exception):

@@ -12,8 +12,9 @@ from federation import gossip, messages
 from federation.errors import FAILURES
 from federation.messages import HANDSHAKE, MESSAGES
 from federation.probing import Knobs
-from gateway import joining
+from gateway import books_desk, joining
 from gateway.alerts.settings import ALERT_KEYS, Pace
+from gateway.books_rules import BookRules
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, PoolConfig, SiteConfig
 from gateway.dealing import DealRules
@@ -62,11 +63,13 @@ def test_what_is_said_before_and_beside_messages_is_in_the_protocol_too():
 
 def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
-    known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows", "alerts"}
+    known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
+    known -= {"alerts", "books"}
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known |= {field.name for field in dataclasses.fields(FederationConfig)}
     known |= {field.name for field in dataclasses.fields(DealRules)}
     known |= {field.name for field in dataclasses.fields(House)}
+    known |= {field.name for field in dataclasses.fields(BookRules)}
     known |= {field.name for field in dataclasses.fields(Disclosure)}
     known |= {field.name for field in dataclasses.fields(Pace)} | ALERT_KEYS
     assert set(table_rows("configuration.md")) == known
@@ -110,4 +113,4 @@ def test_the_questions_of_the_protocol_are_those_that_a_gateway_answers():
     text = (ROOT / "docs" / "protocol.md").read_text()
     questions = text[text.index("Questions (`ask`):") :].split("\n\n")[0]
     found = set(re.findall(r"`(\w+)`", questions)) - {"ask"}
-    assert found == set(Desk(None)._verbs)
+    assert found == {*Desk(None)._verbs, *books_desk.QUESTIONS, *books_desk.ORDERS}

@@ -117,7 +117,7 @@ def answer(
 ) -> None:
     """Answer what its buyer disputes of CONTRACT, which we sold."""
     details: dict[str, Any] = {"contract": contract, "reason": reason, "deliveries": _pairs(only)}
-    _show_disputes(ask(reach, "answer-dispute", accept=accept, **details), as_json)
+    _show_disputes(ask(reach, "answer_dispute", accept=accept, **details), as_json)
 
 
 @click.command()

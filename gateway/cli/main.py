@@ -10,6 +10,7 @@ from gateway.cli.books import audit, db
 from gateway.cli.control import cancel, drain, forget
 from gateway.cli.found import init
 from gateway.cli.inspect import job, jobs, status, workers
+from gateway.cli.page import page
 from gateway.cli.report import report
 from gateway.cli.serve import gateway, up, worker
 
@@ -31,7 +32,7 @@ def cli() -> None:
 
 
 for command in (
-    *(up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report),
+    *(up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report, page),
     *(init, *federate.commands),
     *(db, audit, alerts, *between.commands),
     *(look.sites, look.pools, look.deals, look.explain),

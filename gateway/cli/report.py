@@ -44,9 +44,9 @@ def report(
         if part not in DIMENSIONS.split(","):
             raise click.BadParameter(f"{part!r}: choose from {DIMENSIONS}", param_hint="--by")
     if start:
-        details["start_s"] = _moment(start, end_of_day=False)
+        details["start_s"] = moment(start, end_of_day=False)
     if end:
-        details["end_s"] = _moment(end, end_of_day=True)
+        details["end_s"] = moment(end, end_of_day=True)
     if start and end and details["start_s"] >= details["end_s"]:
         raise click.UsageError(f"--from {start} is not before --to {end}")
     found = ask(reach, "report", **details)
@@ -64,8 +64,8 @@ def report(
         show.table(made.columns, [*made.rows, *totals] if made.rows else [], "nothing recorded")
 
 
-def _moment(text: str, *, end_of_day: bool) -> float:
-    """A day or a moment in ISO form, as UTC epoch seconds; a last day is included whole."""
+def moment(text: str, *, end_of_day: bool) -> float:
+    """Read a day or a moment in ISO form, as UTC epoch seconds; a last day is included whole."""
     try:
         if len(text) == len("2026-11-20"):
             day = date.fromisoformat(text) + timedelta(days=int(end_of_day))

@@ -1,0 +1,288 @@
+"""What work cost: by site and day, by project, between sites, and over the day. Pure."""
+
+from collections.abc import Iterable, Sequence
+from datetime import date, timedelta
+from fractions import Fraction
+from typing import Any, Final
+
+from federation.money import NANOS_PER_UNIT
+
+from . import tables, writing
+from .charts import Bars, Lines, Matrix, Series, Stacks
+from .facts import PageFacts, Sum, total
+from .figures import HOURS, Figure, Palette, floats, nothing
+from .tables import Cell, Table
+
+BARS_MAX: Final = 62  # days that get a bar each; of a longer period a bar is a week
+
+_HEADS: Final = ("Cost", "Share", "Tasks", "Slot-hours", "Price per slot-hour")
+_COLUMNS: Final = 100  # characters that there is room for below a chart
+_DAY_S: Final = 86_400
+_FIRST_DAY: Final = date(1970, 1, 1)
+
+
+def spend(facts: PageFacts, currency: str, colours: Palette) -> Figure:
+    """What our users' work cost each day, by the site where it ran."""
+    title = f"Cost by site per day, {currency}"
+    found = _of(facts.days, currency)
+    if not found:
+        return nothing(title, "our users ran nothing that is billed in this currency.")
+    sites = _sites(found, 1, colours)
+    first, last = int(facts.start_s // _DAY_S), int((facts.end_s - 1) // _DAY_S)
+    step = 1 if last - first < BARS_MAX else 7
+    starts = range(first, last + 1, step)
+    cells: dict[tuple[int, object], int] = {}
+    for each in found:
+        key = (int(each.key[0] or 0) - first) // step, each.key[1]
+        cells[key] = cells.get(key, 0) + each.cost_nanos
+    places = writing.decimals(total(found).cost_nanos)
+    bars = range(len(starts))
+    chart = Stacks(
+        tuple(_day(start) for start in starts),
+        tuple(
+            Series(label, tuple(cells.get((bar, site), 0) / 1e9 for bar in bars), colours[site])
+            for site, label in zip(sites, writing.labels(sites), strict=True)
+        ),
+        currency,
+    )
+    rows = [
+        (
+            tables.text((_FIRST_DAY + timedelta(days=start)).isoformat()),
+            *(tables.money(cells.get((bar, site), 0), places) for site in sites),
+            tables.money(sum(cells.get((bar, site), 0) for site in sites), places),
+        )
+        for bar, start in enumerate(starts)
+    ]
+    by_site = [total(each for each in found if each.key[1] == site) for site in sites]
+    whole = total(found).cost_nanos
+    table = Table(
+        (
+            tables.text("Day" if step == 1 else "Week from"),
+            *(tables.name_head(site) for site in sites),
+            Cell("All sites", is_right=True),
+        ),
+        tuple(rows),
+        (
+            tables.text("Total"),
+            *(tables.money(each.cost_nanos, places) for each in by_site),
+            tables.money(whole, places),
+        ),
+    )
+    at_home = sum(each.cost_nanos for each in found if each.key[1] == facts.site)
+    lead = (
+        f"{writing.amount(whole, places)} {currency} in all, {writing.share(at_home, whole)} of it "
+        "in our own pools."
+    )
+    alt = f"Stacked bars: cost in {currency} of each {'day' if step == 1 else 'week'}, by site."
+    return Figure(title, lead, alt, chart, table)
+
+
+def projects(facts: PageFacts, currency: str) -> Figure:
+    """What our users' work cost, by project."""
+    title = f"Cost by project, {currency}"
+    found = _of(facts.projects, currency)
+    if not found:
+        return nothing(title, "our users ran nothing that is billed in this currency.")
+    found.sort(key=lambda each: (each.key[0] is None, -each.cost_nanos, str(each.key[0])))
+    names = [each.key[0] for each in found]
+    whole = total(found)
+    places = writing.decimals(whole.cost_nanos)
+    chart = Bars(
+        tuple(writing.labels(names)),
+        tuple(each.cost_nanos / 1e9 for each in found),
+        tuple(writing.amount(each.cost_nanos, places) for each in found),
+        tuple(None if name is None else 0 for name in names),
+        currency,
+    )
+    table = Table(
+        tables.heads("Project", *_HEADS),
+        tuple((tables.name(each.key[0]), *_figures(each, whole, places)) for each in found),
+        (tables.text("Total"), *_figures(whole, whole, places)),
+    )
+    lead = f"The largest took {writing.share(found[0].cost_nanos, whole.cost_nanos)} of the cost."
+    return Figure(title, lead, f"Bars: cost in {currency} of each project.", chart, table)
+
+
+def flows(facts: PageFacts, currency: str) -> Figure:
+    """Who uses whom: from the site that sent the work to the one that ran it."""
+    title = f"Who uses whom, {currency}"
+    found = _of(facts.flows, currency)
+    if not found:
+        return nothing(title, "no work is billed in this currency.")
+    whole = total(found)
+    places = writing.decimals(whole.cost_nanos)
+    origins, sites = (_in_order({each.key[at] for each in found}, facts.site) for at in (0, 1))
+    by_key = {each.key: each for each in found}
+    cells = [[by_key.get((origin, site)) for site in sites] for origin in origins]
+    chart = Matrix(
+        rows=tuple(writing.labels(origins)),
+        columns=tuple(writing.labels(sites, min(writing.LABEL_MAX, _COLUMNS // len(sites)))),
+        values=tuple(
+            tuple(None if each is None else each.cost_nanos / 1e9 for each in row) for row in cells
+        ),
+        texts=tuple(
+            tuple(
+                f"{writing.amount(each.cost_nanos, places)}\n{each.tasks:,} tasks" if each else ""
+                for each in row
+            )
+            for row in cells
+        ),
+        top=max(each.cost_nanos for each in found) / 1e9,
+        about="rows: who sent the work; columns: where it ran",
+    )
+    found.sort(key=lambda each: (-each.cost_nanos, -each.tasks, *map(str, each.key)))
+    table = Table(
+        tables.heads("Sent by", "Ran at", *_HEADS, texts=2),
+        tuple((*map(tables.name, each.key), *_figures(each, whole, places)) for each in found),
+        (tables.text("Total"), tables.text(""), *_figures(whole, whole, places)),
+    )
+    away = sum(each.cost_nanos for each in found if each.key[0] != each.key[1])
+    lead = f"{writing.share(away, whole.cost_nanos)} of the cost is work that left its site."
+    alt = f"Heat map: cost in {currency} and tasks, by who sent the work and where it ran."
+    return Figure(title, lead, alt, chart, table)
+
+
+def prices(facts: PageFacts, currency: str, colours: Palette) -> Figure:
+    """What our users paid for a slot-hour, over the hours of the day."""
+    title = f"Price per slot-hour over the day, {currency}"
+    found = [each for each in _of(facts.hours, currency) if each.key[2] == "ok"]
+    if not total(found).wall_ns:
+        return nothing(title, "none of our users' work that was done took any slot time.")
+    sites = _sites(found, 1, colours)
+    by_hour = [[each for each in found if each.key[0] == hour] for hour in range(24)]
+    everywhere = [_price(total(each)) for each in by_hour]
+    by_site = {
+        site: [_price(total(each for each in row if each.key[1] == site)) for row in by_hour]
+        for site in sites
+    }
+    mean = Series("mean", floats(everywhere), None, is_main=True)
+    series = [
+        Series(label, floats(by_site[site]), colours[site])
+        for site, label in zip(sites, writing.labels(sites), strict=True)
+    ]
+    chart = Lines(HOURS, (*series, *([mean] if len(sites) > 1 else [])), f"{currency} / slot-hour")
+    whole = total(found)
+    table = Table(
+        (
+            tables.text("Hour, UTC"),
+            *(tables.name_head(site) for site in sites),
+            *tables.heads("Mean", "Slot-hours", texts=0),
+        ),
+        tuple(
+            (
+                tables.text(f"{HOURS[hour]}:00"),
+                *(tables.price(by_site[site][hour]) for site in sites),
+                tables.price(everywhere[hour]),
+                tables.hours(total(by_hour[hour]).wall_ns),
+            )
+            for hour in range(24)
+        ),
+        (
+            tables.text("Whole day"),
+            *(
+                tables.price(_price(total(each for each in found if each.key[1] == site)))
+                for site in sites
+            ),
+            tables.price(_price(whole)),
+            tables.hours(whole.wall_ns),
+        ),
+    )
+    known = [each for each in everywhere if each is not None]
+    lead = (
+        f"From {writing.rounded(min(known), 4)} to {writing.rounded(max(known), 4)} {currency} on "
+        "average, weighted by slot time; work that was done only, in the hour in which it ended."
+    )
+    alt = f"Lines: mean price per slot-hour in {currency} for each hour of the day, by site."
+    return Figure(title, lead, alt, chart, table)
+
+
+def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
+    """What the period comes to, a row for each currency."""
+    rows = []
+    for currency in found_currencies:
+        sent = _of(facts.flows, currency)
+        ours = total(each for each in sent if each.key[0] == facts.site)
+        bought = total(each for each in sent if each.key[0] == facts.site != each.key[1])
+        sold = total(each for each in sent if each.key[0] != facts.site)
+        lost = total(
+            each for each in _of(facts.hours, currency) if each.key[2] in ("failed", "repeat")
+        )
+        places = writing.decimals(max(ours.cost_nanos, sold.cost_nanos))
+        rows.append(
+            (
+                tables.text(currency),
+                tables.money(ours.cost_nanos, places),
+                tables.money(ours.list_cost_nanos, places),
+                tables.money(bought.cost_nanos, places),
+                tables.money(lost.cost_nanos, places),
+                tables.count(ours.tasks),
+                tables.hours(ours.wall_ns),
+                tables.price(_price(ours)),
+                tables.money(sold.cost_nanos, places),
+            )
+        )
+    heads = (
+        *("Currency", "Cost", "At list prices", "Of it bought elsewhere"),
+        *("Of it failed or repeated", "Tasks run", "Slot-hours", "Per slot-hour"),
+        "Sold to other sites",
+    )
+    return Table(tables.heads(*heads), tuple(rows))
+
+
+def deals(facts: PageFacts) -> Table | None:
+    """What stands between us and each site since the books began."""
+    rows = []
+    for each in facts.deals:
+        amounts = (each.settled_nanos, each.held_nanos, each.refused_nanos)
+        places = writing.decimals(max(amounts))
+        rows.append(
+            (
+                tables.name(each.site),
+                tables.text("bought" if each.side == "buy" else "sold"),
+                tables.text(each.currency),
+                *(tables.money(amount, places) for amount in amounts),
+            )
+        )
+    head = tables.heads("Site", "", "Currency", "Settled", "Held", "Refused", texts=3)
+    return Table(head, tuple(rows)) if rows else None
+
+
+def _of(sums: Iterable[Sum], currency: str) -> list[Sum]:
+    return [each for each in sums if each.currency == currency]
+
+
+def _in_order(sites: Iterable[Any], own: str) -> list[Any]:
+    """Our own site, the others by name, and the rest without one."""
+    return sorted(sites, key=lambda site: (site != own, site is None, str(site)))
+
+
+def _sites(sums: Iterable[Sum], at: int, colours: Palette) -> list[Any]:
+    """The sites of some sums in the order of their colours, the rest without one last."""
+
+    def place(site: object) -> int:
+        colour = colours[site]
+        return len(colours) if colour is None else colour
+
+    return sorted({each.key[at] for each in sums}, key=place)
+
+
+def _day(day: int) -> str:
+    at = _FIRST_DAY + timedelta(days=day)
+    return f"{at.day} {at:%b}"
+
+
+def _figures(each: Sum, whole: Sum, places: int) -> tuple[Cell, ...]:
+    return (
+        tables.money(each.cost_nanos, places),
+        tables.share(each.cost_nanos, whole.cost_nanos),
+        tables.count(each.tasks),
+        tables.hours(each.wall_ns),
+        tables.price(_price(each)),
+    )
+
+
+def _price(each: Sum) -> Fraction | None:
+    """The mean price per slot-hour, weighted by slot time, in units of the currency."""
+    if not each.wall_ns:
+        return None
+    return Fraction(each.cost_nanos, NANOS_PER_UNIT) / writing.slot_hours(each.wall_ns)

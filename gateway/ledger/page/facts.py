@@ -1,0 +1,293 @@
+"""What a page is made of: sums of one period, as plain data that travels. Pure.
+
+All sums come from the same rows, each of which is read once: what stands in one figure is, to the
+nano-unit, what stands in another. Amounts of different currencies are never added.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from operator import attrgetter
+from typing import Any, Final
+
+from gateway.ledger.store import CapacityTotal, DealTotal, Dimension, UsageTotal
+
+# The dimensions of the rows that facts are made from.
+BY: Final = (
+    Dimension.HOUR,
+    Dimension.SITE,
+    Dimension.ORIGIN,
+    Dimension.PROJECT,
+    Dimension.STATE,
+)
+SITES_MAX: Final = 8  # that are told apart; then come the others
+PROJECTS_MAX: Final = 15  # of a currency
+
+_AMOUNTS: Final = (
+    *("tasks", "wall_ns", "cost_nanos", "list_cost_nanos"),
+    *("energy_uj", "carbon_ng", "embodied_ng"),
+)
+_amounts: Final = attrgetter(*_AMOUNTS)
+_FIRST_WEEKDAY: Final = 3  # 1970-01-01 was a Thursday; Monday is 0
+
+Key = tuple[str | int | None, ...]
+_Sums = dict[tuple[Key, str], list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """What the usage of one key and one currency sums up to; a name of None is all the others."""
+
+    key: Key
+    currency: str
+    tasks: int
+    wall_ns: int
+    cost_nanos: int
+    list_cost_nanos: int
+    energy_uj: int
+    carbon_ng: int
+    embodied_ng: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Slot time of our own pools in one hour (UTC) of one weekday, Monday being 0.
+
+    Usage counts in the hour in which it ended: an hour may have more of it than it has slots.
+    """
+
+    weekday: int
+    hour: int
+    used_ns: int
+    capacity_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """What was bought of a site or sold to it since the books began; `side` is "buy" or "sell"."""
+
+    site: str
+    side: str
+    currency: str
+    settled_nanos: int
+    held_nanos: int
+    refused_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
+class PageFacts:
+    """What one page says. Sites are named, our own too; times are UTC.
+
+    Attributes:
+        days: our users' work, by (day, site); a day counts from 1970-01-01, a site is where it ran.
+        projects: the same, by (project,).
+        hours: the same, by (hour of the day, site, state).
+        flows: all work, by (origin, site): who sent it, and where it ran.
+        work: all work, by (site, state).
+        slots: our own pools, for each hour of the week with any.
+        deals: with each site, whatever the period.
+    """
+
+    site: str
+    start_s: float
+    end_s: float
+    as_of_s: float
+    days: tuple[Sum, ...]
+    projects: tuple[Sum, ...]
+    hours: tuple[Sum, ...]
+    flows: tuple[Sum, ...]
+    work: tuple[Sum, ...]
+    slots: tuple[Slots, ...]
+    deals: tuple[Deal, ...]
+
+
+_SUMS: Final = ("days", "projects", "hours", "flows", "work")
+
+
+def facts_from(
+    site: str,
+    period_s: tuple[float, float],
+    as_of_s: float,
+    usage: Iterable[UsageTotal],
+    capacity: Iterable[CapacityTotal],
+    deals: Iterable[DealTotal] = (),
+) -> PageFacts:
+    """Make the facts of a period at a site; `usage` is summed by `BY`, and read once."""
+    days: _Sums = {}
+    projects: _Sums = {}
+    hours: _Sums = {}
+    flows: _Sums = {}
+    work: _Sums = {}
+    used: dict[tuple[int, int], int] = {}
+    for row in usage:
+        hour, ran_at, origin, project, state = row.key
+        day, hour_of_day = divmod(int(hour), 24)
+        ran_at, origin, amounts = ran_at or site, origin or site, _amounts(row)
+        _add(flows, ((origin, ran_at), row.currency), amounts)
+        _add(work, ((ran_at, state), row.currency), amounts)
+        if origin == site:
+            _add(days, ((day, ran_at), row.currency), amounts)
+            _add(projects, ((project,), row.currency), amounts)
+            _add(hours, ((hour_of_day, ran_at, state), row.currency), amounts)
+        if ran_at == site:
+            at = _weekday(day), hour_of_day
+            used[at] = used.get(at, 0) + row.wall_ns
+    there: dict[tuple[int, int], int] = {}
+    for each in capacity:
+        day, hour_of_day = divmod(each.hour, 24)
+        at = _weekday(day), hour_of_day
+        there[at] = there.get(at, 0) + each.slot_ns
+    sites, origins = _busiest(flows, 1, site), _busiest(flows, 0, site)
+    return PageFacts(
+        site=site,
+        start_s=period_s[0],
+        end_s=period_s[1],
+        as_of_s=as_of_s,
+        days=_listed(_bounded(days, 1, sites)),
+        projects=_listed(_bounded(projects, 0, _dearest(projects))),
+        hours=_listed(_bounded(hours, 1, sites)),
+        flows=_listed(_bounded(_bounded(flows, 0, origins), 1, sites)),
+        work=_listed(_bounded(work, 0, sites)),
+        slots=tuple(
+            Slots(*at, used.get(at, 0), there.get(at, 0)) for at in sorted({*used, *there})
+        ),
+        deals=tuple(_deals(deals)),
+    )
+
+
+def to_plain(facts: PageFacts) -> dict[str, Any]:
+    """Make maps, lists and texts of facts, for the wire: an amount may not fit into 64 bits."""
+    return {
+        **{name: getattr(facts, name) for name in ("site", "start_s", "end_s", "as_of_s")},
+        **{
+            name: [
+                [list(each.key), each.currency, *map(str, _amounts(each))]
+                for each in getattr(facts, name)
+            ]
+            for name in _SUMS
+        },
+        "slots": [
+            [each.weekday, each.hour, str(each.used_ns), str(each.capacity_ns)]
+            for each in facts.slots
+        ],
+        "deals": [
+            [each.site, each.side, each.currency, *map(str, astuple(each)[3:])]
+            for each in facts.deals
+        ],
+    }
+
+
+def from_plain(plain: Mapping[str, Any]) -> PageFacts:
+    """Read what `to_plain` made. Raises ValueError if it is anything else."""
+    try:
+        return PageFacts(
+            site=_typed(str, plain["site"]),
+            start_s=float(plain["start_s"]),
+            end_s=float(plain["end_s"]),
+            as_of_s=float(plain["as_of_s"]),
+            **{
+                name: tuple(
+                    Sum(tuple(key), _typed(str, currency), *map(int, amounts))
+                    for key, currency, *amounts in plain[name]
+                )
+                for name in _SUMS
+            },
+            slots=tuple(Slots(*map(int, each)) for each in plain["slots"]),
+            deals=tuple(
+                Deal(*(_typed(str, text) for text in each[:3]), *map(int, each[3:]))
+                for each in plain["deals"]
+            ),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"this is not what a page is made of: {error!r}") from None
+
+
+def total(sums: Iterable[Sum]) -> Sum:
+    """Add up sums of one currency, or of whatever has the same unit in all of them."""
+    found = list(sums)
+    amounts = [sum(each) for each in zip(*map(_amounts, found), strict=True)]
+    currency = found[0].currency if found else ""
+    return Sum((), currency, *(amounts or [0] * len(_AMOUNTS)))
+
+
+def currencies(facts: PageFacts) -> list[str]:
+    """The currencies of all work, the one with most slot time first: amounts can't be compared."""
+    wall_ns: dict[str, int] = {}
+    for each in facts.flows:
+        wall_ns[each.currency] = wall_ns.get(each.currency, 0) + each.wall_ns
+    return sorted(wall_ns, key=lambda currency: (-wall_ns[currency], currency))
+
+
+def _typed(kind: type[str], value: object) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+def _weekday(day: int) -> int:
+    return (day + _FIRST_WEEKDAY) % 7
+
+
+def _add(sums: _Sums, key: tuple[Key, str], amounts: Sequence[int]) -> None:
+    found = sums.get(key)
+    if found is None:
+        sums[key] = list(amounts)
+        return
+    # Written out, for a year has a million of them.
+    tasks, wall_ns, cost_nanos, list_cost_nanos, energy_uj, carbon_ng, embodied_ng = amounts
+    found[0] += tasks
+    found[1] += wall_ns
+    found[2] += cost_nanos
+    found[3] += list_cost_nanos
+    found[4] += energy_uj
+    found[5] += carbon_ng
+    found[6] += embodied_ng
+
+
+def _bounded(sums: _Sums, at: int, kept: Container[tuple[str, object]]) -> _Sums:
+    """Add up what is not among the (currency, name) to keep, at one place of the key, as None."""
+    found: _Sums = {}
+    for (key, currency), amounts in sums.items():
+        if (currency, key[at]) not in kept:
+            key = (*key[:at], None, *key[at + 1 :])
+        _add(found, (key, currency), amounts)
+    return found
+
+
+def _busiest(flows: _Sums, at: int, own: str) -> set[tuple[str, object]]:
+    """Our site and those with most slot time, for all currencies alike: so are their colours."""
+    wall_ns: dict[Any, int] = {}
+    for (key, _), (_, time_ns, *_) in flows.items():
+        wall_ns[key[at]] = wall_ns.get(key[at], 0) + time_ns
+    order = sorted(wall_ns, key=lambda site: (site != own, -wall_ns[site], site))
+    return {(currency, site) for _, currency in flows for site in order[:SITES_MAX]}
+
+
+def _dearest(sums: _Sums) -> set[tuple[str, object]]:
+    """The projects that cost most, of each currency."""
+    order = sorted(sums, key=lambda each: (-sums[each][2], -sums[each][1], each[0]))
+    return {
+        (currency, key[0])
+        for currency in {currency for _, currency in sums}
+        for key, _ in [each for each in order if each[1] == currency][:PROJECTS_MAX]
+    }
+
+
+def _listed(sums: _Sums) -> tuple[Sum, ...]:
+    return tuple(
+        Sum(key, currency, *amounts)
+        for (key, currency), amounts in sorted(sums.items(), key=_in_order)
+    )
+
+
+def _in_order(found: tuple[tuple[Key, str], list[int]]) -> Any:
+    (key, currency), _ = found
+    return currency, [(part is None, part if part is not None else 0) for part in key]
+
+
+def _deals(totals: Iterable[DealTotal]) -> Iterator[Deal]:
+    found: dict[tuple[str, str, str], dict[str, int]] = {}
+    for each in totals:
+        costs = found.setdefault((each.site, each.side, each.currency), {})
+        costs[each.state] = costs.get(each.state, 0) + each.cost_nanos
+    for key, costs in sorted(found.items()):
+        yield Deal(*key, *(costs.get(state, 0) for state in ("post", "pending", "void")))

@@ -1,0 +1,51 @@
+"""Reads the facts of a page from a store, a day at a time."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from gateway.ledger.records import HOUR_S, TIME_LIMIT_S
+from gateway.ledger.store import Store, UsageTotal
+
+from .facts import BY, PageFacts, facts_from
+
+DAYS_MAX: Final = 366
+_DAY_S: Final = 24 * HOUR_S
+
+
+def gather(
+    store: Store, site: str, as_of_s: float, start_s: float | None, end_s: float | None
+) -> PageFacts:
+    """Find the facts of [start_s, end_s), UTC epoch seconds, in whole hours.
+
+    By default up to now, and 30 days back. The hours that the bounds are in count whole, because
+    books are summed by the hour. Raises ValueError for a period that is empty or over `DAYS_MAX`
+    days long.
+    """
+    bounds_s = [each for each in (start_s, end_s) if each is not None]
+    if not all(0 <= each < TIME_LIMIT_S for each in bounds_s):  # also refuses NaN
+        raise ValueError("a page is about a time from 1970 to the year 9999")
+    end = -int(-(as_of_s + 1 if end_s is None else end_s) // HOUR_S) * HOUR_S
+    # Back to a midnight, so that the first day is a whole one.
+    start = (
+        max(0, end // _DAY_S - 30) * _DAY_S if start_s is None else int(start_s // HOUR_S) * HOUR_S
+    )
+    if start >= end:
+        raise ValueError("a page needs a period that begins before it ends")
+    if end - start > DAYS_MAX * _DAY_S:
+        raise ValueError(f"a page shows {DAYS_MAX} days at most: choose a later --from")
+    return facts_from(
+        site,
+        (start, end),
+        as_of_s,
+        _usage(store, start, end),
+        store.capacity_totals(start, end),
+        store.deal_totals(),
+    )
+
+
+def _usage(store: Store, start: int, end: int) -> Iterator[UsageTotal]:
+    """The rows of each day in turn: each is read once, and few are in memory at a time."""
+    while start < end:
+        until = min(end, (start // _DAY_S + 1) * _DAY_S)
+        yield from store.usage_totals(BY, float(start), float(until))
+        start = until

@@ -1,0 +1,97 @@
+"""Makes the page: one HTML file with all it needs inside, and no way to load or run anything."""
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from . import costs, usage, writing
+from .facts import PageFacts, currencies
+from .figures import Figure, palette
+from .plots import draw
+
+CURRENCIES_MAX: Final = 3  # that get charts of their own
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Figures under one heading."""
+
+    title: str
+    figures: tuple[tuple[Figure, str], ...]  # each with the address of its picture, or ""
+
+
+def render(facts: PageFacts) -> str:
+    """Write facts as one HTML document.
+
+    Names are escaped by the template, which escapes everything; pictures are documents of their
+    own; and a Content-Security-Policy forbids all but those pictures and our one style sheet. So a
+    name can neither become markup, nor would it help. The same facts give the same bytes.
+    """
+    found = currencies(facts)
+    style = _text("page.css")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return (
+        _environment()
+        .from_string(_text("page.html"))
+        .render(
+            site=writing.name(facts.site),
+            start=writing.moment(facts.start_s),
+            end=writing.moment(facts.end_s),
+            as_of=writing.moment(facts.as_of_s),
+            is_running=facts.end_s > facts.as_of_s,
+            key_figures=costs.key_figures(facts, found) if found else None,
+            deals=costs.deals(facts),
+            sections=list(_sections(facts, found)),
+            left_out=found[CURRENCIES_MAX:],
+            style=Markup(style),  # noqa: S704 - ours; its digest is what the policy allows
+            policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; "
+            "base-uri 'none'; form-action 'none'",
+        )
+    )
+
+
+def _sections(facts: PageFacts, found: list[str]) -> Iterator[Section]:
+    colours = palette(facts)
+    for currency in found[:CURRENCIES_MAX]:
+        yield _section(
+            f"Cost in {currency}",
+            costs.spend(facts, currency, colours),
+            costs.projects(facts, currency),
+            costs.flows(facts, currency),
+            costs.prices(facts, currency, colours),
+        )
+    yield _section(
+        "Use of slots, and carbon",
+        usage.utilisation(facts),
+        usage.waste(facts),
+        usage.carbon(facts),
+    )
+
+
+def _section(title: str, *figures: Figure) -> Section:
+    return Section(title, tuple((each, _picture(each)) for each in figures))
+
+
+def _picture(figure: Figure) -> str:
+    if figure.chart is None:
+        return ""
+    svg = base64.b64encode(draw(figure.chart).encode()).decode()
+    return f"data:image/svg+xml;base64,{svg}"
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+
+
+def _text(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")

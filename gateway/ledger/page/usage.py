@@ -1,0 +1,206 @@
+"""How slots were used, how much of it was lost, and its carbon. Pure."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+from . import tables, writing
+from .charts import Lines, Matrix, Panels, Series, Shares, Stacks
+from .facts import PageFacts, Slots, Sum, total
+from .figures import HOURS, Figure, floats, nothing
+from .tables import Cell, Table
+
+WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+STATES: Final = {"ok": "done", "failed": "failed", "repeat": "repeated"}
+
+_UJ_PER_KWH: Final = 3_600_000 * 10**6
+_NG_PER_G: Final = 10**9
+
+
+def utilisation(facts: PageFacts) -> Figure:
+    """How much of our own slots was used, by hour and weekday."""
+    title = "Utilisation of our own pools by hour and weekday"
+    by_key = {(each.weekday, each.hour): each for each in facts.slots}
+    capacity_ns = sum(each.capacity_ns for each in facts.slots)
+    if not capacity_ns:
+        return nothing(title, "our own pools had no slots in this period.")
+    cells = [[_used([by_key.get((weekday, hour))]) for hour in range(24)] for weekday in range(7)]
+    chart = Matrix(
+        rows=WEEKDAYS,
+        columns=HOURS,
+        values=tuple(tuple(None if each is None else float(each) for each in row) for row in cells),
+        texts=tuple(
+            tuple("" if each is None else writing.rounded(100 * each, 0) for each in row)
+            for row in cells
+        ),
+        top=1.0,
+        about="% of slot time used; hours of the day, UTC",
+    )
+    week = [by_key.get((weekday, hour)) for weekday in range(7) for hour in range(24)]
+    table = Table(
+        tables.heads("Hour, UTC", *WEEKDAYS, "All week", "Used", "Available"),
+        tuple(
+            (
+                tables.text(f"{hour}:00"),
+                *(_percent(cells[weekday][at]) for weekday in range(7)),
+                *_used_cells(week[at::24]),
+            )
+            for at, hour in enumerate(HOURS)
+        ),
+        (
+            tables.text("All day"),
+            *(_percent(_used(week[at : at + 24])) for at in range(0, len(week), 24)),
+            *_used_cells(week),
+        ),
+    )
+    lead = (
+        f"{writing.share(sum(each.used_ns for each in facts.slots), capacity_ns)} of "
+        f"{writing.rounded(writing.slot_hours(capacity_ns), 1)} slot-hours was used, others' work "
+        "included. Slot time counts in the hour in which a task ended, so that an hour may have "
+        "over 100 %."
+    )
+    alt = "Heat map: share of slot time used, for each hour of the day and each weekday."
+    return Figure(title, lead, alt, chart, table)
+
+
+def carbon(facts: PageFacts) -> Figure:
+    """Energy and carbon of our users' work, over the hours of the day."""
+    title = "Carbon over the day"
+    by_hour = [total(each for each in facts.hours if each.key[0] == hour) for hour in range(24)]
+    whole = total(by_hour)
+    if not whole.energy_uj and not whole.embodied_ng:
+        return nothing(title, "nothing is known of the energy of our users' work.")
+    chart = Panels(
+        Lines(
+            HOURS,
+            (Series("intensity", floats(map(_intensity, by_hour)), 4, is_main=True),),
+            "g CO₂e / kWh",
+        ),
+        Stacks(
+            HOURS,
+            (
+                Series("electricity", tuple(each.carbon_ng / 1e9 for each in by_hour), 4),
+                Series(
+                    "making of the hardware", tuple(each.embodied_ng / 1e9 for each in by_hour), 6
+                ),
+            ),
+            "g CO₂e",
+        ),
+        "hour of the day, UTC",
+    )
+    table = Table(
+        tables.heads(
+            *("Hour, UTC", "g CO₂e per kWh", "Energy, kWh", "Electricity, g CO₂e"),
+            *("Hardware, g CO₂e", "All, g CO₂e"),
+        ),
+        tuple(
+            (tables.text(f"{hour}:00"), *_carbon_cells(each))
+            for hour, each in zip(HOURS, by_hour, strict=True)
+        ),
+        (tables.text("Whole day"), *_carbon_cells(whole)),
+    )
+    grams = Fraction(whole.carbon_ng + whole.embodied_ng, _NG_PER_G)
+    lead = (
+        f"{writing.significant(grams / 1000)} kg CO₂e for "
+        f"{writing.significant(Fraction(whole.energy_uj, _UJ_PER_KWH))} kWh of our users' work, "
+        "wherever it ran. Both are estimates, from slot time and the factors of each site."
+    )
+    alt = "A line: carbon intensity of each hour of the day; below, bars: grams of CO₂e."
+    return Figure(title, lead, alt, chart, table)
+
+
+def waste(facts: PageFacts) -> Figure:
+    """Which part of slot time was idle, failed or done twice, by site."""
+    title = "Idle, failed and repeated work"
+    sites = sorted(
+        {each.key[0] for each in facts.work},
+        key=lambda site: (site != facts.site, site is None, str(site)),
+    )
+    capacity_ns = sum(each.capacity_ns for each in facts.slots)
+    if capacity_ns and facts.site not in sites:
+        sites.insert(0, facts.site)
+    rows: list[tuple[object, list[int], int]] = []
+    for site in sites:
+        by_state = [
+            total(each for each in facts.work if each.key == (site, state)) for state in STATES
+        ]
+        times = [each.wall_ns for each in by_state]
+        idle_ns = max(0, capacity_ns - sum(times)) if site == facts.site else 0
+        rows.append((site, [*times, idle_ns], sum(each.tasks for each in by_state)))
+    rows = [row for row in rows if sum(row[1])]
+    if not rows:
+        return nothing(title, "no slot time was used or available in this period.")
+    parts = (*STATES.values(), "idle")
+    unknown = tables.number("n/a")
+    chart = Shares(
+        tuple(writing.labels([site for site, _, _ in rows])),
+        tuple(
+            Series(part, tuple(times[at] / sum(times) for _, times, _ in rows), colour)
+            for at, (part, colour) in enumerate(zip(parts, (0, 5, 1, None), strict=True))
+        ),
+    )
+    table = Table(
+        tables.heads(
+            *("Site", "Tasks run", *(f"{part.capitalize()}, hours" for part in parts)),
+            *("Failed or repeated", "Idle"),
+        ),
+        tuple(
+            (
+                tables.name(site),
+                tables.count(tasks),
+                *map(tables.hours, times[:3]),
+                tables.hours(times[3]) if site == facts.site else unknown,
+                tables.share(sum(times[1:3]), sum(times[:3])),
+                tables.share(times[3], sum(times)) if site == facts.site else unknown,
+            )
+            for site, times, tasks in rows
+        ),
+    )
+    spent = sum(sum(times[:3]) for _, times, _ in rows)
+    lost = sum(sum(times[1:3]) for _, times, _ in rows)
+    lead = (
+        f"{writing.share(lost, spent)} of the slot time that was used went to tasks that failed or "
+        "had to run again. Idle time (slots without work) is known of our own pools only."
+    )
+    alt = "Bars: shares of slot time that was done, failed, repeated or idle, by site."
+    return Figure(title, lead, alt, chart, table)
+
+
+def _used(slots: Sequence[Slots | None]) -> Fraction | None:
+    there = [each for each in slots if each is not None]
+    capacity_ns = sum(each.capacity_ns for each in there)
+    return Fraction(sum(each.used_ns for each in there), capacity_ns) if capacity_ns else None
+
+
+def _percent(part: Fraction | None) -> Cell:
+    if part is None:
+        return tables.number(writing.NOTHING)
+    return tables.number(f"{writing.rounded(100 * part, 0)} %")
+
+
+def _used_cells(slots: Sequence[Slots | None]) -> tuple[Cell, ...]:
+    there = [each for each in slots if each is not None]
+    return (
+        _percent(_used(slots)),
+        tables.hours(sum(each.used_ns for each in there)),
+        tables.hours(sum(each.capacity_ns for each in there)),
+    )
+
+
+def _intensity(each: Sum) -> Fraction | None:
+    """Grams of CO2e per kWh."""
+    if not each.energy_uj:
+        return None
+    return Fraction(each.carbon_ng, _NG_PER_G) / Fraction(each.energy_uj, _UJ_PER_KWH)
+
+
+def _carbon_cells(each: Sum) -> tuple[Cell, ...]:
+    intensity = _intensity(each)
+    grams = [Fraction(ng, _NG_PER_G) for ng in (each.carbon_ng, each.embodied_ng)]
+    return (
+        tables.number(writing.NOTHING)
+        if intensity is None
+        else tables.number(writing.rounded(intensity, 0)),
+        tables.measure(Fraction(each.energy_uj, _UJ_PER_KWH)),
+        *map(tables.measure, (*grams, sum(grams, Fraction(0)))),
+    )

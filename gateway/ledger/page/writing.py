@@ -1,0 +1,99 @@
+"""How names, amounts and times are written for people. Pure."""
+
+import unicodedata
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
+
+from federation.money import NANOS_PER_UNIT
+
+OTHERS: Final = "(others)"
+UNNAMED: Final = "(none)"
+NOTHING: Final = "\N{EN DASH}"
+LABEL_MAX: Final = 24  # of a plot
+NAME_MAX: Final = 120  # of a table
+
+_DECIMALS: Final = ((100 * NANOS_PER_UNIT, 2), (NANOS_PER_UNIT, 4), (NANOS_PER_UNIT // 1000, 6))
+_HOUR_NS: Final = 3600 * 10**9
+_FORMULA_STARTS: Final = ("=", "+", "-", "@")
+_JOINERS: Final = "\u200c\u200d"  # words of Persian, and some emoji, can't do without
+
+
+def name(text: object, limit: int = NAME_MAX) -> str:
+    """Write a name that somebody chose, so that it looks like what it is.
+
+    Characters that are not seen, or turn the order of what follows, are written as \\u202e; what a
+    spreadsheet would take for a formula when it is pasted there gets an apostrophe in front.
+    """
+    if text is None:
+        return OTHERS
+    seen = "".join(map(_seen, str(text)))
+    if not seen.strip():
+        return UNNAMED
+    if seen.lstrip().startswith(_FORMULA_STARTS):
+        seen = f"'{seen}"
+    return seen if len(seen) <= limit else f"{seen[: limit - 1]}…"
+
+
+def labels(names: Sequence[object], limit: int = LABEL_MAX) -> list[str]:
+    """Write names for a plot: short, and no two alike."""
+    found: list[str] = []
+    for each in names:
+        label, tries = name(each, limit), 1
+        while label in found:
+            tries += 1
+            label = f"{name(each, limit - 4)} ({tries})"
+        found.append(label)
+    return found
+
+
+def decimals(nanos: int) -> int:
+    """How many decimals an amount of that size deserves, and all that stand beside it."""
+    for limit_nanos, places in _DECIMALS:
+        if nanos >= limit_nanos:
+            return places
+    return 9
+
+
+def amount(nanos: int, places: int) -> str:
+    """Write an amount of money with that many decimals, half to even."""
+    return rounded(Fraction(nanos, NANOS_PER_UNIT), places)
+
+
+def rounded(number: Fraction, places: int) -> str:
+    """Write a number with that many decimals and thousands apart."""
+    scaled = round(number * 10**places)  # half to even
+    return f"{Decimal(scaled).scaleb(-places):,.{places}f}"
+
+
+def significant(number: Fraction) -> str:
+    """Write a number with three digits that count, or all of its whole part."""
+    for limit, places in ((100, 0), (10, 1), (1, 2)):
+        if number >= limit:
+            return rounded(number, places)
+    return f"{Decimal(float(number)).normalize():.3g}" if number else "0"
+
+
+def slot_hours(wall_ns: int) -> Fraction:
+    """Slot time in hours."""
+    return Fraction(wall_ns, _HOUR_NS)
+
+
+def share(part: int, whole: int) -> str:
+    """Write a part of a whole in per cent."""
+    return f"{rounded(Fraction(100 * part, whole), 1)} %" if whole else NOTHING
+
+
+def moment(time_s: float) -> str:
+    """Write a time to the minute, in UTC."""
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _seen(character: str) -> str:
+    category = unicodedata.category(character)
+    if category in ("Zl", "Zp") or (category[0] == "C" and character not in _JOINERS):
+        code = ord(character)
+        return f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
+    return character
