@@ -7,6 +7,7 @@ import click
 from gateway.cli import federate, look
 from gateway.cli.books import audit, db
 from gateway.cli.control import cancel, drain, forget
+from gateway.cli.export import export
 from gateway.cli.found import init
 from gateway.cli.inspect import job, jobs, status, workers
 from gateway.cli.report import report
@@ -32,7 +33,7 @@ def cli() -> None:
 for command in (
     *(up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report),
     *(init, *federate.commands),
-    *(db, audit),
+    *(db, audit, export),
     *(look.sites, look.pools, look.deals, look.explain),
 ):
     cli.add_command(command)
