@@ -36,7 +36,7 @@ def job_messages(
         fields: _Fields = (
             ("Site", run.site or site),
             ("SubmitHost", run.origin or site),
-            ("MachineName", run.worker),
+            ("MachineName", run.site or site),
             ("Queue", run.pool),
             ("LocalJobId", local_job(run)),
             ("LocalUserId", run.user),

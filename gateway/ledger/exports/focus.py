@@ -123,8 +123,9 @@ def _whose(site: str, charge: _Charge) -> dict[str, str | None]:
         "ChargeCategory": "Usage",
         "ChargeClass": "Correction" if is_of_another_period else None,
         "ChargeFrequency": "Usage-Based",
+        # Each hop is a sale: whoever is billed here bought from us, whoever ran it.
         "InvoiceIssuerName": site,
-        "ProviderName": seller,
+        "ProviderName": site,
         "PublisherName": seller,
         "SubAccountId": _text(hour.project),
         "SubAccountName": _text(hour.project),
@@ -170,6 +171,8 @@ def _amounts(charge: _Charge) -> dict[str, str | None]:
     if by_time:
         quantity = (hour.wall_ns * 10**PLACES + _NS_PER_HOUR // 2) // _NS_PER_HOUR
     sign = -1 if charge.is_correction else 1
+    price = _unit_price(sign * hour.cost_nanos, quantity)
+    list_price = _unit_price(sign * hour.list_cost_nanos, quantity)
     return {
         "BilledCost": cost,
         "ContractedCost": cost,
@@ -177,8 +180,13 @@ def _amounts(charge: _Charge) -> dict[str, str | None]:
         "ListCost": list_cost,
         "PricingQuantity": decimal(sign * quantity, 10**PLACES, PLACES),
         "PricingUnit": "Slot-Hours" if by_time else "Runs",
-        "ContractedUnitPrice": _unit_price(sign * hour.cost_nanos, quantity),
-        "ListUnitPrice": _unit_price(sign * hour.list_cost_nanos, quantity),
+        "ContractedUnitPrice": price,
+        "ListUnitPrice": list_price,
+        # What is billed was priced in the same currency.
+        "PricingCurrency": hour.currency,
+        "PricingCurrencyContractedUnitPrice": price,
+        "PricingCurrencyEffectiveCost": cost,
+        "PricingCurrencyListUnitPrice": list_price,
         "ConsumedQuantity": "0" if charge.is_correction else decimal(hour.wall_ns, 10**9, 9),
         "ConsumedUnit": "Slot-Seconds",
     }

@@ -105,11 +105,11 @@ CUSTOM: Final = (
     *_of("custom", "text", "x_User", "x_Window"),
 )
 
-# Without those of what there is none of here: zones, capacity reservations, prices in another
-# currency than the bill, more than one type of account.
+# Without those of what there is none of here: zones, capacity reservations, more than one type of
+# account. Nor are there invoices, but that column is recommended, and null.
 _LEFT_OUT: Final = (
-    *("AvailabilityZone", "CapacityReservationId", "CapacityReservationStatus", *_PRICED),
-    *("PricingCurrency", "BillingAccountType", "SubAccountType"),
+    *("AvailabilityZone", "CapacityReservationId", "CapacityReservationStatus"),
+    *("BillingAccountType", "SubAccountType"),
 )
 
 EXPORTED: Final[tuple[Column, ...]] = (

@@ -53,8 +53,9 @@ def add_host(parent: Element, name: str, host: str, /, **attributes: str) -> Non
 
 def add_identity(record: Element, site: str, run: Run, created: str) -> None:
     """Add whose record it is: unique among all sites, and what it was created for."""
-    record_id = urn(run.site or site, run.job, run.first, run.attempt)
-    add(record, "RecordIdentity", createTime=created, recordId=record_id)
+    identity = add(record, "RecordIdentity", createTime=created)
+    # As it is: what it escapes is escaped already.
+    identity.set(f"{PREFIX}:recordId", urn(run.site or site, run.job, run.first, run.attempt))
     job = add(record, "JobIdentity")
     add(job, "GlobalJobId", run.job)
     add(job, "LocalJobId", local_job(run))
