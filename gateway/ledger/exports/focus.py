@@ -24,6 +24,7 @@ _NS_PER_HOUR: Final = 3600 * 10**9
 _UJ_PER_KWH: Final = 3600 * 10**9
 # Slot time below this has no price an hour that anybody could read: it is priced by the run.
 PRICED_BY_TIME_NS: Final = 10**6
+_PRICE_HIGH: Final = 10**8  # units of a currency, for a slot-hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +172,8 @@ def _amounts(charge: _Charge) -> dict[str, str | None]:
     if by_time:
         quantity = (hour.wall_ns * 10**PLACES + _NS_PER_HOUR // 2) // _NS_PER_HOUR
     sign = -1 if charge.is_correction else 1
-    price = _unit_price(sign * hour.cost_nanos, quantity)
-    list_price = _unit_price(sign * hour.list_cost_nanos, quantity)
+    price = _unit_price(sign * hour.cost_nanos, hour.wall_ns, quantity)
+    list_price = _unit_price(sign * hour.list_cost_nanos, hour.wall_ns, quantity)
     return {
         "BilledCost": cost,
         "ContractedCost": cost,
@@ -192,7 +193,13 @@ def _amounts(charge: _Charge) -> dict[str, str | None]:
     }
 
 
-def _unit_price(nanos: int, quantity: int) -> str:
+def _unit_price(nanos: int, wall_ns: int, quantity: int) -> str:
+    """What a unit cost: for the exact time, as a tariff has it.
+
+    A price that is so high that the rounding of the quantity would show is for the rounded one.
+    """
+    if wall_ns >= PRICED_BY_TIME_NS and nanos * 3600 < wall_ns * _PRICE_HIGH:
+        return decimal(nanos * 3600, wall_ns, PLACES)
     return decimal(nanos * 10 ** (PLACES - 9), quantity, PLACES)
 
 

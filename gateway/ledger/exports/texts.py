@@ -15,11 +15,10 @@ _HOURS_A_DAY: Final = 24
 
 # Controls, what Python or APEL's loader takes for the end of a line, and what XML 1.0 has no
 # place for.
-_UNPRINTABLE: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]|%(?=[0-9A-Fa-f]{2})"
-)
-# Also what ends a record, and spaces that a reader strips.
-_NOT_IN_APEL: Final = re.compile(_UNPRINTABLE.pattern + r"|%(?=%)|\A\s|\s\Z")
+_CONTROLS: Final = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]"
+_UNPRINTABLE: Final = re.compile(rf"{_CONTROLS}|%(?=[0-9A-Fa-f]{{2}})")
+# Also spaces that a reader strips, and what would end a record, if only after all else is written.
+_NOT_IN_APEL: Final = re.compile(rf"{_UNPRINTABLE.pattern}|%(?=%|{_CONTROLS}|\s\Z)|\A\s|\s\Z")
 _APEL_NULLS: Final = ("none", "null")
 
 FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
