@@ -24,7 +24,8 @@ def square(x: int) -> int:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
-    site = SiteProcess(tmp_path_factory.mktemp("exports"), 1)
+    config = '[[pool]]\nname = "local"\nprice = "0.5 EUR"\n'
+    site = SiteProcess(tmp_path_factory.mktemp("exports"), 1, config=config)
     with site.client() as client:
         for name in NAMES:
             results = client.options(name=name, project=name).map(square, range(TASKS))

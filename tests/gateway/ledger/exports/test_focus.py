@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +14,7 @@ from exports_support import HOUR, SITE, correction, corrections, hour, hours, ru
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import gateway
 from federation.money import format_amount
 from gateway.ledger.exports.focus import charges
 from gateway.ledger.exports.focus_columns import EXPORTED, FOCUS
@@ -41,6 +43,12 @@ def test_the_specification_has_57_columns_of_which_21_are_mandatory():
     mandatory = {column.name for column in FOCUS.values() if column.level == "mandatory"}
     assert len(mandatory) == 21
     assert mandatory <= {column.name for column in EXPORTED}
+
+
+def test_every_column_is_in_the_document():
+    text = (Path(gateway.__file__).parents[1] / "docs" / "exports.md").read_text()
+    named = {name for line in text.splitlines() for name in re.findall(r"`(\w+)`", line[:300])}
+    assert {column.name for column in EXPORTED} <= named
 
 
 def test_a_row_says_who_what_when_and_how_much():
