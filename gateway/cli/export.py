@@ -113,17 +113,24 @@ def focus(
 def focus_check(file: Path) -> None:
     """Check a CSV file against the rules of FOCUS 1.2. Exit code 1 when it breaks one."""
     rows, found = 0, 0
-    with file.open(newline="", encoding="utf-8") as text:
-        checked = check(text)
-        for each in checked:
-            rows = each.rows
-            for problem in each.problems:
-                found += 1
-                if found <= PROBLEMS_MAX:
-                    click.echo(f"problem: {problem}")
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as text:
+            for each in check(text):
+                rows = each.rows
+                for problem in each.problems:
+                    found += 1
+                    if found <= PROBLEMS_MAX:
+                        click.echo(f"problem: {_printable(problem)}")
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{file} is not in UTF-8: {error}") from None
     click.echo(f"{rows:,} rows, {found:,} problems")
     if found:
         raise SystemExit(1)
+
+
+def _printable(text: str) -> str:
+    """What a file says must not move the cursor."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 _everywhere = click.option(

@@ -69,6 +69,8 @@ def test_focus_is_valid_and_sums_up_to_the_report(site, export, tmp_path: Path):
     assert "0 problems" in export("focus-check", str(out))
     out.write_text(text.replace("Compute,", "Compost,"))
     export("focus-check", str(out), code=1)
+    out.write_bytes(b"BilledCost\n\xff")
+    assert "is not in UTF-8" in export("focus-check", str(out), code=1)
 
 
 def test_focus_in_parquet(export, tmp_path: Path):
