@@ -1,7 +1,6 @@
 """Numbers are exact; names come back; nothing gets by that a format can't hold."""
 
 import re
-from decimal import Decimal
 from fractions import Fraction
 from urllib.parse import unquote
 
@@ -65,8 +64,8 @@ def test_a_host_is_one(name):
 
 
 def test_a_host_that_is_one_stays_as_it_is():
-    for name in ("london", "node-1.grid.example.org", "10.0.0.17"):
-        assert texts.domain(name) in (name, "x-1" and "10.x-0.x-0.17")
+    for name in ("london", "node-1.grid.example.org", "10.20.30.40"):
+        assert texts.domain(name) == name
     assert texts.domain("node_1") == "node-1"
     assert texts.domain("a.é.b") == "x-a.x-b"
 
@@ -87,7 +86,6 @@ def test_halves_go_to_the_even_digit():
 
 @given(st.integers(0, 10**25))
 def test_a_duration_is_exact(ns):
-    assert Decimal(texts.duration(ns)[2:-1]).scaleb(9) == ns or ns > 10**24
     assert Fraction(texts.duration(ns).removeprefix("PT").removesuffix("S")) * 10**9 == ns
 
 
