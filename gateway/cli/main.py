@@ -8,6 +8,7 @@ from gateway.cli import between, federate, look
 from gateway.cli.alerts import alerts
 from gateway.cli.books import audit, db
 from gateway.cli.control import cancel, drain, forget
+from gateway.cli.export import export
 from gateway.cli.found import init
 from gateway.cli.inspect import job, jobs, status, workers
 from gateway.cli.page import page
@@ -34,7 +35,7 @@ def cli() -> None:
 for command in (
     *(up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report, page),
     *(init, *federate.commands),
-    *(db, audit, alerts, *between.commands),
+    *(db, audit, alerts, export, *between.commands),
     *(look.sites, look.pools, look.deals, look.explain),
 ):
     cli.add_command(command)

@@ -8,7 +8,7 @@ import click
 
 from federation.errors import ProtocolError
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, reach_options
-from gateway.cli.report import moment
+from gateway.cli.moments import moment
 from gateway.ledger.page.facts import from_plain
 
 

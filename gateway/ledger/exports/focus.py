@@ -1,0 +1,277 @@
+"""FOCUS 1.2: what usage cost, one row for each hour and key of `usage_hours`. Pure.
+
+Costs are exact: a row's are those of the books, to the nano-unit, and so are their sums. Unit
+prices are what a row's cost comes to for a unit, because an hour may have several prices, minimum
+charges and roundings in it: a price times its quantity is the cost again to the nano-unit.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from federation.money import format_amount
+
+from .focus_columns import EXPORTED
+from .rows import Correction, Hour
+from .texts import decimal, hour_start, month_of, month_start
+
+Row = tuple[str | None, ...]
+
+SERVICE: Final = "Grid Compute"
+PLACES: Final = 18  # of quantities and unit prices; costs have nine
+_NS_PER_HOUR: Final = 3600 * 10**9
+_UJ_PER_KWH: Final = 3600 * 10**9
+# Slot time below this has no price an hour that anybody could read: it is priced by the run.
+PRICED_BY_TIME_NS: Final = 10**6
+_PRICE_HIGH: Final = 10**8  # units of a currency, for a slot-hour
+
+
+@dataclass(frozen=True, slots=True)
+class _Charge:
+    """One row to be: an hour, or a correction in the shape of one, with its amounts negative."""
+
+    hour: Hour
+    billed_in: tuple[int, int]  # year and month
+    is_correction: bool = False
+    corrects: str = ""
+
+
+def charges(site: str, hours: Iterable[Hour], corrections: Iterable[Correction]) -> Iterator[Row]:
+    """Yield the rows of a site's export, with a cell for each of EXPORTED, None for null.
+
+    Args:
+        site: whose books these are.
+        hours: what was charged.
+        corrections: what was taken back.
+    """
+    for hour in hours:
+        yield _row(site, _Charge(hour, month_of(hour.hour)))
+    for each in corrections:
+        yield _row(site, _corrected(each))
+
+
+def _corrected(correction: Correction) -> _Charge:
+    """What takes a charge back, wholly or in part; nothing is consumed by it.
+
+    A correction is one for FOCUS only if the charge was in another billing period.
+    """
+    hour = _hour_of(correction)
+    amount_nanos = correction.amount_nanos
+    # A part of the charge takes the same part of its list cost back.
+    list_nanos = (
+        amount_nanos * hour.list_cost_nanos // hour.cost_nanos if hour.cost_nanos else amount_nanos
+    )
+    billed_in = month_of(int(correction.at_s // 3600))
+    return _Charge(
+        replace(hour, cost_nanos=-amount_nanos, list_cost_nanos=-list_nanos),
+        billed_in,
+        is_correction=True,
+        corrects=correction.corrects,
+    )
+
+
+def _hour_of(correction: Correction) -> Hour:
+    """The charge that is corrected, as if it were an hour of its own."""
+    run = correction.run
+    # What is not known is empty, or zero: the books know who paid whom, for good.
+    return Hour(
+        hour=correction.hour,
+        user=run.user if run else correction.user,
+        group=run.group if run else "",
+        project=run.project if run else correction.project,
+        name=run.name if run else "",
+        site=correction.site,
+        origin=correction.origin,
+        pool=run.pool if run else correction.pool,
+        window=run.window if run else "",
+        tags=run.tags if run else "",
+        price_class=run.price_class if run else "",
+        state=run.state if run else "",
+        tariff=run.tariff if run else "",
+        currency=correction.currency,
+        records=1,
+        peak_memory_bytes=0,
+        tasks=0,
+        wall_ns=run.wall_ns if run else 0,
+        cpu_ns=0,
+        cost_nanos=run.cost_nanos if run else 0,
+        list_cost_nanos=run.list_cost_nanos if run else 0,
+        energy_uj=0,
+        carbon_ng=0,
+        embodied_ng=0,
+    )
+
+
+def _row(site: str, charge: _Charge) -> Row:
+    cells = _whose(site, charge) | _what(site, charge.hour) | _amounts(charge) | _ours(site, charge)
+    return tuple(cells.get(column.name) for column in EXPORTED)
+
+
+def _whose(site: str, charge: _Charge) -> dict[str, str | None]:
+    """Who pays whom, and when."""
+    hour, (year, month) = charge.hour, charge.billed_in
+    payer, seller = hour.origin or site, hour.site or site
+    is_of_another_period = charge.is_correction and charge.billed_in != month_of(hour.hour)
+    return {
+        "BillingAccountId": payer,
+        "BillingAccountName": payer,
+        "BillingCurrency": hour.currency,
+        "BillingPeriodStart": month_start(year, month),
+        "BillingPeriodEnd": month_start(year, month + 1),
+        "ChargePeriodStart": hour_start(hour.hour),
+        "ChargePeriodEnd": hour_start(hour.hour + 1),
+        "ChargeCategory": "Usage",
+        "ChargeClass": "Correction" if is_of_another_period else None,
+        "ChargeFrequency": "Usage-Based",
+        # Each hop is a sale: whoever is billed here bought from us, whoever ran it.
+        "InvoiceIssuerName": site,
+        "ProviderName": site,
+        "PublisherName": seller,
+        "SubAccountId": _text(hour.project),
+        "SubAccountName": _text(hour.project),
+    }
+
+
+def _what(site: str, hour: Hour) -> dict[str, str | None]:
+    """What was sold: slot time of a pool, at a price of a version of a tariff."""
+    seller = hour.site or site
+    # Others' pools have their site in their name.
+    pool = hour.pool.removeprefix(f"{hour.site}/") if hour.site else hour.pool
+    sku = _text("/".join(filter(None, (seller, pool))))
+    price = "/".join(filter(None, (sku, hour.price_class, hour.tariff, hour.window)))
+    details = {
+        "x_PriceClass": hour.price_class,
+        "x_TariffVersion": hour.tariff,
+        "x_Window": hour.window,
+    }
+    return {
+        "ServiceCategory": "Compute",
+        "ServiceName": SERVICE,
+        "ServiceSubcategory": "Other (Compute)",
+        "RegionId": seller,
+        "RegionName": seller,
+        "ResourceId": sku,
+        "ResourceName": _text(pool),
+        "ResourceType": "Pool",
+        "SkuId": sku,
+        "SkuMeter": "Slot Time",
+        "SkuPriceId": price,
+        "SkuPriceDetails": _json({name: text for name, text in details.items() if text}),
+        "PricingCategory": "Dynamic" if hour.price_class == "preemptible" else "Standard",
+        "Tags": _json(_tags(hour.tags)),
+    }
+
+
+def _amounts(charge: _Charge) -> dict[str, str | None]:
+    hour = charge.hour
+    cost, list_cost = format_amount(hour.cost_nanos), format_amount(hour.list_cost_nanos)
+    by_time = hour.wall_ns >= PRICED_BY_TIME_NS
+    # In units of 10**-PLACES, as it is written, so that the product is right.
+    quantity = hour.records * 10**PLACES
+    if by_time:
+        quantity = (hour.wall_ns * 10**PLACES + _NS_PER_HOUR // 2) // _NS_PER_HOUR
+    sign = -1 if charge.is_correction else 1
+    price = _unit_price(sign * hour.cost_nanos, hour.wall_ns, quantity)
+    list_price = _unit_price(sign * hour.list_cost_nanos, hour.wall_ns, quantity)
+    return {
+        "BilledCost": cost,
+        "ContractedCost": cost,
+        "EffectiveCost": cost,
+        "ListCost": list_cost,
+        "PricingQuantity": decimal(sign * quantity, 10**PLACES, PLACES),
+        "PricingUnit": "Slot-Hours" if by_time else "Runs",
+        "ContractedUnitPrice": price,
+        "ListUnitPrice": list_price,
+        # What is billed was priced in the same currency.
+        "PricingCurrency": hour.currency,
+        "PricingCurrencyContractedUnitPrice": price,
+        "PricingCurrencyEffectiveCost": cost,
+        "PricingCurrencyListUnitPrice": list_price,
+        "ConsumedQuantity": "0" if charge.is_correction else decimal(hour.wall_ns, 10**9, 9),
+        "ConsumedUnit": "Slot-Seconds",
+    }
+
+
+def _unit_price(nanos: int, wall_ns: int, quantity: int) -> str:
+    """What a unit cost: for the exact time, as a tariff has it.
+
+    A price that is so high that the rounding of the quantity would show is for the rounded one.
+    """
+    if wall_ns >= PRICED_BY_TIME_NS and nanos * 3600 < wall_ns * _PRICE_HIGH:
+        return decimal(nanos * 3600, wall_ns, PLACES)
+    return decimal(nanos * 10 ** (PLACES - 9), quantity, PLACES)
+
+
+def _ours(site: str, charge: _Charge) -> dict[str, str | None]:
+    """What FOCUS has no column for, and ChargeDescription."""
+    hour, is_correction = charge.hour, charge.is_correction
+    runs = 0 if is_correction else hour.records
+    # Records say where their carbon figures come from, or have none at all.
+    is_measured = bool(hour.energy_uj or hour.carbon_ng or hour.embodied_ng)
+    return {
+        "ChargeDescription": _description(charge),
+        "x_CarbonEmbodiedG": decimal(hour.embodied_ng, 10**9, 9) if is_measured else None,
+        "x_CarbonOperationalG": decimal(hour.carbon_ng, 10**9, 9) if is_measured else None,
+        "x_Corrects": _text(charge.corrects),
+        "x_CpuSeconds": decimal(hour.cpu_ns, 10**9, 9),
+        "x_EnergyKwh": decimal(hour.energy_uj, _UJ_PER_KWH, PLACES) if is_measured else None,
+        "x_ExecSite": hour.site or site,
+        "x_GridIntensityGPerKwh": (
+            decimal(hour.carbon_ng * (_UJ_PER_KWH // 10**9), hour.energy_uj, 9)
+            if hour.energy_uj
+            else None
+        ),
+        "x_Group": _text(hour.group),
+        "x_JobName": _text(hour.name),
+        "x_OriginSite": hour.origin or site,
+        "x_PeakMemoryBytes": None if is_correction else str(hour.peak_memory_bytes),
+        "x_PriceClass": _text(hour.price_class),
+        "x_Runs": str(runs),
+        "x_State": _text(hour.state),
+        "x_TariffVersion": _text(hour.tariff),
+        "x_Tasks": str(hour.tasks),
+        "x_User": _text(hour.user),
+        "x_Window": _text(hour.window),
+    }
+
+
+def _description(charge: _Charge) -> str:
+    hour = charge.hour
+    if charge.is_correction:
+        return f"Taken back: {charge.corrects}"
+    kind = {"failed": "that failed", "repeat": "that were repeated"}.get(hour.state, "")
+    words = ("Runs of", hour.name or "jobs without a name", kind, "in", hour.pool)
+    return " ".join(filter(None, words))
+
+
+def _text(text: str) -> str | None:
+    """A text, or null where there is none: FOCUS has no empty ones."""
+    return text if text.strip() else None
+
+
+def _json(values: dict[str, Any]) -> str | None:
+    if not values:
+        return None
+    return json.dumps(values, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def _tags(text: str) -> dict[str, bool | int | float | str]:
+    """Tags as `policies.placement.show_tags` writes them; one without a value is true."""
+    found: dict[str, bool | int | float | str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = part.partition("=")
+        found[name] = _number(value) if equals else True
+    return found
+
+
+def _number(text: str) -> int | float | str:
+    for read in (int, float):
+        try:
+            number = read(text)
+        except ValueError:
+            continue
+        # Else it would come out otherwise than it went in, or not be JSON.
+        if str(number) == text and text not in ("inf", "-inf", "nan"):
+            return number
+    return text

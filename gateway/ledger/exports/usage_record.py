@@ -1,0 +1,66 @@
+"""OGF Usage Record 1.0 (GFD.98), as SGAS and others take it: one record for each run. Pure.
+
+Source: GFD.98 and its XML schema. Usage Record 2.0 (GFD.204) is not written: no public source says
+what its elements are called, and nobody is known to read it.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+from xml.etree.ElementTree import Element
+
+from federation.money import format_amount
+
+from .rows import Run
+from .texts import duration, moment
+from .xml import (
+    add,
+    add_host,
+    add_identity,
+    add_if,
+    document,
+    element,
+    global_user,
+    status,
+)
+
+NAMESPACE: Final = "http://schema.ogf.org/urf/2003/09/urf"
+
+
+def usage_records(site: str, runs: Iterable[Run]) -> Iterator[str]:
+    """Yield a document of a site's runs, a record at a time."""
+    return document(NAMESPACE, (_record(site, run) for run in runs))
+
+
+def _record(site: str, run: Run) -> Element:
+    """The order of the elements is the schema's."""
+    record = element("JobUsageRecord")
+    add_identity(record, site, run, moment(run.ended_at_s))
+    user = add(record, "UserIdentity")
+    add_if(user, "LocalUserId", run.user)
+    add_if(user, "GlobalUserName", global_user(site, run))
+    add_if(record, "JobName", run.name)
+    add(record, "Charge", format_amount(run.cost_nanos), unit=run.currency)
+    state = {"description": run.state} if run.state == "repeat" else {}
+    add(record, "Status", status(run), **state)
+    if run.peak_memory_bytes:  # a positive number, or none
+        memory = str(run.peak_memory_bytes)
+        add(record, "Memory", memory, storageUnit="B", metric="max", type="physical")
+    add(record, "WallDuration", duration(run.wall_ns))
+    add(record, "CpuDuration", duration(run.cpu_ns))
+    add(record, "EndTime", moment(run.ended_at_s))
+    add(record, "StartTime", moment(run.started_at_s))
+    add_host(record, "MachineName", run.site or site)
+    add_host(record, "SubmitHost", run.origin or site)
+    add_if(record, "Queue", run.pool)
+    add_if(record, "ProjectName", run.project)
+    if run.worker:
+        add_host(record, "Host", run.worker, primary="true")
+    for name, text in (
+        *(("group", run.group), ("tags", run.tags), ("price class", run.price_class)),
+        *(("tariff", run.tariff), ("window", run.window)),
+    ):
+        add_if(record, "Resource", text, description=name)
+    add(record, "ConsumableResource", str(run.tasks), units="tasks")
+    if run.records != 1:
+        add(record, "ConsumableResource", str(run.records), units="runs")
+    return record

@@ -1,0 +1,230 @@
+"""FOCUS: every rule of the specification, and every nano-unit of the books."""
+
+import csv
+import io
+import json
+import re
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exports_support import HOUR, SITE, correction, corrections, hour, hours, run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gateway
+from federation.money import format_amount
+from gateway.ledger.exports.focus import charges
+from gateway.ledger.exports.focus_columns import EXPORTED, FOCUS
+from gateway.ledger.exports.focus_files import csv_lines, write_parquet
+from gateway.ledger.exports.focus_rules import check
+from gateway.ledger.exports.texts import uncell
+
+
+def exported(*found: Any) -> str:
+    usage = [each for each in found if hasattr(each, "records")]
+    taken_back = [each for each in found if not hasattr(each, "records")]
+    return "".join(csv_lines(charges(SITE, usage, taken_back)))
+
+
+def rows(*found: Any) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(exported(*found), newline="")))
+
+
+def problems(text: str) -> list[str]:
+    lines = io.StringIO(text, newline="")
+    return [problem for each in check(lines) for problem in each.problems]
+
+
+def test_the_specification_has_57_columns_of_which_21_are_mandatory():
+    assert len(FOCUS) == 57
+    mandatory = {column.name for column in FOCUS.values() if column.level == "mandatory"}
+    assert len(mandatory) == 21
+    assert mandatory <= {column.name for column in EXPORTED}
+
+
+def test_every_column_is_in_the_document():
+    text = (Path(gateway.__file__).parents[1] / "docs" / "exports.md").read_text()
+    named = {name for line in text.splitlines() for name in re.findall(r"`(\w+)`", line[:300])}
+    assert {column.name for column in EXPORTED} <= named
+
+
+def test_a_row_says_who_what_when_and_how_much():
+    [row] = rows(hour(group="desk", tags="gpu=2,linux", window="night", energy_uj=3_600_000_000))
+    assert {name: row[name] for name in row if not name.startswith("CommitmentDiscount")} == {
+        "BilledCost": "0.000033334",
+        "BillingAccountId": "london",
+        "BillingAccountName": "london",
+        "BillingCurrency": "USD",
+        "BillingPeriodEnd": "2023-12-01T00:00:00Z",
+        "BillingPeriodStart": "2023-11-01T00:00:00Z",
+        "ChargeCategory": "Usage",
+        "ChargeClass": "",
+        "ChargeDescription": "Runs of var in local",
+        "ChargeFrequency": "Usage-Based",
+        "ChargePeriodEnd": "2023-11-14T23:00:00Z",
+        "ChargePeriodStart": "2023-11-14T22:00:00Z",
+        "ConsumedQuantity": "3",
+        "ConsumedUnit": "Slot-Seconds",
+        "ContractedCost": "0.000033334",
+        "ContractedUnitPrice": "0.0400008",
+        "EffectiveCost": "0.000033334",
+        "InvoiceId": "",
+        "InvoiceIssuerName": "london",
+        "ListCost": "0.00004",
+        "ListUnitPrice": "0.048",
+        "PricingCategory": "Standard",
+        "PricingCurrency": "USD",
+        "PricingCurrencyContractedUnitPrice": "0.0400008",
+        "PricingCurrencyEffectiveCost": "0.000033334",
+        "PricingCurrencyListUnitPrice": "0.048",
+        "PricingQuantity": "0.000833333333333333",
+        "PricingUnit": "Slot-Hours",
+        "ProviderName": "london",
+        "PublisherName": "london",
+        "RegionId": "london",
+        "RegionName": "london",
+        "ResourceId": "london/local",
+        "ResourceName": "local",
+        "ResourceType": "Pool",
+        "ServiceCategory": "Compute",
+        "ServiceName": "Grid Compute",
+        "ServiceSubcategory": "Other (Compute)",
+        "SkuId": "london/local",
+        "SkuMeter": "Slot Time",
+        "SkuPriceDetails": '{"x_PriceClass":"guaranteed","x_TariffVersion":"1","x_Window":"night"}',
+        "SkuPriceId": "london/local/guaranteed/1/night",
+        "SubAccountId": "risk",
+        "SubAccountName": "risk",
+        "Tags": '{"gpu":2,"linux":true}',
+        "x_CarbonEmbodiedG": "0",
+        "x_CarbonOperationalG": "0",
+        "x_Corrects": "",
+        "x_CpuSeconds": "2.8",
+        "x_EnergyKwh": "0.001",
+        "x_ExecSite": "london",
+        "x_GridIntensityGPerKwh": "0",
+        "x_Group": "desk",
+        "x_JobName": "var",
+        "x_OriginSite": "london",
+        "x_PeakMemoryBytes": "1048576",
+        "x_PriceClass": "guaranteed",
+        "x_Runs": "2",
+        "x_State": "ok",
+        "x_TariffVersion": "1",
+        "x_Tasks": "20",
+        "x_User": "ada",
+        "x_Window": "night",
+    }
+
+
+def test_what_others_ran_for_us_is_bought_and_what_we_ran_for_others_is_billed_to_them():
+    [bought] = rows(hour(site="paris", pool="paris/gpu"))
+    assert (bought["BillingAccountId"], bought["InvoiceIssuerName"]) == ("london", "london")
+    assert (bought["ProviderName"], bought["PublisherName"]) == ("london", "paris")
+    assert (bought["ResourceId"], bought["RegionId"]) == ("paris/gpu", "paris")
+    [sold] = rows(hour(origin="tokyo", price_class="preemptible"))
+    assert (sold["BillingAccountId"], sold["PublisherName"]) == ("tokyo", "london")
+    assert sold["PricingCategory"] == "Dynamic"
+
+
+def test_what_is_not_known_is_null():
+    [row] = rows(hour(user="", project=" ", name="", tariff="", tags=""))
+    for name in ("x_User", "SubAccountId", "SubAccountName", "Tags", "x_EnergyKwh", "InvoiceId"):
+        assert row[name] == ""
+
+
+def test_carbon_is_by_the_hour():
+    [row] = rows(hour(energy_uj=7_200_000_000, carbon_ng=600_000_000, embodied_ng=1))
+    assert row["x_EnergyKwh"] == "0.002"
+    assert row["x_CarbonOperationalG"] == "0.6"
+    assert row["x_CarbonEmbodiedG"] == "0.000000001"
+    assert row["x_GridIntensityGPerKwh"] == "300"
+
+
+def test_slot_time_that_is_too_short_for_a_price_an_hour_is_priced_by_the_run():
+    [row] = rows(hour(wall_ns=0, cost_nanos=10, records=4))
+    assert (row["PricingUnit"], row["PricingQuantity"]) == ("Runs", "4")
+    assert row["ContractedUnitPrice"] == "0.0000000025"
+
+
+def test_a_charge_that_is_taken_back_in_its_month_is_a_negative_charge():
+    [row] = rows(correction())
+    assert row["BilledCost"] == row["EffectiveCost"] == "-0.000016667"
+    assert row["ListCost"] == "-0.00002"
+    assert row["ChargeClass"] == ""  # FOCUS: null for a correction within its billing period
+    assert row["PricingQuantity"].startswith("-")
+    assert row["x_Corrects"] == "use/job-1/0/0"
+    assert (row["x_Runs"], row["ConsumedQuantity"]) == ("0", "0")
+    assert problems(exported(correction())) == []
+
+
+def test_a_charge_that_is_taken_back_later_is_a_correction():
+    later = correction(at_s=1_702_000_000.0, amount_nanos=5_000)
+    [row] = rows(later)
+    assert row["ChargeClass"] == "Correction"
+    assert row["BillingPeriodStart"] == "2023-12-01T00:00:00Z"
+    assert row["ChargePeriodStart"] == "2023-11-14T22:00:00Z"
+    assert (row["BilledCost"], row["ListCost"]) == ("-0.000005", "-0.000005999")
+    assert problems(exported(later)) == []
+
+
+def test_a_correction_of_what_has_been_rolled_up_has_what_the_books_know():
+    [row] = rows(correction(run=None, origin="tokyo", user="", site="paris", pool=""))
+    assert (row["BillingAccountId"], row["PublisherName"]) == ("tokyo", "paris")
+    assert (row["BilledCost"], row["PricingUnit"]) == ("-0.000016667", "Runs")
+
+
+def test_a_formula_is_none_and_a_number_below_zero_stays_one():
+    [row] = rows(correction(run=run(user="=1+1")))
+    assert row["x_User"] == "'=1+1"
+    assert row["BilledCost"].startswith("-")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(hours, max_size=4), st.lists(corrections, max_size=3))
+def test_no_rule_is_broken_and_no_nano_unit_is_lost(usage, taken_back):
+    text = exported(*usage, *taken_back)
+    assert problems(text) == []
+    found = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert len(found) == len(usage) + len(taken_back)
+    for currency in ("USD", "EUR"):
+        billed = sum(
+            Fraction(row["BilledCost"]) for row in found if row["BillingCurrency"] == currency
+        )
+        booked = sum(each.cost_nanos for each in usage if each.currency == currency)
+        booked -= sum(each.amount_nanos for each in taken_back if each.currency == currency)
+        assert billed * 10**9 == booked
+    for row, each in zip(found, usage, strict=False):
+        for name, value in (("x_User", each.user), ("SubAccountId", each.project)):
+            assert uncell(row[name]) == (value if value.strip() else "")
+        if row["Tags"]:
+            assert isinstance(json.loads(row["Tags"]), dict)
+
+
+def test_no_rows_are_a_header():
+    assert exported().splitlines() == [",".join(column.name for column in EXPORTED)]
+
+
+def test_parquet_holds_the_same(tmp_path: Path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    usage = [hour(hour=HOUR + n, cost_nanos=10**17 + n, user="=1") for n in range(3)]
+    write_parquet(charges(SITE, usage, [correction()]), tmp_path / "focus.parquet")
+    table = parquet.read_table(tmp_path / "focus.parquet")
+    assert table.schema.names == [column.name for column in EXPORTED]
+    assert table.schema.metadata[b"FocusVersion"] == b"1.2"
+    billed = sum(table["BilledCost"].to_pylist())
+    assert billed == Decimal(format_amount(3 * 10**17 + 3 - 16_667))
+    assert table["x_User"].to_pylist() == ["=1", "=1", "=1", "ada"]
+    texts = {row["ChargePeriodStart"] for row in rows(*usage)}
+    assert {
+        f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in table["ChargePeriodStart"].to_pylist()
+    } == texts
+
+
+def test_parquet_of_nothing_is_a_file(tmp_path: Path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write_parquet([], tmp_path / "focus.parquet")
+    assert parquet.read_table(tmp_path / "focus.parquet").num_rows == 0
