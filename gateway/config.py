@@ -37,6 +37,9 @@ lease_s = 30.0
 objective = "cheapest"
 prefer_own_s = 0.0
 
+[groups]                                # users of each, for reports: see gateway.groups
+"equity desk" = ["ann", "bob"]
+
 [[show]]                                # see policies.disclosure; the first that matches decides
 readers = ["paris"]                     # without it: all
 coarse = true
@@ -53,6 +56,7 @@ tags = { linux = true, gpu = 2 }
 import os
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -62,7 +66,8 @@ from federation.errors import GridError
 from federation.money import parse_money
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig, check_federation, read_federation
-from gateway.intake import USUAL_POOL, check_tags
+from gateway.groups import read_groups
+from gateway.intake import NO_GROUPS, USUAL_POOL, check_tags
 from gateway.knobs import KnobError, count, number
 from gateway.lobby import HouseRules
 from gateway.market_config import read_contracts, read_placement, read_shows
@@ -137,6 +142,7 @@ class SiteConfig:
     deals: DealRules = field(default_factory=DealRules)
     house: House = field(default_factory=House)
     shows: tuple[Disclosure, ...] = SHOW_ALL
+    groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -309,12 +315,12 @@ def python_minor() -> str:
 def _read(document: dict[str, Any]) -> SiteConfig:
     _expect(
         document,
-        {"site", "limits", "federation", "contracts", "placement", "show", "pool"},
+        {"site", "limits", "federation", "contracts", "placement", "groups", "show", "pool"},
         "the top level",
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
-    tables = {"rules", "pools", "federation", "deals", "house", "shows"}
+    tables = {"rules", "pools", "federation", "deals", "house", "shows", "groups"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -333,6 +339,10 @@ def _read(document: dict[str, Any]) -> SiteConfig:
         values["house"] = read_placement(_table(document, "placement"))
     except KnobError as error:
         raise ConfigError(f"[placement] {error}") from None
+    try:
+        values["groups"] = read_groups(_table(document, "groups"))
+    except KnobError as error:
+        raise ConfigError(f"[groups] {error}") from None
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")

@@ -4,6 +4,7 @@
     ├── _receive       frames from the port → lobby → events → broker → outbox
     ├── _watch_pipes   pipes that were closed
     ├── _tick          heartbeats, sessions that ran out, jobs without an owner
+    ├── Census.run     what slots there were, for the books
     ├── desk           one task for each question that has to wait for the store
     └── LocalGrid.run  one for each local pool
 
@@ -28,6 +29,7 @@ from federation.messages import Ask
 from federation.transport import Port, TlsSettings
 from gateway import events
 from gateway.broker import Broker
+from gateway.census import Census
 from gateway.circle import Circle
 from gateway.config import SiteConfig, make_folder
 from gateway.dealings import Dealings
@@ -134,6 +136,7 @@ class Site:
             raise
         self._port = port
         self.desk = Desk(self)
+        self._census = Census(self)
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -145,6 +148,7 @@ class Site:
                 nursery.start_soon(self._receive)
                 nursery.start_soon(self._watch_pipes)
                 nursery.start_soon(self._tick)
+                nursery.start_soon(self._census.run)
                 if self.config.results_s:
                     nursery.start_soon(self._forget_old)
                 for pool in self.config.pools:
@@ -157,6 +161,7 @@ class Site:
         finally:
             if hasattr(self, "reception"):
                 self.reception.goodbye("the gateway stops")
+                self._census.close()
             try:
                 self.store.close()
             finally:
@@ -374,6 +379,8 @@ class Site:
             await trio.sleep(TICK_S)
             if self.reception.tick():
                 self._note_progress()
+            if ticks % SLOW_TICKS == 0:
+                self._census.look()
             if self._dealings is not None:
                 self._dealings.tick()
                 if ticks % SLOW_TICKS == 0:

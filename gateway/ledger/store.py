@@ -33,7 +33,7 @@ from .exact import exact_sums, joined
 from .journal import Booked, booked
 from .journal import balances as read_balances
 from .postings import Account, Balance
-from .records import HOUR_S, AttachedLost, ContractRow, PostingRow, Record
+from .records import HOUR_S, AttachedLost, Capacity, ContractRow, PostingRow, Record
 from .tables import (
     SUMMED,
     bundles,
@@ -146,6 +146,22 @@ class CapacityTotal:
 
 
 @dataclass(frozen=True, slots=True)
+class Pending:
+    """What was delivered under one contract, and has no verdict yet; `site` is the other one."""
+
+    side: str
+    site: str
+    pool: str  # the seller's
+    job: str
+    user: str
+    project: str
+    name: str
+    currency: str
+    tasks: int
+    cost_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
 class DealTotal:
     """What the postings with one site sum up to, by side, currency and state."""
 
@@ -229,6 +245,12 @@ class Store(Protocol):
 
     def capacity_totals(self, start_s: float, end_s: float) -> list[CapacityTotal]:
         """Sum up what slots there were in the hours that begin in [start_s, end_s), in order."""
+
+    def capacity_of(self, pool: str, hour: int) -> list[Capacity]:
+        """Return what is written of a pool's slots in an hour, counted from 1970-01-01T00."""
+
+    def pending(self, start_s: float, end_s: float) -> list[Pending]:
+        """Sum up by contract what was delivered in [start_s, end_s) and has no verdict yet."""
 
     def open_contracts(self) -> list[ContractRow]:
         """Return the contracts, of both sides, that have not ended."""
@@ -409,6 +431,39 @@ class SqlStore:
         with self._reading() as connection:
             rows = connection.execute(query).all()
         return [CapacityTotal(*row[:2], *joined(row[2:])) for row in rows]
+
+    def capacity_of(self, pool: str, hour: int) -> list[Capacity]:
+        """See Store."""
+        kept = [capacity.c[field.name] for field in fields(Capacity)]
+        query = select(*kept).where(capacity.c.pool == pool, capacity.c.hour == hour)
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(capacity.c.since_s)).all()
+            return [Capacity(*row) for row in rows]
+
+    def pending(self, start_s: float, end_s: float) -> list[Pending]:
+        """See Store."""
+        at = postings.c.posted_at_s
+        key = [
+            *(contracts.c[name] for name in ("side", "site", "pool", "job")),
+            *(func.coalesce(jobs.c[name], "") for name in ("user", "project", "name")),
+            contracts.c.currency,
+        ]
+        query = (
+            select(*key, *exact_sums(postings.c.tasks, postings.c.cost_nanos))
+            .join_from(
+                postings,
+                contracts,
+                (postings.c.side == contracts.c.side)
+                & (postings.c.contract == contracts.c.contract),
+            )
+            .join(jobs, jobs.c.job == contracts.c.job, isouter=True)
+            .where(postings.c.state == "pending", at >= start_s, at < end_s)
+            .group_by(contracts.c.contract, *key)
+            .order_by(*key, contracts.c.contract)
+        )
+        with self._reading() as connection:
+            rows = connection.execute(query).all()
+        return [Pending(*row[: len(key)], *joined(row[len(key) :])) for row in rows]
 
     def open_contracts(self) -> list[ContractRow]:
         """See Store."""

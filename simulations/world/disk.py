@@ -6,8 +6,9 @@ too). Commits take time when there is a clock: whatever queues meanwhile goes in
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import chain, islice
+from operator import attrgetter
 
 from gateway.ledger.errors import StoreClosed
 from gateway.ledger.journal import GENESIS, Booked, digest
@@ -38,6 +39,7 @@ from gateway.ledger.store import (
     Dimension,
     JobRow,
     KeptRange,
+    Pending,
     UsageTotal,
     hours_between,
 )
@@ -397,6 +399,29 @@ class MemoryStore:
                 found[each.pool, each.hour] += each.slot_ns
         return [CapacityTotal(*key, slot_ns) for key, slot_ns in sorted(found.items())]
 
+    def capacity_of(self, pool: str, hour: int) -> list[Capacity]:
+        """See Store."""
+        found = (each for each in self._tables.capacity.values() if each.hour == hour)
+        return sorted((each for each in found if each.pool == pool), key=attrgetter("since_s"))
+
+    def pending(self, start_s: float, end_s: float) -> list[Pending]:
+        """See Store."""
+        found: dict[tuple[str, str], Pending] = {}
+        tables = self._tables
+        for key, posted in tables.postings.items():
+            contract = tables.contracts.get(key[:2])
+            if contract is None or key in tables.verdicts:
+                continue
+            if not start_s <= posted.posted_at_s < end_s:
+                continue
+            known = found.get(key[:2]) or _nothing_pending(contract, tables.jobs.get(contract.job))
+            found[key[:2]] = replace(
+                known,
+                tasks=known.tasks + posted.tasks,
+                cost_nanos=known.cost_nanos + posted.cost_nanos,
+            )
+        return sorted(found.values(), key=astuple)
+
     def open_contracts(self) -> list[ContractRow]:
         """See Store."""
         tables = self._tables
@@ -487,6 +512,12 @@ class MemoryStore:
 
 def _ranges(kept: Kept, job: str) -> list[KeptRange]:
     return sorted((first, *value) for first, value in kept.get(job, {}).items())
+
+
+def _nothing_pending(contract: ContractOpened, job: _JobState | None) -> Pending:
+    who = (job.opened.user, job.opened.project, job.opened.name) if job else ("", "", "")
+    where = (contract.side, contract.site, contract.pool, contract.job)
+    return Pending(*where, *who, contract.currency, 0, 0)
 
 
 def _value(record: UsageRecord, dimension: Dimension) -> str | int:

@@ -944,7 +944,7 @@ def test_currencies_are_not_added_up() -> None:
     world.do(events.WorkerJoined(3, "w3", "far", 1, {}, "3.11"))
     for order, worker in zip(orders(world.submit(2)), (WORKER, 3), strict=True):
         world.report(order, worker=worker)
-    view = views.live_job(broker.jobs["j"])
+    view = views.live_job(broker.jobs["j"], 100.0)
     assert view["costs_nanos"] == {"EUR": 2_000_000, "USD": 1_000_000}
     assert (view["cost_nanos"], view["currency"]) == (2_000_000, "EUR")
     assert "EUR" in view["cost"]
@@ -958,7 +958,7 @@ def test_a_detached_job_has_its_currency_and_price_after_a_restart() -> None:
             "j", spec(detached=True), 4, ((0, 1),), 0, 0, (), {"EUR": 5}, 6, 7, {"EUR": 9}, 1
         )
     )
-    view = views.live_job(world.broker.jobs["j"])
+    view = views.live_job(world.broker.jobs["j"], 100.0)
     assert (view["cost_nanos"], view["currency"], view["price_nanos"]) == (5, "EUR", 9)
 
 
