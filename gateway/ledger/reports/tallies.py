@@ -80,7 +80,7 @@ def _carbon_cells(group: Sum) -> tuple[Cell, ...]:
         total.tasks,
         total.wall_ns,
         total.energy_uj,
-        ratio(total.energy_uj, KWH_UJ * 1_000),
+        ratio(total.energy_uj, KWH_UJ),
         *money(total.carbon_ng),  # 10**9 to a gram, as to a unit of money
         *money(total.embodied_ng),
         intensity,
