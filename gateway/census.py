@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 from sqlalchemy.exc import SQLAlchemyError
 
-from gateway.capacity import CapacityMeter, uncounted
+from gateway.ledger.capacity import CapacityMeter, uncounted
 from gateway.ledger.errors import StoreError
 from gateway.ledger.records import Capacity
 
@@ -36,6 +36,10 @@ class Census:
         self._waiting.extend(self._meter.look(slots, self._site.surroundings.utc_s()))
         if self._waiting:
             self._more.set()
+
+    def unwritten(self) -> tuple[Capacity, ...]:
+        """What was seen and may not be in the books yet."""
+        return (*self._waiting, *self._meter.unwritten())
 
     async def run(self) -> None:
         """Write what was seen, as long as the site runs."""

@@ -25,6 +25,7 @@ async def report(site: "Site", details: Mapping[str, Any]) -> Any:
         dict(site.broker.tariffs),
         tuple(claims(site.broker.jobs.values())),
         _static_price(details),
+        site.census.unwritten(),
     )
     kind = details.get("kind", "cost")
     if not isinstance(kind, str):

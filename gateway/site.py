@@ -136,7 +136,7 @@ class Site:
             raise
         self._port = port
         self.desk = Desk(self)
-        self._census = Census(self)
+        self.census = Census(self)
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -148,7 +148,7 @@ class Site:
                 nursery.start_soon(self._receive)
                 nursery.start_soon(self._watch_pipes)
                 nursery.start_soon(self._tick)
-                nursery.start_soon(self._census.run)
+                nursery.start_soon(self.census.run)
                 if self.config.results_s:
                     nursery.start_soon(self._forget_old)
                 for pool in self.config.pools:
@@ -161,7 +161,7 @@ class Site:
         finally:
             if hasattr(self, "reception"):
                 self.reception.goodbye("the gateway stops")
-                self._census.close()
+                self.census.close()
             try:
                 self.store.close()
             finally:
@@ -380,7 +380,7 @@ class Site:
             if self.reception.tick():
                 self._note_progress()
             if ticks % SLOW_TICKS == 0:
-                self._census.look()
+                self.census.look()
             if self._dealings is not None:
                 self._dealings.tick()
                 if ticks % SLOW_TICKS == 0:

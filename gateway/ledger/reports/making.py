@@ -1,11 +1,12 @@
 """The kinds of report, and how each is made: what the store is asked, and who works it out."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gateway.ledger.records import TIME_LIMIT_S
-from gateway.ledger.store import Dimension, Store
+from gateway.ledger.capacity import uncounted
+from gateway.ledger.records import TIME_LIMIT_S, Capacity
+from gateway.ledger.store import CapacityTotal, Dimension, Store, hours_between
 from policies.tariffs import Tariff
 
 from . import idle, savings, tallies
@@ -24,12 +25,14 @@ class Present:
         prices: the list price of our own pools now, per slot-hour, by name.
         running: what the tasks that run now are expected to cost.
         static_price: per slot-hour of a grid of one's own: nano-units and currency.
+        unwritten: slots that were seen, and may not be in the books yet.
     """
 
     now_s: float
     prices: Mapping[str, Tariff] = field(default_factory=dict)
     running: Iterable[Claim] = ()
     static_price: tuple[int, str] | None = None
+    unwritten: Sequence[Capacity] = ()
 
 
 def make_report(kind: str, store: Store, question: Question, present: Present) -> Report:
@@ -88,23 +91,33 @@ def _static_prices(present: Present) -> dict[str, int]:
     return prices
 
 
-def _utilisation(store: Store, question: Question, _present: Present) -> Report:
+def _utilisation(store: Store, question: Question, present: Present) -> Report:
     question = question if question.by else replace(question, by=(key_of("pool"),))
     idle.check_utilisation(question)
     used = read(store, question, idle.UTILISATION_EXTRA, idle.HERE)
-    return idle.utilisation_report(question, used, _idle_hours(store, question))
+    return idle.utilisation_report(question, used, _idle_hours(store, question, present))
 
 
 def _showback(store: Store, question: Question, present: Present) -> Report:
     idle.check_showback(question)
     found = read(store, replace(question, where={}), idle.SHOWBACK_EXTRA)
-    return idle.showback_report(question, found, _idle_hours(store, question), present.prices)
+    return idle.showback_report(
+        question, found, _idle_hours(store, question, present), present.prices
+    )
 
 
-def _idle_hours(store: Store, question: Question) -> list[idle.Idle]:
-    start_s, end_s = question.start_s or 0.0, question.end_s or TIME_LIMIT_S
+def _idle_hours(store: Store, question: Question, present: Present) -> list[idle.Idle]:
+    period = (question.start_s or 0.0, question.end_s or TIME_LIMIT_S)
+    capacity = {(each.pool, each.hour): each.slot_ns for each in store.capacity_totals(*period)}
+    first, stop = hours_between(*period)
+    for record in present.unwritten:
+        if first <= record.hour < stop:
+            fresh = uncounted([record], store.capacity_of(record.pool, record.hour))
+            at = (record.pool, record.hour)
+            capacity[at] = capacity.get(at, 0) + sum(each.slot_ns for each in fresh)
     used = store.usage_totals(idle.USED_BY, question.start_s, question.end_s, idle.HERE)
-    return idle.idle_hours(store.capacity_totals(start_s, end_s), used)
+    totals = [CapacityTotal(*at, slot_ns) for at, slot_ns in sorted(capacity.items())]
+    return idle.idle_hours(totals, used)
 
 
 KINDS: Final[Mapping[str, Callable[[Store, Question, Present], Report]]] = {

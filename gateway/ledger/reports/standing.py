@@ -116,13 +116,19 @@ def standing_plain(standing: Standing) -> dict[str, Any]:
 def standing_notes(standing: Standing) -> tuple[str, ...]:
     """The same for people, a sentence each."""
     at = datetime.fromtimestamp(standing.as_of_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    return (
+    notes = [
         f"as of {at} UTC",
         f"settled: {_amounts(standing.settled_nanos)}",
-        f"held, delivered by other sites and not settled: {_amounts(standing.held_nanos)}",
-        f"due, delivered to other sites and not settled: {_amounts(standing.due_nanos)}",
         f"estimated, running now and not in the table: {_amounts(standing.estimated_nanos)}",
-    )
+    ]
+    # Of a site that deals with no other there is nothing to say.
+    if standing.held_nanos != {}:
+        held = _amounts(standing.held_nanos)
+        notes.append(f"held, delivered by other sites and not settled: {held}")
+    if standing.due_nanos != {}:
+        due = _amounts(standing.due_nanos)
+        notes.append(f"due, delivered to other sites and not settled: {due}")
+    return tuple(notes)
 
 
 def _amounts(nanos: Mapping[str, int] | None) -> str:

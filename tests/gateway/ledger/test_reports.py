@@ -433,6 +433,16 @@ def test_nothing_is_idle_where_nobody_counted_slots(
     assert column(ask(store, "utilisation"), "use") == ["ok"]
 
 
+def test_slots_that_are_not_in_the_books_yet_count_once(store: Store, commit: Commit) -> None:
+    written = Capacity("local", FRIDAY_S, FRIDAY_S + 900, 2)
+    seen = Capacity("local", FRIDAY_S + 900, FRIDAY_S + 1800, 2)
+    commit(store, written)
+    present = Present(NOW_S, PRICES, unwritten=(written, seen))
+    assert column(ask(store, "utilisation", present=present), "use", "slot_h") == [("idle", "1")]
+    later = ask(store, "utilisation", present=present, start_s=FRIDAY_S + 3600)
+    assert later.rows == ()
+
+
 def test_long_work_that_ends_in_an_hour_is_made_up_for_by_the_hours_before(
     store: Store, commit: Commit, usage: Usage
 ) -> None:
@@ -607,9 +617,9 @@ def test_what_is_settled_is_told_apart_from_what_is_held_and_what_is_guessed(
     assert report.notes == (
         "as of 2026-11-30 00:00:00 UTC",
         "settled: 0.000000705 USD",
+        "estimated, running now and not in the table: 0.000000013 EUR, 0.000000011 USD",
         "held, delivered by other sites and not settled: 0.00000004 USD",
         "due, delivered to other sites and not settled: 0.000000005 USD",
-        "estimated, running now and not in the table: 0.000000013 EUR, 0.000000011 USD",
     )
     for where, held, due, estimated in (
         (("user", "ada"), {"USD": 40}, {}, {"USD": 11}),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.capacity import CHANGE_S, GAP_S, RECORD_S, CapacityMeter, uncounted
+from gateway.ledger.capacity import CHANGE_S, GAP_S, RECORD_S, CapacityMeter, uncounted
 from gateway.ledger.records import HOUR_S, Capacity
 
 NOON_S = 1_700_000_000.0 // HOUR_S * HOUR_S

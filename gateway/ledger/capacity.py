@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.ledger.records import HOUR_S, TIME_LIMIT_S, Capacity
+from .records import HOUR_S, TIME_LIMIT_S, Capacity
 
 RECORD_S: Final = 900.0
 CHANGE_S: Final = 60.0  # changes of a pool make a record this often at most
@@ -48,10 +48,15 @@ class CapacityMeter:
             records += self._look(pool, slots.get(pool, 0), utc_s)
         return sorted(records, key=lambda each: (each.pool, each.since_s))
 
+    def unwritten(self) -> list[Capacity]:
+        """What was seen and is not said yet: to be known now, and not to be written."""
+        return [record for pool, cell in self._cells.items() for record in _records(pool, cell)]
+
     def close(self) -> list[Capacity]:
         """What was seen and is not written, when there will be no more looks."""
-        cells, self._cells = self._cells, {}
-        return [record for pool, cell in cells.items() for record in _records(pool, cell)]
+        records = self.unwritten()
+        self._cells.clear()
+        return records
 
     def _look(self, pool: str, slots: int, utc_s: float) -> Iterator[Capacity]:
         cell = self._cells.get(pool)
