@@ -52,9 +52,14 @@ class Key:
         """Whether its cells are what the store keeps; of a place but for our own name."""
         return not self.is_time and not self.name.startswith(_TAG)
 
-    def order(self, cell: str) -> tuple[int, str]:
+    @property
+    def is_ordered(self) -> bool:
+        """Whether its cells have an order that is not that of texts."""
+        return self.name == "weekday"
+
+    def order(self, cell: str) -> Any:
         """By what its cells are sorted."""
-        return (_WEEKDAYS.index(cell), "") if self.name == "weekday" else (0, cell)
+        return _WEEKDAYS.index(cell) if self.is_ordered and cell in _WEEKDAYS else cell
 
     def check(self, value: str) -> None:
         """Raise ValueError for a text that none of its cells can be."""

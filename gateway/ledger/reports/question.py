@@ -1,7 +1,8 @@
 """What a report is asked: by what, where, from when to when. And what the store says to that."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from operator import add, attrgetter
 from typing import Any, Final
 
 from gateway.ledger.records import TIME_LIMIT_S
@@ -12,6 +13,10 @@ from .keys import Key, key_of
 
 HOUR_S: Final = 3_600
 _DAY_HOURS: Final = 24
+# The amounts of a UsageTotal, in its order; all are sums but one, the largest peak of memory.
+_AMOUNTS: Final = ("records", "peak_memory_bytes", *SUMMED)
+_PEAK: Final = _AMOUNTS.index("peak_memory_bytes")
+_amounts: Final[Callable[[UsageTotal], tuple[int, ...]]] = attrgetter(*_AMOUNTS)
 KEYS_MAX: Final = 8
 VALUES_MAX: Final = 100
 
@@ -98,31 +103,48 @@ def fold(
 ) -> list[UsageTotal]:
     """From totals by `dimensions` to totals by the question's keys and `extra`, in order. Pure."""
     at = {dimension: place for place, dimension in enumerate(dimensions)}
-    pick = {key: _picker(key, at, question.site) for key in (*question.by, *question.where)}
+    chosen = [(_picker(key, at, question.site), values) for key, values in question.where.items()]
+    pick = [_picker(key, at, question.site) for key in question.by]
     extras = [at[dimension] for dimension in extra]
-    folded: dict[tuple[Any, ...], list[UsageTotal]] = {}
+    folded: dict[tuple[tuple[Any, ...], str], list[int]] = {}
     for total in found:
-        if question.where and not question.admits(
-            {key: pick[key](total.key) for key in question.where}
-        ):
+        values = total.key
+        if not all(show(values) in wanted for show, wanted in chosen):
             continue
-        cells = (*(pick[key](total.key) for key in question.by), *(total.key[i] for i in extras))
-        folded.setdefault((cells, total.currency), []).append(total)
-    totals = [replace(merged(group), key=cells) for (cells, _), group in folded.items()]
-    return sorted(totals, key=lambda total: (order(question.by, total.key), total.currency))
+        cells = (*[show(values) for show in pick], *[values[place] for place in extras])
+        known = folded.get((cells, total.currency))
+        if known is None:
+            folded[cells, total.currency] = list(_amounts(total))
+        else:
+            folded[cells, total.currency] = _added(known, _amounts(total))
+    ordered = sorted(folded, key=lambda each: (order(question.by, each[0]), each[1]))
+    return [UsageTotal(*each, *folded[each]) for each in ordered]
 
 
 def order(by: Sequence[Key], cells: Sequence[Any]) -> tuple[Any, ...]:
     """By what rows are sorted: their keys, and then whatever follows."""
+    if not any(key.is_ordered for key in by):
+        return tuple(cells)
     ordered = [key.order(cell) for key, cell in zip(by, cells, strict=False)]
     return (*ordered, *cells[len(by) :])
 
 
 def merged(totals: Sequence[UsageTotal]) -> UsageTotal:
     """The sum of some totals, under the key and the currency of the first."""
-    sums = {name: sum(getattr(each, name) for each in totals) for name in ("records", *SUMMED)}
-    peak = max(total.peak_memory_bytes for total in totals)
-    return replace(totals[0], peak_memory_bytes=peak, **sums)
+    first, *rest = totals
+    if not rest:
+        return first
+    amounts = list(_amounts(first))
+    for each in rest:
+        amounts = _added(amounts, _amounts(each))
+    return UsageTotal(first.key, first.currency, *amounts)
+
+
+def _added(known: list[int], more: tuple[int, ...]) -> list[int]:
+    peak = max(known[_PEAK], more[_PEAK])
+    sums = list(map(add, known, more))
+    sums[_PEAK] = peak
+    return sums
 
 
 def _only(question: Question) -> dict[Dimension, str | int]:
