@@ -40,6 +40,9 @@ prefer_own_s = 0.0
 [books]                                 # see gateway.books_rules
 period = "month"
 
+[groups]                                # users of each, for reports: see gateway.groups
+"equity desk" = ["ann", "bob"]
+
 [[show]]                                # see policies.disclosure; the first that matches decides
 readers = ["paris"]                     # without it: all
 coarse = true
@@ -65,6 +68,7 @@ tags = { linux = true, gpu = 2 }
 import os
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -76,7 +80,8 @@ from gateway.alerts.settings import AlertsConfig, read_alerts
 from gateway.books_rules import BookRules, read_books
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig, check_federation, read_federation
-from gateway.intake import USUAL_POOL, check_tags
+from gateway.groups import read_groups
+from gateway.intake import NO_GROUPS, USUAL_POOL, check_tags
 from gateway.knobs import KnobError, count, number
 from gateway.lobby import HouseRules
 from gateway.market_config import read_contracts, read_placement, read_shows
@@ -153,6 +158,7 @@ class SiteConfig:
     shows: tuple[Disclosure, ...] = SHOW_ALL
     books: BookRules = field(default_factory=BookRules)
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
+    groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -327,13 +333,14 @@ def _read(document: dict[str, Any]) -> SiteConfig:
         document,
         {
             *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
-            *("books", "alerts", "alert"),
+            *("books", "groups", "alerts", "alert"),
         },
         "the top level",
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
-    tables = {"rules", "pools", "federation", "deals", "house", "shows", "books", "alerts"}
+    tables = {"rules", "pools", "federation", "deals", "house", "shows"}
+    tables |= {"books", "groups", "alerts"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -356,6 +363,10 @@ def _read(document: dict[str, Any]) -> SiteConfig:
         values["books"] = read_books(_table(document, "books"))
     except KnobError as error:
         raise ConfigError(f"[books] {error}") from None
+    try:
+        values["groups"] = read_groups(_table(document, "groups"))
+    except KnobError as error:
+        raise ConfigError(f"[groups] {error}") from None
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")

@@ -13,12 +13,11 @@ from federation.errors import GridError, ProtocolError
 from federation.messages import Answer, Ask
 from federation.reasons import Reason
 from federation.wire import unpack
-from gateway import books_desk, events, federation_desk, orders, views
+from gateway import books_desk, events, federation_desk, orders, report_desk, views
 from gateway.alerts.watch import NoSuchAlert
 from gateway.ledger.errors import StoreError
 from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
-from gateway.ledger.reports import Report, cost_report, usage_report
 from gateway.lobby import Guest
 from gateway.office import NoSuchEntry
 from gateway.terms import STORED_BYTES_MAX
@@ -155,9 +154,10 @@ class Desk:
         rows = await self._site.read(self._site.store.jobs, limit)
         live = self._site.broker.jobs
         seen = {row.job for row in rows}
-        unseen = [views.live_job(job) for name, job in live.items() if name not in seen]
+        now_s = self._site.surroundings.utc_s()
+        unseen = [views.live_job(job, now_s) for name, job in live.items() if name not in seen]
         shown = [
-            views.live_job(live[row.job]) if row.job in live else views.stored_job(row)
+            views.live_job(live[row.job], now_s) if row.job in live else views.stored_job(row)
             for row in rows
         ]
         return views.latest(unseen + shown, limit)
@@ -166,7 +166,7 @@ class Desk:
         name = _text(details, "job")
         job = self._site.broker.jobs.get(name)
         if job is not None:
-            view = views.live_job(job)
+            view = views.live_job(job, self._site.surroundings.utc_s())
             if job.waiting:
                 view["why_waiting"] = views.why_waiting(self._site.broker, job)
             return view
@@ -272,28 +272,10 @@ class Desk:
             raise BadQuestion(str(error)) from None
 
     async def _report(self, _guest: Guest, details: dict[str, Any]) -> Any:
-        """Usage or cost, summed by dimensions, over [start_s, end_s)."""
-        make = usage_report if details.get("kind") == "usage" else cost_report
-        by = details.get("by", [])
-        start_s, end_s = (
-            details.get("start_s", 0.0),
-            details.get("end_s", self._site.surroundings.utc_s() + 1.0),
-        )
-        if not isinstance(by, list) or not all(isinstance(item, str) for item in by):
-            raise BadQuestion("`by` must be a list of names")
-        if not all(type(at) in (int, float) for at in (start_s, end_s)):
-            raise BadQuestion("start_s and end_s must be seconds since 1970, UTC")
         try:
-            report: Report = await self._site.read(
-                make, self._site.store, by, float(start_s), float(end_s)
-            )
+            return await report_desk.report(self._site, details)
         except ValueError as error:
             raise BadQuestion(str(error)) from None
-        return {
-            "columns": list(report.columns),
-            "rows": [list(row) for row in report.rows],
-            "totals": [list(row) for row in report.totals],
-        }
 
     async def _page(self, _guest: Guest, details: dict[str, Any]) -> Any:
         """The facts of a page over [start_s, end_s)."""

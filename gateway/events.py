@@ -40,6 +40,7 @@ class JobSpec:
     given: Allowance | None = None  # and what its user allows
     hops_left: int = HOPS_MAX
     pool: str = ""  # the only one of ours that it may run in; any, when it is empty
+    group: str = ""  # its user's, as configured here; none, when it is empty
 
     @property
     def need(self) -> Need:

@@ -5,7 +5,9 @@ guest's mistake about one job (RejectJob) or a breach of the protocol (ProtocolE
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from federation import messages
@@ -27,6 +29,7 @@ RETRIES_MAX: Final = 1000
 RANGES_MAX: Final = 100_000
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999
 USUAL_POOL: Final = "workers"
+NO_GROUPS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class BadJob(Exception):
@@ -51,8 +54,10 @@ def check_tags(tags: dict[str, Any]) -> dict[str, TagValue]:
     return tags
 
 
-def job_event(message: messages.OpenJob, client: int, user: str) -> events.JobOpened:
-    """A job as the broker takes it; BadJob says what is wrong with it."""
+def job_event(
+    message: messages.OpenJob, client: int, user: str, groups: Mapping[str, str] = NO_GROUPS
+) -> events.JobOpened:
+    """A job as the broker takes it; BadJob says what is wrong with it. `groups` are by user."""
     _check_text("job id", message.job, JOB_ID_CHARS_MAX)
     if ":" in message.job:
         raise BadJob("a job id with a colon: those are of jobs that other sites send")
@@ -64,6 +69,7 @@ def job_event(message: messages.OpenJob, client: int, user: str) -> events.JobOp
         retries=message.retries,
         max_cost_nanos=message.max_cost_nanos,
         currency=message.currency if message.max_cost_nanos is not None else None,
+        group=groups.get(user, ""),
     )
     return events.JobOpened(client, message.job, spec, again=message.again)
 

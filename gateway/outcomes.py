@@ -200,6 +200,7 @@ def usage_records(
                 tariff=tariff.version,
                 cost_nanos=0 if state == "repeat" else _cost(assignment, report, part_ns, total_ns),
                 tags=show_tags(job.spec.tags),
+                group=job.spec.group,
             )
         )
     return records

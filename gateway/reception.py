@@ -386,7 +386,7 @@ class Reception:
 
     def _open(self, guest: Guest, message: OpenJob, happened: list[Event]) -> Event | None:
         try:
-            event = job_event(message, guest.handle, guest.user)
+            event = job_event(message, guest.handle, guest.user, self.config.groups)
         except BadJob as error:
             reject = RejectJob(message.job[:64], Reason.BAD_REQUEST, f"job refused: {error}")
             self.lobby.post(guest, reject)

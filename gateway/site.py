@@ -5,6 +5,7 @@
     ├── _watch_pipes   pipes that were closed
     ├── _tick          heartbeats, sessions that ran out, jobs without an owner
     ├── watch          alerts, where some are configured
+    ├── Census.run     what slots there were, for the books
     ├── desk           one task for each question that has to wait for the store
     └── LocalGrid.run  one for each local pool
 
@@ -31,6 +32,7 @@ from gateway import events, federation_desk
 from gateway.alerts.watch import Watch
 from gateway.bookkeeper import Bookkeeper
 from gateway.broker import Broker
+from gateway.census import Census
 from gateway.circle import Circle
 from gateway.config import SiteConfig, make_folder
 from gateway.dealings import Dealings
@@ -139,6 +141,7 @@ class Site:
             raise
         self._port = port
         self.desk = Desk(self)
+        self.census = Census(self)
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -152,6 +155,7 @@ class Site:
                 nursery.start_soon(self._tick)
                 if self.bookkeeper is not None:
                     nursery.start_soon(self.bookkeeper.run)
+                nursery.start_soon(self.census.run)
                 if self.config.results_s:
                     nursery.start_soon(self._forget_old)
                 if self.config.alerts.watched:
@@ -166,6 +170,7 @@ class Site:
         finally:
             if hasattr(self, "reception"):
                 self.reception.goodbye("the gateway stops")
+                self.census.close()
             try:
                 self.store.close()
             finally:
@@ -410,6 +415,8 @@ class Site:
             await trio.sleep(TICK_S)
             if self.reception.tick():
                 self._note_progress()
+            if ticks % SLOW_TICKS == 0:
+                self.census.look()
             if self._dealings is not None:
                 self._dealings.tick()
                 if ticks % SLOW_TICKS == 0:

@@ -11,13 +11,14 @@ from federation.money import format_money
 from federation.reasons import Reason
 from gateway import dispatch
 from gateway.broker import Broker
+from gateway.estimates import estimates
 from gateway.jobs import Job, Worker
 from gateway.ledger.store import JobRow
 from policies.placement import show_tag
 
 
-def live_job(job: Job) -> dict[str, Any]:
-    """A job that has not ended, from the broker."""
+def live_job(job: Job, as_of_s: float) -> dict[str, Any]:
+    """A job that has not ended, from the broker, as it is at a moment, UTC."""
     return {
         "id": job.id,
         "name": job.spec.name,
@@ -37,7 +38,8 @@ def live_job(job: Job) -> dict[str, Any]:
         "in_flight": job.in_flight,
         "wall_ns": job.wall_ns,
         "cpu_ns": job.cpu_ns,
-        **_money(job.costs_nanos, job.prices_nanos),
+        **_money(job.costs_nanos, job.prices_nanos, estimates(job)),
+        "as_of_s": as_of_s,
         "tags": dict(job.spec.tags),
         "forgotten": False,
     }
@@ -73,16 +75,20 @@ def stored_job(row: JobRow) -> dict[str, Any]:
         "in_flight": 0,
         "wall_ns": row.wall_ns,
         "cpu_ns": row.cpu_ns,
-        **_money(row.costs_nanos, row.prices_nanos),
+        **_money(row.costs_nanos, row.prices_nanos, {}),
+        "as_of_s": row.ended_at_s,
         "tags": {},
         "forgotten": row.forgotten,
     }
 
 
-def _money(costs_nanos: Mapping[str, int], prices_nanos: Mapping[str, int]) -> dict[str, Any]:
+def _money(
+    costs_nanos: Mapping[str, int], prices_nanos: Mapping[str, int], estimated: Mapping[str, int]
+) -> dict[str, Any]:
     """What a job cost. Amounts of different currencies are never added up.
 
-    `currency`, and the two figures in it, are the first by its code where there are several.
+    What its running tasks are estimated to add is told apart. `currency`, and the two figures in
+    it, are the first by its code where there are several.
     """
     costs = dict(sorted(costs_nanos.items()))
     currency = next(iter(costs), "")
@@ -92,6 +98,8 @@ def _money(costs_nanos: Mapping[str, int], prices_nanos: Mapping[str, int]) -> d
         "price_nanos": prices_nanos.get(currency, 0),
         "costs_nanos": costs,
         "cost": ", ".join(format_money(nanos, code) for code, nanos in costs.items()),
+        "estimated_costs_nanos": dict(estimated),
+        "estimated_cost": ", ".join(format_money(each, code) for code, each in estimated.items()),
     }
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gateway.ledger.records import HOUR_S
-from gateway.ledger.store import Dimension, PendingTotal, Store
+from gateway.ledger.store import Dimension, Store
+from gateway.ledger.store import Pending as Held
 from policies.alerts import Budget, Facts, Pending, PoolPrice, Rule, Spending, Unacknowledged, Whose
 
 DAY_S: Final = 24 * HOUR_S
@@ -54,7 +55,7 @@ class Books:
             self._past[key] = self._spent(rule, *key[1:], now_s) if past is None else past
             spent_nanos += self._past[key]
         spent_nanos += self._spent(rule, max(period.start_s, cut_s), period.end_s, now_s)
-        held = self._store.pending_totals(period.start_s, period.end_s)
+        held = self._store.pending(period.start_s, period.end_s)
         held_nanos = sum(each.cost_nanos for each in held if _counts(rule, each))
         # What a seller asks and what it costs our user may differ by a margin.
         return Spending(period, spent_nanos, min(held_nanos, spent_nanos))
@@ -75,7 +76,7 @@ class Books:
 
     def _pending(self, rule: Unacknowledged, now_s: float) -> list[Pending]:
         found: dict[tuple[str, str], Pending] = {}
-        for each in self._store.pending_totals(0.0, max(0.0, now_s - rule.after_s)):
+        for each in self._store.pending(0.0, max(0.0, now_s - rule.after_s)):
             if rule.side not in ("", each.side) or rule.site not in ("", each.site):
                 continue
             one = Pending(
@@ -106,7 +107,7 @@ def spans(start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
         yield last_s, end_s
 
 
-def _counts(rule: Budget, each: PendingTotal) -> bool:
+def _counts(rule: Budget, each: Held) -> bool:
     """Whether deliveries without a verdict are held for this budget."""
     if each.currency != rule.currency:
         return False

@@ -8,6 +8,7 @@ from federation.money import parse_money
 from gateway.cli import show
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 from gateway.cli.moments import span_options
+from gateway.ledger.reports import Report, to_json
 
 
 @click.command()
@@ -160,17 +161,23 @@ def settle(  # noqa: PLR0913 - options
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     details["through"] = "exchange" if into is not None else "loss" if write_off else "bank"
-    show_statement(ask(reach, "settle", **details), as_json)
-
-
-def show_statement(found: dict[str, Any], as_json: bool) -> None:
-    """Print statements of account."""
-    named = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    found = ask(reach, "settle", **details)
     if as_json:
-        show.as_json({"as_of_s": found["as_of_s"], "statements": named})
-        return
-    hidden = {"balance_nanos"}
-    columns = [name for name in found["columns"] if name not in hidden]
+        click.echo(to_json(statement_report(found)))
+    else:
+        show_statement(found)
+
+
+def statement_report(found: dict[str, Any]) -> Report:
+    """Statements of account as a table for programs."""
+    rows = tuple(map(tuple, found["rows"]))
+    return Report(tuple(found["columns"]), rows, (), {"as_of_s": found["as_of_s"]}, ())
+
+
+def show_statement(found: dict[str, Any]) -> None:
+    """Print statements of account for people."""
+    named = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    columns = [name for name in found["columns"] if name != "balance_nanos"]
     show.table(
         [name.replace("_", " ") for name in columns],
         [[row[name] for name in columns] for row in named],

@@ -46,7 +46,7 @@ def jobs(reach: Reach, as_json: bool, limit: int) -> None:
     show.table(
         (
             *("id", "name", "user", "project", "state"),
-            *("done", "failed", "cancelled", "tasks", "slot-s", "cost"),
+            *("done", "failed", "cancelled", "tasks", "slot-s", "cost", "estimated"),
         ),
         [_job_row(row) for row in found],
         "no jobs yet",
@@ -57,7 +57,8 @@ def _job_row(row: dict[str, Any]) -> list[Any]:
     total = row["total"] if row["total"] is not None else row["tasks"]
     counts = [row["done"], row["failed"], row["cancelled"], total]
     who = [row["id"], row["name"], row["user"], row["project"], row["state"]]
-    return [*who, *(f"{count:,}" for count in counts), show.seconds(row["wall_ns"]), row["cost"]]
+    money = [row["cost"], row["estimated_cost"]]
+    return [*who, *(f"{count:,}" for count in counts), show.seconds(row["wall_ns"]), *money]
 
 
 @click.command()
@@ -88,6 +89,8 @@ def job(job_id: str, reach: Reach, as_json: bool) -> None:
         ("CPU-seconds", show.seconds(found["cpu_ns"])),
         ("cost", found["cost"]),
     ]
+    if found["estimated_cost"]:
+        lines.append(("estimated", f"{found['estimated_cost']} more, for what runs now"))
     for name, value in lines:
         click.echo(f"{name:>12}  {show.clean(value)}")
     for why in found.get("why_waiting", []):

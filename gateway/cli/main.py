@@ -33,12 +33,15 @@ def cli() -> None:
 
 
 for command in (
-    *(up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report, page),
+    *(up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report),
     *(init, *federate.commands),
     *(db, audit, alerts, export, *between.commands),
     *(look.sites, look.pools, look.deals, look.explain),
 ):
     cli.add_command(command)
+
+
+report.add_command(page)
 
 
 def run() -> int:

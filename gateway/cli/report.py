@@ -1,76 +1,240 @@
-"""Reports: what was used, and what it cost."""
+"""Reports: what was used, what it cost, what it saved, what stood idle."""
 
-from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
 
 import click
 
+from federation.money import parse_money
 from gateway.cli import show
-from gateway.cli.between import show_statement
+from gateway.cli.between import show_statement, statement_report
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, reach_options
-from gateway.ledger.reports import Report, to_csv, to_json
+from gateway.cli.moments import moment, span_options
+from gateway.ledger.reports import Cell, Report, to_csv, to_json, write_parquet
+from gateway.ledger.reports.keys import CHOICES, key_of
+from gateway.ledger.reports.report import is_decimal, is_whole
 
-DIMENSIONS = "user,project,pool,job,day,name"
+_SHOWN_DECIMALS: Final = Decimal("0.0001")
 
 
-@click.command()
-@click.argument("kind", type=click.Choice(["usage", "cost", "statement"]))
-@click.option("--by", default="user,project", show_default=True, help=f"Any of {DIMENSIONS}.")
-@click.option("--from", "start", metavar="DATE", help="First day or moment, UTC, included.")
-@click.option("--to", "end", metavar="DATE", help="Last day (included) or moment (not included).")
-@click.option("--with", "partners", multiple=True, help="Of a statement: this site only.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.group()
+def report() -> None:
+    """Report cost, usage, carbon, savings, utilisation, showback; statement; a page of plots.
+
+    All times are UTC; a period has its beginning and not its end. docs/reports.md explains each
+    column.
+    """
+
+
+def _formats(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of how a report is written."""
+    for option in (
+        click.option("--parquet", metavar="FILE", help="Write Parquet: needs gridfed[parquet]."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
+    ):
+        command = option(command)
+    return command
+
+
+def _options(by: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options that all reports have; `by` is what this one is by when nobody says."""
+    options = (
+        click.option(
+            "--by", default=by, show_default=True, help=f"Any of {', '.join(CHOICES)}; or '': none."
+        ),
+        click.option(
+            "--where",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="Only this, as in project=risk; repeated: of one key any, and all keys together.",
+        ),
+        click.option("--from", "start", metavar="DATE", help="First day or moment, included."),
+        click.option("--to", "end", metavar="DATE", help="Last day, or the moment it ends before."),
+        _formats,
+        reach_options,
+        errors_to_exit_codes,
+    )
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@report.command()
+@_options(by="user,project")
+def cost(**given: Any) -> None:
+    """What was charged, and what it would have cost by the list."""
+    _report("cost", **given)
+
+
+@report.command()
+@click.option("--with", "sites", multiple=True, metavar="SITE", help="This one alone; or more.")
+@span_options
+@_formats
 @reach_options
 @errors_to_exit_codes
-def report(
-    kind: str,
+def statement(sites: tuple[str, ...], span: dict[str, float], reach: Reach, **formats: Any) -> None:
+    """What other sites owe us and we owe them; they have the same, with the sign changed."""
+    found = ask(reach, "statement", sites=list(sites), **span)
+    if not _write(statement_report(found), **formats):
+        show_statement(found)
+
+
+@report.command()
+@_options(by="user,project")
+def usage(**given: Any) -> None:
+    """Tasks, slot time, CPU time and memory; failed and repeated work apart."""
+    _report("usage", **given)
+
+
+@report.command()
+@_options(by="user,project")
+def carbon(**given: Any) -> None:
+    """Energy, and the carbon dioxide that it stands for."""
+    _report("carbon", **given)
+
+
+@report.command()
+@_options(by="project")
+@click.option(
+    "--static-price", metavar="PRICE", help='Per slot-hour of machines of your own: "0.03 USD".'
+)
+def savings(static_price: str | None, **given: Any) -> None:
+    """What was paid, against the dearest pool, and against a grid sized for the busiest hour."""
+    if static_price is not None:
+        try:
+            parse_money(static_price)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--static-price") from None
+    _report("savings", static_price=static_price, **given)
+
+
+@report.command()
+@_options(by="pool")
+def utilisation(**given: Any) -> None:
+    """What the slots that were there did; what stood idle is a row of its own."""
+    _report("utilisation", **given)
+
+
+@report.command()
+@_options(by="project")
+def showback(**given: Any) -> None:
+    """What everybody was charged, with their share of what stood idle."""
+    _report("showback", **given)
+
+
+def _report(
+    kind: str, *, as_csv: bool, as_json: bool, parquet: str | None, reach: Reach, **asked: Any
+) -> None:
+    details = {"kind": kind, **_details(**asked)}
+    made = report_of(ask(reach, "report", **details))
+    if not _write(made, as_csv=as_csv, as_json=as_json, parquet=parquet):
+        _print(made)
+
+
+def _write(made: Report, *, as_csv: bool, as_json: bool, parquet: str | None) -> bool:
+    """Write a report as it was asked for; False when people are to read it."""
+    if as_csv + as_json + (parquet is not None) > 1:
+        raise click.UsageError("only one of --csv, --json and --parquet")
+    if as_json:
+        click.echo(to_json(made))
+    elif as_csv:
+        click.echo(to_csv(made), nl=False)
+    elif parquet is not None:
+        write_parquet(made, parquet)
+        click.echo(f"{show.count(len(made.rows), 'row')} written to {parquet}")
+    return as_json or as_csv or parquet is not None
+
+
+def _details(
     by: str,
+    where: tuple[str, ...],
     start: str | None,
     end: str | None,
-    as_csv: bool,
-    as_json: bool,
-    partners: tuple[str, ...],
-    reach: Reach,
-) -> None:
-    """Sum usage or cost by user, project, pool, job, day or name."""
-    if as_csv and as_json:
-        raise click.UsageError("--csv or --json, not both")
-    if kind == "statement":
-        show_statement(ask(reach, "statement", sites=list(partners)), as_json)
-        return
-    details: dict[str, Any] = {"kind": kind, "by": [part for part in by.split(",") if part]}
-    for part in details["by"]:
-        if part not in DIMENSIONS.split(","):
-            raise click.BadParameter(f"{part!r}: choose from {DIMENSIONS}", param_hint="--by")
+    static_price: str | None = None,
+) -> dict[str, Any]:
+    """What a gateway is asked for a report."""
+    details: dict[str, Any] = {
+        "by": [_known(part.strip(), "--by") for part in by.split(",") if part.strip()],
+        "where": [_choice(text) for text in where],
+    }
     if start:
         details["start_s"] = moment(start, end_of_day=False)
     if end:
         details["end_s"] = moment(end, end_of_day=True)
     if start and end and details["start_s"] >= details["end_s"]:
         raise click.UsageError(f"--from {start} is not before --to {end}")
-    found = ask(reach, "report", **details)
-    made = Report(
-        tuple(found["columns"]),
-        tuple(tuple(row) for row in found["rows"]),
-        tuple(tuple(row) for row in found["totals"]),
-    )
-    if as_json:
-        click.echo(to_json(made))
-    elif as_csv:
-        click.echo(to_csv(made), nl=False)
-    else:
-        totals = [["total", *row[1:]] for row in made.totals] if by else []
-        show.table(made.columns, [*made.rows, *totals] if made.rows else [], "nothing recorded")
+    if static_price is not None:
+        details["static_price"] = static_price
+    return details
 
 
-def moment(text: str, *, end_of_day: bool) -> float:
-    """Read a day or a moment in ISO form, as UTC epoch seconds; a last day is included whole."""
+def report_of(found: dict[str, Any]) -> Report:
+    """A report as a gateway sends it. Whole numbers of over 64 bits travel as text."""
+    columns = tuple(found["columns"])
+
+    def cells(row: list[Any]) -> tuple[Cell, ...]:
+        pairs = zip(row, columns, strict=True)
+        return tuple(int(cell) if cell and is_whole(name) else cell for cell, name in pairs)
+
+    rows, totals = (tuple(map(cells, found[name])) for name in ("rows", "totals"))
+    return Report(columns, rows, totals, found["facts"], tuple(found["notes"]))
+
+
+def _print(made: Report) -> None:
+    """A table for people: of an amount in two columns the one that they can read."""
+    twins = {f"{name}_{unit}" for name in made.columns for unit in ("nanos", "ng")}
+    twins |= {"carbon_ng", "embodied_ng"} if "carbon_g" in made.columns else set()
+    twins |= {"energy_uj"} if "energy_kwh" in made.columns else set()
+    twins |= {"slot_ns"} if "slot_h" in made.columns else set()
+    places = [at for at, name in enumerate(made.columns) if name not in twins]
+    has_keys = bool(made.columns) and made.totals != made.rows
+    rows = [[_shown(row[at], made.columns[at]) for at in places] for row in made.rows]
+    for total in made.totals if has_keys else ():
+        cells = [_shown(total[at], made.columns[at]) for at in places]
+        rows.append(["total", *cells[1:]])
+    headings = [_heading(made.columns[at]) for at in places]
+    show.table(headings, rows if made.rows else [], "nothing recorded")
+    for note in made.notes:
+        click.echo(show.clean(note))
+
+
+def _heading(column: str) -> str:
+    name = column.removesuffix("_ns")
+    return (f"{name} s" if name != column else name).replace("_", " ")
+
+
+def _shown(cell: Cell, column: str) -> str:
+    if cell is None:
+        return ""
+    if column.endswith("_ns"):
+        return show.seconds(int(cell))
+    if is_whole(column):
+        return f"{int(cell):,}"
+    if is_decimal(column) and column in ("slot_h", "share", "energy_kwh", "g_per_kwh"):
+        return f"{Decimal(cell).quantize(_SHOWN_DECIMALS):,}"
+    return str(cell)
+
+
+def _known(name: str, option: str) -> str:
     try:
-        if len(text) == len("2026-11-20"):
-            day = date.fromisoformat(text) + timedelta(days=int(end_of_day))
-            return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r}: write 2026-11-20 or 2026-11-20T18:00") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        return key_of(name).name
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
+
+
+def _choice(text: str) -> list[str]:
+    """`project=risk` as a pair."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r}: write KEY=VALUE", param_hint="--where")
+    try:
+        key_of(_known(name, "--where")).check(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--where") from None
+    return [name, value]

@@ -3,18 +3,20 @@
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+_PIPED_CHARS: Final = 10_000  # of a line that goes to a file: none is as long
+
 
 def console() -> Console:
     """A console that never cuts what is piped away."""
     plain = Console()
-    return plain if plain.is_terminal else Console(width=240, no_color=True)
+    return plain if plain.is_terminal else Console(width=_PIPED_CHARS, no_color=True)
 
 
 def as_json(value: Any) -> None:

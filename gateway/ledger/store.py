@@ -40,6 +40,7 @@ from .records import (
     HOUR_S,
     AlertRow,
     AttachedLost,
+    Capacity,
     ContractRow,
     DisputeRow,
     Payment,
@@ -161,6 +162,32 @@ class CapacityTotal:
 
 
 @dataclass(frozen=True, slots=True)
+class Pending:
+    """What was delivered under one contract, and has no verdict yet; `site` is the other one.
+
+    `oldest_s` is when the first of it was delivered.
+    """
+
+    side: str
+    site: str
+    pool: str  # the seller's
+    job: str
+    user: str
+    project: str
+    name: str
+    currency: str
+    records: int
+    oldest_s: float
+    tasks: int
+    cost_nanos: int
+
+    @property
+    def relayed(self) -> bool:
+        """Whether another site had sent it: it is none of our users'."""
+        return ":" in self.job
+
+
+@dataclass(frozen=True, slots=True)
 class DealTotal:
     """What the postings with one site sum up to, by side, currency and state."""
 
@@ -170,26 +197,6 @@ class DealTotal:
     state: str
     tasks: int
     wall_ns: int
-    cost_nanos: int
-
-
-@dataclass(frozen=True, slots=True)
-class PendingTotal:
-    """What deliveries without a verdict sum up to, of one site, one side and one currency.
-
-    `user` and `project` are those of the job; `relayed` is whether another site had sent it.
-    `oldest_s` is when the first of them was delivered.
-    """
-
-    side: str
-    site: str
-    currency: str
-    user: str
-    project: str
-    relayed: bool
-    records: int
-    oldest_s: float
-    tasks: int
     cost_nanos: int
 
 
@@ -265,6 +272,12 @@ class Store(Protocol):
     def capacity_totals(self, start_s: float, end_s: float) -> list[CapacityTotal]:
         """Sum up what slots there were in the hours that begin in [start_s, end_s), in order."""
 
+    def capacity_of(self, pool: str, hour: int) -> list[Capacity]:
+        """Return what is written of a pool's slots in an hour, counted from 1970-01-01T00."""
+
+    def pending(self, start_s: float, end_s: float) -> list[Pending]:
+        """Sum up by contract what was delivered in [start_s, end_s) and has no verdict yet."""
+
     def open_contracts(self) -> list[ContractRow]:
         """Return the contracts, of both sides, that have not ended."""
 
@@ -306,9 +319,6 @@ class Store(Protocol):
 
     def payments(self) -> list[Payment]:
         """Return all payments, the first ones first."""
-
-    def pending_totals(self, start_s: float, end_s: float) -> list[PendingTotal]:
-        """Sum up what was delivered in [start_s, end_s) and has no verdict, in order."""
 
     def alerts(self) -> list[AlertRow]:
         """Return every alert as it was fired last, in order."""
@@ -475,6 +485,40 @@ class SqlStore:
             rows = connection.execute(query).all()
         return [CapacityTotal(*row[:2], *joined(row[2:])) for row in rows]
 
+    def capacity_of(self, pool: str, hour: int) -> list[Capacity]:
+        """See Store."""
+        kept = [capacity.c[field.name] for field in fields(Capacity)]
+        query = select(*kept).where(capacity.c.pool == pool, capacity.c.hour == hour)
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(capacity.c.since_s)).all()
+            return [Capacity(*row) for row in rows]
+
+    def pending(self, start_s: float, end_s: float) -> list[Pending]:
+        """See Store."""
+        at = postings.c.posted_at_s
+        key = [
+            *(contracts.c[name] for name in ("side", "site", "pool", "job")),
+            *(func.coalesce(jobs.c[name], "") for name in ("user", "project", "name")),
+            contracts.c.currency,
+        ]
+        query = (
+            select(*key, cast(func.count(), BigInteger), func.min(at))
+            .add_columns(*exact_sums(postings.c.tasks, postings.c.cost_nanos))
+            .join_from(
+                postings,
+                contracts,
+                (postings.c.side == contracts.c.side)
+                & (postings.c.contract == contracts.c.contract),
+            )
+            .join(jobs, jobs.c.job == contracts.c.job, isouter=True)
+            .where(IS_PENDING, at >= start_s, at < end_s)
+            .group_by(contracts.c.contract, *key)
+            .order_by(*key, contracts.c.contract)
+        )
+        with self._reading() as connection:
+            rows = connection.execute(query).all()
+        return [Pending(*row[:-4], *joined(row[-4:])) for row in rows]
+
     def open_contracts(self) -> list[ContractRow]:
         """See Store."""
         kept = [contracts.c[field.name] for field in fields(ContractRow)]
@@ -564,37 +608,6 @@ class SqlStore:
         """See Store."""
         with self._reading() as connection:
             return mirror.read_payments(connection)
-
-    def pending_totals(self, start_s: float, end_s: float) -> list[PendingTotal]:
-        """See Store."""
-        key = (
-            *(contracts.c.side, contracts.c.site, contracts.c.currency),
-            func.coalesce(jobs.c.user, literal_column("''")),
-            func.coalesce(jobs.c.project, literal_column("''")),
-            contracts.c.job.contains(literal_column("':'")),
-        )
-        query = (
-            select(*key, cast(func.count(), BigInteger), func.min(postings.c.posted_at_s))
-            .add_columns(*exact_sums(postings.c.tasks, postings.c.cost_nanos))
-            .join_from(
-                postings,
-                contracts,
-                (postings.c.side == contracts.c.side)
-                & (postings.c.contract == contracts.c.contract),
-            )
-            .outerjoin(jobs, jobs.c.job == contracts.c.job)
-            .where(IS_PENDING, postings.c.posted_at_s >= start_s, postings.c.posted_at_s < end_s)
-            .group_by(*key)
-            .order_by(*key)
-        )
-        with self._reading() as connection:
-            rows = connection.execute(query).all()
-        found = []
-        for side, site, currency, user, project, relayed, records, oldest_s, *halves in rows:
-            tasks, cost_nanos = joined(halves)
-            place = side, site, currency, user, project, bool(relayed)
-            found.append(PendingTotal(*place, records, oldest_s, tasks, cost_nanos))
-        return found
 
     def alerts(self) -> list[AlertRow]:
         """See Store."""

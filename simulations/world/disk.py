@@ -4,10 +4,12 @@
 too). Commits take time when there is a clock: whatever queues meanwhile goes into the next one.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import chain, islice
+from operator import attrgetter
 
 from federation.reconciliation import Entry, EntryState, Sums, account_of
 from gateway.ledger.errors import StoreClosed
@@ -47,7 +49,7 @@ from gateway.ledger.store import (
     Dimension,
     JobRow,
     KeptRange,
-    PendingTotal,
+    Pending,
     UsageTotal,
     hours_between,
 )
@@ -442,6 +444,31 @@ class MemoryStore:
                 found[each.pool, each.hour] += each.slot_ns
         return [CapacityTotal(*key, slot_ns) for key, slot_ns in sorted(found.items())]
 
+    def capacity_of(self, pool: str, hour: int) -> list[Capacity]:
+        """See Store."""
+        found = (each for each in self._tables.capacity.values() if each.hour == hour)
+        return sorted((each for each in found if each.pool == pool), key=attrgetter("since_s"))
+
+    def pending(self, start_s: float, end_s: float) -> list[Pending]:
+        """See Store."""
+        found: dict[tuple[str, str], Pending] = {}
+        tables = self._tables
+        for key, posted in tables.postings.items():
+            contract = tables.contracts.get(key[:2])
+            if contract is None or key in tables.verdicts:
+                continue
+            if not start_s <= posted.posted_at_s < end_s:
+                continue
+            known = found.get(key[:2]) or _nothing_pending(contract, tables.jobs.get(contract.job))
+            found[key[:2]] = replace(
+                known,
+                records=known.records + 1,
+                oldest_s=min(known.oldest_s, posted.posted_at_s),
+                tasks=known.tasks + posted.tasks,
+                cost_nanos=known.cost_nanos + posted.cost_nanos,
+            )
+        return sorted(found.values(), key=astuple)
+
     def open_contracts(self) -> list[ContractRow]:
         """See Store."""
         tables = self._tables
@@ -552,28 +579,6 @@ class MemoryStore:
         """See Store."""
         return sorted(self._tables.payments.values(), key=lambda each: each.paid_at_s)
 
-    def pending_totals(self, start_s: float, end_s: float) -> list[PendingTotal]:
-        """See Store."""
-        tables = self._tables
-        totals: dict[tuple[str, str, str, str, str, bool], PendingTotal] = {}
-        for key, each in tables.postings.items():
-            if key in tables.verdicts or not start_s <= each.posted_at_s < end_s:
-                continue
-            contract = tables.contracts[key[:2]]
-            job = tables.jobs.get(contract.job)
-            owner = (job.opened.user, job.opened.project) if job is not None else ("", "")
-            place = (contract.side, contract.site, contract.currency)
-            group = (*place, *owner, ":" in contract.job)
-            total = totals.get(group) or PendingTotal(*group, 0, each.posted_at_s, 0, 0)
-            totals[group] = replace(
-                total,
-                records=total.records + 1,
-                oldest_s=min(total.oldest_s, each.posted_at_s),
-                tasks=total.tasks + each.tasks,
-                cost_nanos=total.cost_nanos + each.cost_nanos,
-            )
-        return [totals[group] for group in sorted(totals)]
-
     def alerts(self) -> list[AlertRow]:
         """See Store."""
         return [each for _, each in sorted(self._tables.alerts.items())]
@@ -624,6 +629,12 @@ class MemoryStore:
 
 def _ranges(kept: Kept, job: str) -> list[KeptRange]:
     return sorted((first, *value) for first, value in kept.get(job, {}).items())
+
+
+def _nothing_pending(contract: ContractOpened, job: _JobState | None) -> Pending:
+    who = (job.opened.user, job.opened.project, job.opened.name) if job else ("", "", "")
+    where = (contract.side, contract.site, contract.pool, contract.job)
+    return Pending(*where, *who, contract.currency, 0, math.inf, 0, 0)
 
 
 def _value(record: UsageRecord, dimension: Dimension) -> str | int:

@@ -12,6 +12,7 @@ from federation import messages
 from federation.messages import Ask
 from gateway import events
 from gateway.broker import Broker
+from gateway.census import Census
 from gateway.circle import Circle
 from gateway.config import PoolConfig, SiteConfig
 from gateway.dealings import Dealings
@@ -222,6 +223,7 @@ class Gateway(Member):
             say=self.note,
         )
         self.desk = Desk(cast("Any", self))
+        self.census = Census(cast("Any", self))  # which nobody lets look
         self.watch(self._reception.broker)
         if self.peers is not None:
             self._dealings = Dealings(self.peers, self._reception, self.surroundings, self.note)

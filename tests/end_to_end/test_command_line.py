@@ -15,7 +15,7 @@ import pytest
 from tests_support import make_certificate, wait_until
 
 from federation import Client
-from federation.errors import JobNotFound
+from federation.errors import GridError, JobNotFound
 
 
 def run(*arguments, code=0, **environment):
@@ -129,25 +129,137 @@ def test_reports_agree_to_the_nano_unit(site):
         list(results)
         client.job(results.job).wait(20)
         cost = client.job(results.job).cost()
-    for by in ("project", "user,project", "job,project", "day,project", "pool,project,name"):
+    groupings = ("project", "user,project", "job,project", "day,project", "pool,project,name")
+    for by in (*groupings, "week,weekday,project", "month,hour-of-day,project,worker"):
         found = json.loads(run("report", "cost", "--by", by, "--json"))
         mine = [row for row in found["rows"] if row["project"] == "reported"]
-        if by == "project":
-            total = sum(row["cost_nanos"] for row in mine)
-        assert sum(row["cost_nanos"] for row in mine) == total
+        assert sum(row["cost_nanos"] for row in mine) == cost.nanos
         everything = sum(row["cost_nanos"] for row in found["rows"])
         assert everything == found["totals"][0]["cost_nanos"]
+        assert everything == found["facts"]["settled_nanos"]["USD"]
+    chosen = ["--where", "project=reported", "--by", "project,site"]
+    (row,) = json.loads(run("report", "usage", *chosen, "--json"))["rows"]
+    assert (row["site"], row["tasks"], row["tasks_failed"]) == ("local", 3000, 0)
     table = csv.DictReader(io.StringIO(run("report", "usage", "--by", "job", "--csv")))
     (row,) = [row for row in table if row["job"] == results.job]
     assert int(row["cost_nanos"]) == cost.nanos
     assert int(row["tasks"]) == 3000
-    assert "reported" in run("report", "usage", "--by", "project")
+    shown = run("report", "usage", "--by", "project")
+    assert "reported" in shown
+    assert "tasks failed" in shown
+    assert "total" in shown
     assert "nothing recorded" in run("report", "cost", "--to", "2001-01-01")
+
+
+def test_every_kind_of_report(site, tmp_path):
+    with site.client() as client:
+        list(client.options(project="kinds").map(square, range(10)))
+        for kind in ("cost", "usage", "carbon", "savings", "showback"):
+            found = client.ask("report", kind=kind, by=["project"])
+            assert "kinds" in [row[0] for row in found["rows"]]
+            assert found["facts"]["as_of_s"] > 0
+    kept = ["report", "savings", "--static-price", "1 USD", "--json"]
+    assert json.loads(run(*kept))["facts"]["static"]["USD"]["price_nanos"] == 10**9
+    assert "static: a grid of" in run("report", "savings")
+
+    # What stands there unused is in the report long before it is in the books.
+    def idle_ns():
+        found = json.loads(run("report", "utilisation", "--json"))
+        return [row["slot_ns"] for row in found["rows"] if row["use"] == "idle"]
+
+    wait_until(lambda: any(each > 10**9 for each in idle_ns()), "idle slots")
+    assert "idle" in run("report", "utilisation", "--by", "hour-of-day,weekday")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = str(tmp_path / "report.parquet")
+    assert "written to" in run("report", "cost", "--by", "project", "--parquet", path)
+    found = json.loads(run("report", "cost", "--by", "project", "--json"))
+    assert [row["project"] for row in parquet.read_table(path).to_pylist()] == [
+        row["project"] for row in found["rows"]
+    ]
+
+
+def test_what_runs_is_an_estimate_and_told_apart(make_site):
+    site = make_site(1, config='[groups]\n"equity desk" = ["ann"]\n')
+    address = ["--gateway", site.address]
+    with site.client(user="ann") as client:
+        # The first one tells how long it takes.
+        assert client.submit(time.sleep, 0.2).result(timeout=30) is None
+        job = client.submit_job(time.sleep, [600])
+        wait_until(lambda: job.details()["in_flight"] == 1, "the start of the task")
+        found = job.details()
+        assert found["cost_nanos"] == 0
+        assert found["estimated_costs_nanos"]["USD"] > 0
+        assert found["as_of_s"] > 0
+        assert "more, for what runs now" in run("job", job.id, *address)
+        report = ["report", "cost", "--by", "group", "--json", *address]
+        (row,) = json.loads(run(*report))["rows"]
+        facts = json.loads(run(*report))["facts"]
+        assert row["group"] == "equity desk"
+        assert facts["settled_nanos"] == facts["booked_nanos"] == {"USD": row["cost_nanos"]}
+        assert facts["estimated_nanos"] == found["estimated_costs_nanos"]
+        others = json.loads(run(*report, "--where", "group=cooks"))
+        assert (others["rows"], others["facts"]["estimated_nanos"]) == ([], {})
+        job.cancel(stop=True)
+
+
+def test_slots_are_counted_across_a_kill(make_site):
+    site = make_site(1)
+    began_s = time.time()
+    site.kill()
+    site.start()
+
+    def idle_ns():
+        found = json.loads(run("report", "utilisation", "--json", "--gateway", site.address))
+        return sum(row["slot_ns"] for row in found["rows"] if row["use"] == "idle")
+
+    wait_until(lambda: idle_ns() > 10**9, "idle slots")
+    site.gateway.stop()
+    site.start()
+    assert 10**9 < idle_ns() < (time.time() - began_s + 1) * 1e9
+
+
+def test_names_that_are_code_are_names_in_every_report(make_site):
+    site = make_site(1)
+    address = ["--gateway", site.address]
+    name = "=1+1'; DROP TABLE usage; --<script>[bold]"
+    with site.client(user=name) as client:
+        assert client.options(project=name, name=name).submit(square, 3).result(timeout=30) == 9
+    by = ["--by", "user,project,name"]
+    assert name in run("report", "usage", *by, *address)
+    row, *_ = csv.DictReader(io.StringIO(run("report", "savings", *by, "--csv", *address)))
+    assert row["user"] == row["project"] == row["name"] == f"'{name}"
+    chosen = ["--where", f"user={name}", "--json", *address]
+    (row,) = json.loads(run("report", "cost", *chosen))["rows"]
+    assert row["user"] == name
+
+
+@pytest.mark.parametrize(
+    ("details", "complaint"),
+    [
+        ({"kind": "profit"}, "no report 'profit'"),
+        ({"kind": ["cost"]}, "kind must be text"),
+        ({"by": "user"}, "`by` must be a list"),
+        ({"by": ["colour"]}, "no report by 'colour'"),
+        ({"where": ["project"]}, "`where` must be a list of pairs"),
+        ({"where": [["project", 7]]}, "`where` must be a list of pairs"),
+        ({"start_s": "yesterday"}, "seconds since 1970"),
+        ({"start_s": float("nan")}, "between the years"),
+        ({"start_s": 5, "end_s": 5}, "ends before it begins"),
+        ({"kind": "utilisation", "start_s": 60}, "by the hour"),
+        ({"kind": "utilisation", "by": ["user"]}, "no utilisation by 'user'"),
+        ({"kind": "showback", "where": [["user", "ann"]]}, "have it in --by"),
+        ({"kind": "savings", "static_price": 3}, "static_price must be text"),
+        ({"kind": "savings", "static_price": "-1 USD"}, "negative"),
+    ],
+)
+def test_a_question_for_a_report_that_is_wrong_is_answered_in_words(site, details, complaint):
+    with site.client() as client, pytest.raises(GridError, match=complaint):
+        client.ask("report", **details)
 
 
 def test_bad_words_are_told(site):
     assert "choose from" in run("report", "cost", "--by", "colour", code=2)
-    assert "not both" in run("report", "cost", "--csv", "--json", code=2)
+    assert "only one of" in run("report", "cost", "--csv", "--json", code=2)
     days = ["--from", "2026-01-02", "--to", "2026-01-01"]
     assert "is not before" in run("report", "cost", *days, code=2)
     assert "2026-11-20" in run("report", "cost", "--from", "yesterday", code=2)
@@ -168,6 +280,7 @@ def test_bad_words_are_told(site):
         ("[[pool]]\nname = 'p'\nslots = 2\n", "for local pools"),
         ("[[pool]]\nname = 'p'\nkind = 'local'\nmemory_bytes = 9\n", "at least 67108864"),
         ("[[pool]]\nname = 'p'\n[[pool]]\nname = 'p'\n", "same name"),
+        ("[groups]\na = ['ann']\nb = ['ann']\n", "user 'ann' is in 'a' and in 'b'"),
     ],
 )
 def test_a_bad_configuration_is_told_with_its_place(tmp_path, text, complaint):

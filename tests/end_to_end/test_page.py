@@ -24,7 +24,7 @@ def run(*arguments: str, code: int = 0, **environment: str) -> str:
 
 
 def page(site, *arguments: str, code: int = 0) -> str:
-    return run("-m", "gateway", "page", *arguments, "--gateway", site.address, code=code)
+    return run("-m", "gateway", "report", "page", *arguments, "--gateway", site.address, code=code)
 
 
 @pytest.fixture
@@ -68,6 +68,6 @@ def test_a_period_without_work(shared_site, tmp_path: Path) -> None:
 
 def test_without_the_library_it_says_what_to_install(tmp_path: Path) -> None:
     hidden = "import sys; sys.modules['matplotlib'] = None; from gateway.cli.main import run; run()"
-    said = run("-c", hidden, "page", str(tmp_path / "page.html"), code=1)
+    said = run("-c", hidden, "report", "page", str(tmp_path / "page.html"), code=1)
     assert "install gridfed[html]" in said
     assert not list(tmp_path.iterdir())

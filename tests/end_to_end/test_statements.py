@@ -41,7 +41,7 @@ def order(member, *arguments, code=0):
 def balance(member, other):
     """What the other owes, in nano-units."""
     found = json.loads(order(member, "report", "statement", "--with", other, "--json"))
-    return {row["currency"]: row["balance_nanos"] for row in found["statements"]}
+    return {row["currency"]: row["balance_nanos"] for row in found["rows"]}
 
 
 def test_both_sites_have_the_same_statement_and_agree_on_it(pair):

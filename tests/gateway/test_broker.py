@@ -10,8 +10,10 @@ from gateway import events, views
 from gateway.accounts import Limits
 from gateway.broker import Broker
 from gateway.effects import Effect, Expel, Order, Tell, Write
+from gateway.estimates import claims
 from gateway.events import JobSpec
 from gateway.ledger import records
+from gateway.ledger.store import Dimension
 from gateway.terms import answer_ended
 from policies.tariffs import Tariff
 
@@ -944,11 +946,35 @@ def test_currencies_are_not_added_up() -> None:
     world.do(events.WorkerJoined(3, "w3", "far", 1, {}, "3.11"))
     for order, worker in zip(orders(world.submit(2)), (WORKER, 3), strict=True):
         world.report(order, worker=worker)
-    view = views.live_job(broker.jobs["j"])
+    view = views.live_job(broker.jobs["j"], 100.0)
     assert view["costs_nanos"] == {"EUR": 2_000_000, "USD": 1_000_000}
     assert (view["cost_nanos"], view["currency"]) == (2_000_000, "EUR")
     assert "EUR" in view["cost"]
     assert "USD" in view["cost"]
+
+
+def test_what_runs_is_estimated_apart_from_what_was_charged() -> None:
+    world = World()
+    (first,) = orders(world.submit(2, group="desk"))
+    (second,) = orders(world.report(first, wall_ns=10**9))
+    view = views.live_job(world.broker.jobs["j"], 100.0)
+    (claim,) = claims(world.broker.jobs.values())
+    job = world.broker.jobs["j"]
+    assert view["estimated_costs_nanos"] == {"USD": round(job.load_nanos)}
+    assert claim.cost_nanos == round(job.load_nanos)
+    assert view["cost_nanos"] == job.costs_nanos["USD"] > 0
+    assert view["as_of_s"] == 100.0
+    assert claim.facts[Dimension.GROUP] == "desk"
+    assert (claim.facts[Dimension.SITE], claim.facts[Dimension.ORIGIN]) == ("", "")
+    world.report(second)
+    assert list(claims(world.broker.jobs.values())) == []
+
+
+def test_the_group_of_a_user_is_on_the_usage_record() -> None:
+    world = World()
+    (order,) = orders(world.submit(1, group="desk"))
+    (usage,) = written(world.report(order), records.UsageRecord)
+    assert usage.group == "desk"
 
 
 def test_a_detached_job_has_its_currency_and_price_after_a_restart() -> None:
@@ -958,7 +984,7 @@ def test_a_detached_job_has_its_currency_and_price_after_a_restart() -> None:
             "j", spec(detached=True), 4, ((0, 1),), 0, 0, (), {"EUR": 5}, 6, 7, {"EUR": 9}, 1
         )
     )
-    view = views.live_job(world.broker.jobs["j"])
+    view = views.live_job(world.broker.jobs["j"], 100.0)
     assert (view["cost_nanos"], view["currency"], view["price_nanos"]) == (5, "EUR", 9)
 
 

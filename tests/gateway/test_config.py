@@ -40,6 +40,28 @@ def test_a_limit_that_is_no_number_is_refused(write, value):
         load(path)
 
 
+def test_each_user_has_one_group(write):
+    groups = load(write('[groups]\n"equity desk" = ["ann", "bob"]\nops = ["eve"]\n')).groups
+    assert groups == {"ann": "equity desk", "bob": "equity desk", "eve": "ops"}
+    assert load(write("")).groups == {}
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ('a = ["ann"]\nb = ["ann"]', "user 'ann' is in 'a' and in 'b': choose one"),
+        ('a = "ann"', "'a' must be a list of users"),
+        ("a = [7]", "7 is no user's name"),
+        ('a = [""]', "'' is no user's name"),
+        ('a = ["an\\nn"]', "is no user's name"),
+        ('"" = ["ann"]', "a group has 1 to 200 printable characters"),
+    ],
+)
+def test_groups_that_can_not_be_are_refused(write, table, complaint):
+    with pytest.raises(ConfigError, match=rf"\[groups\] .*{re.escape(complaint)}"):
+        load(write(f"[groups]\n{table}\n"))
+
+
 def test_up_keeps_what_the_file_says_of_the_local_pool(write):
     text = """
 [[pool]]

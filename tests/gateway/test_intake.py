@@ -2,7 +2,10 @@
 
 import pytest
 
-from gateway.intake import BadWorker, worker_joined
+from federation import messages
+from federation.wire import pack
+from gateway.intake import BadWorker, job_event, worker_joined
+from gateway.terms import stored_terms, terms_plain
 
 
 def joins(pool, *pools):
@@ -22,3 +25,31 @@ def test_a_worker_that_names_no_pool_joins_the_usual_one_of_several():
 def test_a_worker_is_told_how_to_choose_a_pool(pool):
     with pytest.raises(BadWorker, match=r"--pool; there are a, b"):
         joins(pool, "a", "b")
+
+
+def opening(**changes):
+    fields = {
+        "job": "j",
+        "name": "n",
+        "function": bytes(32),
+        "detached": True,
+        "project": "p",
+        "priority": 0.0,
+        "tags": {},
+        "timeout_s": None,
+        "retries": 0,
+        "max_cost_nanos": None,
+        "currency": "",
+        "python": "3.11",
+        "prints": False,
+        "again": False,
+        "wishes": {},
+    }
+    return messages.OpenJob(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(("user", "group"), [("ann", "equity desk"), ("eve", "")])
+def test_a_job_is_of_its_users_group_also_after_a_restart(user, group):
+    spec = job_event(opening(), 1, user, {"ann": "equity desk"}).spec
+    assert spec.group == group
+    assert stored_terms(pack(terms_plain(spec)))["group"] == group

@@ -1,183 +1,656 @@
-"""Reports: every record in one row, every sum exact, nothing that a spreadsheet would run."""
+"""Reports: every record in one row, every sum exact whatever the report is by."""
 
-import csv
-import io
-import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from threading import Event
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.ledger.records import UsageRecord
-from gateway.ledger.reports import Report, cost_report, to_csv, to_json, usage_report
-from gateway.ledger.store import Dimension, SqlStore, Store
+from gateway.ledger.records import (
+    Capacity,
+    ContractOpened,
+    JobOpened,
+    Posted,
+    PostingSettled,
+    UsageRecord,
+)
+from gateway.ledger.reports import KINDS, Claim, Present, Question, Report, make_report
+from gateway.ledger.reports.keys import KEYS
+from gateway.ledger.store import Dimension, Store
+from policies.tariffs import Tariff
+from simulations.world.disk import Disk, MemoryStore
 
 Commit = Callable[..., None]
 Usage = Callable[..., UsageRecord]
 
-MIDNIGHT_S = datetime(2026, 11, 20, tzinfo=UTC).timestamp()
+HOUR_NS = 3_600 * 10**9
+FRIDAY_S = datetime(2026, 11, 20, tzinfo=UTC).timestamp()
+NOW_S = FRIDAY_S + 10 * 86_400
+PRICES = {"local": Tariff(40_000_000, "USD", "1"), "cloud": Tariff(90_000_000, "USD", "1")}
+PRESENT = Present(NOW_S, PRICES)
 
 
-def test_usage_by_user_with_its_totals(store: Store, commit: Commit, usage: Usage) -> None:
+def ask(
+    store: Store,
+    kind: str,
+    by: str = "",
+    where: tuple[tuple[str, str], ...] = (),
+    present: Present = PRESENT,
+    **period: float,
+) -> Report:
+    names = by.split(",") if by else []
+    return make_report(kind, store, Question.of(names, where, site="london", **period), present)
+
+
+def column(report: Report, *names: str) -> list[Any]:
+    """The cells of a column, or of several as tuples."""
+    places = [report.columns.index(name) for name in names]
+    rows = [tuple(row[at] for at in places) for row in report.rows]
+    return [row[0] for row in rows] if len(names) == 1 else rows
+
+
+# --- cost, usage, carbon -------------------------------------------------------------------------
+
+
+def test_cost_by_user_with_its_totals(store: Store, commit: Commit, usage: Usage) -> None:
     commit(
         store,
-        usage(first=0, wall_ns=1, cpu_ns=2, peak_memory_bytes=7, cost_nanos=10**9),
-        usage(first=1, wall_ns=10, cpu_ns=20, peak_memory_bytes=5, cost_nanos=1),
-        usage(first=2, user="bob", currency="EUR", wall_ns=5, cpu_ns=5, cost_nanos=5 * 10**8),
+        usage(first=0, cost_nanos=10**9, list_cost_nanos=2 * 10**9),
+        usage(first=1, cost_nanos=1),
+        usage(first=2, user="bob", currency="EUR", cost_nanos=5 * 10**8),
     )
-    report = usage_report(store, ["user"])
-    assert report == Report(
-        columns=(
-            *("user", "currency", "records", "tasks", "wall_ns", "cpu_ns", "peak_memory_bytes"),
-            *("cost_nanos", "cost"),
-        ),
-        rows=(
-            ("ada", "USD", 2, 20, 11, 22, 7, 10**9 + 1, "1.000000001"),
-            ("bob", "EUR", 1, 10, 5, 5, 2**20, 5 * 10**8, "0.5"),
-        ),
-        totals=(
-            (None, "EUR", 1, 10, 5, 5, 2**20, 5 * 10**8, "0.5"),
-            (None, "USD", 2, 20, 11, 22, 7, 10**9 + 1, "1.000000001"),
-        ),
+    report = ask(store, "cost", "user")
+    assert report.columns == (
+        *("user", "currency", "tasks", "cost_nanos", "cost", "list_cost_nanos", "list_cost"),
+    )
+    assert report.rows == (
+        ("ada", "USD", 20, 10**9 + 1, "1.000000001", 2 * 10**9 + 1, "2.000000001"),
+        ("bob", "EUR", 10, 5 * 10**8, "0.5", 5 * 10**8, "0.5"),
+    )
+    assert report.totals == (
+        (None, "EUR", 10, 5 * 10**8, "0.5", 5 * 10**8, "0.5"),
+        (None, "USD", 20, 10**9 + 1, "1.000000001", 2 * 10**9 + 1, "2.000000001"),
     )
 
 
-def test_cost_by_day_ends_at_midnight_utc(store: Store, commit: Commit, usage: Usage) -> None:
+def test_failed_and_repeated_work_is_told_apart(store: Store, commit: Commit, usage: Usage) -> None:
     commit(
         store,
-        usage(first=0, ended_at_s=MIDNIGHT_S - 0.001, cost_nanos=1),
-        usage(first=1, ended_at_s=MIDNIGHT_S, cost_nanos=2),
+        usage(first=0, tasks=5, wall_ns=50, cpu_ns=5, peak_memory_bytes=7),
+        usage(first=5, tasks=2, wall_ns=20, cpu_ns=2, state="failed"),
+        usage(first=0, tasks=1, wall_ns=10, cpu_ns=1, state="repeat", attempt=1, cost_nanos=0),
     )
-    report = cost_report(store, ["day"])
-    assert report.columns == ("day", "currency", "cost_nanos", "cost")
-    assert [row[:3] for row in report.rows] == [("2026-11-19", "USD", 1), ("2026-11-20", "USD", 2)]
-    assert cost_report(store, ["day"], MIDNIGHT_S).rows == report.rows[1:]
-    assert cost_report(store, ["day"], None, MIDNIGHT_S).rows == report.rows[:1]
+    report = ask(store, "usage", "project")
+    assert dict(zip(report.columns, report.rows[0], strict=True)) == {
+        "project": "risk",
+        "currency": "USD",
+        "records": 3,
+        "tasks": 8,
+        "tasks_failed": 2,
+        "tasks_repeated": 1,
+        "wall_ns": 80,
+        "failed_ns": 20,
+        "repeated_ns": 10,
+        "cpu_ns": 8,
+        "peak_memory_bytes": 2**20,
+        "cost_nanos": 2 * 16_667,
+        "cost": "0.000033334",
+    }
+    by_state = ask(store, "usage", "state")
+    assert column(by_state, "state", "tasks") == [("failed", 2), ("ok", 5), ("repeat", 1)]
 
 
-def test_without_dimensions_a_report_is_its_totals(
-    store: Store, commit: Commit, usage: Usage
+def test_carbon_is_added_up_across_currencies(store: Store, commit: Commit, usage: Usage) -> None:
+    green = {"energy_uj": 3_600 * 10**9, "carbon_ng": 250 * 10**9, "embodied_ng": 7}
+    commit(store, usage(first=0, **green), usage(first=1, currency="EUR", energy_uj=0))
+    report = ask(store, "carbon", "user")
+    assert "currency" not in report.columns
+    (row,) = report.rows
+    assert dict(zip(report.columns, row, strict=True)) == {
+        "user": "ada",
+        "tasks": 20,
+        "wall_ns": 3_000_000_000,
+        "energy_uj": 3_600 * 10**9,
+        "energy_kwh": "1",
+        "carbon_ng": 250 * 10**9,
+        "carbon_g": "250",
+        "embodied_ng": 7,
+        "embodied_g": "0.000000007",
+        "g_per_kwh": "250",
+    }
+    assert report.facts == {"as_of_s": NOW_S}
+
+
+CALENDAR = {
+    "hour": ["2026-11-19T23:00Z", "2026-11-20T00:00Z", "2027-01-01T05:00Z"],
+    "day": ["2026-11-19", "2026-11-20", "2027-01-01"],
+    "week": ["2026-W47", "2026-W53"],  # the first of January 2027 is a Friday
+    "month": ["2026-11", "2027-01"],
+    "year": ["2026", "2027"],
+    "weekday": ["Thu", "Fri"],
+    "hour-of-day": ["00", "05", "23"],
+}
+
+
+@pytest.mark.parametrize("by", CALENDAR)
+def test_the_calendar_is_that_of_utc(store: Store, commit: Commit, usage: Usage, by: str) -> None:
+    new_year_s = datetime(2027, 1, 1, 5, 59, 59, tzinfo=UTC).timestamp()
+    moments = (FRIDAY_S - 0.001, FRIDAY_S, new_year_s)
+    commit(store, *(usage(first=n, ended_at_s=at) for n, at in enumerate(moments)))
+    report = ask(store, "cost", by)
+    assert column(report, by) == CALENDAR[by]
+    assert sum(column(report, "cost_nanos")) == 3 * 16_667
+    for cell in CALENDAR[by]:  # and each can be chosen by, as it is written
+        (row,) = ask(store, "cost", by, ((by, cell),)).rows
+        assert row in report.rows
+
+
+def test_a_day_begins_at_midnight(store: Store, commit: Commit, usage: Usage) -> None:
+    commit(
+        store,
+        usage(first=0, ended_at_s=FRIDAY_S - 0.001, cost_nanos=1),
+        usage(first=1, ended_at_s=FRIDAY_S, cost_nanos=2),
+    )
+    assert column(ask(store, "cost", "day"), "day", "cost_nanos") == [
+        ("2026-11-19", 1),
+        ("2026-11-20", 2),
+    ]
+    assert column(ask(store, "cost", "day", start_s=FRIDAY_S), "cost_nanos") == [2]
+    assert column(ask(store, "cost", "day", end_s=FRIDAY_S), "cost_nanos") == [1]
+
+
+def test_here_has_our_own_name(store: Store, commit: Commit, usage: Usage) -> None:
+    commit(
+        store,
+        usage(first=0),
+        usage(first=1, pool="paris/fast", cost_nanos=7),
+        usage(job="dublin:9", cost_nanos=9),
+    )
+    report = ask(store, "cost", "origin,site")
+    assert column(report, "origin", "site", "cost_nanos") == [
+        ("dublin", "london", 9),
+        ("london", "london", 16_667),
+        ("london", "paris", 7),
+    ]
+    for where, costs in (
+        ((("site", "london"),), 16_676),
+        ((("site", "london"), ("origin", "london")), 16_667),
+        ((("site", "paris"), ("site", "london")), 16_683),
+        ((("site", "tokyo"),), None),
+    ):
+        totals = ask(store, "cost", "", where).totals
+        assert [row[2] for row in totals] == ([] if costs is None else [costs])
+
+
+def test_by_a_tag_and_by_all_tags(store: Store, commit: Commit, usage: Usage) -> None:
+    texts = ("", "gpu=2,linux", "gpu=2", "linux", "gpus=3")
+    commit(store, *(usage(first=n, tags=text) for n, text in enumerate(texts)))
+    assert column(ask(store, "cost", "tag"), "tag") == sorted(texts)
+    by_gpu = ask(store, "usage", "tag:gpu")
+    assert column(by_gpu, "tag:gpu", "records") == [("", 3), ("2", 2)]
+    assert column(ask(store, "usage", "tag:linux"), "tag:linux", "records") == [
+        ("", 3),
+        ("yes", 2),
+    ]
+    assert column(ask(store, "usage", "", (("tag:gpu", "2"),)), "records") == [2]
+    assert column(ask(store, "usage", "", (("tag", "gpu=2"),)), "records") == [1]
+
+
+@pytest.mark.parametrize(
+    ("by", "value"),
+    [
+        ("user", "ada"),
+        ("group", "equity desk"),
+        ("name", "var"),
+        ("job", "job-1"),
+        ("pool", "local"),
+        ("worker", "worker-1"),
+        ("window", "night"),
+        ("class", "preemptible"),
+        ("tariff", "1"),
+    ],
+)
+def test_by_each_column_of_a_record(
+    store: Store, commit: Commit, usage: Usage, by: str, value: str
 ) -> None:
+    commit(
+        store,
+        usage(group="equity desk", window="night", price_class="preemptible"),
+        usage(job="2", user="x", name="x", pool="x", worker="x", tariff="x"),
+    )
+    assert value in column(ask(store, "cost", by), by)
+    (row,) = ask(store, "cost", by, ((by, value),)).rows
+    assert row[0] == value
+    assert row[2] == 10
+
+
+def test_without_keys_a_report_is_its_totals(store: Store, commit: Commit, usage: Usage) -> None:
     commit(store, usage())
-    report = cost_report(store, [])
-    assert report.rows == report.totals == (("USD", 16_667, "0.000016667"),)
+    report = ask(store, "cost")
+    assert report.rows == report.totals == (("USD", 10, *(16_667, "0.000016667") * 2),)
 
 
-def test_a_report_of_nothing_is_empty(store: Store) -> None:
-    report = usage_report(store, ["user"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_report_of_nothing_is_empty(store: Store, kind: str) -> None:
+    report = ask(store, kind, "pool")
     assert (report.rows, report.totals) == ((), ())
-    assert to_csv(report).count("\n") == 1
 
 
-def test_a_dimension_is_asked_for_once_however_often(store: Store) -> None:
-    assert cost_report(store, ["pool", "user", "pool"]).columns[:3] == ("pool", "user", "currency")
+def test_a_key_is_asked_for_once_however_often(store: Store) -> None:
+    assert ask(store, "cost", "pool,user,pool").columns[:3] == ("pool", "user", "currency")
 
 
-def test_an_unknown_dimension_is_refused_with_the_choices(store: Store) -> None:
-    with pytest.raises(ValueError, match="no report by 'users; DROP': choose from user, group"):
-        usage_report(store, ["users; DROP"])
+NASTY = [
+    "'; DROP TABLE usage; --",
+    '" OR 1=1',
+    "<script>alert(1)</script>",
+    "=cmd|' /C calc'!A0",
+    "a,b\nc",
+    "100%_",
+    "\u202egnp.exe",
+    "[bold]x[/]",
+]
 
+
+@pytest.mark.parametrize("text", NASTY)
+def test_a_name_is_a_name_whatever_is_in_it(
+    store: Store, commit: Commit, usage: Usage, text: str
+) -> None:
+    names = ("user", "group", "project", "name", "worker", "window", "tariff")
+    commit(store, usage(**dict.fromkeys(names, text)), usage(first=1))
+    for name in names:
+        assert text in column(ask(store, "usage", name), name)
+        assert column(ask(store, "usage", name, ((name, text),)), "records") == [1]
+
+
+@pytest.mark.parametrize(
+    ("by", "where", "complaint"),
+    [
+        ("users; DROP", (), "no report by 'users; DROP': choose from user, group"),
+        ("tag:", (), "choose from"),
+        ("", (("colour", "red"),), "no report by 'colour'"),
+        ("", (("day", "yesterday"),), "write it as in 2026-11-20"),
+        ("", (("weekday", "Caturday"),), "write it as in Mon"),
+        ("", (("hour-of-day", "24"),), "write it as in 18"),
+        ("", (("state", "done"),), "write it as in failed"),
+        (",".join(list(KEYS)[:9]), (), "at most 8 keys"),
+        ("", tuple(("user", str(n)) for n in range(101)), "at most 100 values"),
+    ],
+)
+def test_a_question_that_can_not_be_is_refused(
+    by: str, where: tuple[tuple[str, str], ...], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Question.of(by.split(",") if by else [], where)
+
+
+@pytest.mark.parametrize(
+    ("start_s", "end_s"), [(5.0, 5.0), (9.0, 5.0), (-1.0, None), (None, float("nan")), (1e30, None)]
+)
+def test_a_period_that_can_not_be_is_refused(start_s: Any, end_s: Any) -> None:
+    with pytest.raises(ValueError, match="period"):
+        Question.of([], (), start_s, end_s)
+
+
+def test_a_kind_that_is_none_is_refused(store: Store) -> None:
+    with pytest.raises(ValueError, match="no report 'profit': choose from cost, usage"):
+        ask(store, "profit")
+
+
+# --- equal sums in all groupings -----------------------------------------------------------------
 
 AMOUNTS = st.integers(0, 2**63 - 1) | st.integers(0, 10**6)
 DETAILS = st.fixed_dictionaries(
     {
         "user": st.sampled_from(["ada", "bob", "", "=1+1", "é\n,"]),
+        "group": st.sampled_from(["", "desk"]),
         "project": st.sampled_from(["risk", "desk"]),
-        "pool": st.sampled_from(["local", "cloud"]),
-        "job": st.sampled_from(["job-1", "job-2"]),
-        "name": st.sampled_from(["var", "greeks"]),
-        "ended_at_s": st.sampled_from([MIDNIGHT_S + n for n in (-86_400.0, -1e-6, 0.0, 86_399.9)]),
-        "currency": st.sampled_from(["USD", "EUR", "JPY"]),
+        "pool": st.sampled_from(["local", "cloud", "paris/fast"]),
+        "job": st.sampled_from(["job-1", "dublin:2"]),
+        "tags": st.sampled_from(["", "gpu=2,linux"]),
+        "state": st.sampled_from(["ok", "failed", "repeat"]),
+        "ended_at_s": st.sampled_from([FRIDAY_S + n for n in (-86_400.0, -1e-6, 0.0, 1e7)]),
+        "currency": st.sampled_from(["USD", "EUR"]),
         "tasks": AMOUNTS,
         "wall_ns": AMOUNTS,
-        "cpu_ns": AMOUNTS,
         "cost_nanos": AMOUNTS,
+        "list_cost_nanos": AMOUNTS,
+        "energy_uj": AMOUNTS,
+        "carbon_ng": AMOUNTS,
     }
 )
-SUMMED = ("tasks", "wall_ns", "cpu_ns", "cost_nanos")
+CAPACITY = st.builds(
+    lambda pool, hour, slots: Capacity(
+        pool, FRIDAY_S + hour * 3600, FRIDAY_S + hour * 3600 + 1800, slots
+    ),
+    st.sampled_from(["local", "cloud", "unpriced"]),
+    st.integers(-30, 30),
+    st.integers(1, 10**6),
+)
+BY = {
+    "utilisation": ["pool", "hour", "day", "week", "month", "year", "weekday", "hour-of-day"],
+    **{
+        kind: [*KEYS, "tag:gpu", "tag:linux"]
+        for kind in ("cost", "usage", "carbon", "savings", "showback")
+    },
+}
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(
-    details=st.lists(DETAILS, max_size=30),
-    by=st.lists(st.sampled_from([dimension.value for dimension in Dimension]), unique=True),
-    bounds=st.tuples(*[st.none() | st.sampled_from([MIDNIGHT_S - 100, MIDNIGHT_S])] * 2),
-)
-def test_the_rows_sum_up_to_the_records_to_the_nano_unit(
-    usage: Usage,
-    details: list[dict[str, Any]],
-    by: list[str],
-    bounds: tuple[float | None, float | None],
-) -> None:
-    records = [usage(first=n, **fields) for n, fields in enumerate(details)]
-    with TemporaryDirectory() as directory:
-        store = SqlStore(f"sqlite:///{Path(directory) / 'ledger.db'}")
-        written = Event()
-        store.write(records, False, written.set)
-        assert written.wait(20)
-        report = usage_report(store, by, *bounds)
-        costs = cost_report(store, by, *bounds)
-        store.close()
-
-    start_s, end_s = bounds
-    within = [
-        record
-        for record in records
-        if (start_s is None or record.ended_at_s >= start_s)
-        and (end_s is None or record.ended_at_s < end_s)
+@given(data=st.data())
+def test_sums_are_equal_however_they_are_grouped(usage: Usage, kind: str, data: Any) -> None:
+    store = MemoryStore(Disk())
+    records = [
+        usage(first=n, **fields)
+        for n, fields in enumerate(data.draw(st.lists(DETAILS, max_size=20)))
     ]
-    expected: Counter[tuple[str, str]] = Counter()
-    for record in within:
-        for name in SUMMED:
-            expected[record.currency, name] += getattr(record, name)
-        expected[record.currency, "records"] += 1
-    for rows in (report.rows, report.totals):
-        summed: Counter[tuple[str, str]] = Counter()
-        for row in rows:
-            cells: dict[str, Any] = dict(zip(report.columns, row, strict=True))
-            for name in (*SUMMED, "records"):
-                summed[cells["currency"], name] += cells[name]
-        assert summed == expected
-    # One row for each key and currency, and the cost report says the same of them.
-    keys = [row[: len(by) + 1] for row in report.rows]
-    assert len(set(keys)) == len(keys)
-    assert [(*row[: len(by) + 1], *row[-2:]) for row in report.rows] == list(costs.rows)
+    store.write([*records, *data.draw(st.lists(CAPACITY, max_size=8))], False, lambda: None)
+    by = data.draw(st.lists(st.sampled_from(BY[kind]), unique=True, min_size=1, max_size=4))
+    bound = st.none() | st.sampled_from([FRIDAY_S - 3600, FRIDAY_S, FRIDAY_S + 3600])
+    period = {"start_s": data.draw(bound), "end_s": None}
+    whole = ask(store, kind, "pool" if kind == "utilisation" else "", **period)
+    report = ask(store, kind, ",".join(by), **period)
+    assert _sums(whole, whole.totals) == _sums(whole, whole.rows)
+    assert _sums(report, report.rows) == _sums(report, report.totals) == _sums(whole, whole.totals)
+    keys = [row[: len(by)] for row in report.rows]
+    assert len(keys) >= len(set(keys))
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx"])
-def test_a_csv_cell_is_never_a_formula(
-    store: Store, commit: Commit, usage: Usage, text: str
-) -> None:
-    commit(store, usage(user=text))
-    rows = list(csv.reader(io.StringIO(to_csv(cost_report(store, ["user"])), newline="")))
-    assert rows == [
-        ["user", "currency", "cost_nanos", "cost"],
-        [f"'{text}", "USD", "16667", "0.000016667"],
+SUMMED = ("records", "tasks", "tasks_failed", "tasks_repeated")
+
+
+def _sums(report: Report, rows: Any) -> Any:
+    """The sum of each whole number, by currency and use."""
+    sums: Counter[Any] = Counter()
+    for row in rows:
+        cells = dict(zip(report.columns, row, strict=True))
+        for name, cell in cells.items():
+            if (name in SUMMED or name.endswith(("_nanos", "_ns", "_uj", "_ng"))) and cell:
+                sums[name, cells.get("currency"), cells.get("use")] += cell
+    return {name: total for name, total in sums.items() if total}
+
+
+# --- utilisation and showback --------------------------------------------------------------------
+
+
+def _a_busy_friday(usage: Usage) -> list[Any]:
+    """Two slots for two hours; of one of them risk had an hour, and desk a half."""
+    return [
+        Capacity("local", FRIDAY_S, FRIDAY_S + 3600, 2),
+        Capacity("local", FRIDAY_S + 3600, FRIDAY_S + 7200, 2),
+        usage(first=0, ended_at_s=FRIDAY_S + 3000, wall_ns=HOUR_NS, cost_nanos=40_000_000),
+        usage(
+            first=10,
+            project="desk",
+            state="failed",
+            ended_at_s=FRIDAY_S + 4000,
+            wall_ns=HOUR_NS // 4,
+            cost_nanos=10_000_000,
+        ),
+        usage(
+            first=0,
+            attempt=1,
+            project="desk",
+            state="repeat",
+            ended_at_s=FRIDAY_S + 5000,
+            wall_ns=HOUR_NS // 4,
+            cost_nanos=0,
+        ),
     ]
 
 
-def test_csv_keeps_awkward_texts(store: Store, commit: Commit, usage: Usage) -> None:
-    commit(store, usage(user='a,"b"\nç'))
-    rows = list(csv.reader(io.StringIO(to_csv(cost_report(store, ["user"])), newline="")))
-    assert rows[1][0] == 'a,"b"\nç'
+def test_what_stood_idle_is_a_row(store: Store, commit: Commit, usage: Usage) -> None:
+    commit(store, *_a_busy_friday(usage), usage(job="2", pool="paris/fast", wall_ns=HOUR_NS))
+    report = ask(store, "utilisation", "pool")
+    assert report.columns == ("pool", "use", "tasks", "slot_ns", "slot_h", "share")
+    assert report.rows == (
+        ("local", "ok", 10, HOUR_NS, "1", "0.25"),
+        ("local", "failed", 10, HOUR_NS // 4, "0.25", "0.0625"),
+        ("local", "repeat", 10, HOUR_NS // 4, "0.25", "0.0625"),
+        ("local", "idle", None, 5 * HOUR_NS // 2, "2.5", "0.625"),
+    )
+    assert report.totals == tuple((None, *row[1:]) for row in report.rows)
+    by_hour = ask(store, "utilisation", "hour-of-day", (("weekday", "Fri"),))
+    assert column(by_hour, "hour-of-day", "use", "slot_h") == [
+        ("00", "ok", "1"),
+        ("00", "idle", "1"),
+        ("01", "failed", "0.25"),
+        ("01", "repeat", "0.25"),
+        ("01", "idle", "1.5"),
+    ]
 
 
-def test_json_has_exact_integers_and_an_exact_decimal(
+def test_nothing_is_idle_where_nobody_counted_slots(
     store: Store, commit: Commit, usage: Usage
 ) -> None:
-    commit(store, usage(cost_nanos=2**63 - 1))
-    row = {"cost_nanos": 2**63 - 1, "cost": "9223372036.854775807", "currency": "USD"}
-    assert json.loads(to_json(cost_report(store, ["user"]))) == {
-        "columns": ["user", "currency", "cost_nanos", "cost"],
-        "rows": [{"user": "ada", **row}],
-        "totals": [{"user": None, **row}],
+    commit(store, usage(wall_ns=HOUR_NS))
+    assert column(ask(store, "utilisation"), "use") == ["ok"]
+
+
+def test_slots_that_are_not_in_the_books_yet_count_once(store: Store, commit: Commit) -> None:
+    written = Capacity("local", FRIDAY_S, FRIDAY_S + 900, 2)
+    seen = Capacity("local", FRIDAY_S + 900, FRIDAY_S + 1800, 2)
+    commit(store, written)
+    present = Present(NOW_S, PRICES, unwritten=(written, seen))
+    assert column(ask(store, "utilisation", present=present), "use", "slot_h") == [("idle", "1")]
+    later = ask(store, "utilisation", present=present, start_s=FRIDAY_S + 3600)
+    assert later.rows == ()
+
+
+def test_long_work_that_ends_in_an_hour_is_made_up_for_by_the_hours_before(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    hours = [FRIDAY_S + n * 3600 for n in range(3)]
+    commit(
+        store,
+        *(Capacity("local", at, at + 3600, 1) for at in hours),
+        usage(ended_at_s=hours[2] + 1, wall_ns=2 * HOUR_NS),
+    )
+    idle = [
+        row
+        for row in column(ask(store, "utilisation", "hour"), "use", "slot_h")
+        if row[0] == "idle"
+    ]
+    assert idle == [("idle", "1"), ("idle", "1"), ("idle", "-1")]
+    assert ("idle", "1") in column(ask(store, "utilisation", "day"), "use", "slot_h")
+
+
+def test_what_stood_idle_is_borne_by_who_used_the_pool(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    # What others sent, and what was bought elsewhere, bears nothing.
+    elsewhere = usage(job="2", pool="paris/fast", wall_ns=HOUR_NS, cost_nanos=5)
+    sent = usage(job="dublin:1", project="theirs", wall_ns=0, cost_nanos=3)
+    unused = Capacity("cloud", FRIDAY_S, FRIDAY_S + 3600, 1)
+    commit(store, *_a_busy_friday(usage), elsewhere, sent, unused)
+    report = ask(store, "showback", "project")
+    names = ("project", "cost_nanos", "idle_ns", "idle_cost_nanos", "full_cost_nanos")
+    idle_ns, idle_nanos = 5 * HOUR_NS // 2, 100_000_000
+    assert column(report, *names) == [
+        ("desk", 10_000_000, idle_ns // 3, idle_nanos // 3, 10_000_000 + idle_nanos // 3),
+        (
+            "risk",
+            40_000_005,
+            idle_ns * 2 // 3,
+            idle_nanos * 2 // 3 + 1,
+            40_000_005 + idle_nanos * 2 // 3 + 1,
+        ),
+        ("theirs", 3, 0, 0, 3),
+        (None, 0, HOUR_NS, 90_000_000, 90_000_000),
+    ]
+    assert report.totals[0][report.columns.index("idle_cost_nanos")] == idle_nanos + 90_000_000
+    chosen = ask(store, "showback", "project", (("project", "risk"),))
+    assert column(chosen, *names) == column(report, *names)[1:2]
+    by_pool = ask(store, "showback", "pool")
+    assert ("cloud", 90_000_000) in column(by_pool, "pool", "idle_cost_nanos")
+
+
+def test_a_pool_without_a_price_is_named(store: Store, commit: Commit) -> None:
+    commit(store, Capacity("old", FRIDAY_S, FRIDAY_S + 3600, 3))
+    report = ask(store, "showback")
+    assert report.rows == ()
+    assert report.facts["unpriced_idle_ns"] == {"old": 3 * HOUR_NS}
+    assert "pool old has no price now: 3 idle slot-hours" in report.notes[0]
+
+
+@pytest.mark.parametrize("kind", ["utilisation", "showback"])
+def test_idle_time_is_known_by_the_hour(store: Store, kind: str) -> None:
+    with pytest.raises(ValueError, match=f"{kind} is known by the hour"):
+        ask(store, kind, "pool", start_s=FRIDAY_S + 1)
+
+
+def test_slots_are_a_pools_whoever_uses_them(store: Store) -> None:
+    with pytest.raises(ValueError, match="no utilisation by 'user'"):
+        ask(store, "utilisation", "user")
+    with pytest.raises(ValueError, match="no utilisation by 'project'"):
+        ask(store, "utilisation", "pool", (("project", "risk"),))
+    with pytest.raises(ValueError, match="have it in --by"):
+        ask(store, "showback", "project", (("user", "ada"),))
+
+
+# --- savings -------------------------------------------------------------------------------------
+
+
+def test_savings_against_the_dearest_pool_and_a_static_grid(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    cheap = {"pool": "local", "wall_ns": 3 * HOUR_NS, "cost_nanos": 120_000_000}
+    dear = {"pool": "paris/fast", "wall_ns": HOUR_NS, "cost_nanos": 70_000_000}
+    other = {"wall_ns": 9 * HOUR_NS, "cost_nanos": 9 * 10**9}
+    commit(
+        store,
+        usage(first=0, ended_at_s=FRIDAY_S + 1, **cheap),
+        usage(first=1, ended_at_s=FRIDAY_S + 7300, project="desk", **dear, list_cost_nanos=10**8),
+        usage(first=2, ended_at_s=FRIDAY_S + 1, state="repeat", wall_ns=HOUR_NS, cost_nanos=0),
+        usage(job="dublin:1", ended_at_s=FRIDAY_S + 1, **other),
+    )
+    report = ask(store, "savings", "project")
+    names = ("project", "cost", "dearest", "dearest_saved", "static", "static_saved")
+    # 0.1 USD a slot-hour in paris/fast; 3 slots for 3 hours at 0.04 USD.
+    assert column(report, *names) == [
+        ("desk", "0.07", "0.1", "0.03", "0.09", "0.02"),
+        ("risk", "0.12", "0.3", "0.18", "0.27", "0.15"),
+    ]
+    assert report.facts["dearest"] == {"USD": {"pool": "paris/fast", "price_nanos": 10**8}}
+    assert report.facts["static"] == {
+        "USD": {
+            "slots": 3,
+            "period_s": 10_800.0,
+            "price_nanos": 40_000_000,
+            "busiest_hour_s": FRIDAY_S,
+        }
     }
+    priced = Present(NOW_S, PRICES, static_price=(10**9, "USD"))
+    day = {"start_s": FRIDAY_S, "end_s": FRIDAY_S + 86_400}
+    assert ask(store, "savings", present=priced, **day).totals[0][9:11] == (
+        72 * 10**9,
+        "72",
+    )
+    assert "a grid of 3 slots, as the busiest hour took, for 3.00 h" in "\n".join(report.notes)
+
+
+def test_a_period_that_is_not_over_counts_up_to_now(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, usage(ended_at_s=FRIDAY_S + 1, wall_ns=HOUR_NS))
+    present = Present(FRIDAY_S + 7200, PRICES)
+    report = ask(store, "savings", present=present, start_s=FRIDAY_S, end_s=FRIDAY_S + 30 * 86_400)
+    assert report.facts["static"]["USD"]["period_s"] == 7200.0
+
+
+def test_without_a_price_in_a_currency_there_is_no_static_grid(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, usage(currency="EUR"))
+    report = ask(store, "savings")
+    assert column(report, "static_nanos", "static_saved") == [(None, None)]
+    assert "no price of our own is in EUR" in "\n".join(report.notes)
+
+
+# --- what is final -------------------------------------------------------------------------------
+
+
+def _deliveries(usage: Usage) -> list[Any]:
+    bought = ("c1", "buy", "paris")
+    sold = ("c2", "sell", "dublin")
+    rest = (10, 100)
+    return [
+        JobOpened("job-1", "var", "ada", "risk", False, b"", 1.0),
+        ContractOpened(*bought, "job-1", "fast", 1, 1, "USD", 30.0, FRIDAY_S),
+        ContractOpened(*sold, "dublin:1", "local", 1, 1, "USD", 30.0, FRIDAY_S),
+        Posted(*bought, 1, 0, *rest, 700, "USD", FRIDAY_S + 1),
+        Posted(*bought, 1, 10, *rest, 40, "USD", FRIDAY_S + 2),
+        Posted(*sold, 1, 0, *rest, 5, "USD", FRIDAY_S + 3),
+        PostingSettled(*bought, 1, 0, "post", 700, "USD", FRIDAY_S + 4),
+        usage(first=0, pool="paris/fast", cost_nanos=700, ended_at_s=FRIDAY_S + 1),
+        usage(first=10, pool="paris/fast", cost_nanos=40, ended_at_s=FRIDAY_S + 2),
+        usage(job="dublin:1", cost_nanos=5, ended_at_s=FRIDAY_S + 3),
+    ]
+
+
+RUNNING = (
+    Claim({Dimension.USER: "ada", Dimension.PROJECT: "risk", Dimension.SITE: ""}, "USD", 11),
+    Claim({Dimension.USER: "bob", Dimension.PROJECT: "risk", Dimension.SITE: ""}, "EUR", 13),
+)
+
+
+def test_what_is_settled_is_told_apart_from_what_is_held_and_what_is_guessed(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, *_deliveries(usage))
+    present = Present(NOW_S, PRICES, RUNNING)
+    report = ask(store, "cost", "user", present=present)
+    assert report.facts == {
+        "as_of_s": NOW_S,
+        "booked_nanos": {"USD": 745},
+        "settled_nanos": {"USD": 705},
+        "held_nanos": {"USD": 40},
+        "due_nanos": {"USD": 5},
+        "estimated_nanos": {"EUR": 13, "USD": 11},
+    }
+    assert report.notes == (
+        "as of 2026-11-30 00:00:00 UTC",
+        "settled: 0.000000705 USD",
+        "estimated, running now and not in the table: 0.000000013 EUR, 0.000000011 USD",
+        "held, delivered by other sites and not settled: 0.00000004 USD",
+        "due, delivered to other sites and not settled: 0.000000005 USD",
+    )
+    for where, held, due, estimated in (
+        (("user", "ada"), {"USD": 40}, {}, {"USD": 11}),
+        (("user", "bob"), {}, {}, {"EUR": 13}),
+        (("site", "paris"), {"USD": 40}, {}, {}),
+        (("worker", "w"), None, None, None),
+    ):
+        facts = ask(store, "cost", "", (where,), present=present).facts
+        found = [facts[f"{name}_nanos"] for name in ("held", "due", "estimated")]
+        assert found == [held, due, estimated]
+    past = ask(store, "cost", present=present, end_s=FRIDAY_S + 2).facts
+    assert (past["held_nanos"], past["estimated_nanos"]) == ({}, {})
+    assert past["settled_nanos"] == {"USD": 700}
+
+
+def test_what_is_pending_of_a_contract_and_a_period(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, *_deliveries(usage))
+    buy, sell = store.pending(0.0, NOW_S)
+    assert (buy.side, buy.site, buy.pool, buy.user, buy.tasks, buy.cost_nanos) == (
+        *("buy", "paris", "fast", "ada"),
+        *(10, 40),
+    )
+    assert (sell.side, sell.job, sell.user, sell.project) == ("sell", "dublin:1", "", "")
+    assert store.pending(FRIDAY_S + 2, FRIDAY_S + 3) == [buy]
+    assert store.pending(FRIDAY_S + 4, NOW_S) == []
+
+
+def test_the_slots_of_an_hour_are_read_back(store: Store, commit: Commit) -> None:
+    first, second = Capacity("fast", 7200.0, 7260.0, 4), Capacity("fast", 7260.0, 7270.0, 2)
+    commit(store, second, first, Capacity("slow", 7200.0, 7270.0, 1))
+    assert store.capacity_of("fast", 2) == [first, second]
+    assert store.capacity_of("fast", 3) == []

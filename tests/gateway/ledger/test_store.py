@@ -26,7 +26,7 @@ from gateway.ledger.records import (
     PostingSettled,
     UsageRecord,
 )
-from gateway.ledger.store import CapacityTotal, Dimension, PendingTotal, Store, UsageTotal
+from gateway.ledger.store import CapacityTotal, Dimension, Store, UsageTotal
 
 Commit = Callable[..., None]
 Usage = Callable[..., UsageRecord]
@@ -519,13 +519,28 @@ def test_deliveries_without_a_verdict_are_summed_up_exactly(store: Store, commit
         delivered("c-3", 0, 12.0, side="sell", site="rome", currency="USD"),
         PostingSettled("c-1", "buy", "paris", 1, 1, "post", 2**62, "EUR", 20.0),
     )
-    assert store.pending_totals(10.0, 13.0) == [
-        PendingTotal("buy", "paris", "EUR", "", "", True, 1, 10.0, 2, 5),
-        PendingTotal("buy", "paris", "EUR", "ada", "risk", False, 2, 10.0, 4, 2**63),
-        PendingTotal("sell", "rome", "USD", "", "", True, 1, 12.0, 2, 5),
+    found = [
+        (
+            each.side,
+            each.site,
+            each.currency,
+            each.user,
+            each.project,
+            each.relayed,
+            each.records,
+            each.oldest_s,
+            each.tasks,
+            each.cost_nanos,
+        )
+        for each in store.pending(10.0, 13.0)
     ]
-    assert [each.records for each in store.pending_totals(13.0, 14.0)] == [1]
-    assert store.pending_totals(14.0, 99.0) == []
+    assert sorted(found) == [
+        ("buy", "paris", "EUR", "", "", True, 1, 10.0, 2, 5),
+        ("buy", "paris", "EUR", "ada", "risk", False, 2, 10.0, 4, 2**63),
+        ("sell", "rome", "USD", "", "", True, 1, 12.0, 2, 5),
+    ]
+    assert [each.records for each in store.pending(13.0, 14.0)] == [1]
+    assert store.pending(14.0, 99.0) == []
 
 
 def test_an_alert_is_kept_as_it_was_fired_first(open_store: OpenStore, commit: Commit) -> None:

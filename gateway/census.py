@@ -1,0 +1,76 @@
+"""Keeps count of the slots that are here: looks at them, and writes to the books what it saw."""
+
+from collections import Counter, deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import trio
+from sqlalchemy.exc import SQLAlchemyError
+
+from gateway.ledger.capacity import CapacityMeter, uncounted
+from gateway.ledger.errors import StoreError
+from gateway.ledger.records import Capacity
+
+if TYPE_CHECKING:
+    from gateway.site import Site
+
+WAITING_MAX: Final = 10_000  # records that can't be written now; over it the oldest are dropped
+RETRY_S: Final = 10.0
+
+
+class Census:
+    """One site's: `look` now and then, `run` meanwhile, `close` in the end."""
+
+    def __init__(self, site: "Site") -> None:
+        self._site = site
+        self._meter = CapacityMeter()
+        self._waiting: deque[Capacity] = deque(maxlen=WAITING_MAX)
+        self._more = trio.Event()
+
+    def look(self) -> None:
+        """Count the slots of each pool."""
+        slots: Counter[str] = Counter()
+        for worker in self._site.broker.workers.values():
+            if not worker.job:  # a contract is another site's slots
+                slots[worker.offer.pool] += worker.slots
+        self._waiting.extend(self._meter.look(slots, self._site.surroundings.utc_s()))
+        if self._waiting:
+            self._more.set()
+
+    def unwritten(self) -> tuple[Capacity, ...]:
+        """What was seen and may not be in the books yet."""
+        return (*self._waiting, *self._meter.unwritten())
+
+    async def run(self) -> None:
+        """Write what was seen, as long as the site runs."""
+        while True:
+            await self._more.wait()
+            self._more = trio.Event()
+            while self._waiting:
+                record = self._waiting[0]
+                try:
+                    kept = await self._site.read(
+                        self._site.store.capacity_of, record.pool, record.hour
+                    )
+                    fresh = uncounted([record], kept)
+                    if fresh:
+                        await self._site.record(*fresh)
+                except (StoreError, SQLAlchemyError) as error:
+                    self._site.tell_store_trouble(error)
+                    await trio.sleep(RETRY_S)
+                    continue
+                # While that took its time the oldest may have been dropped.
+                if self._waiting and self._waiting[0] is record:
+                    self._waiting.popleft()
+
+    def close(self) -> None:
+        """Write what was seen up to now. A record that is under way is the same if it comes twice.
+
+        What can't be written any more is lost: a quarter of an hour at most, as by a crash.
+        """
+        store = self._site.store
+        with suppress(StoreError, SQLAlchemyError):
+            for record in (*self._waiting, *self._meter.close()):
+                fresh = uncounted([record], store.capacity_of(record.pool, record.hour))
+                if fresh:
+                    store.write(fresh, False, lambda: None)

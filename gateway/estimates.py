@@ -1,0 +1,56 @@
+"""What running tasks are expected to cost: an estimate, apart from what is booked. Pure."""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from gateway.jobs import Assignment, Job
+from gateway.ledger.reports import Claim
+from gateway.ledger.store import Dimension
+from policies.placement import show_tags
+from policies.tariffs import HOUR_S
+
+
+def estimates(job: Job) -> dict[str, int]:
+    """What a job's tasks at workers are expected to cost, in nano-units by currency."""
+    sums: dict[str, float] = {}
+    for each in job.assignments.values():
+        currency, nanos = _cost(each)
+        sums[currency] = sums.get(currency, 0.0) + nanos
+    return {currency: round(nanos) for currency, nanos in sorted(sums.items())}
+
+
+def claims(jobs: Iterable[Job]) -> Iterator[Claim]:
+    """The same for each job and worker, with what a report can choose by."""
+    for job in jobs:
+        spec = job.spec
+        by_worker = sorted(job.assignments.values(), key=lambda each: each.worker.handle)
+        origin, colon, _ = job.id.partition(":")  # of a job that another site sent
+        of_job = {
+            Dimension.USER: spec.user,
+            Dimension.GROUP: spec.group,
+            Dimension.PROJECT: spec.project,
+            Dimension.NAME: spec.name,
+            Dimension.JOB: job.id,
+            Dimension.ORIGIN: origin if colon else "",
+            Dimension.TAGS: show_tags(spec.tags),
+        }
+        for _, group in groupby(by_worker, key=lambda each: each.worker.handle):
+            assignments = list(group)
+            worker = assignments[0].worker
+            site, slash, _ = worker.offer.pool.partition("/")  # of a contract with another site
+            at_worker = {
+                Dimension.SITE: site if slash else "",
+                Dimension.POOL: worker.offer.pool,
+                Dimension.WORKER: worker.name,
+            }
+            costs = [_cost(each) for each in assignments]
+            yield Claim(
+                {**of_job, **at_worker}, costs[0][0], round(sum(nanos for _, nanos in costs))
+            )
+
+
+def _cost(assignment: Assignment) -> tuple[str, float]:
+    """As the broker reckons when it hands work out: expected time by the price of the slot."""
+    tariff = assignment.job.spec.price or assignment.worker.tariff
+    tasks = sum(stop - first for first, stop in assignment.left)
+    return tariff.currency, tasks * assignment.task_s * tariff.price_nanos / HOUR_S

@@ -1,0 +1,30 @@
+"""Reports: usage, cost, carbon, savings, utilisation and showback as tables of exact numbers.
+
+    question ─► store ─► totals ─► one of tallies, savings, idle ─► Report ─► rendering
+                                                       standing ─┘
+
+A report has one row for each combination of what it is by and, for money, each currency: amounts
+of different currencies are never added. Each usage record is in exactly one row, so that the rows
+sum up to the records, to the nano-unit, whatever the report is by. docs/reports.md explains each
+column.
+"""
+
+from .making import KINDS, Present, make_report
+from .question import Question
+from .rendering import NoParquet, to_csv, to_json, write_parquet
+from .report import Cell, Report
+from .standing import Claim
+
+__all__ = [
+    "KINDS",
+    "Cell",
+    "Claim",
+    "NoParquet",
+    "Present",
+    "Question",
+    "Report",
+    "make_report",
+    "to_csv",
+    "to_json",
+    "write_parquet",
+]

@@ -1,0 +1,273 @@
+"""Utilisation and showback: what slots did, and who bears what stood idle. Pure.
+
+    idle = capacity - used      of each pool and hour
+
+Capacity is what the gateway noted of its slots (records.Capacity); used is the slot time of all
+that ran here, for whomever, failed and repeated work too. Work counts in the hour in which it
+ended, so that after tasks of several hours the idle time of one hour can be below zero; over longer
+periods that evens out, and nothing is cut off, so that sums are equal however they are grouped. Of
+an hour of which no capacity was noted, before there were such notes, nothing is said to be idle.
+
+Idle time costs what the pool's list price per slot-hour is now, rounded for each pool and hour.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gateway.ledger.store import CapacityTotal, Dimension, UsageTotal
+from policies.tariffs import Tariff
+
+from .keys import Key
+from .question import Question, merged, order
+from .report import HOUR_NS, Cell, Report, key_names, money, ratio, spread
+
+HERE: Final[Mapping[Dimension, str | int]] = {Dimension.SITE: ""}
+# What each is made of, beside its keys.
+UTILISATION_EXTRA: Final = (Dimension.STATE,)
+SHOWBACK_EXTRA: Final = (Dimension.SITE, Dimension.ORIGIN, Dimension.POOL)
+USED_BY: Final = (Dimension.POOL, Dimension.HOUR)
+
+_UTILISATION: Final = ("use", "tasks", "slot_ns", "slot_h", "share")
+_SHOWBACK: Final = (
+    *("tasks", "wall_ns", "cost_nanos", "cost"),
+    *("idle_ns", "idle_cost_nanos", "idle_cost", "full_cost_nanos", "full_cost"),
+)
+_USES: Final = ("ok", "failed", "repeat", "idle")
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """The slot time of one pool and hour that nobody used."""
+
+    pool: str
+    hour: int
+    idle_ns: int
+
+    def cell(self, key: Key, site: str) -> str | None:
+        """What a report by this key shows of it; None for what idle time has not."""
+        if key.is_time:
+            return key.show(self.hour, site)
+        if key.dimension is Dimension.POOL:
+            return self.pool
+        return site if key.dimension is Dimension.SITE else None
+
+
+def idle_hours(capacity: Iterable[CapacityTotal], used: Iterable[UsageTotal]) -> list[Idle]:
+    """What stood idle, from the capacity and from totals by pool and hour of what ran here."""
+    busy_ns: Counter[tuple[str, int]] = Counter()
+    for each in used:
+        busy_ns[str(each.key[0]), int(each.key[1])] += each.wall_ns
+    return [
+        Idle(each.pool, each.hour, each.slot_ns - busy_ns[each.pool, each.hour])
+        for each in capacity
+    ]
+
+
+def check_utilisation(question: Question) -> None:
+    """Raise ValueError for what capacity is not known by."""
+    _check_hours(question, "utilisation")
+    for key in (*question.by, *question.where):
+        if not (key.is_time or key.dimension is Dimension.POOL):
+            raise ValueError(
+                f"no utilisation by {key.name!r}: slots are a pool's, whoever uses them; choose "
+                "from pool, hour, day, week, month, year, weekday, hour-of-day"
+            )
+
+
+def check_showback(question: Question) -> None:
+    """Raise ValueError for what idle time can't be divided by."""
+    _check_hours(question, "showback")
+    for key in question.where:
+        if key.name not in key_names(question.by):
+            raise ValueError(
+                f"showback divides what was idle among all rows: to choose by {key.name!r} have "
+                "it in --by, too"
+            )
+
+
+def utilisation_report(
+    question: Question, used: Iterable[UsageTotal], idle: Iterable[Idle]
+) -> Report:
+    """A row for each key and use: ok, failed, repeat, and idle; `used` by the keys and state.
+
+    `share` is of all the slot time of that key.
+    """
+    tasks: Counter[tuple[tuple[Any, ...], str]] = Counter()
+    slot_ns: Counter[tuple[tuple[Any, ...], str]] = Counter()
+    for total in used:
+        at = (total.key[:-1], str(total.key[-1]))
+        tasks[at] += total.tasks
+        slot_ns[at] += total.wall_ns
+    for each in idle:
+        cells = {key: str(each.cell(key, question.site)) for key in (*question.by, *question.where)}
+        if question.admits(cells):
+            slot_ns[tuple(cells[key] for key in question.by), "idle"] += each.idle_ns
+
+    keys = sorted({key for key, _ in slot_ns}, key=lambda cells: order(question.by, cells))
+    rows = [row for key in keys for row in _uses(key, tasks, slot_ns)]
+    for key, use in list(slot_ns):
+        tasks[(None,), use] += tasks[key, use]
+        slot_ns[(None,), use] += slot_ns[key, use]
+    nothing = (None,) * len(question.by)
+    totals = [(*nothing, *row[1:]) for row in _uses((None,), tasks, slot_ns)]
+    return Report((*key_names(question.by), *_UTILISATION), tuple(rows), tuple(totals))
+
+
+def _uses(
+    key: tuple[Any, ...],
+    tasks: Mapping[tuple[tuple[Any, ...], str], int],
+    slot_ns: Mapping[tuple[tuple[Any, ...], str], int],
+) -> list[tuple[Cell, ...]]:
+    whole_ns = sum(slot_ns[key, use] for use in _USES if (key, use) in slot_ns)
+    return [
+        (
+            *key,
+            use,
+            None if use == "idle" else tasks[key, use],
+            slot_ns[key, use],
+            ratio(slot_ns[key, use], HOUR_NS),
+            ratio(slot_ns[key, use], whole_ns) if whole_ns > 0 else None,
+        )
+        for use in _USES
+        if (key, use) in slot_ns
+    ]
+
+
+@dataclass(slots=True)
+class _Borne:
+    """What one row bears of what stood idle, in one currency."""
+
+    idle_ns: int = 0
+    cost_nanos: int = 0
+
+
+def showback_report(
+    question: Question,
+    found: Sequence[UsageTotal],
+    idle: Iterable[Idle],
+    prices: Mapping[str, Tariff],
+) -> Report:
+    """What everybody was charged, and their share of what stood idle, in columns of its own.
+
+    The idle time of a pool, and its cost, is divided among the work of our own users that ran in
+    it, by slot time, within each part of the calendar that the report is by: what other sites sent
+    is paid for by contract, and bears nothing more. Where none of ours ran in a pool, its idle
+    time has a row without a name, which nobody bears.
+
+    `found` is by the keys, site, origin and pool, of everything: what the question leaves out bears
+    its share as well. Pools without a price are named in a note, and their idle time is left out.
+    """
+    borne: dict[tuple[tuple[Any, ...], str], _Borne] = {}
+    spare, unpriced = _by_pool_and_time(question, idle, prices)
+    users = _users(question, found)
+    for (pool, times), (idle_ns, cost_nanos) in spare.items():
+        using = users.get((pool, times)) or {_nobody(question, pool, times): 1}
+        keys, weights = list(using), list(using.values())
+        shares = zip(keys, spread(idle_ns, weights), spread(cost_nanos, weights), strict=True)
+        for key, ns, nanos in shares:
+            part = borne.setdefault((key, prices[pool].currency), _Borne())
+            part.idle_ns += ns
+            part.cost_nanos += nanos
+    return _showback(question, found, borne, unpriced)
+
+
+def _by_pool_and_time(
+    question: Question, idle: Iterable[Idle], prices: Mapping[str, Tariff]
+) -> tuple[dict[tuple[str, tuple[str, ...]], tuple[int, int]], Counter[str]]:
+    times = [key for key in question.by if key.is_time]
+    spare: dict[tuple[str, tuple[str, ...]], tuple[int, int]] = {}
+    unpriced: Counter[str] = Counter()
+    for each in idle:
+        if each.pool not in prices:
+            unpriced[each.pool] += each.idle_ns
+            continue
+        at = (each.pool, tuple(key.show(each.hour, question.site) for key in times))
+        ns, nanos = spare.get(at, (0, 0))
+        costs = _cost_nanos(prices[each.pool].price_nanos, each.idle_ns)
+        spare[at] = (ns + each.idle_ns, nanos + costs)
+    return spare, unpriced
+
+
+def _cost_nanos(price_nanos: int, idle_ns: int) -> int:
+    """What idle time costs; below zero where it is. Halves are rounded up."""
+    return (2 * price_nanos * idle_ns + HOUR_NS) // (2 * HOUR_NS)
+
+
+def _users(
+    question: Question, found: Iterable[UsageTotal]
+) -> dict[tuple[str, tuple[str, ...]], dict[tuple[Any, ...], int]]:
+    """The slot time of our own users' work, by pool and time, and then by row."""
+    width = len(question.by)
+    places = [at for at, key in enumerate(question.by) if key.is_time]
+    users: dict[tuple[str, tuple[str, ...]], dict[tuple[Any, ...], int]] = {}
+    for each in found:
+        site, origin, pool = each.key[width:]
+        if site or origin or not each.wall_ns:
+            continue
+        key = each.key[:width]
+        rows = users.setdefault((str(pool), tuple(str(key[at]) for at in places)), {})
+        rows[key] = rows.get(key, 0) + each.wall_ns
+    return users
+
+
+def _nobody(question: Question, pool: str, times: Sequence[str]) -> tuple[Any, ...]:
+    """The row of what nobody bears: only pool, site and time are known of it."""
+    known = iter(times)
+    names = {Dimension.POOL: pool, Dimension.SITE: question.site}
+    return tuple(next(known) if key.is_time else names.get(key.dimension) for key in question.by)
+
+
+def _showback(
+    question: Question,
+    found: Iterable[UsageTotal],
+    borne: Mapping[tuple[tuple[Any, ...], str], _Borne],
+    unpriced: Mapping[str, int],
+) -> Report:
+    width = len(question.by)
+    used: dict[tuple[tuple[Any, ...], str], list[UsageTotal]] = {}
+    for each in found:
+        used.setdefault((each.key[:width], each.currency), []).append(each)
+    sums: dict[str, list[tuple[int, ...]]] = {}
+    rows = []
+    for key, currency in sorted({*used, *borne}, key=lambda each: _place(question, *each)):
+        cells = dict(zip(key_names(question.by), key, strict=True))
+        if not all(cells[chosen.name] in values for chosen, values in question.where.items()):
+            continue
+        total = merged(used[key, currency]) if (key, currency) in used else None
+        part = borne.get((key, currency), _Borne())
+        whole = (total.tasks, total.wall_ns, total.cost_nanos) if total else (0, 0, 0)
+        amounts = (*whole, part.idle_ns, part.cost_nanos)
+        sums.setdefault(currency, []).append(amounts)
+        rows.append((*key, currency, *_costs(amounts)))
+    totals = [
+        (*((None,) * width), currency, *_costs(tuple(map(sum, zip(*sums[currency], strict=True)))))
+        for currency in sorted(sums)
+    ]
+    notes = [
+        f"pool {pool} has no price now: {ratio(ns, HOUR_NS)} idle slot-hours of it are left out"
+        for pool, ns in sorted(unpriced.items())
+    ]
+    columns = (*key_names(question.by), "currency", *_SHOWBACK)
+    facts = {"unpriced_idle_ns": dict(unpriced)} if unpriced else {}
+    return Report(columns, tuple(rows), tuple(totals), facts, tuple(notes))
+
+
+def _place(question: Question, key: tuple[Any, ...], currency: str) -> Any:
+    """Rows that have no name come last."""
+    is_nobody = any(cell is None for cell in key)
+    return (is_nobody, order(question.by, ["" if cell is None else cell for cell in key]), currency)
+
+
+def _costs(amounts: tuple[int, ...]) -> tuple[Cell, ...]:
+    tasks, wall_ns, cost_nanos, idle_ns, idle_cost_nanos = amounts
+    return (
+        *(tasks, wall_ns, *money(cost_nanos)),
+        *(idle_ns, *money(idle_cost_nanos), *money(cost_nanos + idle_cost_nanos)),
+    )
+
+
+def _check_hours(question: Question, kind: str) -> None:
+    if not question.is_whole_hours:
+        raise ValueError(f"{kind} is known by the hour: begin and end on a full one")

@@ -1,0 +1,130 @@
+"""The kinds of report, and how each is made: what the store is asked, and who works it out."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gateway.ledger.capacity import uncounted
+from gateway.ledger.records import TIME_LIMIT_S, Capacity
+from gateway.ledger.store import CapacityTotal, Dimension, Store, hours_between
+from policies.tariffs import Tariff
+
+from . import idle, savings, tallies
+from .keys import key_of
+from .question import Question, read
+from .report import Report
+from .standing import Claim, find_standing, standing_notes, standing_plain
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What no database knows: what goes on at the site at this moment.
+
+    Attributes:
+        now_s: UTC epoch seconds.
+        prices: the list price of our own pools now, per slot-hour, by name.
+        running: what the tasks that run now are expected to cost.
+        static_price: per slot-hour of a grid of one's own: nano-units and currency.
+        unwritten: slots that were seen, and may not be in the books yet.
+    """
+
+    now_s: float
+    prices: Mapping[str, Tariff] = field(default_factory=dict)
+    running: Iterable[Claim] = ()
+    static_price: tuple[int, str] | None = None
+    unwritten: Sequence[Capacity] = ()
+
+
+def make_report(kind: str, store: Store, question: Question, present: Present) -> Report:
+    """Make a report of a kind of `KINDS`. Raises ValueError for a question that it can't answer.
+
+    Reads the store, and may take its time.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"no report {kind[:60]!r}: choose from {', '.join(KINDS)}")
+    report = KINDS[kind](store, question, present)
+    if "cost_nanos" not in report.columns:
+        return replace(report, facts={"as_of_s": present.now_s, **report.facts})
+    period = (question.start_s or 0.0, question.end_s or TIME_LIMIT_S)
+    standing = find_standing(
+        question, report, store.pending(*period), present.running, present.now_s
+    )
+    return replace(
+        report,
+        facts={**standing_plain(standing), **report.facts},
+        notes=(*report.notes, *standing_notes(standing)),
+    )
+
+
+def _cost(store: Store, question: Question, _present: Present) -> Report:
+    return tallies.cost_report(question, read(store, question))
+
+
+def _usage(store: Store, question: Question, _present: Present) -> Report:
+    return tallies.usage_report(question, read(store, question, tallies.USAGE_EXTRA))
+
+
+def _carbon(store: Store, question: Question, _present: Present) -> Report:
+    return tallies.carbon_report(question, read(store, question))
+
+
+def _savings(store: Store, question: Question, present: Present) -> Report:
+    all_of_it = replace(question, by=())
+    hours = read(store, all_of_it, (Dimension.HOUR, *savings.EXTRA), savings.OURS)
+    pools = read(
+        store, replace(all_of_it, where={}), (Dimension.POOL, *savings.EXTRA), savings.OURS
+    )
+    grids = savings.size_grid(hours, _static_prices(present), question, present.now_s)
+    found = read(store, question, savings.EXTRA, savings.OURS)
+    return savings.savings_report(question, found, savings.find_dearest(pools), grids)
+
+
+def _static_prices(present: Present) -> dict[str, int]:
+    """A price in each currency that there is one in: the lowest of our pools, or what was asked."""
+    prices: dict[str, int] = {}
+    for tariff in present.prices.values():
+        known = prices.get(tariff.currency, tariff.price_nanos)
+        prices[tariff.currency] = min(known, tariff.price_nanos)
+    if present.static_price is not None:
+        nanos, currency = present.static_price
+        prices[currency] = nanos
+    return prices
+
+
+def _utilisation(store: Store, question: Question, present: Present) -> Report:
+    question = question if question.by else replace(question, by=(key_of("pool"),))
+    idle.check_utilisation(question)
+    used = read(store, question, idle.UTILISATION_EXTRA, idle.HERE)
+    return idle.utilisation_report(question, used, _idle_hours(store, question, present))
+
+
+def _showback(store: Store, question: Question, present: Present) -> Report:
+    idle.check_showback(question)
+    found = read(store, replace(question, where={}), idle.SHOWBACK_EXTRA)
+    return idle.showback_report(
+        question, found, _idle_hours(store, question, present), present.prices
+    )
+
+
+def _idle_hours(store: Store, question: Question, present: Present) -> list[idle.Idle]:
+    period = (question.start_s or 0.0, question.end_s or TIME_LIMIT_S)
+    capacity = {(each.pool, each.hour): each.slot_ns for each in store.capacity_totals(*period)}
+    first, stop = hours_between(*period)
+    for record in present.unwritten:
+        if first <= record.hour < stop:
+            fresh = uncounted([record], store.capacity_of(record.pool, record.hour))
+            at = (record.pool, record.hour)
+            capacity[at] = capacity.get(at, 0) + sum(each.slot_ns for each in fresh)
+    used = store.usage_totals(idle.USED_BY, question.start_s, question.end_s, idle.HERE)
+    totals = [CapacityTotal(*at, slot_ns) for at, slot_ns in sorted(capacity.items())]
+    return idle.idle_hours(totals, used)
+
+
+KINDS: Final[Mapping[str, Callable[[Store, Question, Present], Report]]] = {
+    "cost": _cost,
+    "usage": _usage,
+    "carbon": _carbon,
+    "savings": _savings,
+    "utilisation": _utilisation,
+    "showback": _showback,
+}

@@ -1,0 +1,168 @@
+"""What a report is asked: by what, where, from when to when. And what the store says to that."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import add, attrgetter
+from typing import Any, Final
+
+from gateway.ledger.records import TIME_LIMIT_S
+from gateway.ledger.store import Dimension, Store, UsageTotal
+from gateway.ledger.tables import SUMMED
+
+from .keys import Key, key_of
+
+HOUR_S: Final = 3_600
+_DAY_HOURS: Final = 24
+# The amounts of a UsageTotal, in its order; all are sums but one, the largest peak of memory.
+_AMOUNTS: Final = ("records", "peak_memory_bytes", *SUMMED)
+_PEAK: Final = _AMOUNTS.index("peak_memory_bytes")
+_amounts: Final[Callable[[UsageTotal], tuple[int, ...]]] = attrgetter(*_AMOUNTS)
+KEYS_MAX: Final = 8
+VALUES_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A report is asked of what ended in [start_s, end_s), UTC epoch seconds, None: no bound.
+
+    Attributes:
+        by: what its rows are by, in this order.
+        where: what is counted: of each key any of these values, and all keys together.
+        site: our own name, which stands for "here".
+    """
+
+    by: tuple[Key, ...]
+    where: Mapping[Key, frozenset[str]] = field(default_factory=dict)
+    start_s: float | None = None
+    end_s: float | None = None
+    site: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        by: Iterable[str],
+        where: Iterable[tuple[str, str]] = (),
+        start_s: float | None = None,
+        end_s: float | None = None,
+        site: str = "",
+    ) -> "Question":
+        """A question in words. Raises ValueError, with the choices, for one that can't be."""
+        keys = tuple(key_of(name) for name in dict.fromkeys(by))
+        found: dict[str, tuple[Key, set[str]]] = {}
+        for name, value in where:
+            key = key_of(name)
+            key.check(value)
+            found.setdefault(name, (key, set()))[1].add(value)
+        if len(keys) > KEYS_MAX or len(found) > KEYS_MAX:
+            raise ValueError(f"at most {KEYS_MAX} keys to report by, and {KEYS_MAX} to choose by")
+        if any(len(values) > VALUES_MAX for _, values in found.values()):
+            raise ValueError(f"at most {VALUES_MAX} values of a key to choose by")
+        if any(at is not None and not 0 <= at < TIME_LIMIT_S for at in (start_s, end_s)):
+            raise ValueError("a period lies between the years 1970 and 9999")
+        if start_s is not None and end_s is not None and start_s >= end_s:
+            raise ValueError("the period ends before it begins")
+        asked = {key: frozenset(values) for key, values in found.values()}
+        return cls(keys, asked, start_s, end_s, site)
+
+    @property
+    def is_whole_hours(self) -> bool:
+        """Whether it begins and ends on a full hour."""
+        bounds = [at for at in (self.start_s, self.end_s) if at is not None]
+        return all(at % HOUR_S == 0 for at in bounds)
+
+    def admits(self, cells: Mapping[Key, str]) -> bool:
+        """Whether what has these cells is counted. Of every key of `where` there must be one."""
+        return all(cells[key] in values for key, values in self.where.items())
+
+
+def read(
+    store: Store,
+    question: Question,
+    extra: Sequence[Dimension] = (),
+    only: Mapping[Dimension, str | int] | None = None,
+) -> list[UsageTotal]:
+    """Ask the store, and fold what it says into the question's keys.
+
+    The keys of the totals are the cells of `question.by` and then what the store says of `extra`.
+    """
+    keys = dict.fromkeys((*question.by, *question.where))
+    wanted = dict.fromkeys((*(key.dimension for key in keys), *extra))
+    if Dimension.HOUR in wanted:
+        wanted.pop(Dimension.DAY, None)  # an hour tells its day
+    dimensions = tuple(wanted)
+    chosen = {**_only(question), **(only or {})}
+    found = store.usage_totals(dimensions, question.start_s, question.end_s, chosen)
+    return fold(question, dimensions, extra, found)
+
+
+def fold(
+    question: Question,
+    dimensions: Sequence[Dimension],
+    extra: Sequence[Dimension],
+    found: Iterable[UsageTotal],
+) -> list[UsageTotal]:
+    """From totals by `dimensions` to totals by the question's keys and `extra`, in order. Pure."""
+    at = {dimension: place for place, dimension in enumerate(dimensions)}
+    chosen = [(_picker(key, at, question.site), values) for key, values in question.where.items()]
+    pick = [_picker(key, at, question.site) for key in question.by]
+    extras = [at[dimension] for dimension in extra]
+    folded: dict[tuple[tuple[Any, ...], str], list[int]] = {}
+    for total in found:
+        values = total.key
+        if not all(show(values) in wanted for show, wanted in chosen):
+            continue
+        cells = (*[show(values) for show in pick], *[values[place] for place in extras])
+        known = folded.get((cells, total.currency))
+        if known is None:
+            folded[cells, total.currency] = list(_amounts(total))
+        else:
+            folded[cells, total.currency] = _added(known, _amounts(total))
+    ordered = sorted(folded, key=lambda each: (order(question.by, each[0]), each[1]))
+    return [UsageTotal(*each, *folded[each]) for each in ordered]
+
+
+def order(by: Sequence[Key], cells: Sequence[Any]) -> tuple[Any, ...]:
+    """By what rows are sorted: their keys, and then whatever follows."""
+    if not any(key.is_ordered for key in by):
+        return tuple(cells)
+    ordered = [key.order(cell) for key, cell in zip(by, cells, strict=False)]
+    return (*ordered, *cells[len(by) :])
+
+
+def merged(totals: Sequence[UsageTotal]) -> UsageTotal:
+    """The sum of some totals, under the key and the currency of the first."""
+    first, *rest = totals
+    if not rest:
+        return first
+    amounts = list(_amounts(first))
+    for each in rest:
+        amounts = _added(amounts, _amounts(each))
+    return UsageTotal(first.key, first.currency, *amounts)
+
+
+def _added(known: list[int], more: tuple[int, ...]) -> list[int]:
+    peak = max(known[_PEAK], more[_PEAK])
+    sums = list(map(add, known, more))
+    sums[_PEAK] = peak
+    return sums
+
+
+def _only(question: Question) -> dict[Dimension, str | int]:
+    """What of `where` the store can choose by itself, which then need not read all the rest."""
+    return {
+        key.dimension: "" if key.is_place and value == question.site else value
+        for key, values in question.where.items()
+        if key.is_plain and len(values) == 1
+        for value in values
+    }
+
+
+def _picker(
+    key: Key, at: Mapping[Dimension, int], site: str
+) -> Callable[[tuple[str | int, ...]], str]:
+    show = key.show
+    if key.is_time and Dimension.HOUR not in at:
+        day = at[Dimension.DAY]
+        return lambda values: show(int(values[day]) * _DAY_HOURS, site)
+    place = at[Dimension.HOUR if key.is_time else key.dimension]
+    return lambda values: show(values[place], site)

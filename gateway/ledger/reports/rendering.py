@@ -1,0 +1,77 @@
+"""Reports as CSV, JSON and Parquet, exact in each.
+
+CSV (RFC 4180): a header line, then the rows; no totals, so that a column can be summed. Texts that
+a spreadsheet would take for a formula get an apostrophe in front. JSON: {"columns": […], "rows":
+[{column: value}], "totals": [{column: value}], "facts": {…}}. Parquet: the rows; whole numbers are
+decimal128(38, 0), decimal numbers decimal128(38, 9), both exact, all else text.
+"""
+
+import csv
+import io
+import json
+from decimal import Decimal
+from typing import Any, Final
+
+from federation.errors import GridError
+
+from .report import Cell, Report, is_decimal, is_whole
+
+_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
+_DIGITS: Final = 38  # what 128 bits hold
+
+
+class NoParquet(GridError):
+    """A report can't be written as Parquet; the text says why."""
+
+
+def to_csv(report: Report) -> str:
+    """Render the rows as CSV with a header, safe to open in a spreadsheet."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow([_safe(name, "") for name in report.columns])
+    for row in report.rows:
+        writer.writerow([_safe(*pair) for pair in zip(row, report.columns, strict=True)])
+    return text.getvalue()
+
+
+def to_json(report: Report) -> str:
+    """Render everything as JSON."""
+    named = {
+        name: [dict(zip(report.columns, row, strict=True)) for row in rows]
+        for name, rows in (("rows", report.rows), ("totals", report.totals))
+    }
+    return json.dumps({"columns": report.columns, **named, "facts": dict(report.facts)}, indent=2)
+
+
+def write_parquet(report: Report, path: str) -> None:
+    """Write the rows to a file. Raises NoParquet: gridfed[parquet] is missing, or it can't be."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise NoParquet("Parquet needs pyarrow: pip install 'gridfed[parquet]'") from None
+    columns, kinds = [], []
+    for at, name in enumerate(report.columns):
+        cells: list[Any] = [row[at] for row in report.rows]
+        if is_whole(name) or is_decimal(name):
+            kind = pyarrow.decimal128(_DIGITS, 0 if is_whole(name) else 9)
+            cells = [None if cell is None else Decimal(cell) for cell in cells]
+        else:
+            kind = pyarrow.string()
+        try:
+            columns.append(pyarrow.array(cells, kind))
+        except (pyarrow.ArrowInvalid, UnicodeEncodeError) as error:
+            raise NoParquet(f"column {name} does not fit into Parquet: {error}") from None
+        kinds.append(pyarrow.field(name, kind))
+    table = pyarrow.Table.from_arrays(columns, schema=pyarrow.schema(kinds))
+    try:
+        pyarrow.parquet.write_table(table, path)
+    except OSError as error:
+        raise NoParquet(f"can't write {path}: {error}") from None
+
+
+def _safe(cell: Cell, column: str) -> Cell:
+    """A cell that no spreadsheet runs; a number may be below zero."""
+    if isinstance(cell, str) and not is_decimal(column) and cell.startswith(_FORMULA_STARTS):
+        return f"'{cell}"
+    return cell

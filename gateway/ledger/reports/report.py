@@ -1,0 +1,121 @@
+"""A report: a table of exact numbers, with what is to be known of it. Pure.
+
+Amounts are whole numbers, with their unit last in the column's name: `_nanos` (10**9 to one unit of
+the currency), `_ns`, `_uj` (microjoules), `_ng` (nanograms of CO2e). Beside them stand the same
+amounts as decimal numbers, in text, for people and for readers whose numbers are floats: money and
+grams to the last digit, hours, kilowatt-hours and shares rounded to nine.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from federation.money import NANOS_PER_UNIT, format_amount
+from gateway.ledger.store import UsageTotal
+
+from .keys import Key
+from .question import Question, order
+
+Cell = str | int | None
+
+HOUR_NS: Final = 3_600 * 10**9
+_WHOLE_ENDS: Final = ("_nanos", "_ns", "_uj", "_ng", "_bytes")
+_COUNTS: Final = frozenset({"records", "tasks", "tasks_failed", "tasks_repeated"})
+_DECIMALS: Final = frozenset(
+    {
+        *("cost", "list_cost", "idle_cost", "full_cost", "dearest", "dearest_saved", "static"),
+        *("static_saved", "slot_h", "share", "energy_kwh", "carbon_g", "embodied_g", "g_per_kwh"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A table: `rows` in the order of their keys, and `totals`, one row a currency.
+
+    Attributes:
+        facts: what else is known, as plain data: when it was made, what is settled, …
+        notes: the same for people, a sentence each.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    totals: tuple[tuple[Cell, ...], ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def is_whole(column: str) -> bool:
+    """Whether the cells of a column are whole numbers."""
+    return column in _COUNTS or column.endswith(_WHOLE_ENDS)
+
+
+def is_decimal(column: str) -> bool:
+    """Whether the cells of a column are decimal numbers in text."""
+    return column in _DECIMALS
+
+
+Sum = Sequence[UsageTotal]
+
+
+def tabulate(
+    question: Question,
+    found: Iterable[UsageTotal],
+    columns: Sequence[str],
+    cells: Callable[[Sum], tuple[Cell, ...]],
+    *,
+    in_money: bool = True,
+) -> Report:
+    """A row for each key and, `in_money`, currency: `cells` says what stands in `columns`.
+
+    The keys of `found` begin with those of the question; what follows is for `cells`. What stands
+    in the totals is made of the same `found` as the rows: the sums of both are equal.
+    """
+    width = len(question.by)
+    rows: dict[tuple[tuple[Any, ...], str], list[UsageTotal]] = {}
+    totals: dict[str, list[UsageTotal]] = {}
+    for each in found:
+        currency = each.currency if in_money else ""
+        rows.setdefault((each.key[:width], currency), []).append(each)
+        totals.setdefault(currency, []).append(each)
+    names = (*key_names(question.by), *(("currency",) if in_money else ()), *columns)
+
+    def row(key: tuple[Cell, ...], currency: str, group: Sum) -> tuple[Cell, ...]:
+        return (*key, *((currency,) if in_money else ()), *cells(group))
+
+    ordered = sorted(rows, key=lambda each: (order(question.by, each[0]), each[1]))
+    return Report(
+        names,
+        tuple(row(key, currency, rows[key, currency]) for key, currency in ordered),
+        tuple(row((None,) * width, currency, totals[currency]) for currency in sorted(totals)),
+    )
+
+
+def key_names(by: Iterable[Key]) -> tuple[str, ...]:
+    """The columns that are keys."""
+    return tuple(key.name for key in by)
+
+
+def money(nanos: int | None) -> tuple[Cell, Cell]:
+    """An amount, and the same as a decimal number."""
+    return (nanos, None if nanos is None else format_amount(nanos))
+
+
+def ratio(number: int, by: int) -> str:
+    """A quotient as a decimal number, rounded to nine digits, halves up."""
+    return format_amount((2 * number * NANOS_PER_UNIT + by) // (2 * by))
+
+
+def spread(amount: int, weights: Sequence[int]) -> list[int]:
+    """Divide an amount in proportion to weights, of which one at least is above zero.
+
+    The parts are whole, and their sum is the amount: by largest remainder (Hamilton), the first
+    of equals first.
+    """
+    whole = sum(weights)
+    parts = [amount * weight // whole for weight in weights]
+    short = amount - sum(parts)
+    by_remainder = sorted(range(len(weights)), key=lambda at: -(amount * weights[at] % whole))
+    for at in by_remainder[:short]:
+        parts[at] += 1
+    return parts

@@ -1,0 +1,137 @@
+"""What of a cost is settled, what is held, and what is only an estimate, at a moment. Pure.
+
+*Booked* is what stands in the report: what ran, and was charged. Of it *held* is what other sites
+delivered and we have not settled: it may still be refused. The rest is *settled*: final. Beside
+the report stands what other sites hold of ours, work that we delivered and they have not settled;
+and the *estimate*, of the tasks that run now: their expected time at the price of their slot.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from federation.money import format_money
+from gateway.ledger.store import Dimension, Pending
+
+from .question import Question
+from .report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An amount that is not final, and what is known of it by dimension."""
+
+    facts: Mapping[Dimension, str]
+    currency: str
+    cost_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Amounts by currency; what is None can't be told by what the question chooses by."""
+
+    as_of_s: float
+    booked_nanos: Mapping[str, int]
+    held_nanos: Mapping[str, int] | None  # of what is booked: we may have to pay it
+    due_nanos: Mapping[str, int] | None  # others may have to pay it
+    estimated_nanos: Mapping[str, int] | None
+
+    @property
+    def settled_nanos(self) -> dict[str, int] | None:
+        """What is booked and not held."""
+        if self.held_nanos is None:
+            return None
+        held = self.held_nanos
+        currencies = sorted({*self.booked_nanos, *held})
+        return {each: self.booked_nanos.get(each, 0) - held.get(each, 0) for each in currencies}
+
+
+def claim_of(pending: Pending) -> Claim:
+    """A delivery without a verdict."""
+    is_bought = pending.side == "buy"
+    return Claim(
+        {
+            Dimension.SITE: pending.site if is_bought else "",
+            Dimension.ORIGIN: "" if is_bought else pending.site,
+            Dimension.POOL: f"{pending.site}/{pending.pool}" if is_bought else pending.pool,
+            Dimension.JOB: pending.job,
+            Dimension.USER: pending.user,
+            Dimension.PROJECT: pending.project,
+            Dimension.NAME: pending.name,
+        },
+        pending.currency,
+        pending.cost_nanos,
+    )
+
+
+def find_standing(
+    question: Question,
+    report: Report,
+    pending: Iterable[Pending],
+    running: Iterable[Claim],
+    now_s: float,
+) -> Standing:
+    """How final a report's costs are; `pending` is of its period."""
+    at = report.columns.index("currency"), report.columns.index("cost_nanos")
+    booked = {str(row[at[0]]): int(row[at[1]] or 0) for row in report.totals}
+    pending = list(pending)
+    is_over = question.end_s is not None and question.end_s <= now_s
+    return Standing(
+        now_s,
+        booked,
+        _sums(question, (claim_of(each) for each in pending if each.side == "buy")),
+        _sums(question, (claim_of(each) for each in pending if each.side == "sell")),
+        {} if is_over else _sums(question, running),
+    )
+
+
+def _sums(question: Question, claims: Iterable[Claim]) -> dict[str, int] | None:
+    sums: Counter[str] = Counter()
+    for each in claims:
+        if any(key.dimension not in each.facts for key in question.where):
+            return None
+        cells = {key: key.show(each.facts[key.dimension], question.site) for key in question.where}
+        if question.admits(cells):
+            sums[each.currency] += each.cost_nanos
+    return dict(sorted(sums.items()))
+
+
+_NOT_TOLD: Final = "can't be told by what was chosen by"
+
+
+def standing_plain(standing: Standing) -> dict[str, Any]:
+    """The same as plain data: amounts by currency, and null for what can't be told."""
+    return {
+        "as_of_s": standing.as_of_s,
+        "booked_nanos": standing.booked_nanos,
+        "settled_nanos": standing.settled_nanos,
+        "held_nanos": standing.held_nanos,
+        "due_nanos": standing.due_nanos,
+        "estimated_nanos": standing.estimated_nanos,
+    }
+
+
+def standing_notes(standing: Standing) -> tuple[str, ...]:
+    """The same for people, a sentence each."""
+    at = datetime.fromtimestamp(standing.as_of_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    notes = [
+        f"as of {at} UTC",
+        f"settled: {_amounts(standing.settled_nanos)}",
+        f"estimated, running now and not in the table: {_amounts(standing.estimated_nanos)}",
+    ]
+    # Of a site that deals with no other there is nothing to say.
+    if standing.held_nanos != {}:
+        held = _amounts(standing.held_nanos)
+        notes.append(f"held, delivered by other sites and not settled: {held}")
+    if standing.due_nanos != {}:
+        due = _amounts(standing.due_nanos)
+        notes.append(f"due, delivered to other sites and not settled: {due}")
+    return tuple(notes)
+
+
+def _amounts(nanos: Mapping[str, int] | None) -> str:
+    if nanos is None:
+        return _NOT_TOLD
+    return ", ".join(format_money(amount, code) for code, amount in nanos.items()) or "nothing"

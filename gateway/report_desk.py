@@ -1,0 +1,82 @@
+"""Answers questions for reports: reads what is asked, and says what goes on here besides.
+
+A whole number that does not fit into MessagePack travels as text.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from federation.money import parse_money
+from gateway.estimates import claims
+from gateway.ledger.reports import Cell, Present, Question, Report, make_report
+
+if TYPE_CHECKING:
+    from gateway.site import Site
+
+ROWS_MAX: Final = 100_000
+NUMBER_LIMIT: Final = 2**63 - 1
+
+
+async def report(site: "Site", details: Mapping[str, Any]) -> Any:
+    """Make a report, as plain data. Raises ValueError, in words, for a question that is wrong."""
+    question = _question(details, site.config.name)
+    present = Present(
+        site.surroundings.utc_s(),
+        dict(site.broker.tariffs),
+        tuple(claims(site.broker.jobs.values())),
+        _static_price(details),
+        site.census.unwritten(),
+    )
+    kind = details.get("kind", "cost")
+    if not isinstance(kind, str):
+        raise ValueError("kind must be text")
+    made: Report = await site.read(make_report, kind, site.store, question, present)
+    if len(made.rows) > ROWS_MAX:
+        raise ValueError(
+            f"the report has {len(made.rows):,} rows, over the limit of {ROWS_MAX:,}: "
+            "ask for a shorter period, for less (where), or by less"
+        )
+    return {
+        "kind": kind,
+        "columns": list(made.columns),
+        "rows": _plain(made.rows),
+        "totals": _plain(made.totals),
+        "facts": _narrow(dict(made.facts)),
+        "notes": list(made.notes),
+    }
+
+
+def _question(details: Mapping[str, Any], site: str) -> Question:
+    by, where = details.get("by", []), details.get("where", [])
+    if not isinstance(by, list) or not all(isinstance(item, str) for item in by):
+        raise ValueError("`by` must be a list of names")
+    if not isinstance(where, list) or not all(_is_pair(item) for item in where):
+        raise ValueError("`where` must be a list of pairs, name and value")
+    bounds = [details.get("start_s"), details.get("end_s")]
+    if not all(at is None or type(at) in (int, float) for at in bounds):
+        raise ValueError("start_s and end_s must be seconds since 1970, UTC")
+    start_s, end_s = (None if at is None else float(at) for at in bounds)
+    return Question.of(by, [(name, value) for name, value in where], start_s, end_s, site)
+
+
+def _is_pair(item: Any) -> bool:
+    return isinstance(item, list) and len(item) == 2 and all(isinstance(each, str) for each in item)
+
+
+def _static_price(details: Mapping[str, Any]) -> tuple[int, str] | None:
+    text = details.get("static_price")
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise ValueError("static_price must be text")
+    return parse_money(text)
+
+
+def _plain(rows: Iterable[tuple[Cell, ...]]) -> list[list[Any]]:
+    return [[_narrow(cell) for cell in row] for row in rows]
+
+
+def _narrow(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _narrow(each) for key, each in value.items()}
+    return str(value) if type(value) is int and abs(value) > NUMBER_LIMIT else value
