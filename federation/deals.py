@@ -233,6 +233,10 @@ class Deliver:
 
     The seller has its usage record on disk. `sites` are those behind the seller that the results
     came through, the one where they ran last; empty for the seller's own.
+
+    The last five are what the seller says that it emitted: microjoules, nanograms of CO2e for
+    them and for the making of the hardware, the intensity of the electricity, and where that figure
+    comes from; empty: unknown.
     """
 
     kind: ClassVar[str] = "deliver"
@@ -247,6 +251,11 @@ class Deliver:
     peak_memory_bytes: Count
     cost_nanos: Count
     sites: Names
+    energy_uj: Count = 0
+    carbon_ng: Count = 0
+    embodied_ng: Count = 0
+    intensity_mg_per_kwh: Count = 0
+    carbon_source: Text = ""
 
 
 @dataclass(frozen=True, slots=True)

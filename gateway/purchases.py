@@ -38,6 +38,7 @@ from gateway.purchase import (
     check_delivery,
     check_time,
     check_way,
+    footprint_of,
     from_books,
     held_by_epoch,
     is_owed,
@@ -267,6 +268,7 @@ class Purchases:
         if not purchase.is_live or purchase.tab.has(delivery):
             return  # too late, when it will be void, or said again in a new session
         check_delivery(purchase, message)
+        footprint = footprint_of(message, purchase.site)
         self._check_time(purchase, message, utc_s)
         message = self._screened(purchase, message)
         if not self._take(purchase, message.epoch, first, stop):
@@ -301,6 +303,7 @@ class Purchases:
                 message.peak_memory_bytes,
                 message.cost_nanos,
                 (purchase.site, *message.sites),
+                footprint,
             )
         )
 

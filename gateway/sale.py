@@ -170,6 +170,11 @@ class Sale:
             peak_memory_bytes=charge.peak_memory_bytes,
             cost_nanos=charge.cost_nanos,
             sites=results.sites,
+            energy_uj=charge.footprint.energy_uj,
+            carbon_ng=charge.footprint.carbon_ng,
+            embodied_ng=charge.footprint.embodied_ng,
+            intensity_mg_per_kwh=charge.footprint.intensity_mg_per_kwh,
+            carbon_source=charge.footprint.source,
         )
 
     def holding(self) -> deals.Holding:

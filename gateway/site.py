@@ -4,6 +4,7 @@
     ├── _receive       frames from the port → lobby → events → broker → outbox
     ├── _watch_pipes   pipes that were closed
     ├── _tick          heartbeats, sessions that ran out, jobs without an owner
+    ├── Meters.run     how clean the pools' electricity is, where that changes
     ├── desk           one task for each question that has to wait for the store
     └── LocalGrid.run  one for each local pool
 
@@ -28,6 +29,7 @@ from federation.messages import Ask
 from federation.transport import Port, TlsSettings
 from gateway import events
 from gateway.broker import Broker
+from gateway.carbon.meters import Meters
 from gateway.circle import Circle
 from gateway.config import SiteConfig, make_folder
 from gateway.dealings import Dealings
@@ -110,7 +112,7 @@ class Site:
         """Open the store and the port, take up what the last gateway left, and serve.
 
         `task_status` is told the addresses once it is ready. Raises StoreError or AddressError
-        when the database or an address can't be used.
+        when the database or an address can't be used, GridError when a series of intensities can't.
         """
         self._token = trio.lowlevel.current_trio_token()
         self._progress = trio.Event()
@@ -119,6 +121,9 @@ class Site:
         self._readers = trio.CapacityLimiter(READERS - 1)
         self._looking_up = trio.CapacityLimiter(1)
         under = self.surroundings
+        # Before anything is opened: a series may be broken.
+        folder_of_carbon = self.config.state_path / "carbon"
+        meters = Meters(self.config.pools, folder_of_carbon, under.utc_s, self._say)
         self.store: Store = under.open_store(
             self.config, on_trouble=self._on_trouble, on_fatal=self._on_fatal
         )
@@ -145,6 +150,9 @@ class Site:
                 nursery.start_soon(self._receive)
                 nursery.start_soon(self._watch_pipes)
                 nursery.start_soon(self._tick)
+                for event in meters.news():  # before anything has run
+                    self.expect(event)
+                nursery.start_soon(meters.run, self.expect)
                 if self.config.results_s:
                     nursery.start_soon(self._forget_old)
                 for pool in self.config.pools:
