@@ -13,6 +13,7 @@ from federation.errors import FAILURES
 from federation.messages import HANDSHAKE, MESSAGES
 from federation.probing import Knobs
 from gateway import joining
+from gateway.carbon.config import CarbonConfig, HttpConfig, SeriesConfig
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, PoolConfig, SiteConfig
 from gateway.dealing import DealRules
@@ -63,6 +64,8 @@ def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
     known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
+    for table in (CarbonConfig, SeriesConfig, HttpConfig):
+        known |= {field.name for field in dataclasses.fields(table)}
     known |= {field.name for field in dataclasses.fields(FederationConfig)}
     known |= {field.name for field in dataclasses.fields(DealRules)}
     known |= {field.name for field in dataclasses.fields(House)}
