@@ -25,6 +25,7 @@ from federation.address import is_local
 from gateway.knobs import KnobError, check_known, count, number
 from policies.carbon import (
     EMBODIED_G_MAX,
+    INTENSITY_MAX_MG_PER_KWH,
     LIFETIME_S_MIN,
     PUE_MAX,
     SLOT_WATTS_MAX,
@@ -183,12 +184,7 @@ def _read(key: str, value: Any) -> Any:
 
 def read_intensity(key: str, value: Any) -> int | float:
     """An intensity in g/kWh. Raises KnobError."""
-    given = number(key, value, float("-inf"), float("inf"))
-    try:
-        mg_per_kwh(given)
-    except ValueError as error:
-        raise KnobError(f"{key} is {error}") from None
-    return given
+    return number(key, value, 0.0, INTENSITY_MAX_MG_PER_KWH / 1_000)
 
 
 def _read_series(table: Any) -> SeriesConfig:

@@ -130,13 +130,9 @@ class Feed:
             # A few packed bytes may be a great many: it was asked not to pack, so none are opened.
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise BadAnswer("its answer is packed")
-            body = bytearray()
-            async for chunk in response.aiter_raw():
-                body += chunk
-                if len(body) > BODY_BYTES_MAX:
-                    raise BadAnswer(f"its answer has more than {BODY_BYTES_MAX:,} bytes")
+            body = await _read(response)
             etag = response.headers.get("etag", "")
-        return read_answer(self._config, bytes(body), etag, self._utc_s())
+        return read_answer(self._config, body, etag, self._utc_s())
 
     def _fail(self, why: str) -> None:
         self._failures += 1
@@ -155,3 +151,18 @@ class Feed:
             await trio.to_thread.run_sync(self._cache.write, reading)
         except OSError as error:
             self._say(f"carbon: can't keep what {self._config.host} said: {error.strerror}")
+
+
+async def _read(response: httpx2.Response) -> bytes:
+    """The body of an answer; BadAnswer when it is too long."""
+    body = bytearray()
+    # Who leaves the loop leaves the library's generators to the garbage collector, under which
+    # trio complains. What is cancelled unwinds them.
+    with trio.CancelScope() as enough:
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > BODY_BYTES_MAX:
+                enough.cancel()
+    if len(body) > BODY_BYTES_MAX:
+        raise BadAnswer(f"its answer has more than {BODY_BYTES_MAX:,} bytes")
+    return bytes(body)

@@ -57,8 +57,6 @@ def read_series(config: SeriesConfig) -> Series:
             return Series(name, _read(path, file, config), repeats=config.repeats)
     except OSError as error:
         raise GridError(f"can't read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise GridError(f"{path} is not a text in UTF-8") from None
 
 
 def _read(path: Path, lines: Iterable[str], config: SeriesConfig) -> dict[int, int]:
@@ -78,6 +76,8 @@ def _read(path: Path, lines: Iterable[str], config: SeriesConfig) -> dict[int, i
                 raise ValueError(f"{hour_text} a second time, or over {ROWS_MAX:,} hours")
             if value_text:  # empty: not published
                 hours[hour] = mg_per_kwh(value_text)
+    except UnicodeDecodeError:
+        raise GridError(f"{path} is not a text in UTF-8") from None
     except (ValueError, csv.Error) as error:
         raise GridError(f"{path}, line {max(1, rows.line_num)}: {error}") from None
     if not hours:

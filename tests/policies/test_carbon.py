@@ -103,7 +103,7 @@ def test_an_intensity_is_whole_milligrams(grams, milligrams):
     [-1, -0.001, 5000.1, float("nan"), float("inf"), "x", "", "sNaN", "1e999999999", 10**400],
 )
 def test_an_intensity_that_can_not_be_is_refused(grams):
-    with pytest.raises(ValueError, match="number|must be 0 to"):
+    with pytest.raises(ValueError, match=r"number|must be 0 to"):
         mg_per_kwh(grams)
 
 
