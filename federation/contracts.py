@@ -21,6 +21,7 @@ from federation.ranges import Range, RangeSet
 DRIFT: Final = 0.02
 # And so long for what is under way when the lease ends.
 MARGIN_S: Final = 1.0
+BILL_FIELDS: Final = 6
 FORWARDS_MAX: Final = 10_000  # that are out under one contract at a time
 
 
@@ -203,12 +204,33 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Results that the seller has sent: of which tasks, under which epoch, at what cost."""
+    """Results that the seller has sent: of which tasks, under which epoch, at what cost.
+
+    Attributes:
+        wall_ns: slot time that they took.
+        at_ms: when the seller booked it, milliseconds since 1970. Both books have this time.
+    """
 
     epoch: int
     first: int
     stop: int
     cost_nanos: int
+    wall_ns: int = 0
+    at_ms: int = 0
+
+    @property
+    def row(self) -> list[int]:
+        """As it is billed."""
+        tasks = self.stop - self.first
+        return [self.epoch, self.first, tasks, self.cost_nanos, self.wall_ns, self.at_ms]
+
+    @classmethod
+    def of(cls, row: list[int]) -> "Delivery":
+        """A delivery as it is billed. Raises ProtocolError."""
+        if len(row) != BILL_FIELDS:
+            raise ProtocolError("a delivery is billed as [epoch, first, tasks, cost, wall, at]")
+        epoch, first, tasks, cost_nanos, wall_ns, at_ms = row
+        return cls(epoch, first, first + tasks, cost_nanos, wall_ns, at_ms)
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from federation.contracts import Delivery
 from federation.wire import (
     Count,
     Failures,
@@ -231,8 +232,9 @@ class Committed:
 class Deliver:
     """Results of a contiguous part of a forward, as in Report, and what they cost.
 
-    The seller has its usage record on disk. `sites` are those behind the seller that the results
-    came through, the one where they ran last; empty for the seller's own.
+    The seller has its usage record on disk, as of `at_ms` milliseconds since 1970: the buyer books
+    it with the same time, so that both sum up the same for any day. `sites` are those behind the
+    seller that the results came through, the one where they ran last; empty for the seller's own.
 
     The last five are what the seller says that it emitted: microjoules, nanograms of CO2e for
     them and for the making of the hardware, the intensity of the electricity, and where that figure
@@ -250,12 +252,19 @@ class Deliver:
     cpu_ns: Count
     peak_memory_bytes: Count
     cost_nanos: Count
+    at_ms: Count
     sites: Names
     energy_uj: Count = 0
     carbon_ng: Count = 0
     embodied_ng: Count = 0
     intensity_mg_per_kwh: Count = 0
     carbon_source: Text = ""
+
+    @property
+    def delivery(self) -> Delivery:
+        """What both sides book of it."""
+        stop = self.first + len(self.values)
+        return Delivery(self.epoch, self.first, stop, self.cost_nanos, self.wall_ns, self.at_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +292,10 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What was delivered: [epoch, first, tasks, cost in nano-units]. Answered by Settle."""
+    """What was delivered: [epoch, first, tasks, cost in nano-units, wall in ns, at in ms].
+
+    The seller's usage records, signed. Answered by Settle.
+    """
 
     kind: ClassVar[str] = "bill"
     contract: Text

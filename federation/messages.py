@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from federation import deals
+from federation import deals, reconciliation
 from federation.wire import (
     Anything,
     Catalogue,
@@ -412,6 +412,7 @@ MESSAGES = Catalogue(
         *(Assign, Recall, Drain),
         *(Report, Returned, Pulse),
         *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
+        *(*reconciliation.FROM_BUYER, *reconciliation.FROM_SELLER),
         *(Statements, GossipMessage, Advert),
     ]
 )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, assert_never
 
+from federation.contracts import BILL_FIELDS, Delivery, Verdict
 from federation.deals import Settle
 from federation.messages import Assign, NeedFunction, PutFunction, RejectJob
 from gateway.effects import (
@@ -30,8 +31,8 @@ from gateway.ledger.records import (
     JobEnded,
     JobOpened,
     OutcomeKept,
-    PostingSettled,
     Record,
+    settled,
 )
 from gateway.ledger.store import Store
 from gateway.lobby import Guest, Lobby
@@ -169,29 +170,27 @@ class Outbox:
         """Settle a bill by the books: what was posted here is paid, and nothing else."""
         contract = answer.bill.contract
         currency, posted = self._books(answer.site, contract)
-        verdicts, settled = [], []
+        verdicts, booked = [], []
         for row in answer.bill.deliveries:
-            if len(row) != 4:
+            if len(row) != BILL_FIELDS:
                 continue
             state = posted.get(tuple(row))
             verdicts.append([row[0], row[1], int(state is not None)])
             if state == "pending":
                 posted[tuple(row)] = "post"
-                settled.append(
-                    PostingSettled(
-                        contract=contract,
-                        side="buy",
-                        site=answer.site,
-                        epoch=row[0],
-                        first=row[1],
-                        state="post",
-                        cost_nanos=row[3],
-                        currency=currency,
-                        settled_at_s=answer.utc_s,
+                booked.append(
+                    settled(
+                        contract,
+                        "buy",
+                        answer.site,
+                        Delivery.of(row),
+                        Verdict.POST,
+                        currency,
+                        answer.utc_s,
                     )
                 )
         say = Say(answer.site, Side.SELLER, Settle(contract, verdicts))
-        self.perform([*(Write(each, durable=True) for each in settled), say])
+        self.perform([*(Write(each, durable=True) for each in booked), say])
 
     def _books(self, site: str, contract: str) -> tuple[str, dict[tuple[int, ...], str]]:
         """The currency of a contract that is over, and the state of each posting under it.
@@ -204,9 +203,7 @@ class Outbox:
             rows = self._store.postings("buy", contract) if is_its_own else ()
             currency = bought.currency if bought is not None else ""
             found: dict[tuple[int, ...], str] = {
-                (row.epoch, row.first, row.tasks, row.cost_nanos): row.state
-                for row in rows
-                if row.state != "void"
+                tuple(row.delivery.row): row.state for row in rows if row.state != "void"
             }
             self._read = site, contract, (currency, found)
         return self._read[2]

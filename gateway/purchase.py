@@ -24,6 +24,8 @@ from policies.carbon import Footprint, objection
 from policies.tariffs import cost_nanos
 
 SLACK_S: Final = 1.0  # that two clocks and roundings may differ by in what a delivery took
+# A clock may have been set right meanwhile, and both book the same time.
+MISDATED_MAX_S: Final = 3600.0
 TEXT_CHARS_MAX: Final = 200
 
 
@@ -45,7 +47,7 @@ class Purchase:
     busy_s: float = 0.0  # when something was last out
     asked_back_s: float | None = None  # since when an answer to that is awaited
     lease_s: float = 0.0
-    opened_at_s: float = 0.0  # UTC, of a contract of a former life
+    opened_at_s: float = 0.0  # UTC
     doubted: int = 0  # forwards up to this epoch may have been lost with a session
     is_recovered: bool = False  # of a former life, and its seller has not said what it has
     is_orphan: bool = False  # of a former life, and nobody wants what is out
@@ -94,8 +96,7 @@ def from_books(row: ContractRow, postings: Iterable[PostingRow], now_s: float) -
     purchase.opened_at_s = row.opened_at_s
     purchase.max_cost_nanos = row.max_cost_nanos
     for each in postings:
-        delivery = Delivery(each.epoch, each.first, each.first + each.tasks, each.cost_nanos)
-        purchase.tab.deliver(delivery)
+        purchase.tab.deliver(each.delivery)
         purchase.spent_nanos += each.cost_nanos
         if each.state != "pending":
             purchase.tab.settle(each.epoch, each.first, Verdict(each.state))
@@ -148,6 +149,16 @@ def footprint_of(message: deals.Deliver, site: str) -> Footprint:
     return found.as_told_by(site)
 
 
+def check_moment(purchase: Purchase, message: deals.Deliver, utc_s: float) -> None:
+    """Raise ProtocolError where a delivery is said to be from before its contract, or from later.
+
+    It may come late: after an outage it is delivered again, with the time that it had.
+    """
+    at_s = message.at_ms / 1000
+    if not purchase.opened_at_s - MISDATED_MAX_S <= at_s <= utc_s + MISDATED_MAX_S:
+        raise ProtocolError("a delivery from before its contract, or from the future")
+
+
 def check_time(message: deals.Deliver, passed_s: float) -> None:
     """Raise ProtocolError where tasks ran for longer than since they were forwarded."""
     if message.wall_ns > (len(message.values) * passed_s + SLACK_S) * 1e9:
@@ -177,13 +188,11 @@ def is_owed(tab: Tab, row: list[int]) -> bool:
     Raises:
         ProtocolError: it is not as it was delivered.
     """
-    if len(row) != 4:
-        raise ProtocolError("a delivery is billed as [epoch, first, tasks, cost]")
-    epoch, first, tasks, cost = row
-    pending = tab.pending.get((epoch, first))
-    settled = tab.verdicts.get((epoch, first))
+    billed = Delivery.of(row)
+    pending = tab.pending.get((billed.epoch, billed.first))
+    settled = tab.verdicts.get((billed.epoch, billed.first))
     known = pending or (settled[0] if settled else None)
-    if known is not None and known != Delivery(epoch, first, first + tasks, cost):
+    if known is not None and known != billed:
         raise ProtocolError("a bill that differs from what was delivered")
     return pending is not None or (settled is not None and settled[1] is Verdict.POST)
 

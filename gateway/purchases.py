@@ -15,7 +15,7 @@ may say of one is checked in `gateway.purchase`, who is left alone is kept in `g
 from typing import Any, Final
 
 from federation import deals
-from federation.contracts import FORWARDS_MAX, Delivery, Move, Phase, Verdict, grantor_until_s, move
+from federation.contracts import FORWARDS_MAX, Move, Phase, Verdict, grantor_until_s, move
 from federation.errors import ProtocolError
 from federation.messages import Assign, Drain, NeedFunction, Recall
 from federation.ranges import Range, RangeSet
@@ -36,6 +36,7 @@ from gateway.ledger.records import ContractRow, PostingRow
 from gateway.purchase import (
     Purchase,
     check_delivery,
+    check_moment,
     check_time,
     check_way,
     footprint_of,
@@ -201,6 +202,7 @@ class Purchases:
             return
         lease_s = purchase.lease_s = max(self._rules.lease_s, quote.lease_s)
         purchase.until_s = grantor_until_s(now_s, lease_s)
+        purchase.opened_at_s = utc_s
         self._outcome.write(
             records.ContractOpened(
                 purchase.contract,
@@ -264,11 +266,12 @@ class Purchases:
         self, purchase: Purchase, message: deals.Deliver, now_s: float, utc_s: float
     ) -> None:
         first, stop = message.first, message.first + len(message.values)
-        delivery = Delivery(message.epoch, first, stop, message.cost_nanos)
+        delivery = message.delivery
         if not purchase.is_live or purchase.tab.has(delivery):
             return  # too late, when it will be void, or said again in a new session
         check_delivery(purchase, message)
         footprint = footprint_of(message, purchase.site)
+        check_moment(purchase, message, utc_s)
         self._check_time(purchase, message, utc_s)
         message = self._screened(purchase, message)
         if not self._take(purchase, message.epoch, first, stop):
@@ -277,18 +280,7 @@ class Purchases:
         purchase.busy_s = now_s
         purchase.spent_nanos += message.cost_nanos
         self._outcome.write(
-            records.Posted(
-                contract=purchase.contract,
-                side="buy",
-                site=purchase.site,
-                epoch=message.epoch,
-                first=first,
-                tasks=stop - first,
-                wall_ns=message.wall_ns,
-                cost_nanos=message.cost_nanos,
-                currency=purchase.currency,
-                posted_at_s=utc_s,
-            )
+            records.posted(purchase.contract, "buy", purchase.site, delivery, purchase.currency)
         )
         self._outcome.happened(
             events.Reported(
@@ -392,16 +384,14 @@ class Purchases:
         delivery = purchase.tab.pending[key]
         purchase.tab.settle(*key, verdict)
         self._outcome.write(
-            records.PostingSettled(
-                contract=purchase.contract,
-                side="buy",
-                site=purchase.site,
-                epoch=delivery.epoch,
-                first=delivery.first,
-                state=verdict,
-                cost_nanos=delivery.cost_nanos,
-                currency=purchase.currency,
-                settled_at_s=utc_s,
+            records.settled(
+                purchase.contract,
+                "buy",
+                purchase.site,
+                delivery,
+                verdict,
+                purchase.currency,
+                utc_s,
             ),
             durable=True,
         )

@@ -155,9 +155,16 @@ class Sale:
     # --- what is said of it --------------------------------------------------------------------
 
     def delivery(
-        self, epoch: int, first: int, results: Results, at: int, end: int, charge: Charge
+        self,
+        epoch: int,
+        first: int,
+        results: Results,
+        part: Range,
+        charge: Charge,
+        at_ms: int,
     ) -> deals.Deliver:
-        """Results [at, end) of those that came, as tasks from `first` on."""
+        """A part of the results that came, as tasks from `first` on."""
+        at, end = part
         return deals.Deliver(
             contract=self.contract,
             epoch=epoch,
@@ -169,6 +176,7 @@ class Sale:
             cpu_ns=charge.cpu_ns,
             peak_memory_bytes=charge.peak_memory_bytes,
             cost_nanos=charge.cost_nanos,
+            at_ms=at_ms,
             sites=results.sites,
             energy_uj=charge.footprint.energy_uj,
             carbon_ng=charge.footprint.carbon_ng,
@@ -196,9 +204,7 @@ def former_sale(row: ContractRow, postings: Iterable[PostingRow]) -> Sale:
     sale = Sale(row.contract, row.site, None, row.pool, price, row.slots, Phase.LAPSED, 0.0)
     for each in postings:
         if each.state == "pending":
-            sale.tab.deliver(
-                Delivery(each.epoch, each.first, each.first + each.tasks, each.cost_nanos)
-            )
+            sale.tab.deliver(each.delivery)
     sale.bill_again()
     return sale
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from federation import deals
-from federation.contracts import Delivery, Lease, Move, Phase, Verdict, move
+from federation.contracts import Lease, Move, Phase, Verdict, move
 from federation.errors import ProtocolError
 from federation.messages import Answer, Dropped, NeedFunction, RejectJob, Results
 from federation.ranges import Range
@@ -328,16 +328,8 @@ class Sales:
                 self._forget(sale, (epoch, first))
                 sale.tab.verdicts.pop((epoch, first))  # the seller needs it no more
                 self._outcome.write(
-                    records.PostingSettled(
-                        contract=sale.contract,
-                        side="sell",
-                        site=buyer,
-                        epoch=epoch,
-                        first=first,
-                        state=verdict,
-                        cost_nanos=delivery.cost_nanos,
-                        currency=sale.price.currency,
-                        settled_at_s=utc_s,
+                    records.settled(
+                        sale.contract, "sell", buyer, delivery, verdict, sale.price.currency, utc_s
                     )
                 )
 
@@ -415,11 +407,10 @@ class Sales:
             tasks = sale.take(bundle, low, high)
             if tasks is None:
                 continue
-            message = sale.delivery(
-                bundle.epoch, tasks[0], results, low - first, high - first, charge
-            )
+            part, at_ms = (low - first, high - first), int(utc_s * 1000)
+            message = sale.delivery(bundle.epoch, tasks[0], results, part, charge, at_ms)
             charge = Charge(0, 0, 0, 0)  # it is all in the first part
-            self._post(sale, message, utc_s)
+            self._post(sale, message)
 
     def _deliver_failures(self, sale: Sale, dropped: Dropped, utc_s: float) -> None:
         for first, stop in dropped.ranges:
@@ -430,27 +421,15 @@ class Sales:
             results = Results(dropped.job, first, values, failures, [], [])
             self._deliver(sale, results, Charge(0, 0, 0, 0), utc_s)
 
-    def _post(self, sale: Sale, message: deals.Deliver, utc_s: float) -> None:
-        tasks = len(message.values)
-        delivery = Delivery(message.epoch, message.first, message.first + tasks, message.cost_nanos)
+    def _post(self, sale: Sale, message: deals.Deliver) -> None:
+        delivery = message.delivery
         sale.tab.deliver(delivery)
         sale.kept[message.epoch, message.first] = message
         if self._unsettled.keep(sale.buyer, message):
             self._hold_off(sale.buyer)
         sale.unbilled.append(delivery)
         self._outcome.write(
-            records.Posted(
-                contract=sale.contract,
-                side="sell",
-                site=sale.buyer,
-                epoch=message.epoch,
-                first=message.first,
-                tasks=tasks,
-                wall_ns=message.wall_ns,
-                cost_nanos=message.cost_nanos,
-                currency=sale.price.currency,
-                posted_at_s=utc_s,
-            )
+            records.posted(sale.contract, "sell", sale.buyer, delivery, sale.price.currency)
         )
         self._say(sale, message)
         sale.spent_nanos += message.cost_nanos
@@ -576,10 +555,7 @@ class Sales:
     def _bill(self, sale: Sale) -> None:
         while sale.unbilled:
             part, sale.unbilled = sale.unbilled[:BILL_ROWS_MAX], sale.unbilled[BILL_ROWS_MAX:]
-            rows = [
-                [each.epoch, each.first, each.stop - each.first, each.cost_nanos] for each in part
-            ]
-            self._say(sale, deals.Bill(sale.contract, rows))
+            self._say(sale, deals.Bill(sale.contract, [each.row for each in part]))
 
     def _lapse(self, sale: Sale) -> None:
         """The lease is over: stop everything; what was delivered is still owed."""

@@ -275,7 +275,7 @@ class TownSite:
         """As the outbox does, from the books."""
         bill, posted = answer.bill, self.postings("buy")
         verdicts = []
-        for epoch, first, tasks, cost in bill.deliveries:
+        for epoch, first, tasks, cost, _, _ in bill.deliveries:
             row = posted.get((bill.contract, epoch, first))
             verdicts.append([epoch, first, int(row is not None and row[:2] == [tasks, cost])])
             if verdicts[-1][2] and row[2] == "pending":
@@ -312,13 +312,16 @@ class TownSite:
             if isinstance(each, records.ContractOpened):
                 if (each.side, each.contract) in ended:
                     continue
-                row = records.ContractRow(**asdict(each))
+                row, states = records.ContractRow(**asdict(each)), self.postings(each.side)
                 postings = [
-                    records.PostingRow(epoch, first, tasks, cost, state)
-                    for (contract, epoch, first), (tasks, cost, state) in self.postings(
-                        each.side
-                    ).items()
-                    if contract == each.contract
+                    records.PostingRow(
+                        *(posted.epoch, posted.first, posted.tasks, posted.cost_nanos),
+                        *(states[posted.contract, posted.epoch, posted.first][2],),
+                        *(posted.wall_ns, posted.posted_at_s),
+                    )
+                    for posted in self.books
+                    if isinstance(posted, records.Posted)
+                    and (posted.side, posted.contract) == (each.side, each.contract)
                 ]
                 found.append((row, postings))
         names = [

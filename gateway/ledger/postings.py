@@ -11,6 +11,9 @@ another one. What is not certain yet is *held*, and the hold is posted or voided
 | its seller says what it costs us | bought from the site | site |
 | a task of another site ran in our pool | sold to the site | pool |
 | its results were delivered | site | sold to the site |
+| a dispute was accepted | the same, the other way round |
+| we paid a site | site | bank, exchange or loss |
+| a site paid us | bank, exchange or loss | site |
 
 The account of a site is what we owe each other: the mirror of our account in its books. `bought`
 and `sold` are in between: what is left on them when all is settled is our margin, or our loss (work
@@ -21,9 +24,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from .records import Posted, PostingSettled, Record, UsageRecord
+from .records import DisputeSettled, Payment, Posted, PostingSettled, Record, UsageRecord
 
-AccountKind = Literal["user", "pool", "bought", "sold", "site"]
+AccountKind = Literal["user", "pool", "bought", "sold", "site", "bank", "exchange", "loss"]
 TransferKind = Literal["entry", "hold", "post", "void", "reversal"]
 
 # What each kind adds to what is held, and to what is done.
@@ -110,6 +113,10 @@ def transfers_of(record: Record) -> tuple[Transfer, ...]:
             return (_delivered(record),)
         case PostingSettled() if record.cost_nanos:
             return (_settled(record),)
+        case DisputeSettled(state="accepted") if record.cost_nanos:
+            return (_reversed(record),)
+        case Payment() if record.amount_nanos:
+            return (_paid(record),)
         case _:
             return ()
 
@@ -158,11 +165,38 @@ def _settled(record: PostingSettled) -> Transfer:
     )
 
 
-def _key(record: Posted | PostingSettled) -> str:
+def _reversed(record: DisputeSettled) -> Transfer:
+    debit, credit = _sides(record)
+    return Transfer(
+        f"reverse/{_key(record)}",
+        "reversal",
+        credit,
+        debit,
+        record.cost_nanos,
+        record.settled_at_s,
+        f"settle/{_key(record)}",
+    )
+
+
+def _paid(record: Payment) -> Transfer:
+    site = Account("site", record.site, "", record.currency)
+    through = Account(record.through, "", "", record.currency)
+    is_ours = record.direction == "paid"
+    return Transfer(
+        f"pay/{record.site}/{record.currency}/{record.reference}",
+        "entry",
+        site if is_ours else through,
+        through if is_ours else site,
+        record.amount_nanos,
+        record.paid_at_s,
+    )
+
+
+def _key(record: Posted | PostingSettled | DisputeSettled) -> str:
     return f"{record.side}/{record.contract}/{record.epoch}/{record.first}"
 
 
-def _sides(record: Posted | PostingSettled) -> tuple[Account, Account]:
+def _sides(record: Posted | PostingSettled | DisputeSettled) -> tuple[Account, Account]:
     """The debit and the credit of what is delivered under a contract."""
     site = _account("site", record.site, record)
     if record.side == "sell":
@@ -171,6 +205,6 @@ def _sides(record: Posted | PostingSettled) -> tuple[Account, Account]:
 
 
 def _account(
-    kind: AccountKind, name: str, record: UsageRecord | Posted | PostingSettled
+    kind: AccountKind, name: str, record: UsageRecord | Posted | PostingSettled | DisputeSettled
 ) -> Account:
     return Account(kind, name, "", record.currency)

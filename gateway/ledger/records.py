@@ -11,6 +11,8 @@ everybody shares.
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from federation.contracts import Delivery, Verdict
+
 NUMBER_LIMIT: Final = 2**63 - 1
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999, where calendars end
 HOUR_S: Final = 3_600
@@ -18,6 +20,9 @@ HOUR_S: Final = 3_600
 UsageState = Literal["ok", "failed", "repeat"]
 PriceClass = Literal["guaranteed", "preemptible"]
 ContractSide = Literal["buy", "sell"]
+DisputeState = Literal["accepted", "rejected"]
+PaymentDirection = Literal["paid", "received"]
+PaymentMeans = Literal["bank", "exchange", "loss"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +297,12 @@ class Posted:
         _check(self.epoch, self.first, self.tasks, self.wall_ns, self.cost_nanos)
         _check_times(self.posted_at_s)
 
+    @property
+    def delivery(self) -> Delivery:
+        """What both sides say of it."""
+        stop, at_ms = self.first + self.tasks, round(self.posted_at_s * 1000)
+        return Delivery(self.epoch, self.first, stop, self.cost_nanos, self.wall_ns, at_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class PostingSettled:
@@ -325,6 +336,101 @@ class ContractEnded:
         _check_times(self.ended_at_s)
 
 
+@dataclass(frozen=True, slots=True)
+class Disputed:
+    """A buyer says that a delivery should not have been charged. The first time stands."""
+
+    side: ContractSide
+    contract: str
+    epoch: int
+    first: int
+    site: str  # the other one
+    reason: str
+    disputed_at_s: float
+
+    def __post_init__(self) -> None:
+        _check(self.epoch, self.first)
+        _check_times(self.disputed_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class DisputeSettled:
+    """The seller's word on a dispute: "accepted", it is reversed, or "rejected". The first stands.
+
+    `cost_nanos` and `currency` are those of the delivery.
+    """
+
+    side: ContractSide
+    contract: str
+    epoch: int
+    first: int
+    site: str
+    state: DisputeState
+    answer: str
+    settled_at_s: float
+    cost_nanos: int
+    currency: str
+
+    def __post_init__(self) -> None:
+        _check(self.epoch, self.first, self.cost_nanos)
+        _check_times(self.settled_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class StatementKept:
+    """What was found about what one side delivered to the other in [first_ms, stop_ms).
+
+    The last one stands, until one was agreed that is final.
+
+    Attributes:
+        state: "agreed", "pending", "differs".
+        sums: federation.reconciliation.Account.plain, packed; `digest` is of the entries.
+        details: what differs, for people.
+        ours, theirs: the signed envelopes that said so.
+    """
+
+    side: ContractSide
+    site: str
+    first_ms: int
+    stop_ms: int
+    is_final: bool
+    state: str
+    sums: bytes
+    digest: bytes
+    details: str
+    ours: bytes
+    theirs: bytes
+    kept_at_s: float
+
+    def __post_init__(self) -> None:
+        _check(self.first_ms, self.stop_ms)
+        _check_times(self.kept_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """An amount between us and another site that is no delivery; unique by site and reference.
+
+    Attributes:
+        direction: "paid" by us, "received" by us.
+        through: "bank"; "exchange", into or out of another currency; "loss", written off.
+        note: the rate, or the reason.
+    """
+
+    site: str
+    reference: str
+    currency: str
+    direction: PaymentDirection
+    through: PaymentMeans
+    amount_nanos: int
+    note: str
+    paid_at_s: float
+
+    def __post_init__(self) -> None:
+        _check(self.amount_nanos)
+        _check_times(self.paid_at_s)
+
+
 # --- what is read back ---------------------------------------------------------------------------
 
 
@@ -354,6 +460,74 @@ class PostingRow:
     tasks: int
     cost_nanos: int
     state: str
+    wall_ns: int
+    posted_at_s: float
+
+    @property
+    def delivery(self) -> Delivery:
+        """What both sides say of it."""
+        stop, at_ms = self.first + self.tasks, round(self.posted_at_s * 1000)
+        return Delivery(self.epoch, self.first, stop, self.cost_nanos, self.wall_ns, at_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class DisputeRow:
+    """A dispute; `state` is "open", "accepted" or "rejected"."""
+
+    side: str
+    contract: str
+    epoch: int
+    first: int
+    site: str
+    reason: str
+    disputed_at_s: float
+    state: str
+    answer: str
+    settled_at_s: float | None
+    tasks: int
+    cost_nanos: int
+    currency: str
+
+
+def posted(
+    contract: str, side: ContractSide, site: str, delivery: Delivery, currency: str
+) -> Posted:
+    """The record of a delivery."""
+    return Posted(
+        contract=contract,
+        side=side,
+        site=site,
+        epoch=delivery.epoch,
+        first=delivery.first,
+        tasks=delivery.stop - delivery.first,
+        wall_ns=delivery.wall_ns,
+        cost_nanos=delivery.cost_nanos,
+        currency=currency,
+        posted_at_s=delivery.at_ms / 1000,
+    )
+
+
+def settled(
+    contract: str,
+    side: ContractSide,
+    site: str,
+    delivery: Delivery,
+    verdict: Verdict,
+    currency: str,
+    at_s: float,
+) -> PostingSettled:
+    """The record of the verdict on a delivery."""
+    return PostingSettled(
+        contract=contract,
+        side=side,
+        site=site,
+        epoch=delivery.epoch,
+        first=delivery.first,
+        state=verdict,
+        cost_nanos=delivery.cost_nanos,
+        currency=currency,
+        settled_at_s=at_s,
+    )
 
 
 Record = (
@@ -371,6 +545,10 @@ Record = (
     | Posted
     | PostingSettled
     | ContractEnded
+    | Disputed
+    | DisputeSettled
+    | StatementKept
+    | Payment
 )
 
 

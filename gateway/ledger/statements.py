@@ -16,9 +16,11 @@ from sqlalchemy import (
     Dialect,
     Table,
     Text,
+    and_,
     bindparam,
     delete,
     literal_column,
+    not_,
     null,
     select,
     true,
@@ -32,26 +34,33 @@ from .records import (
     Capacity,
     ContractEnded,
     ContractOpened,
+    Disputed,
+    DisputeSettled,
     FunctionKept,
     JobClosed,
     JobEnded,
     JobForgotten,
     JobOpened,
     OutcomeKept,
+    Payment,
     Posted,
     PostingSettled,
     Record,
+    StatementKept,
     UsageRecord,
 )
 from .tables import (
     bundles,
     capacity,
     contracts,
+    disputes,
     functions,
     hardenings,
     jobs,
     outcomes,
+    payments,
     postings,
+    statements,
     usage,
 )
 
@@ -68,6 +77,7 @@ _ABANDONED: Final = literal_column("'abandoned'", Text)
 _LOST_REASON: Final = literal_column("'its gateway stopped before it ended'", Text)
 _NO_REASON: Final = literal_column("''", Text)
 
+_AGREED: Final = literal_column("'agreed'", Text)
 _PENDING: Final = literal_column("'pending'", Text)
 
 _POSTING: Final = ("side", "contract", "epoch", "first")
@@ -93,6 +103,8 @@ class Statements:
             Capacity: Rows(dialect, capacity, _BODY_ROWS),
             ContractOpened: Rows(dialect, contracts, _BODY_ROWS, ContractOpened),
             Posted: Rows(dialect, postings, _USAGE_ROWS, Posted),
+            Disputed: Rows(dialect, disputes, _BODY_ROWS, Disputed),
+            Payment: Rows(dialect, payments, _BODY_ROWS),
             **{kind: _Changes(dialect, changes) for kind, changes in _changes(dialect).items()},
         }
         count = hardenings.c.count
@@ -207,6 +219,13 @@ def _changes(dialect: Dialect) -> dict[type[Any], list[ClauseElement]]:
             .where(postings.c.state == _PENDING)
             .values(state=_field("state"))
         ],
+        DisputeSettled: [
+            update(disputes)
+            .where(*(disputes.c[name] == _field(name) for name in _POSTING))
+            .where(disputes.c.state == _OPEN)
+            .values({name: _field(name) for name in ("state", "answer", "settled_at_s")})
+        ],
+        StatementKept: [_keep_statement(dialect)],
         ContractEnded: [
             update(contracts)
             .where(*(contracts.c[name] == _field(name) for name in ("side", "contract")))
@@ -224,6 +243,21 @@ def _open_job(dialect: Dialect) -> ClauseElement:
         where=jobs.c.state.in_([_LOST, _ABANDONED]),
     )
     return opened
+
+
+def _keep_statement(dialect: Dialect) -> ClauseElement:
+    insert = insert_into(dialect, statements, StatementKept.__dataclass_fields__)
+    keys = [column.name for column in statements.primary_key]
+    kept: ClauseElement = insert.on_conflict_do_update(
+        index_elements=keys,
+        set_={
+            column.name: insert.excluded[column.name]
+            for column in statements.columns
+            if column.name not in keys
+        },
+        where=not_(and_(statements.c.is_final, statements.c.state == _AGREED)),
+    )
+    return kept
 
 
 def _forget_job(this: ColumnElement[bool]) -> list[ClauseElement]:

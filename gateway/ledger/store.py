@@ -27,13 +27,25 @@ from sqlalchemy import (
     select,
 )
 
+from federation.reconciliation import Entry
+
+from . import mirror
 from .database import Database
 from .errors import StoreClosed
 from .exact import exact_sums, joined
 from .journal import Booked, booked
 from .journal import balances as read_balances
 from .postings import Account, Balance
-from .records import HOUR_S, AttachedLost, ContractRow, PostingRow, Record
+from .records import (
+    HOUR_S,
+    AttachedLost,
+    ContractRow,
+    DisputeRow,
+    Payment,
+    PostingRow,
+    Record,
+    StatementKept,
+)
 from .tables import (
     SUMMED,
     bundles,
@@ -247,6 +259,27 @@ class Store(Protocol):
 
     def deal_totals(self) -> list[DealTotal]:
         """Sum up what was delivered to and by other sites."""
+
+    def entries(
+        self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
+    ) -> Iterator[Entry]:
+        """Yield what was delivered by or to a site in [first_ms, stop_ms), and what was reversed.
+
+        By contract, epoch, first task and state; of all contracts when none is named. Without what
+        is void. To be used up in one thread.
+        """
+
+    def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
+        """When the first delivery from this moment on was booked."""
+
+    def disputes(self) -> list[DisputeRow]:
+        """Return all disputes, the first ones first."""
+
+    def statements(self) -> list[StatementKept]:
+        """Return what was found out with other sites, by site, side and time."""
+
+    def payments(self) -> list[Payment]:
+        """Return all payments, the first ones first."""
 
     def balances(self) -> dict[Account, Balance]:
         """Sum up the transfers by account."""
@@ -467,6 +500,33 @@ class SqlStore:
         with self._reading() as connection:
             rows = connection.execute(query).all()
             return [DealTotal(*row[: len(key)], *joined(row[len(key) :])) for row in rows]
+
+    def entries(
+        self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
+    ) -> Iterator[Entry]:
+        """See Store."""
+        with self._reading() as connection:
+            yield from mirror.entries(connection, side, site, first_ms, stop_ms, contract)
+
+    def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
+        """See Store."""
+        with self._reading() as connection:
+            return mirror.next_delivery_ms(connection, side, site, since_ms)
+
+    def disputes(self) -> list[DisputeRow]:
+        """See Store."""
+        with self._reading() as connection:
+            return mirror.read_disputes(connection)
+
+    def statements(self) -> list[StatementKept]:
+        """See Store."""
+        with self._reading() as connection:
+            return mirror.read_statements(connection)
+
+    def payments(self) -> list[Payment]:
+        """See Store."""
+        with self._reading() as connection:
+            return mirror.read_payments(connection)
 
     def balances(self) -> dict[Account, Balance]:
         """See Store."""

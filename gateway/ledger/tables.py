@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 # The newest migration. A database that carries it is opened without loading Alembic.
-SCHEMA_VERSION: Final = "0005"
+SCHEMA_VERSION: Final = "0006"
 
 # Ordered by code points, in PostgreSQL as in SQLite, whatever its locale: reports must not differ.
 TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
@@ -214,6 +214,52 @@ postings = Table(
     Column("posted_at_s", Double, nullable=False),
     Column("state", TEXT, nullable=False, server_default="pending"),
     sqlite_with_rowid=False,
+)
+
+Index("postings_by_time", postings.c.posted_at_s)
+
+# What two sites make of what one delivered to the other.
+disputes = Table(
+    "disputes",
+    metadata,
+    Column("side", TEXT, primary_key=True),
+    Column("contract", TEXT, primary_key=True),
+    Column("epoch", BigInteger, primary_key=True),
+    Column("first", BigInteger, primary_key=True),
+    Column("site", TEXT, nullable=False),
+    Column("reason", TEXT, nullable=False),
+    Column("disputed_at_s", Double, nullable=False),
+    Column("state", TEXT, nullable=False, server_default="open"),
+    Column("answer", TEXT, nullable=False, server_default=""),
+    Column("settled_at_s", Double),
+)
+statements = Table(
+    "statements",
+    metadata,
+    Column("side", TEXT, primary_key=True),
+    Column("site", TEXT, primary_key=True),
+    Column("first_ms", BigInteger, primary_key=True),
+    Column("stop_ms", BigInteger, primary_key=True),
+    Column("is_final", Boolean, nullable=False),
+    Column("state", TEXT, nullable=False),
+    Column("sums", LargeBinary, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("details", TEXT, nullable=False),
+    Column("ours", LargeBinary, nullable=False),
+    Column("theirs", LargeBinary, nullable=False),
+    Column("kept_at_s", Double, nullable=False),
+)
+payments = Table(
+    "payments",
+    metadata,
+    Column("site", TEXT, primary_key=True),
+    Column("reference", TEXT, primary_key=True),
+    Column("currency", TEXT, primary_key=True),
+    Column("direction", TEXT, nullable=False),
+    Column("through", TEXT, nullable=False),
+    Column("amount_nanos", BigInteger, nullable=False),
+    Column("note", TEXT, nullable=False),
+    Column("paid_at_s", Double, nullable=False),
 )
 
 # Double entry; gateway.ledger.postings says what is transferred, and why.

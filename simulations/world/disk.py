@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 
+from federation.reconciliation import Entry, EntryState
 from gateway.ledger.errors import StoreClosed
 from gateway.ledger.journal import GENESIS, Booked, digest
 from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
@@ -19,16 +20,21 @@ from gateway.ledger.records import (
     ContractEnded,
     ContractOpened,
     ContractRow,
+    Disputed,
+    DisputeRow,
+    DisputeSettled,
     FunctionKept,
     JobClosed,
     JobEnded,
     JobForgotten,
     JobOpened,
     OutcomeKept,
+    Payment,
     Posted,
     PostingRow,
     PostingSettled,
     Record,
+    StatementKept,
     UsageRecord,
 )
 from gateway.ledger.store import (
@@ -75,6 +81,10 @@ class _Tables:
     ended: set[tuple[str, str]] = field(default_factory=set)
     postings: dict[tuple[str, str, int, int], Posted] = field(default_factory=dict)
     verdicts: dict[tuple[str, str, int, int], str] = field(default_factory=dict)
+    disputes: dict[tuple[str, str, int, int], Disputed] = field(default_factory=dict)
+    answers: dict[tuple[str, str, int, int], DisputeSettled] = field(default_factory=dict)
+    statements: dict[tuple[str, str, int, int], StatementKept] = field(default_factory=dict)
+    payments: dict[tuple[str, str, str], Payment] = field(default_factory=dict)
     booked: dict[str, Booked] = field(default_factory=dict)  # by key, in order
     balances: dict[Account, Balance] = field(default_factory=dict)
 
@@ -149,6 +159,8 @@ class Disk:
                 self._forget(job)
             case ContractOpened() | Posted() | PostingSettled() | ContractEnded():
                 self._deal(record)
+            case Disputed() | DisputeSettled() | StatementKept() | Payment():
+                self._agree(record)
 
     def _book(self, transfer: Transfer) -> None:
         tables = self.tables
@@ -171,6 +183,21 @@ class Disk:
                 tables.postings.setdefault((*key, record.epoch, record.first), record)
             case PostingSettled():
                 tables.verdicts.setdefault((*key, record.epoch, record.first), record.state)
+
+    def _agree(self, record: Disputed | DisputeSettled | StatementKept | Payment) -> None:
+        tables = self.tables
+        match record:
+            case Disputed(side, contract, epoch, first):
+                tables.disputes.setdefault((side, contract, epoch, first), record)
+            case DisputeSettled(side, contract, epoch, first):
+                tables.answers.setdefault((side, contract, epoch, first), record)
+            case Payment():
+                key = record.site, record.reference, record.currency
+                tables.payments.setdefault(key, record)
+            case StatementKept(side, site, first_ms, stop_ms):
+                before = tables.statements.get((site, side, first_ms, stop_ms))
+                if before is None or not (before.is_final and before.state == "agreed"):
+                    tables.statements[site, side, first_ms, stop_ms] = record
 
     def _charge(self, record: UsageRecord) -> None:
         records = self.tables.usage.setdefault(record.job, {})
@@ -409,7 +436,14 @@ class MemoryStore:
         """See Store."""
         tables = self._tables
         return [
-            PostingRow(*key[2:], each.tasks, each.cost_nanos, tables.verdicts.get(key, "pending"))
+            PostingRow(
+                *key[2:],
+                each.tasks,
+                each.cost_nanos,
+                tables.verdicts.get(key, "pending"),
+                each.wall_ns,
+                each.posted_at_s,
+            )
             for key, each in sorted(tables.postings.items())
             if key[:2] == (side, contract)
         ]
@@ -440,6 +474,61 @@ class MemoryStore:
                 cost_nanos=total.cost_nanos + each.cost_nanos,
             )
         return [totals[group] for group in sorted(totals)]
+
+    def entries(
+        self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
+    ) -> Iterator[Entry]:
+        """See Store."""
+        tables, found = self._tables, []
+        for key, each in tables.postings.items():
+            if (each.side, each.site) != (side, site) or contract not in ("", each.contract):
+                continue
+            delivery, verdict = each.delivery, tables.verdicts.get(key, "pending")
+            if verdict != "void" and first_ms <= delivery.at_ms < stop_ms:
+                state = EntryState.POSTED if verdict == "post" else EntryState.PENDING
+                found.append(Entry(each.contract, each.currency, delivery, state))
+            answer = tables.answers.get(key)
+            if answer is not None and answer.state == "accepted":
+                at_ms = round(answer.settled_at_s * 1000)
+                if first_ms <= at_ms < stop_ms:
+                    back = replace(delivery, at_ms=at_ms)
+                    found.append(Entry(each.contract, each.currency, back, EntryState.REVERSAL))
+        yield from sorted(found, key=lambda each: (each.contract, each.row[:2], each.state))
+
+    def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
+        """See Store."""
+        times = (
+            round(each.posted_at_s * 1000)
+            for each in self._tables.postings.values()
+            if (each.side, each.site) == (side, site)
+        )
+        return min((at_ms for at_ms in times if at_ms >= since_ms), default=None)
+
+    def disputes(self) -> list[DisputeRow]:
+        """See Store."""
+        tables, found = self._tables, []
+        for key, each in tables.disputes.items():
+            posted, answer = tables.postings[key], tables.answers.get(key)
+            found.append(
+                DisputeRow(
+                    **asdict(each),
+                    state=answer.state if answer is not None else "open",
+                    answer=answer.answer if answer is not None else "",
+                    settled_at_s=answer.settled_at_s if answer is not None else None,
+                    tasks=posted.tasks,
+                    cost_nanos=posted.cost_nanos,
+                    currency=posted.currency,
+                )
+            )
+        return sorted(found, key=lambda each: (each.disputed_at_s, each.contract, each.epoch))
+
+    def statements(self) -> list[StatementKept]:
+        """See Store."""
+        return [each for _, each in sorted(self._tables.statements.items())]
+
+    def payments(self) -> list[Payment]:
+        """See Store."""
+        return sorted(self._tables.payments.values(), key=lambda each: each.paid_at_s)
 
     def balances(self) -> dict[Account, Balance]:
         """See Store."""

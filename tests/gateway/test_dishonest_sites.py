@@ -46,7 +46,8 @@ def delivery(forward, count=None, **changes):
     """A delivery of the first tasks of a forward."""
     count = len(forward.arguments) if count is None else count
     message = deals.Deliver(
-        forward.contract, forward.epoch, forward.first, [b"r"] * count, [], [], 0, 0, 0, 0, []
+        *(forward.contract, forward.epoch, forward.first, [b"r"] * count, [], [], 0, 0, 0, 0),
+        *(int(UTC_S * 1000), []),
     )
     return replace(message, **changes)
 

@@ -192,7 +192,7 @@ def test_a_delivery_that_is_dearer_than_agreed_is_refused(town):
     town.run(lambda: any(isinstance(m, deals.Forward) for *_, m in town.said))
     forward = next(m for *_, m in town.said if isinstance(m, deals.Forward))
     dear = deals.Deliver(
-        forward.contract, forward.epoch, forward.first, [b"r"], [], [], 1000, 0, 0, 10**6, []
+        forward.contract, forward.epoch, forward.first, [b"r"], [], [], 1000, 0, 0, 10**6, 0, []
     )
     with pytest.raises(ProtocolError, match="costs more"):
         london.exchange.hear("paris", Side.SELLER, dear, town.now_s, 1.0)
@@ -334,7 +334,7 @@ def test_a_bill_for_what_a_power_cut_took_is_not_answered_before_it_is_delivered
     bills = [m for m in (each[-1] for each in town.mail) if isinstance(m, deals.Deliver)]
     town.mail.clear()
     restart_with_detached_job(town, 2_000)
-    rows = [[m.epoch, m.first, len(m.values), m.cost_nanos] for m in bills]
+    rows = [m.delivery.row for m in bills]
     town.said.clear()
     bill = deals.Bill(bills[0].contract, rows)
     london.exchange.hear("paris", Side.SELLER, bill, town.now_s, UTC_S)
@@ -565,7 +565,7 @@ def test_a_forward_that_was_lost_with_its_session_is_sent_again(town):
     while town.mail and not any(isinstance(each[-1], deals.Forward) for each in town.mail):
         sender, receiver, side, _, message = town.mail.popleft()
         theirs = Side.BUYER if side is Side.SELLER else Side.SELLER
-        town.sites[receiver].exchange.hear(sender, theirs, message, town.now_s, town.now_s)
+        town.sites[receiver].exchange.hear(sender, theirs, message, town.now_s, UTC_S + town.now_s)
         town.sites[receiver].do()
     assert town.mail
     town.mail.clear()
@@ -585,7 +585,7 @@ def test_a_contract_that_never_came_about_ends_in_the_books_too(town):
     while not any(isinstance(each[-1], deals.Held) for each in town.mail):
         sender, receiver, side, _, message = town.mail.popleft()
         theirs = Side.BUYER if side is Side.SELLER else Side.SELLER
-        town.sites[receiver].exchange.hear(sender, theirs, message, town.now_s, town.now_s)
+        town.sites[receiver].exchange.hear(sender, theirs, message, town.now_s, UTC_S + town.now_s)
         town.sites[receiver].do()
     held = town.mail.popleft()
     town.cut.add(frozenset(("london", "paris")))  # the commit is lost
@@ -991,7 +991,7 @@ def test_what_comes_back_and_is_delivered_in_one_frame_counts_once(town):
     for message in (
         deals.GivenBack(forward.contract, forward.epoch, back),
         deals.Deliver(forward.contract, forward.epoch, forward.first, [b"r"] * count, [], [], 0, 0,
-                      0, 0, []),
+                      0, 0, int(UTC_S * 1000), []),
     ):  # fmt: skip
         london.exchange.hear("paris", Side.SELLER, message, town.now_s, UTC_S)
     london.do()
@@ -1040,9 +1040,20 @@ def test_no_task_took_longer_than_since_it_was_forwarded(town):
     london = town.sites["london"]
     london.submit(40, wishes=Wishes(allowed_sites=frozenset({"paris"})))
     forward = first_forward(town)
-    values = [b"r"] * len(forward.arguments)
+    values, at_ms = [b"r"] * len(forward.arguments), int(UTC_S * 1000)
     deliver = deals.Deliver(
-        forward.contract, forward.epoch, forward.first, values, [], [], 2**63 - 1, 0, 0, 0, []
+        forward.contract,
+        forward.epoch,
+        forward.first,
+        values,
+        [],
+        [],
+        2**63 - 1,
+        0,
+        0,
+        0,
+        at_ms,
+        [],
     )
     with pytest.raises(ProtocolError, match="longer than has passed"):
         london.exchange.hear("paris", Side.SELLER, deliver, town.now_s, UTC_S)

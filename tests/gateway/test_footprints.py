@@ -230,7 +230,7 @@ def test_a_footprint_that_can_not_be_is_refused_and_nothing_is_booked(town, lie,
 
 
 def test_a_seller_that_has_never_heard_of_carbon_is_understood():
-    message = deals.Deliver("c", 1, 0, [b""], [], [], 0, 0, 0, 0, [])
+    message = deals.Deliver("c", 1, 0, [b""], [], [], 0, 0, 0, 0, 0, [])
     assert MESSAGES.decode(MESSAGES.encode(message), 10_000) == message
     plain = unpack(MESSAGES.encode(replace(message, energy_uj=7)), 10_000)
     for name in ("energy_uj", "carbon_ng", "embodied_ng", "intensity_mg_per_kwh", "carbon_source"):

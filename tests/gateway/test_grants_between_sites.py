@@ -165,7 +165,7 @@ def test_a_delivery_beyond_the_grant_is_refused(town):
     purchase = london.exchange.purchases.purchases[forward.contract]
     purchase.max_cost_nanos = 5
     dear = deals.Deliver(
-        *(forward.contract, forward.epoch, forward.first, [b"r"], [], [], 10**13, 0, 0, 6, [])
+        *(forward.contract, forward.epoch, forward.first, [b"r"], [], [], 10**13, 0, 0, 6, 0, [])
     )
     with pytest.raises(ProtocolError, match="more than was granted"):
         london.exchange.hear("paris", Side.SELLER, dear, town.now_s, UTC_S)
@@ -255,7 +255,20 @@ def test_a_way_that_results_can_not_have_come_is_refused(town, sites):
     town.run(lambda: said(town, deals.Forward))
     forward = said(town, deals.Forward)[0]
     posing = deals.Deliver(
-        *(forward.contract, forward.epoch, forward.first, [b"r"], [], [], 0, 0, 0, 0, sites)
+        *(
+            forward.contract,
+            forward.epoch,
+            forward.first,
+            [b"r"],
+            [],
+            [],
+            0,
+            0,
+            0,
+            0,
+            int(UTC_S * 1000),
+            sites,
+        )
     )
     with pytest.raises(ProtocolError, match="through"):
         london.exchange.hear("paris", Side.SELLER, posing, town.now_s, UTC_S)

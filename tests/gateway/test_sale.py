@@ -2,7 +2,7 @@
 
 import pytest
 
-from federation.contracts import Phase
+from federation.contracts import Delivery, Phase
 from federation.errors import ProtocolError
 from federation.messages import Results
 from gateway.effects import Charge
@@ -42,12 +42,14 @@ def test_a_part_of_the_results_has_its_own_failures_and_prints(sale):
     failures = [[1, "error", "no", b""], [2, "error", "nor that", b""]]
     results = Results("job", 8, [b"a", b"", b"", b"d"], failures, [[3, "hello"]], ["paris"])
     charge = Charge(wall_ns=5, cpu_ns=4, peak_memory_bytes=3, cost_nanos=2)
-    message = sale.delivery(3, 104, results, 2, 4, charge)
+    message = sale.delivery(3, 104, results, (2, 4), charge, 77)
     assert (message.contract, message.epoch, message.first) == ("london-1-1", 3, 104)
     assert message.values == [b"", b"d"]
     assert message.failures == [[0, "error", "nor that", b""]]
     assert message.prints == [[1, "hello"]]
     assert (message.wall_ns, message.cost_nanos, message.sites) == (5, 2, ["paris"])
+    assert message.delivery == Delivery(3, 104, 106, 2, 5, 77)
+    assert Delivery.of(message.delivery.row) == message.delivery
 
 
 def test_what_is_held_is_what_is_out(sale):

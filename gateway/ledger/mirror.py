@@ -1,0 +1,125 @@
+"""What two sites must have in common: deliveries, disputes, statements and payments, read back."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
+
+from federation.reconciliation import Entry, EntryState
+
+from .database import streamed
+from .records import DisputeRow, Payment, PostingRow, StatementKept
+from .tables import contracts, disputes, payments, postings, statements
+
+_POSTING_KEY = ("side", "contract", "epoch", "first")
+
+
+def entries(
+    connection: Connection, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
+) -> Iterator[Entry]:
+    """See Store.entries."""
+    delivered = _delivered(
+        (postings.c.posted_at_s >= first_ms / 1000)
+        & (postings.c.posted_at_s < stop_ms / 1000)
+        & (postings.c.state != "void")
+    )
+    reversed_ = (
+        _delivered(
+            (disputes.c.state == "accepted")
+            & (disputes.c.settled_at_s >= first_ms / 1000)
+            & (disputes.c.settled_at_s < stop_ms / 1000)
+        )
+        .add_columns(disputes.c.settled_at_s)
+        .join(disputes, _same(disputes))
+    )
+    found = []
+    for query, read in ((delivered, _delivery), (reversed_, _reversal)):
+        of_site = query.where(contracts.c.side == side, contracts.c.site == site)
+        if contract:
+            of_site = of_site.where(postings.c.contract == contract)
+        found.append(map(read, streamed(connection, of_site)))
+    yield from heapq.merge(*found, key=_order)
+
+
+def _same(table: Any) -> ColumnElement[bool]:
+    """Whether a row is of the same delivery."""
+    return and_(*(table.c[name] == postings.c[name] for name in _POSTING_KEY))
+
+
+def _delivered(chosen: ColumnElement[bool]) -> Select[Any]:
+    order = (postings.c.contract, postings.c.epoch, postings.c.first)
+    return (
+        select(postings, contracts.c.currency)
+        .join_from(
+            postings,
+            contracts,
+            (contracts.c.side == postings.c.side) & (contracts.c.contract == postings.c.contract),
+        )
+        .where(chosen)
+        .order_by(*order)
+    )
+
+
+def _order(entry: Entry) -> tuple[str, int, int, EntryState]:
+    return entry.contract, entry.delivery.epoch, entry.delivery.first, entry.state
+
+
+def _delivery(row: Row[Any]) -> Entry:
+    posting = PostingRow(
+        *(row.epoch, row.first, row.tasks, row.cost_nanos, row.state),
+        *(row.wall_ns, row.posted_at_s),
+    )
+    state = EntryState.POSTED if row.state == "post" else EntryState.PENDING
+    return Entry(row.contract, row.currency, posting.delivery, state)
+
+
+def _reversal(row: Row[Any]) -> Entry:
+    entry = _delivery(row)
+    at_ms = round(row.settled_at_s * 1000)
+    return replace(entry, delivery=replace(entry.delivery, at_ms=at_ms), state=EntryState.REVERSAL)
+
+
+def next_delivery_ms(connection: Connection, side: str, site: str, since_ms: int) -> int | None:
+    """See Store.next_delivery_ms."""
+    query = (
+        select(func.min(postings.c.posted_at_s))
+        .join_from(
+            postings,
+            contracts,
+            (contracts.c.side == postings.c.side) & (contracts.c.contract == postings.c.contract),
+        )
+        .where(contracts.c.side == side, contracts.c.site == site)
+        .where(postings.c.posted_at_s >= since_ms / 1000)
+    )
+    at_s = connection.execute(query).scalar()
+    return None if at_s is None else round(at_s * 1000)
+
+
+def read_disputes(connection: Connection) -> list[DisputeRow]:
+    """See Store.disputes."""
+    query = (
+        select(disputes, postings.c.tasks, postings.c.cost_nanos, contracts.c.currency)
+        .join_from(disputes, postings, _same(disputes))
+        .join(
+            contracts,
+            (contracts.c.side == postings.c.side) & (contracts.c.contract == postings.c.contract),
+        )
+        .order_by(disputes.c.disputed_at_s, disputes.c.contract, disputes.c.epoch)
+    )
+    return [DisputeRow(**row._mapping) for row in connection.execute(query)]
+
+
+def read_statements(connection: Connection) -> list[StatementKept]:
+    """See Store.statements."""
+    query = select(statements).order_by(
+        statements.c.site, statements.c.side, statements.c.first_ms, statements.c.stop_ms
+    )
+    return [StatementKept(**row._mapping) for row in connection.execute(query)]
+
+
+def read_payments(connection: Connection) -> list[Payment]:
+    """See Store.payments."""
+    query = select(payments).order_by(payments.c.paid_at_s, payments.c.site, payments.c.reference)
+    return [Payment(**row._mapping) for row in connection.execute(query)]

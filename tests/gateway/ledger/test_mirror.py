@@ -1,0 +1,120 @@
+"""What two sites must have in common, on every store."""
+
+from collections.abc import Callable
+
+from federation.contracts import Delivery, Verdict
+from federation.reconciliation import Entry, EntryState, account_of
+from gateway.ledger.postings import Account
+from gateway.ledger.records import (
+    ContractOpened,
+    Disputed,
+    DisputeSettled,
+    Payment,
+    StatementKept,
+    posted,
+    settled,
+)
+from gateway.ledger.store import Store
+
+Commit = Callable[..., None]
+AT_MS = 1_700_000_000_123
+
+
+def opened(side: str, contract: str, site: str = "paris") -> ContractOpened:
+    return ContractOpened(
+        contract,
+        side,
+        site,
+        "job",
+        "pool",
+        4,
+        10**9,
+        "EUR",
+        30.0,
+        1_700_000_000.0,  # type: ignore[arg-type]
+    )
+
+
+def delivery(first: int, epoch: int = 1, cost_nanos: int = 500, at_ms: int = AT_MS) -> Delivery:
+    return Delivery(epoch, first, first + 10, cost_nanos, 7, at_ms)
+
+
+def fill(store: Store, commit: Commit, side: str = "buy") -> None:
+    deliveries = [delivery(10 * n, epoch=n // 2, at_ms=AT_MS + n) for n in range(6)]
+    commit(store, opened(side, "b-1"), opened(side, "a-1"), opened(side, "a-2", "york"))
+    for contract in ("b-1", "a-1", "a-2"):
+        site = "york" if contract == "a-2" else "paris"
+        commit(store, *(posted(contract, side, site, each, "EUR") for each in deliveries))
+        for each, verdict in zip(deliveries[1:4], [Verdict.POST, Verdict.VOID, Verdict.POST],
+                                 strict=True):  # fmt: skip
+            commit(store, settled(contract, side, site, each, verdict, "EUR", 1_700_000_002.0))
+
+
+def test_entries_are_what_both_sides_must_have(store: Store, commit: Commit) -> None:
+    fill(store, commit)
+    found = list(store.entries("buy", "paris", AT_MS, AT_MS + 5))
+    states = {0: EntryState.PENDING, 1: EntryState.POSTED, 3: EntryState.POSTED}
+    expected = [
+        Entry(contract, "EUR", delivery(10 * n, n // 2, at_ms=AT_MS + n),
+              states.get(n, EntryState.PENDING))
+        for contract in ("a-1", "b-1")
+        for n in (0, 1, 3, 4)
+    ]  # fmt: skip
+    assert found == expected
+    assert list(store.entries("sell", "paris", 0, 2 * AT_MS)) == []
+    assert list(store.entries("buy", "paris", 0, 2 * AT_MS, "b-1")) == [
+        *expected[4:],
+        Entry("b-1", "EUR", delivery(50, 2, at_ms=AT_MS + 5), EntryState.PENDING),
+    ]
+    sums = account_of(found).sums["EUR"]
+    assert (sums.deliveries, sums.cost_nanos, sums.pending_nanos) == (4, 2000, 2000)
+    assert store.next_delivery_ms("buy", "paris", AT_MS + 1) == AT_MS + 1
+    assert store.next_delivery_ms("buy", "paris", AT_MS + 6) is None
+
+
+def test_a_dispute_is_settled_once_and_reverses_what_was_paid(store: Store, commit: Commit) -> None:
+    fill(store, commit, "sell")
+    commit(store, Disputed("sell", "a-1", 0, 10, "paris", "wrong", 1_700_000_003.0))
+    commit(store, Disputed("sell", "a-1", 0, 10, "paris", "again", 1_700_000_004.0))
+    [row] = store.disputes()
+    assert (row.state, row.reason, row.cost_nanos, row.tasks) == ("open", "wrong", 500, 10)
+    before = store.balances()[Account("site", "paris", "", "EUR")].net_nanos
+    answer = DisputeSettled(
+        "sell", "a-1", 0, 10, "paris", "accepted", "so be it", 1_700_000_005.5, 500, "EUR"
+    )
+    commit(store, answer)
+    commit(store, answer)
+    [row] = store.disputes()
+    assert (row.state, row.answer, row.settled_at_s) == ("accepted", "so be it", 1_700_000_005.5)
+    assert store.balances()[Account("site", "paris", "", "EUR")].net_nanos == before - 500
+    at_ms = 1_700_000_005_500
+    [entry] = store.entries("sell", "paris", at_ms, at_ms + 1)
+    assert entry == Entry("a-1", "EUR", delivery(10, 0, at_ms=at_ms), EntryState.REVERSAL)
+    whole = [each.state for each in store.entries("sell", "paris", 0, 2 * AT_MS, "a-1")]
+    assert whole == [0, 1, 2, 1, 0, 0]
+
+
+def test_a_final_statement_that_is_agreed_stays(store: Store, commit: Commit) -> None:
+    def kept(state: str, is_final: bool, details: str) -> StatementKept:
+        return StatementKept(
+            "buy", "paris", 0, 10, is_final, state, b"s", b"d", details, b"o", b"t", 5.0
+        )
+
+    for each in (kept("differs", True, "1"), kept("agreed", False, "2"), kept("agreed", True, "3")):
+        commit(store, each)
+        assert store.statements() == [each]
+    commit(store, kept("differs", True, "4"))
+    assert store.statements() == [kept("agreed", True, "3")]
+
+
+def test_payments_are_booked_once_by_their_reference(store: Store, commit: Commit) -> None:
+    paid = Payment("paris", "ref-1", "EUR", "paid", "bank", 700, "", 5.0)
+    loss = Payment("paris", "ref-2", "EUR", "received", "loss", 100, "gone", 6.0)
+    commit(store, paid)
+    commit(store, loss)
+    commit(store, Payment("paris", "ref-1", "EUR", "paid", "bank", 700, "", 9.0))
+    assert store.payments() == [paid, loss]
+    balances = store.balances()
+    assert balances[Account("site", "paris", "", "EUR")].net_nanos == 600
+    assert balances[Account("bank", "", "", "EUR")].net_nanos == -700
+    assert balances[Account("loss", "", "", "EUR")].net_nanos == 100
