@@ -93,6 +93,8 @@ class Footprint:
 
         Each part is rounded down, and the last has what is left.
         """
+        if len(weights) == 1:
+            return [self]
         energy = _shares(self.energy_uj, weights)
         carbon = _shares(self.carbon_ng, weights)
         embodied = _shares(self.embodied_ng, weights)
