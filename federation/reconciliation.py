@@ -19,13 +19,14 @@ envelopes, whose digests stand for every record in that time.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar, Final
 
 from federation.contracts import BILL_FIELDS, Delivery
 from federation.errors import ProtocolError
+from federation.money import check_currency
 from federation.wire import Count, Pairs, Plain, Rows, Text, pack
 
 DAY_MS: Final = 86_400_000
@@ -139,6 +140,10 @@ def sums_of(plain: Mapping[str, Any]) -> dict[str, Sums]:
         raise ProtocolError("sums in too many currencies")
     found = {}
     for currency, texts in plain.items():
+        try:
+            check_currency(currency)
+        except ValueError as error:
+            raise ProtocolError(f"sums in no money: {error}") from None
         if type(texts) is not list or len(texts) != len(Sums.__dataclass_fields__):
             raise ProtocolError("sums that are none")
         if not all(type(each) is str and len(each) < 40 and each.isdecimal() for each in texts):
@@ -213,17 +218,6 @@ def _key(row: list[int]) -> tuple[int, int, bool]:
 def _name(row: list[int]) -> str:
     kind = "the reversal of " if row[-1] == EntryState.REVERSAL else ""
     return f"{kind}epoch {row[0]}, task {row[1]}"
-
-
-# --- time ----------------------------------------------------------------------------------------
-
-
-def days_between(first_ms: int, stop_ms: int) -> Iterator[tuple[int, int]]:
-    """The whole UTC days in [first_ms, stop_ms), each as [first, stop) in milliseconds."""
-    day = -(-first_ms // DAY_MS)
-    while (day + 1) * DAY_MS <= stop_ms:
-        yield day * DAY_MS, (day + 1) * DAY_MS
-        day += 1
 
 
 # --- messages ------------------------------------------------------------------------------------

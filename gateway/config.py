@@ -37,6 +37,9 @@ lease_s = 30.0
 objective = "cheapest"
 prefer_own_s = 0.0
 
+[books]                                 # see gateway.books_rules
+period = "month"
+
 [[show]]                                # see policies.disclosure; the first that matches decides
 readers = ["paris"]                     # without it: all
 coarse = true
@@ -64,6 +67,7 @@ from typing import Any, Final
 from federation.address import check_address, check_others, default_address, expand, is_local
 from federation.errors import GridError
 from federation.money import parse_money
+from gateway.books_rules import BookRules, read_books
 from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig, check_federation, read_federation
@@ -154,6 +158,7 @@ class SiteConfig:
     deals: DealRules = field(default_factory=DealRules)
     house: House = field(default_factory=House)
     shows: tuple[Disclosure, ...] = SHOW_ALL
+    books: BookRules = field(default_factory=BookRules)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -326,12 +331,12 @@ def python_minor() -> str:
 def _read(document: dict[str, Any]) -> SiteConfig:
     _expect(
         document,
-        {"site", "limits", "federation", "contracts", "placement", "show", "pool"},
+        {"site", "limits", "federation", "contracts", "placement", "books", "show", "pool"},
         "the top level",
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
-    tables = {"rules", "pools", "federation", "deals", "house", "shows"}
+    tables = {"rules", "pools", "federation", "deals", "house", "shows", "books"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -350,6 +355,10 @@ def _read(document: dict[str, Any]) -> SiteConfig:
         values["house"] = read_placement(_table(document, "placement"))
     except KnobError as error:
         raise ConfigError(f"[placement] {error}") from None
+    try:
+        values["books"] = read_books(_table(document, "books"))
+    except KnobError as error:
+        raise ConfigError(f"[books] {error}") from None
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")

@@ -5,9 +5,9 @@ sessions by which they dialled us; gossip goes over either. What is about money 
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from federation import deals
+from federation import deals, reconciliation
 from federation.errors import ProtocolError
 from federation.messages import MESSAGES, Advert, GossipMessage, NeedFunction, PutFunction, Unknown
 from gateway.circle import Circle
@@ -20,9 +20,22 @@ from gateway.reception import Reception
 from gateway.surroundings import Surroundings
 
 # These overtake what waits: a lease that is renewed too late costs all that runs under it.
+SEALED: Final = (*deals.SEALED, *reconciliation.SEALED)
+# What a site may say of the books, by what it is to us.
+ABOUT_BOOKS: Final = {
+    Side.BUYER: reconciliation.FROM_BUYER,
+    Side.SELLER: reconciliation.FROM_SELLER,
+}
 URGENT: Final = (deals.Renew, deals.Granted, deals.Settle)
 KIND: Final = "deal"
 SEALED_BYTES_MAX: Final = 1 << 20
+
+
+class Books(Protocol):
+    """Who compares our books with other sites'."""
+
+    def hear(self, site: str, message: Any, envelope: bytes) -> None:
+        """Take what a site says about them; ProtocolError when it breaks the rules."""
 
 
 class Dealings:
@@ -46,6 +59,7 @@ class Dealings:
         self._reception = reception
         self._clock = surroundings
         self._guests: dict[str, Guest] = {}  # our buyers, by site
+        self.books: Books | None = None
         self._kept: tuple[str, ...] = ()
         reception.outbox.carrier = self
         federation = reception.config.federation
@@ -65,7 +79,7 @@ class Dealings:
         """See gateway.outbox.Carrier."""
         is_urgent = isinstance(message, URGENT)
         if isinstance(message, deals.SEALED):
-            message = self._seal(site, message)
+            message = self.seal(site, message)
         if side is Side.SELLER:
             self._peers.links.post(site, message, urgent=is_urgent)
             return
@@ -95,7 +109,8 @@ class Dealings:
             self._kept = wanted
             self._peers.keep(wanted)
 
-    def _seal(self, site: str, message: deals.Deal) -> deals.Sealed:
+    def seal(self, site: str, message: Any) -> deals.Sealed:
+        """Sign a message for a site."""
         body = MESSAGES.encode(message)
         sealer = self._peers.registry.sealer
         return deals.Sealed(sealer.seal(KIND, site, body, self._clock.utc_s()))
@@ -161,9 +176,10 @@ class Dealings:
 
     def _hear(self, site: str, side: Side, message: Any, sender: int) -> None:
         """Take what a site says, which is our buyer or our seller on this session."""
+        envelope = b""
         if isinstance(message, deals.Sealed):
-            message = self._open(site, message)
-        elif isinstance(message, deals.SEALED):
+            envelope, message = message.envelope, self._open(site, message)
+        elif isinstance(message, SEALED):
             raise ProtocolError(f"{message.kind!r} that nobody signed")
         match message:
             case Unknown():
@@ -177,6 +193,8 @@ class Dealings:
             case _ if isinstance(message, (*deals.FROM_BUYER, *deals.FROM_SELLER, NeedFunction)):
                 now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
                 self._reception.exchange.hear(site, side, message, now_s, utc_s)
+            case _ if self.books is not None and isinstance(message, ABOUT_BOOKS[side]):
+                self.books.hear(site, message, envelope)
             case _:
                 raise ProtocolError(f"a gateway may not say {message.kind!r}")
 
@@ -185,6 +203,6 @@ class Dealings:
         if opened.header.source != site or opened.header.kind != KIND:
             raise ProtocolError("sealed by another site, or as something else")
         message = MESSAGES.decode(opened.body, SEALED_BYTES_MAX)
-        if not isinstance(message, deals.SEALED):
+        if not isinstance(message, SEALED):
             raise ProtocolError(f"{message.kind!r} does not travel sealed")
         return message

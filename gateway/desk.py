@@ -13,10 +13,11 @@ from federation.errors import GridError, ProtocolError
 from federation.messages import Answer, Ask
 from federation.reasons import Reason
 from federation.wire import unpack
-from gateway import events, federation_desk, orders, views
+from gateway import books_desk, events, federation_desk, orders, views
 from gateway.ledger.errors import StoreError
 from gateway.ledger.reports import Report, cost_report, usage_report
 from gateway.lobby import Guest
+from gateway.office import NoSuchEntry
 from gateway.terms import STORED_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ class Desk:
             return await verb(guest, ask.details)
         if ask.verb in orders.VERBS:
             return await self._order(guest, ask)
-        known = ", ".join(self._verbs)
+        if ask.verb in books_desk.QUESTIONS or ask.verb in books_desk.ORDERS:
+            return await self._about_books(guest, ask)
+        known = ", ".join((*self._verbs, *books_desk.QUESTIONS))
         raise BadQuestion(f"there is no {ask.verb[:60]!r} to ask for; there are {known}")
 
     async def _order(self, guest: Guest, ask: Ask) -> Any:
@@ -125,6 +128,16 @@ class Desk:
         try:
             return await peers.order(ask.verb, ask.details)
         except GridError as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _about_books(self, guest: Guest, ask: Ask) -> Any:
+        """What sites owe each other; what changes it is for who can reach our own socket."""
+        if ask.verb in books_desk.ORDERS and not guest.is_local:
+            raise BadQuestion(f"{ask.verb} is for the gateway's own host, by its ipc:// address")
+        verb = books_desk.QUESTIONS.get(ask.verb) or books_desk.ORDERS[ask.verb]
+        try:
+            return await verb(self._site, ask.details)
+        except (books_desk.BadBooksQuestion, NoSuchEntry) as error:
             raise BadQuestion(str(error)) from None
 
     async def _status(self, _guest: Guest, _details: dict[str, Any]) -> Any:

@@ -28,6 +28,7 @@ from federation.errors import GridError
 from federation.messages import Ask
 from federation.transport import Port, TlsSettings
 from gateway import events
+from gateway.bookkeeper import Bookkeeper
 from gateway.broker import Broker
 from gateway.carbon.meters import Meters
 from gateway.circle import Circle
@@ -45,6 +46,7 @@ from gateway.ledger.store import Store
 from gateway.links import LinkNews
 from gateway.lobby import Guest, Lobby, News
 from gateway.neighbours import Society
+from gateway.office import Office
 from gateway.peers import open_society
 from gateway.reception import SLOW_TICKS, Recalled, Reception, Seat
 from gateway.sessions import TICK_S, PipeWatch
@@ -79,6 +81,7 @@ class Site:
         self.addresses: list[str] = []
         self._handles = itertools.count(1)
         self._dealings: Dealings | None = None
+        self.bookkeeper: Bookkeeper | None = None
         self.peers: Society | None = open_society(
             config, self._handles, self._hear_peers, self._hear_link, self._heard_all, say
         )
@@ -153,6 +156,8 @@ class Site:
                 for event in meters.news():  # before anything has run
                     self.expect(event)
                 nursery.start_soon(meters.run, self.expect)
+                if self.bookkeeper is not None:
+                    nursery.start_soon(self.bookkeeper.run)
                 if self.config.results_s:
                     nursery.start_soon(self._forget_old)
                 for pool in self.config.pools:
@@ -202,6 +207,18 @@ class Site:
         self.lobby.set_others(list(self.config.others))
         if peers is not None:
             self._dealings = Dealings(peers, self.reception, under, self._say)
+            self.bookkeeper = self._dealings.books = Bookkeeper(
+                Office(
+                    self.config.books,
+                    self.store,
+                    self.read,
+                    self.harden,
+                    self._dealings,
+                    is_live=self.exchange.purchases.purchases.__contains__,
+                    utc_s=under.utc_s,
+                    say=self._say,
+                )
+            )
         self.reception.recover()
 
     def _hear_peers(self, news: list[News]) -> None:
@@ -313,11 +330,16 @@ class Site:
         async with self._readers:
             return await self.surroundings.read(query, *arguments)
 
-    async def record(self, *records: Record) -> None:
+    async def record(self, *records: Record, durable: bool = False) -> None:
         """Have the store commit these; return when they are, and all that was written before."""
         done = trio.Event()
-        self.store.write(records, False, lambda: self._from_thread(done.set))
+        self.store.write(records, durable, lambda: self._from_thread(done.set))
         await done.wait()
+
+    async def harden(self, *records: Record) -> None:
+        """The same, and no power cut takes them."""
+        if records:
+            await self.record(*records, durable=True)
 
     async def forget(self, jobs: Sequence[str]) -> None:
         """Drop the results of jobs that have ended; return when they are gone."""

@@ -4,7 +4,7 @@ import importlib.metadata
 
 import click
 
-from gateway.cli import federate, look
+from gateway.cli import between, federate, look
 from gateway.cli.books import audit, db
 from gateway.cli.control import cancel, drain, forget
 from gateway.cli.found import init
@@ -32,7 +32,7 @@ def cli() -> None:
 for command in (
     *(up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report),
     *(init, *federate.commands),
-    *(db, audit),
+    *(db, audit, *between.commands),
     *(look.sites, look.pools, look.deals, look.explain),
 ):
     cli.add_command(command)

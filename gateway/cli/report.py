@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from gateway.cli import show
+from gateway.cli.between import show_statement
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, reach_options
 from gateway.ledger.reports import Report, to_csv, to_json
 
@@ -13,10 +14,11 @@ DIMENSIONS = "user,project,pool,job,day,name"
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(["usage", "cost"]))
+@click.argument("kind", type=click.Choice(["usage", "cost", "statement"]))
 @click.option("--by", default="user,project", show_default=True, help=f"Any of {DIMENSIONS}.")
 @click.option("--from", "start", metavar="DATE", help="First day or moment, UTC, included.")
 @click.option("--to", "end", metavar="DATE", help="Last day (included) or moment (not included).")
+@click.option("--with", "partners", multiple=True, help="Of a statement: this site only.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @reach_options
@@ -28,11 +30,15 @@ def report(
     end: str | None,
     as_csv: bool,
     as_json: bool,
+    partners: tuple[str, ...],
     reach: Reach,
 ) -> None:
     """Sum usage or cost by user, project, pool, job, day or name."""
     if as_csv and as_json:
         raise click.UsageError("--csv or --json, not both")
+    if kind == "statement":
+        show_statement(ask(reach, "statement", sites=list(partners)), as_json)
+        return
     details: dict[str, Any] = {"kind": kind, "by": [part for part in by.split(",") if part]}
     for part in details["by"]:
         if part not in DIMENSIONS.split(","):

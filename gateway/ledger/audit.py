@@ -24,11 +24,26 @@ from sqlalchemy import (
     select,
 )
 
+from federation.reconciliation import sums_of
+from federation.wire import unpack
+
 from .database import streamed
 from .exact import exact_sums
 from .journal import GENESIS, balances, booked, digest
+from .mirror import read_statements, sums
 from .postings import Account, Balance
-from .tables import SUMMED, SUMMED_BY, accounts, postings, transfers, usage, usage_hours
+from .tables import (
+    SUMMED,
+    SUMMED_BY,
+    accounts,
+    disputes,
+    payments,
+    postings,
+    statements,
+    transfers,
+    usage,
+    usage_hours,
+)
 
 PROBLEMS_MAX: Final = 20  # that are told of one check
 
@@ -60,21 +75,23 @@ class Audit:
 def audit(connection: Connection) -> Audit:
     """Check everything, in one transaction of the caller's that sees one moment."""
     chain, number, head = _chain(connection)
-    sums = balances(connection)
-    tables = (transfers, usage, postings, usage_hours)
+    balanced = balances(connection)
+    tables = (transfers, usage, postings, usage_hours, payments, statements)
     rows = {table: _count(connection, table) for table in tables}
     checks = [
         _check(name, rows[table], problems)
         for name, table, problems in (
-            ("debits are credits", transfers, _imbalances(sums)),
+            ("debits are credits", transfers, _imbalances(balanced)),
             ("every charge is booked once", usage, _uncharged(connection)),
             ("every delivery is booked", postings, _undelivered(connection)),
+            ("every reversal and payment is booked", payments, _unsettled(connection)),
             ("nothing else is booked", transfers, _strangers(connection)),
+            ("what was agreed with other sites stands", statements, _disagreed(connection)),
             ("no run of a task is charged twice", usage, _twice(connection)),
             ("hours are what their records sum up to", usage_hours, _misadded(connection)),
         )
     ]
-    return Audit((chain, *checks), number, head.hex(), sums)
+    return Audit((chain, *checks), number, head.hex(), balanced)
 
 
 def _count(connection: Connection, table: Table) -> int:
@@ -135,6 +152,15 @@ _DELIVERY: Final = _text(
 )
 
 
+_REVERSAL: Final = _text("reverse/", _DELIVERY)
+_PAYMENT: Final = _text(
+    "pay/", payments.c.site, "/", payments.c.currency, "/", payments.c.reference
+)
+_OF_DISPUTE: Final = and_(
+    *(disputes.c[name] == postings.c[name] for name in ("side", "contract", "epoch", "first"))
+)
+
+
 def _uncharged(connection: Connection) -> Generator[str]:
     query = (
         select(_USE, usage.c.cost_nanos, transfers.c.amount_nanos)
@@ -177,16 +203,55 @@ def _undelivered(connection: Connection) -> Generator[str]:
         yield f"{key} cost {cost_nanos} ({state}), and {booked_so} is booked"
 
 
+def _unsettled(connection: Connection) -> Generator[str]:
+    """Accepted disputes and payments that are booked with another amount, or not at all."""
+    reversal = (
+        select(_REVERSAL.label("key"), postings.c.cost_nanos.label("amount_nanos"))
+        .join_from(disputes, postings, _OF_DISPUTE)
+        .where(disputes.c.state == "accepted", postings.c.cost_nanos > 0)
+    )
+    payment = select(_PAYMENT.label("key"), payments.c.amount_nanos)
+    for documents in (reversal.subquery(), payment.subquery()):
+        query = (
+            select(documents.c.key, documents.c.amount_nanos, transfers.c.amount_nanos)
+            .select_from(documents)
+            .outerjoin(transfers, transfers.c.key == documents.c.key)
+            .where(
+                or_(
+                    transfers.c.key.is_(None),
+                    transfers.c.amount_nanos != documents.c.amount_nanos,
+                )
+            )
+        )
+        for key, wanted_nanos, amount_nanos in _rows(connection, query):
+            yield f"{key} is of {wanted_nanos}, and {_said(amount_nanos)} is booked"
+
+
+def _disagreed(connection: Connection) -> Generator[str]:
+    """Times that were agreed on with another site, and sum up to something else by now."""
+    for each in read_statements(connection):
+        if each.state != "agreed":
+            continue
+        now = sums(connection, each.side, each.site, each.first_ms, each.stop_ms)
+        if sums_of(unpack(each.sums, len(each.sums))) != now:
+            span = f"[{each.first_ms}, {each.stop_ms})"
+            yield f"{each.side} of {each.site} in {span} is not what was agreed on"
+
+
 def _said(amount_nanos: int | None) -> str:
     return "nothing" if amount_nanos is None else str(amount_nanos)
 
 
 def _strangers(connection: Connection) -> Generator[str]:
     """Transfers for which there is no document."""
-    documents = {"entry": select(_USE), "hold": select(_DELIVERY)}
+    documents = {
+        "entry": [select(_USE), select(_PAYMENT)],
+        "hold": [select(_DELIVERY)],
+        "reversal": [select(_REVERSAL).join_from(disputes, postings, _OF_DISPUTE)],
+    }
     for kind, keys in documents.items():
         # As a set: a join on keys that are put together from columns would try every pair.
-        query = except_(select(transfers.c.key).where(transfers.c.kind == kind), keys)
+        query = except_(select(transfers.c.key).where(transfers.c.kind == kind), *keys)
         for (key,) in _rows(connection, query):
             yield f"{key} is booked, and there is no such record"
 

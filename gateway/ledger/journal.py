@@ -19,8 +19,9 @@ from sqlalchemy import Connection, select
 
 from .database import PAGE_ROWS, streamed, transaction
 from .exact import exact_sums, joined
+from .mirror import read_disputes, read_payments
 from .postings import Account, Balance, Transfer, transfers_of
-from .records import Posted, PostingSettled, Record, UsageRecord
+from .records import DisputeSettled, Posted, PostingSettled, Record, UsageRecord
 from .statements import Rows, Statement
 from .tables import accounts, contracts, postings, transfers, usage
 
@@ -276,3 +277,18 @@ def _documents(connection: Connection) -> Iterator[Record]:
                 currency=row.currency,
                 settled_at_s=row.posted_at_s,
             )
+    for each in read_disputes(connection):
+        if each.state == "accepted":
+            yield DisputeSettled(
+                side=each.side,  # type: ignore[arg-type]
+                contract=each.contract,
+                epoch=each.epoch,
+                first=each.first,
+                site=each.site,
+                state="accepted",
+                answer=each.answer,
+                settled_at_s=each.settled_at_s or 0.0,
+                cost_nanos=each.cost_nanos,
+                currency=each.currency,
+            )
+    yield from read_payments(connection)

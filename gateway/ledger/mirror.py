@@ -5,15 +5,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, literal, select
 
-from federation.reconciliation import Entry, EntryState
+from federation.reconciliation import Entry, EntryState, Sums
 
 from .database import streamed
+from .exact import exact_sums, joined
 from .records import DisputeRow, Payment, PostingRow, StatementKept
 from .tables import contracts, disputes, payments, postings, statements
 
 _POSTING_KEY = ("side", "contract", "epoch", "first")
+_OF_CONTRACT = and_(
+    contracts.c.side == postings.c.side, contracts.c.contract == postings.c.contract
+)
 
 
 def entries(
@@ -52,11 +56,7 @@ def _delivered(chosen: ColumnElement[bool]) -> Select[Any]:
     order = (postings.c.contract, postings.c.epoch, postings.c.first)
     return (
         select(postings, contracts.c.currency)
-        .join_from(
-            postings,
-            contracts,
-            (contracts.c.side == postings.c.side) & (contracts.c.contract == postings.c.contract),
-        )
+        .join_from(postings, contracts, _OF_CONTRACT)
         .where(chosen)
         .order_by(*order)
     )
@@ -81,15 +81,53 @@ def _reversal(row: Row[Any]) -> Entry:
     return replace(entry, delivery=replace(entry.delivery, at_ms=at_ms), state=EntryState.REVERSAL)
 
 
+def sums(
+    connection: Connection, side: str, site: str, first_ms: int, stop_ms: int
+) -> dict[str, Sums]:
+    """See Store.entry_sums."""
+    found: dict[str, Sums] = {}
+    state = postings.c.state
+    delivered = (
+        (state, func.count(), postings.c.tasks, postings.c.wall_ns, postings.c.cost_nanos),
+        (postings.c.posted_at_s, state != "void"),
+        None,
+    )
+    reversed_ = (
+        (literal("reversed"), func.count(), postings.c.tasks, postings.c.wall_ns,
+         postings.c.cost_nanos),
+        (disputes.c.settled_at_s, disputes.c.state == "accepted"),
+        disputes,
+    )  # fmt: skip
+    for (kind, count, *amounts), (at_s, chosen), table in (delivered, reversed_):
+        query = (
+            select(contracts.c.currency, kind, count, *exact_sums(*amounts))
+            .join_from(postings, contracts, _OF_CONTRACT)
+            .where(contracts.c.side == side, contracts.c.site == site, chosen)
+            .where(at_s >= first_ms / 1000, at_s < stop_ms / 1000)
+            .group_by(contracts.c.currency, *([state] if table is None else []))
+        )
+        if table is not None:
+            query = query.join(table, _same(table))
+        for row in connection.execute(query):
+            _add(found.setdefault(row[0], Sums()), row[1], row[2], *joined(row[3:]))
+    return found
+
+
+def _add(found: Sums, kind: str, count: int, tasks: int, wall_ns: int, cost_nanos: int) -> None:
+    if kind == "post":
+        found.deliveries, found.tasks = count, tasks
+        found.wall_ns, found.cost_nanos = wall_ns, cost_nanos
+    elif kind == "pending":
+        found.pending, found.pending_nanos = count, cost_nanos
+    else:
+        found.reversals, found.reversed_nanos = count, cost_nanos
+
+
 def next_delivery_ms(connection: Connection, side: str, site: str, since_ms: int) -> int | None:
     """See Store.next_delivery_ms."""
     query = (
         select(func.min(postings.c.posted_at_s))
-        .join_from(
-            postings,
-            contracts,
-            (contracts.c.side == postings.c.side) & (contracts.c.contract == postings.c.contract),
-        )
+        .join_from(postings, contracts, _OF_CONTRACT)
         .where(contracts.c.side == side, contracts.c.site == site)
         .where(postings.c.posted_at_s >= since_ms / 1000)
     )
@@ -102,10 +140,7 @@ def read_disputes(connection: Connection) -> list[DisputeRow]:
     query = (
         select(disputes, postings.c.tasks, postings.c.cost_nanos, contracts.c.currency)
         .join_from(disputes, postings, _same(disputes))
-        .join(
-            contracts,
-            (contracts.c.side == postings.c.side) & (contracts.c.contract == postings.c.contract),
-        )
+        .join(contracts, _OF_CONTRACT)
         .order_by(disputes.c.disputed_at_s, disputes.c.contract, disputes.c.epoch)
     )
     return [DisputeRow(**row._mapping) for row in connection.execute(query)]

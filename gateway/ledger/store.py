@@ -27,7 +27,7 @@ from sqlalchemy import (
     select,
 )
 
-from federation.reconciliation import Entry
+from federation.reconciliation import Entry, Sums
 
 from . import mirror
 from .database import Database
@@ -269,6 +269,9 @@ class Store(Protocol):
         is void. To be used up in one thread.
         """
 
+    def entry_sums(self, side: str, site: str, first_ms: int, stop_ms: int) -> dict[str, Sums]:
+        """Sum up what `entries` yields of all contracts, by currency."""
+
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
         """When the first delivery from this moment on was booked."""
 
@@ -507,6 +510,11 @@ class SqlStore:
         """See Store."""
         with self._reading() as connection:
             yield from mirror.entries(connection, side, site, first_ms, stop_ms, contract)
+
+    def entry_sums(self, side: str, site: str, first_ms: int, stop_ms: int) -> dict[str, Sums]:
+        """See Store."""
+        with self._reading() as connection:
+            return mirror.sums(connection, side, site, first_ms, stop_ms)
 
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
         """See Store."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 
-from federation.reconciliation import Entry, EntryState
+from federation.reconciliation import Entry, EntryState, Sums, account_of
 from gateway.ledger.errors import StoreClosed
 from gateway.ledger.journal import GENESIS, Booked, digest
 from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
@@ -494,6 +494,10 @@ class MemoryStore:
                     back = replace(delivery, at_ms=at_ms)
                     found.append(Entry(each.contract, each.currency, back, EntryState.REVERSAL))
         yield from sorted(found, key=lambda each: (each.contract, each.row[:2], each.state))
+
+    def entry_sums(self, side: str, site: str, first_ms: int, stop_ms: int) -> dict[str, Sums]:
+        """See Store."""
+        return account_of(self.entries(side, site, first_ms, stop_ms)).sums
 
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
         """See Store."""

@@ -13,15 +13,21 @@ from postgres import Postgres
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
+from federation.reconciliation import DAY_MS, account_of
+from federation.wire import pack
 from gateway.ledger.audit import Audit, audit
 from gateway.ledger.database import snapshot
 from gateway.ledger.journal import GENESIS, digest
-from gateway.ledger.postings import balances, transfers_of
+from gateway.ledger.postings import Account, balances, transfers_of
 from gateway.ledger.records import (
     ContractOpened,
+    Disputed,
+    DisputeSettled,
+    Payment,
     Posted,
     PostingSettled,
     Record,
+    StatementKept,
     UsageRecord,
 )
 from gateway.ledger.store import SqlStore, Store
@@ -44,6 +50,29 @@ def posted(first: int, side: Any = "sell", cost_nanos: int = 500) -> Posted:
 def settled(first: int, state: str, side: Any = "sell", cost_nanos: int = 500) -> PostingSettled:
     return PostingSettled(
         "london-1-1", side, "london", 1, first, state, cost_nanos, "EUR", 1_700_000_001.0 + first
+    )
+
+
+def disputed(first: int) -> Disputed:
+    return Disputed("sell", "london-1-1", 1, first, "london", "wrong", 1_700_000_002.0)
+
+
+def answered(first: int) -> DisputeSettled:
+    """What is accepted of the first, and not of the others."""
+    state: Any = "rejected" if first else "accepted"
+    return DisputeSettled(
+        "sell", "london-1-1", 1, first, "london", state, "", 1_700_000_003.0, 500, "EUR"
+    )
+
+
+def agreed(store: Store) -> StatementKept:
+    first_ms = 1_700_000_000_000 // DAY_MS * DAY_MS
+    span = first_ms, first_ms + DAY_MS
+    account = account_of(store.entries("sell", "london", *span))
+    assert account.sums["EUR"].reversals == 1
+    sums = pack(account.plain)
+    return StatementKept(
+        "sell", "london", *span, False, "agreed", sums, account.digest, "", b"", b"", 1.7e9
     )
 
 
@@ -120,14 +149,19 @@ def fill(url: str, commit: Commit, usage: Usage) -> None:
         commit(store, contract(), *(usage(first=10 * n) for n in range(40)))
         commit(store, *(posted(n) for n in range(10)))
         commit(store, *(settled(n, ["post", "void"][n % 2]) for n in range(8)))
+        commit(store, *(disputed(n) for n in (0, 2, 4)), *(answered(n) for n in (0, 2)))
+        commit(store, Payment("london", "wire", "EUR", "received", "bank", 700, "", 1.7e9))
+        commit(store, agreed(store))
 
 
 def test_honest_books_are_clean(url: str, commit: Commit, usage: Usage) -> None:
     fill(url, commit, usage)
     found = audited(url)
     assert found.is_clean, found
-    assert found.transfers == 58
-    assert [each.looked_at for each in found.checks] == [58, 58, 40, 10, 58, 40, 1]
+    assert found.transfers == 60
+    assert [each.looked_at for each in found.checks] == [60, 60, 40, 10, 1, 60, 1, 40, 1]
+    owed = found.balances[Account("site", "london", "", "EUR")]
+    assert owed.net_nanos == 4 * 500 - 500 - 700
 
 
 def test_nothing_that_is_booked_can_be_changed(url: str, commit: Commit, usage: Usage) -> None:
@@ -135,11 +169,11 @@ def test_nothing_that_is_booked_can_be_changed(url: str, commit: Commit, usage: 
     with vandal(url) as run:
         for sql in (
             "UPDATE transfers SET amount_nanos = 1 WHERE number = 7",
-            "DELETE FROM transfers WHERE number = 58",
+            "DELETE FROM transfers WHERE number = 60",
         ):
             with pytest.raises(DBAPIError, match="never changed"):
                 run(sql)
-        row = "SELECT 59, {}, {}, 1, {}, {}, 5.0, {}, hash FROM transfers WHERE number = 1"
+        row = "SELECT 61, {}, {}, 1, {}, {}, 5.0, {}, hash FROM transfers WHERE number = 1"
         for values, constraint in (
             (("key", "'entry'", 2, 7, "NULL"), "key"),
             (("'x'", "'entry'", 2, 0, "NULL"), "transfers_move_something"),
@@ -168,15 +202,28 @@ def disarm(url: str, run: Callable[[str], Any]) -> None:
     ("sql", "problem"),
     [
         ("UPDATE transfers SET amount_nanos = 1 WHERE number = 7", "transfer 7 .* not what was"),
-        ("UPDATE transfers SET at_s = 1.0 WHERE number = 58", "transfer 58 .* not what was booked"),
+        ("UPDATE transfers SET at_s = 1.0 WHERE number = 60", "transfer 60 .* not what was booked"),
         ("DELETE FROM transfers WHERE number = 7", "transfer 7 is missing"),
-        ("DELETE FROM transfers WHERE number = 58", "1/7 cost 500 .void., and 500 .pending."),
+        ("DELETE FROM transfers WHERE number = 58", "transfer 58 is missing"),
         ("UPDATE accounts SET name = 'eve' WHERE kind = 'user'", "transfer 1 .* not what was"),
         ("UPDATE usage SET cost_nanos = 5 WHERE first = 10", "use/job-1/10/0 cost 5, and 16667 is"),
         ("DELETE FROM usage WHERE first = 10", "use/job-1/10/0 is booked, and there is no such"),
         ("UPDATE usage SET tasks = 11 WHERE first = 10", "tasks of job job-1 from 20 on were char"),
         ("UPDATE postings SET state = 'post' WHERE first = 9", r"cost 500 .post., and 500 .pendi"),
         ("UPDATE postings SET state = 'void' WHERE first = 0", r"cost 500 .void., and 500 .post."),
+        (
+            "UPDATE disputes SET state = 'accepted'",
+            "/1/4 is of 500, and nothing is booked",
+        ),
+        ("UPDATE disputes SET state = 'rejected'", "sell of london in .* is not what was agreed"),
+        ("DELETE FROM disputes", "reverse/sell/london-1-1/1/0 is booked, and there is no such"),
+        ("UPDATE payments SET amount_nanos = 1", "pay/london/EUR/wire is of 1, and 700 is booked"),
+        ("DELETE FROM payments", "pay/london/EUR/wire is booked, and there is no such record"),
+        ("UPDATE postings SET wall_ns = 9", r"sell of london in \[.*\) is not what was agreed on"),
+        (
+            "UPDATE disputes SET settled_at_s = 5.0",
+            "of london in .* is not what was agreed on",
+        ),
         ("UPDATE usage_hours SET cost_nanos_low = 1", "the sums of hour .* are not its records'"),
         (
             "DELETE FROM usage_hours",

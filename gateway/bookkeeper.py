@@ -1,0 +1,438 @@
+"""Compares our books with other sites', day by day and period by period, and settles disputes.
+
+What is found, and what follows, is federation.reconciliation's to say; here it is read, written and
+sent. The buyer asks: every verdict is its own, so it can mend what differs in that alone. One task
+does one thing at a time, in the order in which it was asked for; whatever is lost is asked again.
+
+A day is compared when it has been over for a while; what agrees is not asked for again. A period is
+closed when all of its days agree. Nobody waits for the books: work goes on while they differ.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+import trio
+from sqlalchemy.exc import SQLAlchemyError
+
+from federation.contracts import Verdict
+from federation.deals import Settle
+from federation.errors import ProtocolError
+from federation.money import format_money
+from federation.reconciliation import (
+    CONTRACTS_MAX,
+    DAY_MS,
+    ENTRIES_MAX,
+    Account,
+    AskEntries,
+    Dispute,
+    DisputeAnswer,
+    Entries,
+    Entry,
+    Reconcile,
+    Reconciled,
+    Sums,
+    account_of,
+    by_contract,
+    compare,
+    sums_of,
+)
+from federation.wire import pack
+from gateway.books_rules import PERIODS, period_of
+from gateway.disputes import Disputes
+from gateway.effects import Side
+from gateway.ledger.errors import StoreError
+from gateway.ledger.records import StatementKept, settled
+from gateway.office import AHEAD_MAX_MS, Office
+
+WAITING_MAX: Final = 200  # messages of one site; what is dropped is asked again
+ASKED_AT_ONCE: Final = 50  # contracts whose entries are asked for in one round
+ANSWER_S: Final = 20.0  # that a seller has to answer an operator's question
+DETAILS_CHARS_MAX: Final = 2_000
+
+
+T = TypeVar("T")
+_Job = tuple[str, Callable[[], Awaitable[None]]]  # for which site, and what
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A time in which books are compared: [first_ms, stop_ms)."""
+
+    first_ms: int
+    stop_ms: int
+    is_final: bool = False
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether what is found out about it is remembered: of whole days alone."""
+        return self.first_ms % DAY_MS == 0 and self.stop_ms % DAY_MS == 0
+
+    @property
+    def is_period(self) -> bool:
+        """Whether it is a day, a week or a month."""
+        whole = (self.first_ms, self.stop_ms)
+        return any(period_of(self.first_ms, each) == whole for each in PERIODS)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What we asked a seller, and what it said since that nobody can mend."""
+
+    account: Account
+    envelope: bytes
+    unclear: list[str] = field(default_factory=list)
+    state: str = ""  # once it is answered
+    details: str = ""
+    answered: trio.Event = field(default_factory=trio.Event)
+
+
+class Bookkeeper:
+    """One site's side of it; `disputes` has what is disputed."""
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+        self.disputes = Disputes(office)
+        self._asked: dict[tuple[str, Window], _Asked] = {}
+        self._turn = trio.Lock()
+        self._waiting: Counter[str] = Counter()
+        self._send, self._receive = trio.open_memory_channel[_Job](math.inf)  # by WAITING_MAX
+
+    # --- what there is to do -------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Do what is asked for, and look from time to time."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._look)
+            async for site, job in self._receive:
+                self._waiting[site] -= 1
+                await self.in_turn(job)
+
+    async def in_turn(self, job: Callable[[], Awaitable[T]]) -> T | None:
+        """Do something while nothing else is done, and send what it says.
+
+        What goes wrong with the store is told, and tried again another time; GridError is raised.
+        """
+        async with self._turn:
+            try:
+                return await job()
+            except (StoreError, SQLAlchemyError) as error:
+                self._office.say(f"books: the store can't be used: {error}"[:300])
+                return None
+            finally:
+                self._office.post.flush()
+
+    async def _look(self) -> None:
+        while True:
+            self._later("", self.look)
+            await trio.sleep(self._office.rules.reconcile_s)
+
+    def _later(self, site: str, job: Callable[[], Awaitable[None]]) -> None:
+        """Do something for a site when its turn comes. What is too much is asked for again."""
+        if self._waiting[site] < WAITING_MAX:
+            self._waiting[site] += 1
+            self._send.send_nowait((site, job))
+
+    def hear(self, site: str, message: Any, envelope: bytes) -> None:
+        """Take what a site says about the books; ProtocolError when it breaks the rules."""
+        match message:
+            case Reconcile():
+                sums_of(message.sums)
+                window = Window(message.first_ms, message.stop_ms, message.is_final)
+                self._check_window(window)
+                self._later(site, lambda: self._compare_for(site, window, message, envelope))
+            case Reconciled():
+                sums_of(message.sums)
+                self._later(site, lambda: self._compared(site, message, envelope))
+            case AskEntries():
+                self._check_window(Window(message.first_ms, message.stop_ms))
+                self._later(site, lambda: self._tell_entries(site, message))
+            case Entries():
+                if len(message.rows) > ENTRIES_MAX:
+                    raise ProtocolError("more entries than one message holds")
+                self._later(site, lambda: self._mend(site, message))
+            case Dispute():
+                if not 0 < len(message.deliveries) <= ENTRIES_MAX:
+                    raise ProtocolError("a dispute about nothing, or about too much")
+                self._later(site, lambda: self.disputes.disputed(site, message))
+            case DisputeAnswer():
+                if any(len(row) != 4 for row in message.answers):
+                    raise ProtocolError("an answer is [epoch, first, at, 1 or 0]")
+                self._later(site, lambda: self.disputes.answered(site, message))
+            case _:
+                raise AssertionError(f"{message.kind!r} is not about the books")
+
+    def _check_window(self, window: Window) -> None:
+        if window.first_ms >= window.stop_ms or window.stop_ms > self._office.now_ms + AHEAD_MAX_MS:
+            raise ProtocolError("a comparison of a time that is none, or has not been yet")
+        if window.is_final and (not window.is_kept or window.stop_ms > self._office.now_ms):
+            raise ProtocolError("only whole days that are over can be closed")
+
+    async def look(self) -> None:
+        """Compare what is due, and ask again what was not answered."""
+        self._asked.clear()
+        for seller in await self._sites("buy"):
+            await self._look_at(seller)
+        await self.disputes.say_again()
+
+    async def _sites(self, side: str) -> list[str]:
+        totals = await self._office.read(self._office.store.deal_totals)
+        return sorted({each.site for each in totals if each.side == side})
+
+    async def _look_at(self, seller: str) -> None:
+        window = await self._due(seller)
+        if window is not None:
+            await self._ask(seller, window)
+
+    async def _due(self, seller: str) -> Window | None:
+        """What is to be compared next with a seller: the first day that does not agree yet.
+
+        When all days of a period agree, the period.
+        """
+        kept = [
+            each
+            for each in await self._office.read(self._office.store.statements)
+            if (each.side, each.site, each.state) == ("buy", seller, "agreed")
+        ]
+        agreed_ms = max((each.stop_ms for each in kept), default=0)
+        closed_ms = max((each.stop_ms for each in kept if each.is_final), default=0)
+        over_ms = self._office.now_ms - int(self._office.rules.settle_s * 1000)
+        next_ms = await self._next(seller, agreed_ms)
+        open_ms = await self._next(seller, closed_ms)
+        if open_ms is not None:
+            first_ms, stop_ms = period_of(open_ms, self._office.rules.period)
+            if stop_ms <= over_ms and (next_ms is None or next_ms >= stop_ms):
+                return Window(first_ms, stop_ms, is_final=True)
+        if next_ms is not None:
+            day_ms = next_ms // DAY_MS * DAY_MS
+            if day_ms + DAY_MS <= over_ms:
+                return Window(day_ms, day_ms + DAY_MS)
+        return None
+
+    async def _next(self, seller: str, since_ms: int) -> int | None:
+        found: int | None = await self._office.read(
+            self._office.store.next_delivery_ms, "buy", seller, since_ms
+        )
+        return found
+
+    # --- as a buyer ----------------------------------------------------------------------------
+
+    async def compare(self, seller: str, first_ms: int, stop_ms: int) -> tuple[str, str]:
+        """Compare some time with a seller now: the state, and what differs.
+
+        The state is empty when it does not answer in time.
+        """
+        window = Window(first_ms, stop_ms)
+        await self.in_turn(lambda: self._ask(seller, window))
+        asked = self._asked.get((seller, window))
+        if asked is None:
+            return "", "the store can't be used"
+        with trio.move_on_after(ANSWER_S):
+            await asked.answered.wait()
+        return asked.state, asked.details
+
+    async def _ask(self, seller: str, window: Window) -> None:
+        account = await self._account("buy", seller, window)
+        message = Reconcile(
+            window.first_ms, window.stop_ms, window.is_final, account.plain, account.digest
+        )
+        envelope = self._office.tell(seller, Side.SELLER, message)
+        self._asked[seller, window] = _Asked(account, envelope)
+
+    async def _compared(self, seller: str, message: Reconciled, envelope: bytes) -> None:
+        window = Window(message.first_ms, message.stop_ms, message.is_final)
+        asked = self._asked.get((seller, window))
+        if asked is None:
+            return  # nobody asked, or it is another question by now
+        is_agreed = message.state == "agreed" and message.digest == asked.account.digest
+        state = "agreed" if is_agreed else "pending" if message.state == "pending" else "differs"
+        details = "" if is_agreed else _difference(asked.account, message)
+        await self._keep("buy", seller, window, asked.account, state, details, asked.envelope,
+                         envelope)  # fmt: skip
+        asked.state, asked.details = state, details
+        asked.answered.set()
+        if is_agreed:
+            del self._asked[seller, window]
+            told = _told(asked.account)
+            self._office.say(f"books: {_named(window)} agrees with {seller}: {told}")
+            await self._look_at(seller)
+            return
+        self._office.say(f"books: {_named(window)} {state} with {seller}: {details}")
+        ours = await self._office.read(self._digests, seller, window)
+        names = sorted(ours.keys() | message.contracts.keys())
+        is_pending = message.state == "pending"
+        for name in [
+            name for name in names if is_pending or ours.get(name) != message.contracts.get(name)
+        ][:ASKED_AT_ONCE]:
+            self._ask_entries(seller, name, window.first_ms, window.stop_ms)
+
+    def _ask_entries(self, seller: str, contract: str, first_ms: int, stop_ms: int) -> None:
+        if not self._office.is_live(contract):
+            ask = AskEntries(contract, first_ms, stop_ms)
+            self._office.post.carry(seller, Side.SELLER, ask)
+
+    async def _mend(self, seller: str, message: Entries) -> None:
+        """Give each delivery the same verdict on both sides, where that is all that differs."""
+        contract, first_ms, stop_ms = message.contract, message.first_ms, message.stop_ms
+        row = await self._office.contract("buy", contract, seller)
+        if row is None or self._office.is_live(contract):
+            return
+        if not message.is_all:
+            middle_ms = (first_ms + stop_ms) // 2
+            if first_ms < middle_ms:
+                self._ask_entries(seller, contract, first_ms, middle_ms)
+                self._ask_entries(seller, contract, middle_ms, stop_ms)
+            return
+        ours = await self._office.read(self._entries, "buy", seller, first_ms, stop_ms, contract)
+        try:
+            found = compare(ours, message.rows)
+        except ProtocolError as error:
+            self._office.say(f"books: {seller} on contract {contract}: {error}")
+            return
+        verdicts = [(each, Verdict.POST) for each in found.post]
+        verdicts += [(each, Verdict.VOID) for each in found.void]
+        await self._office.write(
+            *(
+                settled(contract, "buy", seller, each, verdict, row.currency, self._office.utc_s())
+                for each, verdict in verdicts
+            )
+        )
+        if found.say:
+            self._office.tell(seller, Side.SELLER, Settle(contract, found.say))
+        for each in found.unclear:
+            self._office.say(f"books: contract {contract} with {seller}: {each}")
+        if found.unclear:
+            await self._note_unclear(seller, contract, first_ms, stop_ms, found.unclear)
+
+    async def _note_unclear(
+        self, seller: str, contract: str, first_ms: int, stop_ms: int, unclear: Iterable[str]
+    ) -> None:
+        for (site, window), asked in self._asked.items():
+            if site == seller and window.first_ms <= first_ms and stop_ms <= window.stop_ms:
+                asked.unclear += [f"{contract}: {each}" for each in unclear]
+                details = "; ".join(asked.unclear)
+                await self._keep("buy", seller, window, asked.account, "differs", details,
+                                 asked.envelope, b"")  # fmt: skip
+
+    # --- as a seller ---------------------------------------------------------------------------
+
+    async def _compare_for(
+        self, buyer: str, window: Window, message: Reconcile, envelope: bytes
+    ) -> None:
+        account = await self._account("sell", buyer, window)
+        contracts: dict[str, bytes] = {}
+        if account.digest == message.digest:
+            state = "pending" if account.is_pending else "agreed"
+        else:
+            state = "differs"
+        if state != "agreed":
+            contracts = await self._office.read(self._digests, buyer, window, "sell")
+        answer = Reconciled(
+            *(window.first_ms, window.stop_ms, window.is_final, state),
+            *(account.plain, account.digest),
+            dict(list(contracts.items())[:CONTRACTS_MAX]),
+        )
+        ours = self._office.tell(buyer, Side.BUYER, answer)
+        details = "" if state == "agreed" else _difference(account, message)
+        if not account.sums or not window.is_period:
+            return  # else a buyer could fill our disk with comparisons of nothing
+        await self._keep("sell", buyer, window, account, state, details, ours, envelope)
+
+    async def _tell_entries(self, buyer: str, message: AskEntries) -> None:
+        first_ms, stop_ms = message.first_ms, message.stop_ms
+        found = await self._office.read(
+            self._entries, "sell", buyer, first_ms, stop_ms, message.contract, ENTRIES_MAX + 1
+        )
+        is_all = len(found) <= ENTRIES_MAX
+        rows = [each.row for each in found] if is_all else []
+        answer = Entries(message.contract, first_ms, stop_ms, rows, is_all)
+        self._office.post.carry(buyer, Side.BUYER, answer)
+
+    # --- the books -----------------------------------------------------------------------------
+
+    async def _account(self, side: str, site: str, window: Window) -> Account:
+        store = self._office.store
+
+        def add_up() -> Account:
+            return account_of(store.entries(side, site, window.first_ms, window.stop_ms))
+
+        account: Account = await self._office.read(add_up)
+        return account
+
+    def _digests(self, site: str, window: Window, side: str = "buy") -> dict[str, bytes]:
+        return by_contract(self._office.store.entries(side, site, window.first_ms, window.stop_ms))
+
+    def _entries(
+        self, side: str, site: str, first_ms: int, stop_ms: int, contract: str, limit: int = 0
+    ) -> list[Entry]:
+        found: list[Entry] = []
+        for each in self._office.store.entries(side, site, first_ms, stop_ms, contract):
+            found.append(each)
+            if len(found) == limit:
+                break
+        return found
+
+    async def _keep(
+        self,
+        side: Any,
+        site: str,
+        window: Window,
+        account: Account,
+        state: str,
+        details: str,
+        ours: bytes,
+        theirs: bytes,
+    ) -> None:
+        if window.is_kept:
+            await self._office.write(
+                StatementKept(
+                    side,
+                    site,
+                    window.first_ms,
+                    window.stop_ms,
+                    window.is_final,
+                    state,
+                    pack(account.plain),
+                    account.digest,
+                    details[:DETAILS_CHARS_MAX],
+                    ours,
+                    theirs,
+                    self._office.utc_s(),
+                )
+            )
+
+
+def _named(window: Window) -> str:
+    """A window as people write it: a day, or a span."""
+    first, stop = (
+        datetime.fromtimestamp(each / 1000, UTC) for each in (window.first_ms, window.stop_ms)
+    )
+    if not window.is_kept:
+        return f"{first:%Y-%m-%d %H:%M:%S} to {stop:%Y-%m-%d %H:%M:%S}"
+    last = stop - timedelta(days=1)
+    return f"{first:%Y-%m-%d}" if first == last else f"{first:%Y-%m-%d} to {last:%Y-%m-%d}"
+
+
+def _told(account: Account) -> str:
+    return ", ".join(
+        f"{format_money(each.due_nanos, currency)} for {each.tasks:,} tasks"
+        for currency, each in sorted(account.sums.items())
+    )
+
+
+def _difference(account: Account, message: Reconcile | Reconciled) -> str:
+    """Where the sums differ, in words."""
+    ours, theirs = account.sums, sums_of(message.sums)
+    told = []
+    for currency in sorted(ours.keys() | theirs.keys()):
+        mine, yours = ours.get(currency, Sums()), theirs.get(currency, Sums())
+        for name in Sums.__dataclass_fields__:
+            here, there = getattr(mine, name), getattr(yours, name)
+            if here != there:
+                told.append(f"{currency} {name}: {here} here, {there} there")
+    if not told and account.is_pending:
+        told.append("there are deliveries without a verdict")
+    return "; ".join(told) or "the sums agree, the entries do not"

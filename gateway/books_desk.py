@@ -1,0 +1,306 @@
+"""Answers questions about what sites owe each other, and takes orders about it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from federation.errors import GridError
+from federation.money import NANOS_LIMIT, check_currency, format_amount
+from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, EntryState
+from gateway.bookkeeper import Bookkeeper
+from gateway.ledger.records import NUMBER_LIMIT, DisputeRow, Payment
+from gateway.ledger.settlement import Statement, accounts, agreed_until, statements_of
+from gateway.ledger.store import Store
+
+if TYPE_CHECKING:
+    from gateway.site import Site
+
+Details = Mapping[str, Any]
+STATEMENT_COLUMNS: Final = (
+    *("site", "currency", "opening", "sold", "refunded", "bought", "credited"),
+    *("paid", "received", "balance", "balance_nanos", "held_sold", "held_bought"),
+    *("sold_tasks", "bought_tasks", "agreed_until", "closed_until"),
+)
+DELIVERIES_SHOWN: Final = 1_000
+NAME_CHARS_MAX: Final = 100
+FOREVER_MS: Final = 253_402_300_799_000
+
+
+class BadBooksQuestion(GridError):
+    """A question or order about the books that can't be followed as it was given."""
+
+
+# --- questions -----------------------------------------------------------------------------------
+
+
+async def statement(site: "Site", details: Details) -> Any:
+    """What sites owe us and we owe them, over [start_s, end_s): columns, rows, as-of time."""
+    start_s, end_s = _span(details, site.surroundings.utc_s())
+    wanted = details.get("sites", [])
+    if not isinstance(wanted, list) or not all(isinstance(each, str) for each in wanted):
+        raise BadBooksQuestion("`sites` must be a list of names")
+    rows = await site.read(_statement_rows, site.store, wanted, start_s, end_s)
+    return {
+        "columns": list(STATEMENT_COLUMNS),
+        "rows": rows,
+        "totals": [],
+        "as_of_s": site.surroundings.utc_s(),
+    }
+
+
+def _statement_rows(
+    store: Store, wanted: list[str], start_s: float, end_s: float
+) -> list[list[Any]]:
+    payments, kept = store.payments(), store.statements()
+    names = {each.site for each in store.deal_totals()} | {each.site for each in payments}
+    for name in wanted:
+        if name not in names:
+            known = ", ".join(sorted(names)) or "none yet"
+            raise BadBooksQuestion(f"no dealings with {name[:60]!r}; there are: {known}")
+    rows = []
+    for name in sorted(names & set(wanted) if wanted else names):
+        before = _accounts(store, name, payments, 0.0, start_s)
+        within = _accounts(store, name, payments, start_s, end_s)
+        agreed = agreed_until(kept, name, is_final=False)
+        closed = agreed_until(kept, name, is_final=True)
+        rows += [
+            [*_statement_row(each), _earliest(agreed), _earliest(closed)]
+            for each in statements_of(name, before, within)
+        ]
+    return rows
+
+
+def _accounts(
+    store: Store, name: str, payments: list[Payment], start_s: float, end_s: float
+) -> Any:
+    first_ms, stop_ms = round(start_s * 1000), round(end_s * 1000)
+    return accounts(
+        store.entry_sums("sell", name, first_ms, stop_ms),
+        store.entry_sums("buy", name, first_ms, stop_ms),
+        [each for each in payments if each.site == name and start_s <= each.paid_at_s < end_s],
+    )
+
+
+def _statement_row(each: Statement) -> list[Any]:
+    account = each.account
+    amounts = (
+        each.opening_nanos,
+        *(account.sold, account.refunded, account.bought, account.credited),
+        *(account.paid, account.received, each.balance_nanos),
+    )
+    return [
+        *(each.site, each.currency),
+        *map(format_amount, amounts),
+        each.balance_nanos,
+        *map(format_amount, (account.held_sold, account.held_bought)),
+        *(account.sold_tasks, account.bought_tasks),
+    ]
+
+
+def _earliest(times_ms: Mapping[str, int]) -> str:
+    """The end of what both directions agree on; a date, as whole days are compared."""
+    if not times_ms:
+        return ""
+    return datetime.fromtimestamp(min(times_ms.values()) / 1000, UTC).strftime("%Y-%m-%d")
+
+
+async def disputes(site: "Site", _details: Details) -> Any:
+    """All disputes, ours and others'."""
+    return [_dispute_view(each) for each in await site.read(site.store.disputes)]
+
+
+def _dispute_view(each: DisputeRow) -> dict[str, Any]:
+    return {
+        "side": each.side,
+        "site": each.site,
+        "contract": each.contract,
+        "epoch": each.epoch,
+        "first": each.first,
+        "tasks": each.tasks,
+        "cost": format_amount(each.cost_nanos),
+        "currency": each.currency,
+        "reason": each.reason,
+        "disputed_at_s": each.disputed_at_s,
+        "state": each.state,
+        "answer": each.answer,
+        "settled_at_s": each.settled_at_s,
+    }
+
+
+async def deliveries(site: "Site", details: Details) -> Any:
+    """What one site delivered to the other in [start_s, end_s), the first thousand of it."""
+    name = _text(details, "site")
+    start_s, end_s = _span(details, site.surroundings.utc_s())
+    contract = details.get("contract", "")
+    if not isinstance(contract, str):
+        raise BadBooksQuestion("contract must be a name")
+
+    def find() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for side in ("buy", "sell"):
+            times = round(start_s * 1000), round(end_s * 1000)
+            for each in site.store.entries(side, name, *times, contract):
+                if len(found) == DELIVERIES_SHOWN:
+                    return found
+                delivery = each.delivery
+                found.append(
+                    {
+                        "side": side,
+                        "contract": each.contract,
+                        "epoch": delivery.epoch,
+                        "first": delivery.first,
+                        "tasks": delivery.stop - delivery.first,
+                        "wall_ns": delivery.wall_ns,
+                        "cost": format_amount(delivery.cost_nanos),
+                        "currency": each.currency,
+                        "state": EntryState(each.state).name.lower(),
+                        "at_s": delivery.at_ms / 1000,
+                    }
+                )
+        return found
+
+    return await site.read(find)
+
+
+# --- orders --------------------------------------------------------------------------------------
+
+
+async def reconcile(site: "Site", details: Details) -> Any:
+    """Compare what a site delivered to us in [start_s, end_s) with its books."""
+    name, keeper = _text(details, "site"), _keeper(site)
+    start_s, end_s = _span(details, site.surroundings.utc_s())
+    state, why = await keeper.compare(name, round(start_s * 1000), round(end_s * 1000))
+    if not state:
+        raise BadBooksQuestion(f"{name[:60]!r} has not answered: {why or 'is it up, and known?'}")
+    return {"site": name, "state": state, "details": why}
+
+
+async def dispute(site: "Site", details: Details) -> Any:
+    """Dispute what we paid under a contract."""
+    contract, reason, keeper = _text(details, "contract"), _reason(details), _keeper(site)
+    found = await keeper.in_turn(
+        lambda: keeper.disputes.dispute(contract, _chosen(details), reason)
+    )
+    return [_dispute_view(each) for each in found or ()]
+
+
+async def answer_dispute(site: "Site", details: Details) -> Any:
+    """Accept or reject what a buyer disputes."""
+    contract, reason, keeper = _text(details, "contract"), _reason(details), _keeper(site)
+    accept = details.get("accept")
+    if not isinstance(accept, bool):
+        raise BadBooksQuestion("accept must be true or false")
+    found = await keeper.in_turn(
+        lambda: keeper.disputes.answer(contract, _chosen(details), accept=accept, reason=reason)
+    )
+    return [_dispute_view(each) for each in found or ()]
+
+
+async def settle(site: "Site", details: Details) -> Any:
+    """Book what was paid, received, changed into another currency, or written off."""
+    name, reference = _text(details, "site"), _text(details, "reference")
+    now_s = site.surroundings.utc_s()
+    note = details.get("note", "")
+    if not isinstance(note, str) or len(note) > REASON_CHARS_MAX or not (note + "x").isprintable():
+        raise BadBooksQuestion(f"note must be up to {REASON_CHARS_MAX} printable characters")
+    if not await site.read(_is_known, site.store, name):
+        raise BadBooksQuestion(f"no dealings with {name!r}: see `gridfed report statement`")
+    if any(
+        (each.site, each.reference) == (name, reference)
+        for each in await site.read(site.store.payments)
+    ):
+        raise BadBooksQuestion(f"reference {reference!r} with {name} is booked already")
+    direction = details.get("direction")
+    if direction not in ("paid", "received"):
+        raise BadBooksQuestion('direction must be "paid" or "received"')
+    through = details.get("through", "bank")
+    if through not in ("bank", "loss", "exchange"):
+        raise BadBooksQuestion('through must be "bank", "loss" or "exchange"')
+    nanos, currency = _amount(details, "amount_nanos", "currency")
+    made = [Payment(name, reference, currency, direction, through, nanos, note, now_s)]
+    if through == "exchange":
+        into_nanos, into = _amount(details, "into_nanos", "into_currency")
+        if into == currency:
+            raise BadBooksQuestion(f"{currency} into {into} is no exchange")
+        other = "received" if direction == "paid" else "paid"
+        made.append(
+            Payment(name, reference, into, other, through, into_nanos, note, now_s)  # type: ignore[arg-type]
+        )
+    await site.harden(*made)
+    return await statement(site, {"sites": [name]})
+
+
+def _is_known(store: Store, name: str) -> bool:
+    return any(each.site == name for each in store.deal_totals())
+
+
+# --- what a question says ------------------------------------------------------------------------
+
+
+def _keeper(site: "Site") -> Bookkeeper:
+    if site.bookkeeper is None:
+        raise BadBooksQuestion("this site is in no federation: `gridfed init` makes it one")
+    return site.bookkeeper
+
+
+def _span(details: Details, now_s: float) -> tuple[float, float]:
+    start_s, end_s = details.get("start_s", 0.0), details.get("end_s", now_s + 1.0)
+    for at_s in (start_s, end_s):
+        if type(at_s) not in (int, float) or not 0 <= at_s * 1000 <= FOREVER_MS:
+            raise BadBooksQuestion("start_s and end_s must be seconds since 1970, UTC")
+    if start_s >= end_s:
+        raise BadBooksQuestion("a time that ends before it begins")
+    return float(start_s), float(end_s)
+
+
+def _text(details: Details, key: str) -> str:
+    value = details.get(key)
+    if type(value) is not str or not 0 < len(value) <= NAME_CHARS_MAX or not value.isprintable():
+        raise BadBooksQuestion(f"{key} must be 1 to {NAME_CHARS_MAX} printable characters")
+    return value
+
+
+def _reason(details: Details) -> str:
+    value = details.get("reason")
+    if type(value) is not str or not 0 < len(value) <= REASON_CHARS_MAX or not value.isprintable():
+        raise BadBooksQuestion(f"reason must be 1 to {REASON_CHARS_MAX} printable characters")
+    return value
+
+
+def _chosen(details: Details) -> list[tuple[int, int]] | None:
+    """[epoch, first] of deliveries; None: all."""
+    rows = details.get("deliveries")
+    if rows is None:
+        return None
+    if not isinstance(rows, list) or len(rows) > ENTRIES_MAX:
+        raise BadBooksQuestion(f"deliveries must be a list of up to {ENTRIES_MAX:,}")
+    for row in rows:
+        is_pair = isinstance(row, list) and len(row) == 2
+        if not is_pair or not all(type(n) is int and 0 <= n <= NUMBER_LIMIT for n in row):
+            raise BadBooksQuestion("a delivery is [epoch, first]")
+    return [(epoch, first) for epoch, first in rows]
+
+
+def _amount(details: Details, nanos_key: str, currency_key: str) -> tuple[int, str]:
+    nanos, currency = details.get(nanos_key), details.get(currency_key)
+    if type(nanos) is not int or not 0 < nanos <= NANOS_LIMIT:
+        raise BadBooksQuestion(f"{nanos_key} must be above zero, and no more than {NANOS_LIMIT}")
+    try:
+        check_currency(currency)  # type: ignore[arg-type]
+    except (ValueError, TypeError) as error:
+        raise BadBooksQuestion(str(error)) from None
+    return nanos, str(currency)
+
+
+QUESTIONS: Final[dict[str, Callable[["Site", Details], Awaitable[Any]]]] = {
+    "statement": statement,
+    "disputes": disputes,
+    "deliveries": deliveries,
+}
+# For who can reach our own socket.
+ORDERS: Final[dict[str, Callable[["Site", Details], Awaitable[Any]]]] = {
+    "reconcile": reconcile,
+    "dispute": dispute,
+    "answer-dispute": answer_dispute,
+    "settle": settle,
+}

@@ -1,0 +1,60 @@
+"""The table [books]: when sites compare their books, and close them."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from gateway.knobs import KnobError, check_known, number
+
+PERIODS: Final = ("day", "week", "month")
+
+
+@dataclass(frozen=True, slots=True)
+class BookRules:
+    """The knobs of the books.
+
+    Attributes:
+        reconcile_s: how often we look whether there is something to compare, as a buyer.
+        settle_s: how long after its end a day is compared: what is under way arrives meanwhile.
+        dispute_days: how long after it was delivered something may be disputed.
+        period: what is closed as a whole: "day", "week" (from Monday) or "month", UTC.
+    """
+
+    reconcile_s: float = 600.0
+    settle_s: float = 600.0
+    dispute_days: float = 30.0
+    period: str = "month"
+
+
+def read_books(table: dict[str, Any]) -> BookRules:
+    """Read [books]. Raises KnobError."""
+    check_known(table, BookRules.__dataclass_fields__)
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key == "period":
+            if value not in PERIODS:
+                raise KnobError(f"period must be one of {', '.join(PERIODS)}, not {value!r:.40}")
+            values[key] = value
+        else:
+            values[key] = number(key, value, 0.01, 366.0 if key == "dispute_days" else 864_000.0)
+    return BookRules(**values)
+
+
+def period_of(at_ms: int, period: str) -> tuple[int, int]:
+    """The period that a moment lies in, as [first_ms, stop_ms), UTC."""
+    day = datetime.fromtimestamp(at_ms / 1000, UTC).replace(
+        hour=0, minute=0, second=0, microsecond=0
+    )
+    if period == "day":
+        first, stop = day, day + timedelta(days=1)
+    elif period == "week":
+        first = day - timedelta(days=day.weekday())
+        stop = first + timedelta(days=7)
+    else:
+        first = day.replace(day=1)
+        stop = (first + timedelta(days=32)).replace(day=1)
+    return _ms(first), _ms(stop)
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp()) * 1000

@@ -1,0 +1,42 @@
+"""Times on the command line: --from and --to, UTC."""
+
+import functools
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import click
+
+
+def span_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command --from and --to, and pass it what is given as `span`: start_s and end_s."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, start: str | None, end: str | None, **kwargs: Any) -> Any:
+        span: dict[str, float] = {}
+        if start:
+            span["start_s"] = moment(start, end_of_day=False)
+        if end:
+            span["end_s"] = moment(end, end_of_day=True)
+        if start and end and span["start_s"] >= span["end_s"]:
+            raise click.UsageError(f"--from {start} is not before --to {end}")
+        return command(*args, span=span, **kwargs)
+
+    wrapped = click.option(
+        "--to", "end", metavar="DATE", help="Last day (included) or moment (not included)."
+    )(wrapped)
+    return click.option(
+        "--from", "start", metavar="DATE", help="First day or moment, UTC, included."
+    )(wrapped)
+
+
+def moment(text: str, *, end_of_day: bool) -> float:
+    """A day or a moment in ISO form, as UTC epoch seconds; a last day is included whole."""
+    try:
+        if len(text) == len("2026-11-20"):
+            day = date.fromisoformat(text) + timedelta(days=int(end_of_day))
+            return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: write 2026-11-20 or 2026-11-20T18:00") from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,187 @@
+"""Disputes: a buyer says what should not have been charged, its seller reverses it, or does not.
+
+The buyer says so until it is answered; the seller's answer is found in its books whenever it is
+asked again. What is accepted is reversed in both books as of the time of the answer: nothing that
+was booked is changed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, Dispute, DisputeAnswer
+from gateway.effects import Side
+from gateway.ledger.records import Disputed, DisputeRow, DisputeSettled, PostingRow, Record
+from gateway.office import AHEAD_MAX_MS, NoSuchEntry, Office
+from gateway.purchase import shown
+
+
+class Disputes:
+    """One site's disputes, of what it bought and what it sold."""
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+
+    async def rows(self, side: str, site: str = "", contract: str = "") -> list[DisputeRow]:
+        """The disputes of one side, of a site and a contract if these are named."""
+        return [
+            each
+            for each in await self._office.read(self._office.store.disputes)
+            if each.side == side and site in ("", each.site) and contract in ("", each.contract)
+        ]
+
+    async def dispute(
+        self, contract: str, deliveries: Iterable[tuple[int, int]] | None, reason: str
+    ) -> list[DisputeRow]:
+        """Dispute what was paid under a contract that we bought: all of it, or these.
+
+        Raises:
+            NoSuchEntry: there is no such contract, or nothing of it was paid in time.
+        """
+        row = await self._office.contract("buy", contract)
+        if row is None:
+            raise NoSuchEntry(f"no contract {contract!r} that we bought: see `gridfed disputes`")
+        since_s = self._office.utc_s() - self._office.rules.dispute_days * 86_400
+        wanted = None if deliveries is None else set(deliveries)
+        found = [
+            each
+            for each in await self._office.read(self._office.store.postings, "buy", contract)
+            if each.state == "post"
+            and each.posted_at_s >= since_s
+            and (wanted is None or (each.epoch, each.first) in wanted)
+        ]
+        if not found:
+            raise NoSuchEntry(
+                f"nothing of contract {contract} was paid for in the last "
+                f"{self._office.rules.dispute_days:g} days that could be disputed"
+            )
+        now_s = self._office.utc_s()
+        await self._office.write(
+            *(
+                Disputed("buy", contract, each.epoch, each.first, row.site, reason, now_s)
+                for each in found
+            )
+        )
+        await self.say_again()
+        self._office.post.flush()
+        return await self.rows("buy", row.site, contract)
+
+    async def say_again(self) -> None:
+        """Tell sellers what is disputed and not answered: they may not have heard."""
+        told: dict[tuple[str, str, str], list[list[int]]] = defaultdict(list)
+        for each in await self.rows("buy"):
+            if each.state == "open":
+                told[each.site, each.contract, each.reason].append([each.epoch, each.first])
+        for (site, contract, reason), rows in told.items():
+            for at in range(0, len(rows), ENTRIES_MAX):
+                message = Dispute(contract, rows[at : at + ENTRIES_MAX], reason)
+                self._office.tell(site, Side.SELLER, message)
+
+    async def disputed(self, buyer: str, message: Dispute) -> None:
+        """Note what a buyer disputes; answer what was answered before, or can't be disputed."""
+        contract, reason = message.contract, shown(message.reason)
+        row = await self._office.contract("sell", contract, buyer)
+        postings = await self._office.read(self._office.store.postings, "sell", contract)
+        paid = {
+            (each.epoch, each.first): each
+            for each in (postings if row is not None else ())
+            if each.state == "post"
+        }
+        known = {
+            (each.epoch, each.first): each for each in await self.rows("sell", buyer, contract)
+        }
+        now_s, days = self._office.utc_s(), self._office.rules.dispute_days
+        new: list[Record] = []
+        answers: dict[str, list[list[int]]] = defaultdict(list)
+        for epoch, first in message.deliveries:
+            before, posting = known.get((epoch, first)), paid.get((epoch, first))
+            if before is not None and before.settled_at_s is not None:
+                at_ms = round(before.settled_at_s * 1000)
+                is_accepted = before.state == "accepted"
+                answers[before.answer].append([epoch, first, at_ms, int(is_accepted)])
+            elif before is not None:
+                continue  # it waits for an answer
+            elif (why := _why_not(posting, now_s, days)) is not None:
+                answers[why].append([epoch, first, self._office.now_ms, 0])
+            else:
+                new.append(Disputed("sell", contract, epoch, first, buyer, reason, now_s))
+        await self._office.write(*new)
+        if new:
+            what = f"{len(new)} deliveries of {contract}"
+            self._office.say(f"books: {buyer} disputes {what}: {reason}")
+        for text, rows in answers.items():
+            self._office.tell(buyer, Side.BUYER, DisputeAnswer(contract, rows, text))
+
+    async def answer(
+        self, contract: str, deliveries: Iterable[tuple[int, int]] | None, *, accept: bool,
+        reason: str,
+    ) -> list[DisputeRow]:  # fmt: skip
+        """Accept or reject what a buyer disputes of a contract: all that is open, or these.
+
+        Raises NoSuchEntry: nothing of it is open.
+        """
+        wanted = None if deliveries is None else set(deliveries)
+        found = [
+            each
+            for each in await self.rows("sell", contract=contract)
+            if each.state == "open" and (wanted is None or (each.epoch, each.first) in wanted)
+        ]
+        if not found:
+            raise NoSuchEntry(f"nothing of contract {contract} is disputed and open here")
+        at_ms = self._office.now_ms
+        await self._office.write(*(_settlement(each, accept, reason, at_ms) for each in found))
+        buyer = found[0].site
+        for at in range(0, len(found), ENTRIES_MAX):
+            rows = [
+                [each.epoch, each.first, at_ms, int(accept)]
+                for each in found[at : at + ENTRIES_MAX]
+            ]
+            self._office.tell(buyer, Side.BUYER, DisputeAnswer(contract, rows, reason))
+        self._office.post.flush()
+        return await self.rows("sell", buyer, contract)
+
+    async def answered(self, seller: str, message: DisputeAnswer) -> None:
+        """Book what a seller answers."""
+        contract, reason = message.contract, shown(message.reason)
+        open_ = {
+            (each.epoch, each.first): each
+            for each in await self.rows("buy", seller, contract)
+            if each.state == "open"
+        }
+        new = []
+        for epoch, first, at_ms, is_accepted in message.answers:
+            each = open_.pop((epoch, first), None)
+            if each is None:
+                continue
+            since_ms = each.disputed_at_s * 1000 - AHEAD_MAX_MS
+            if not since_ms <= at_ms <= self._office.now_ms + AHEAD_MAX_MS:
+                self._office.say(f"books: {seller} answers a dispute as of another time")
+                continue
+            new.append(_settlement(each, bool(is_accepted), reason, at_ms))
+        await self._office.write(*new)
+        for word in sorted({each.state for each in new}):
+            count = sum(each.state == word for each in new)
+            self._office.say(f"books: {seller} has {word} {count} disputed of {contract}: {reason}")
+
+
+def _why_not(posting: PostingRow | None, now_s: float, days: float) -> str | None:
+    """Why a delivery can't be disputed, if it can't."""
+    if posting is None:
+        return "nothing of that kind was paid"
+    if posting.posted_at_s < now_s - days * 86_400:
+        return f"after more than {days:g} days it is accepted"
+    return None
+
+
+def _settlement(row: DisputeRow, is_accepted: bool, reason: str, at_ms: int) -> DisputeSettled:
+    return DisputeSettled(
+        side=row.side,  # type: ignore[arg-type]
+        contract=row.contract,
+        epoch=row.epoch,
+        first=row.first,
+        site=row.site,
+        state="accepted" if is_accepted else "rejected",
+        answer=reason[:REASON_CHARS_MAX],
+        settled_at_s=at_ms / 1000,
+        cost_nanos=row.cost_nanos,
+        currency=row.currency,
+    )

@@ -1,0 +1,68 @@
+"""What those who keep the books with other sites work with."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from federation.deals import Sealed
+from federation.errors import GridError
+from gateway.books_rules import BookRules
+from gateway.effects import Side
+from gateway.ledger.records import ContractRow
+from gateway.ledger.store import Store
+
+AHEAD_MAX_MS = 3_600_000  # that another's clock may be ahead of ours in what it books
+
+
+class Post(Protocol):
+    """What takes what we say to other sites."""
+
+    def seal(self, site: str, message: Any) -> Sealed:
+        """Sign a message for a site."""
+
+    def carry(self, site: str, side: Side, message: Any) -> None:
+        """Queue a message for a site, which is our buyer or our seller in this."""
+
+    def flush(self) -> None:
+        """Send what was queued."""
+
+
+class NoSuchEntry(GridError):
+    """Nothing of that kind is in the books; the text says what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """The books, the post and the clock.
+
+    Attributes:
+        read: asks the store something that takes time: Site.read.
+        write: returns when records are on the disk: Site.harden.
+        is_live: whether a contract that we buy goes on, and so takes care of itself.
+        say: tells people.
+    """
+
+    rules: BookRules
+    store: Store
+    read: Callable[..., Awaitable[Any]]
+    write: Callable[..., Awaitable[None]]
+    post: Post
+    is_live: Callable[[str], bool]
+    utc_s: Callable[[], float]
+    say: Callable[[str], None]
+
+    @property
+    def now_ms(self) -> int:
+        """The time, in milliseconds since 1970."""
+        return int(self.utc_s() * 1000)
+
+    def tell(self, site: str, side: Side, message: Any) -> bytes:
+        """Say something signed; the envelope."""
+        sealed = self.post.seal(site, message)
+        self.post.carry(site, side, sealed)
+        return sealed.envelope
+
+    async def contract(self, side: str, contract: str, site: str = "") -> ContractRow | None:
+        """A contract of the books, if it is with this site."""
+        row: ContractRow | None = await self.read(self.store.contract, side, contract)
+        return row if row is not None and site in ("", row.site) else None

@@ -1,0 +1,138 @@
+"""Statements, reconciliation, disputes and payments of two sites, real processes over tls+tcp."""
+
+import json
+from decimal import Decimal
+
+import pytest
+from click.testing import CliRunner
+from members_support import dear_and_cheap, run
+from tests_support import wait_until
+
+from gateway.cli.main import cli
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+def square(number):
+    return number * number
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """London, which has bought from Paris."""
+    with dear_and_cheap(tmp_path_factory.mktemp("pair")) as members:
+        london, paris = members
+        with london.client() as client:
+            view = client.options(sites=["paris"])
+            assert sum(view.map(square, range(20_000))) == sum(n * n for n in range(20_000))
+        wait_until(lambda: is_settled(london, paris), "the books to be settled")
+        yield members
+
+
+def is_settled(london, paris):
+    bought, sold = london.deals("buy"), paris.deals("sell")
+    return "pending" not in bought and "pending" not in sold and bought == sold != {}
+
+
+def order(member, *arguments, code=0):
+    return run(*arguments, "--gateway", member.address, code=code)
+
+
+def balance(member, other):
+    """What the other owes, in nano-units."""
+    found = json.loads(order(member, "report", "statement", "--with", other, "--json"))
+    return {row["currency"]: row["balance_nanos"] for row in found["statements"]}
+
+
+def test_both_sites_have_the_same_statement_and_agree_on_it(pair):
+    london, paris = pair
+    owed = balance(paris, "london")["USD"]
+    assert owed > 0
+    assert balance(london, "paris") == {"USD": -owed}
+    found = json.loads(order(london, "reconcile", "paris", "--json"))
+    assert found == {"site": "paris", "state": "agreed", "details": ""}
+    assert "we owe paris" in order(london, "report", "statement")
+    assert "london owes us" in order(paris, "report", "statement")
+
+
+def test_what_is_disputed_and_accepted_is_reversed_in_both_books(pair):
+    london, paris = pair
+    before = balance(paris, "london")["USD"]
+    rows = json.loads(order(london, "deliveries", "paris", "--json"))
+    paid = [row for row in rows if row["state"] == "posted" and float(row["cost"])]
+    first, second, third = paid[:3]
+    for each in (first, second):
+        text = order(
+            london, "dispute", each["contract"], "--only", f"{each['epoch']}/{each['first']}",
+            "--reason", "the result is wrong",
+        )  # fmt: skip
+        assert "the result is wrong" in text
+    wait_until(
+        lambda: len(json.loads(order(paris, "disputes", "--json"))) == 2, "Paris hears of it"
+    )
+    only = "--only", f"{first['epoch']}/{first['first']}"
+    order(paris, "answer", first["contract"], "--accept", *only, "--reason", "so it is")
+    order(paris, "answer", second["contract"], "--reject", "--reason", "it is right")
+
+    def states(member):
+        found = json.loads(order(member, "disputes", "--json"))
+        return sorted((row["state"], row["answer"]) for row in found)
+
+    expected = [("accepted", "so it is"), ("rejected", "it is right")]
+    wait_until(lambda: states(london) == states(paris) == expected, "the answer arrives")
+    nanos = int(Decimal(first["cost"]) * 10**9)
+    assert balance(paris, "london") == {"USD": before - nanos}
+    assert balance(london, "paris") == {"USD": nanos - before}
+    assert "agreed with paris" in order(london, "reconcile", "paris")
+    for member in pair:
+        audited = run("audit", "--config", str(member.config))
+        assert " 0" in audited
+    text = order(paris, "answer", third["contract"], "--accept", "--reason", "x", code=1)
+    assert "is disputed and open here" in text
+
+
+def test_what_is_paid_is_owed_no_more_and_a_reference_counts_once(pair):
+    london, paris = pair
+    owed = balance(paris, "london")["USD"]
+    half = f"0.{owed // 2:09d} USD"
+    paid = ("settle", "paris", "--paid", half, "--reference", "wire-1")
+    assert "we owe paris" in order(london, *paid)
+    assert "booked already" in order(london, *paid, code=1)
+    order(paris, "settle", "london", "--received", half, "--reference", "wire-1")
+    rest = owed - owed // 2
+    assert balance(paris, "london") == {"USD": rest}
+    assert balance(london, "paris") == {"USD": -rest}
+    left = f"0.{rest:09d} USD"
+    for member, other, word in ((london, "paris", "--paid"), (paris, "london", "--received")):
+        order(
+            member, "settle", other, word, left, "--as", "0.5 EUR", "--reference", "Q-17",
+            "--note", "1 USD = 0.9 EUR",
+        )  # fmt: skip
+    assert balance(paris, "london") == {"USD": 0, "EUR": 500_000_000}
+    assert balance(london, "paris") == {"USD": 0, "EUR": -500_000_000}
+    order(paris, "settle", "london", "--received", "0.5 EUR", "--write-off", "--reference", "loss")
+    assert balance(paris, "london") == {"USD": 0, "EUR": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("settle", "rome", "--paid", "1 USD", "--reference", "x"), "no dealings with 'rome'"),
+        (("settle", "paris", "--paid", "-1 USD", "--reference", "x"), "is negative"),
+        (("settle", "paris", "--paid", "1 QUID", "--reference", "x"), "QUID"),
+        (("settle", "paris", "--paid", "0 USD", "--reference", "x"), "above zero"),
+        (
+            ("settle", "paris", "--paid", "1 USD", "--as", "1 USD", "--reference", "x"),
+            "no exchange",
+        ),
+        (("settle", "paris", "--reference", "x"), "one of them"),
+        (("dispute", "london-9-9", "--reason", "x"), "no contract 'london-9-9'"),
+        (("report", "statement", "--with", "rome"), "no dealings with 'rome'"),
+        (("reconcile", "paris", "--from", "2026-01-02", "--to", "2026-01-01"), "is not before"),
+    ],
+)
+def test_what_can_not_be_is_said(pair, arguments, told):
+    london, _ = pair
+    result = CliRunner().invoke(cli, [*arguments, "--gateway", london.address])
+    assert result.exit_code in (1, 2)
+    assert told in result.output

@@ -1,0 +1,398 @@
+"""Two bookkeepers, their books in SQLite, a clock that the test sets, and a post that may lose."""
+
+from collections import deque
+from dataclasses import replace
+
+import pytest
+import trio
+
+from federation.contracts import Delivery, Verdict
+from federation.deals import Sealed, Settle
+from federation.errors import ProtocolError
+from federation.messages import MESSAGES
+from federation.reconciliation import (
+    DAY_MS,
+    AskEntries,
+    Dispute,
+    DisputeAnswer,
+    Entries,
+    Reconcile,
+    Reconciled,
+)
+from gateway.bookkeeper import Bookkeeper
+from gateway.books_rules import BookRules, period_of
+from gateway.ledger.audit import audit
+from gateway.ledger.database import snapshot
+from gateway.ledger.records import ContractEnded, ContractOpened, posted, settled
+from gateway.ledger.store import SqlStore
+from gateway.office import NoSuchEntry, Office
+
+# 2026-11-01 is a Sunday; the clock begins on the 3rd.
+DAY_S = 86_400.0
+NOVEMBER_S = 1_793_491_200.0
+MORNING_S = NOVEMBER_S + 2 * DAY_S + 9 * 3600
+CONTRACT = "london-1-1"
+
+
+class Books:
+    """One site with its books."""
+
+    def __init__(self, name, other, side, folder, world):
+        self.name, self.other, self.side, self.world = name, other, side, world
+        self.url = f"sqlite:///{folder}/{name}.db"
+        self.store = SqlStore(self.url)
+        self.told = []
+        self.live = set()
+        office = Office(
+            BookRules(reconcile_s=1e6),
+            self.store,
+            self._read,
+            self._write,
+            self,
+            is_live=self.live.__contains__,
+            utc_s=lambda: world.utc_s,
+            say=self.told.append,
+        )
+        self.keeper = Bookkeeper(office)
+
+    async def _read(self, query, *arguments):
+        await trio.lowlevel.checkpoint()
+        return query(*arguments)
+
+    async def _write(self, *records):
+        await trio.lowlevel.checkpoint()
+        self.write(*records)
+
+    def write(self, *records):
+        if records:
+            done = []
+            self.store.write(records, False, lambda: done.append(True))
+            while not done:
+                pass
+
+    def seal(self, site, message):
+        return Sealed(MESSAGES.encode(message))
+
+    def carry(self, site, side, message):
+        if site == self.other:
+            self.world.mail.append((self.name, message))
+
+    def flush(self):
+        pass
+
+    def posted(self, delivery, verdict=None):
+        self.write(posted(CONTRACT, self.side, self.other, delivery, "USD"))
+        if verdict is not None:
+            self.settle(delivery, verdict)
+
+    def settle(self, delivery, verdict):
+        record = settled(CONTRACT, self.side, self.other, delivery, verdict, "USD", 5.0)
+        self.write(record)
+
+    def entries(self):
+        found = self.store.entries(self.side, self.other, 0, 10**15)
+        return [(each.delivery, each.state) for each in found]
+
+    def statements(self):
+        return [(each.first_ms, each.state, each.is_final) for each in self.store.statements()]
+
+    def clean(self):
+        with snapshot(self.url) as connection:
+            return audit(connection).is_clean
+
+
+class World:
+    """London buys of Paris; what they say to each other goes through `mail`."""
+
+    def __init__(self, folder):
+        self.utc_s = MORNING_S
+        self.mail = deque()
+        self.london = Books("london", "paris", "buy", folder, self)
+        self.paris = Books("paris", "london", "sell", folder, self)
+        for each in (self.london, self.paris):
+            each.write(
+                ContractOpened(CONTRACT, each.side, each.other, "job", "fast", 2, 5, "USD", 30.0,
+                               MORNING_S - 10),
+                ContractEnded(CONTRACT, each.side, "settled", MORNING_S),
+            )  # fmt: skip
+
+    async def deliver(self):
+        """Carry everything, and what is answered to it, until all is quiet."""
+        while self.mail:
+            sender, message = self.mail.popleft()
+            receiver = self.london if sender == "paris" else self.paris
+            envelope = b""
+            if isinstance(message, Sealed):
+                envelope, message = message.envelope, MESSAGES.decode(message.envelope, 1 << 20)
+            if isinstance(message, Settle):
+                self._settle(message)
+                continue
+            receiver.keeper.hear(sender, message, envelope)
+            await self.work()
+
+    async def work(self):
+        for each in (self.london, self.paris):
+            while each.keeper._receive.statistics().current_buffer_used:
+                site, job = each.keeper._receive.receive_nowait()
+                each.keeper._waiting[site] -= 1
+                await each.keeper.in_turn(job)
+
+    def _settle(self, message):
+        """As Sales does: what is pending gets its verdict, and nothing else."""
+        pending = {(d.epoch, d.first): d for d, state in self.paris.entries() if state == 0}
+        for epoch, first, is_paid in message.verdicts:
+            if (epoch, first) in pending:
+                verdict = Verdict.POST if is_paid else Verdict.VOID
+                self.paris.settle(pending[epoch, first], verdict)
+
+    async def look(self):
+        await self.london.keeper.in_turn(self.london.keeper.look)
+        await self.deliver()
+
+    def close(self):
+        for each in (self.london, self.paris):
+            each.store.close()
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def delivery(first, at_s=MORNING_S, cost_nanos=100):
+    return Delivery(1, first, first + 10, cost_nanos, 7, int(at_s * 1000))
+
+
+def both(world, *deliveries):
+    for each in deliveries:
+        world.london.posted(each, Verdict.POST)
+        world.paris.posted(each, Verdict.POST)
+
+
+DAY_3_MS, DAY_4_MS = (int(NOVEMBER_S * 1000) + n * DAY_MS for n in (2, 3))
+
+
+async def test_a_day_is_compared_when_it_is_over_and_once(world):
+    both(world, delivery(0), delivery(10), delivery(20, MORNING_S + DAY_S))
+    await world.look()
+    assert world.london.statements() == []
+    world.utc_s = NOVEMBER_S + 3 * DAY_S + 599
+    await world.look()
+    assert world.london.statements() == []
+    world.utc_s += 2
+    await world.look()
+    for each in (world.london, world.paris):
+        assert each.statements() == [(DAY_3_MS, "agreed", False)]
+    await world.look()
+    assert not world.mail
+    world.utc_s += 10 * DAY_S
+    await world.look()
+    for each in (world.london, world.paris):
+        assert each.statements() == [(DAY_3_MS, "agreed", False), (DAY_4_MS, "agreed", False)]
+    [kept, _] = world.london.store.statements()
+    [theirs, _] = world.paris.store.statements()
+    assert (kept.digest, kept.ours, kept.theirs) == (theirs.digest, theirs.theirs, theirs.ours)
+    assert kept.ours
+    assert kept.theirs
+
+
+async def test_a_period_is_closed_when_all_its_days_agree(world):
+    both(world, delivery(0), delivery(10, MORNING_S + 20 * DAY_S))
+    world.utc_s = NOVEMBER_S + 30 * DAY_S + 601
+    await world.look()
+    start_ms, stop_ms = period_of(DAY_3_MS, "month")
+    assert stop_ms == int((NOVEMBER_S + 30 * DAY_S) * 1000)
+    for each in (world.london, world.paris):
+        assert (start_ms, "agreed", True) in each.statements()
+        assert len(each.statements()) == 3
+    await world.look()
+    assert not world.mail
+    assert any("2026-11-01 to 2026-11-30 agrees with paris" in each for each in world.london.told)
+
+
+async def test_verdicts_that_were_lost_are_said_again(world):
+    for each in (delivery(0), delivery(10), delivery(20)):
+        world.london.posted(each)
+        world.paris.posted(each)
+    world.london.settle(delivery(0), Verdict.POST)  # and the word of it was lost
+    world.london.posted(delivery(30))  # what Paris lost
+    world.paris.posted(delivery(40))  # what never arrived
+    world.utc_s += DAY_S
+    for _ in range(2):
+        await world.look()
+    for each in (world.london, world.paris):
+        assert each.entries() == [(delivery(first), 1) for first in (0, 10, 20)]
+        assert each.statements() == [(DAY_3_MS, "agreed", False)]
+        assert each.clean()
+
+
+async def test_a_contract_that_goes_on_is_left_alone(world):
+    world.london.posted(delivery(0))
+    world.paris.posted(delivery(0))
+    world.london.live.add(CONTRACT)
+    world.utc_s += DAY_S
+    await world.look()
+    assert [state for _, state in world.london.entries()] == [0]
+    assert world.london.statements() == [(DAY_3_MS, "pending", False)]
+
+
+async def test_a_seller_that_billed_something_else_is_named_and_nothing_is_changed(world):
+    world.london.posted(delivery(0), Verdict.POST)
+    world.paris.posted(delivery(0, cost_nanos=999), Verdict.POST)
+    world.paris.posted(delivery(10), Verdict.POST)
+    before = world.london.entries(), world.paris.entries()
+    world.utc_s += DAY_S
+    await world.look()
+    assert (world.london.entries(), world.paris.entries()) == before
+    [kept] = world.london.store.statements()
+    assert kept.state == "differs"
+    assert "epoch 1, task 0: [1, 0, 10, 100," in kept.details
+    assert "epoch 1, task 10: 100 there alone" in kept.details
+    [theirs] = world.paris.store.statements()
+    assert "USD cost_nanos: 1099 here, 100 there" in theirs.details
+
+
+async def test_more_entries_than_a_message_holds_are_asked_for_in_parts(world, monkeypatch):
+    monkeypatch.setattr("gateway.bookkeeper.ENTRIES_MAX", 3)
+    many = [delivery(10 * n, MORNING_S + n) for n in range(20)]
+    for each in many:
+        world.london.posted(each, Verdict.POST)
+        world.paris.posted(each)
+    world.utc_s += DAY_S
+    for _ in range(2):
+        await world.look()
+    assert [state for _, state in world.paris.entries()] == [1] * 20
+    assert world.paris.statements() == [(DAY_3_MS, "agreed", False)]
+
+
+async def test_a_dispute_is_told_until_it_is_answered(world):
+    both(world, delivery(0), delivery(10), delivery(20))
+    [first, second, third] = await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
+    assert {each.state for each in (first, second, third)} == {"open"}
+    world.mail.clear()  # lost
+    await world.look()
+    answer = world.paris.keeper.disputes.answer
+    await answer(CONTRACT, [(1, 0)], accept=True, reason="so it is")
+    world.mail.clear()  # lost as well
+    await world.look()
+    await answer(CONTRACT, None, accept=False, reason="no")
+    await world.deliver()
+    with pytest.raises(NoSuchEntry):
+        await answer(CONTRACT, None, accept=True, reason="second thoughts")
+    for each in (world.london, world.paris):
+        states = {row.first: (row.state, row.answer) for row in each.store.disputes()}
+        assert states == {0: ("accepted", "so it is"), 10: ("rejected", "no"),
+                          20: ("rejected", "no")}  # fmt: skip
+        [reversal] = [found for found, state in each.entries() if state == 2]
+        assert replace(reversal, at_ms=0) == replace(delivery(0), at_ms=0)
+        sums = each.store.entry_sums(each.side, each.other, 0, 10**15)["USD"]
+        assert sums.due_nanos == 200
+        assert each.clean()
+    assert world.london.entries() == world.paris.entries()
+    await world.look()
+    assert not world.mail
+
+
+async def test_what_is_too_old_or_was_never_paid_is_not_disputed(world):
+    both(world, delivery(0))
+    world.london.posted(delivery(10), Verdict.VOID)
+    with pytest.raises(NoSuchEntry, match="no contract 'london-9-9'"):
+        await world.london.keeper.disputes.dispute("london-9-9", None, "wrong")
+    with pytest.raises(NoSuchEntry, match="nothing of contract"):
+        await world.london.keeper.disputes.dispute(CONTRACT, [(1, 10)], "wrong")
+    message = Dispute(CONTRACT, [[1, 0], [1, 10], [2, 0]], "wrong")
+    world.utc_s += 31 * DAY_S
+    with pytest.raises(NoSuchEntry, match="30 days"):
+        await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
+    await world.paris.keeper.disputes.disputed("london", message)
+    answers = {}
+    for _, sealed in world.mail:
+        told = MESSAGES.decode(sealed.envelope, 1 << 20)
+        answers |= {(row[0], row[1]): (row[3], told.reason) for row in told.answers}
+    assert answers == {
+        (1, 0): (0, "after more than 30 days it is accepted"),
+        (1, 10): (0, "nothing of that kind was paid"),
+        (2, 0): (0, "nothing of that kind was paid"),
+    }
+    assert world.paris.store.disputes() == []
+
+
+async def test_another_sites_contract_can_not_be_disputed_or_answered(world):
+    both(world, delivery(0))
+    await world.paris.keeper.disputes.disputed("rome", Dispute(CONTRACT, [[1, 0]], "mine"))
+    assert world.paris.store.disputes() == []
+    await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
+    answer = DisputeAnswer(CONTRACT, [[1, 0, int(world.utc_s * 1000), 1]], "fine")
+    await world.london.keeper.disputes.answered("rome", answer)
+    early = DisputeAnswer(CONTRACT, [[1, 0, int(NOVEMBER_S * 1000), 1]], "long ago")
+    await world.london.keeper.disputes.answered("paris", early)
+    [row] = world.london.store.disputes()
+    assert row.state == "open"
+
+
+def reconcile(first_ms, stop_ms, *, is_final=False):
+    return Reconcile(first_ms, stop_ms, is_final, {}, bytes(32))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        reconcile(10, 10),
+        reconcile(10, 9),
+        reconcile(0, 1 << 62),
+        reconcile(0, 10, is_final=True),
+        reconcile(DAY_3_MS, DAY_4_MS, is_final=True),
+        Reconcile(0, 10, False, {"USD": "x"}, b""),
+        Reconciled(0, 10, False, "agreed", {"USD": [1]}, b"", {}),
+        AskEntries(CONTRACT, 5, 5),
+        Entries(CONTRACT, 0, 5, [[1]] * 5001, True),
+        Dispute(CONTRACT, [], "no"),
+        DisputeAnswer(CONTRACT, [[1, 0, 1]], "no"),
+    ],
+)  # fmt: skip
+async def test_what_can_not_be_said_about_the_books_ends_the_session(world, message):
+    with pytest.raises(ProtocolError):
+        world.paris.keeper.hear("london", message, b"")
+
+
+async def test_nobody_fills_our_disk_with_comparisons_of_nothing(world):
+    both(world, delivery(0))
+    world.utc_s += 40 * DAY_S
+    for first in range(20):
+        for days in (1, 2, 3):
+            window = (first * DAY_MS, (first + days) * DAY_MS)
+            world.paris.keeper.hear("london", reconcile(*window), b"")
+            await world.work()
+    world.paris.keeper.hear("london", reconcile(DAY_3_MS - DAY_MS, DAY_4_MS), b"")
+    await world.work()
+    assert world.paris.statements() == []
+    world.paris.keeper.hear("london", reconcile(DAY_3_MS, DAY_4_MS), b"")
+    await world.work()
+    assert world.paris.statements() == [(DAY_3_MS, "differs", False)]
+
+
+async def test_a_site_that_asks_on_and_on_waits_for_its_turn(world):
+    for _ in range(1000):
+        world.paris.keeper.hear("london", reconcile(0, 10), b"")
+    assert world.paris.keeper._receive.statistics().current_buffer_used == 200
+
+
+@pytest.mark.parametrize(
+    ("at_s", "period", "first_day", "days"),
+    [
+        (MORNING_S, "day", 2, 1),
+        (MORNING_S, "week", 1, 7),
+        (NOVEMBER_S, "week", -6, 7),
+        (MORNING_S, "month", 0, 30),
+        (NOVEMBER_S + 30 * DAY_S, "month", 30, 31),
+        (NOVEMBER_S - 1, "month", -31, 31),
+        (NOVEMBER_S + 120 * DAY_S - 1, "month", 92, 28),
+        (NOVEMBER_S + 485 * DAY_S, "month", 457, 29),
+    ],
+)
+def test_periods_are_of_the_calendar(at_s, period, first_day, days):
+    first_ms, stop_ms = period_of(int(at_s * 1000), period)
+    assert first_ms == int(NOVEMBER_S * 1000) + first_day * DAY_MS
+    assert stop_ms - first_ms == days * DAY_MS
