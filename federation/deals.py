@@ -235,6 +235,10 @@ class Deliver:
     The seller has its usage record on disk, as of `at_ms` milliseconds since 1970: the buyer books
     it with the same time, so that both sum up the same for any day. `sites` are those behind the
     seller that the results came through, the one where they ran last; empty for the seller's own.
+
+    The last five are what the seller says that it emitted: microjoules, nanograms of CO2e for
+    them and for the making of the hardware, the intensity of the electricity, and where that figure
+    comes from; empty: unknown.
     """
 
     kind: ClassVar[str] = "deliver"
@@ -250,6 +254,11 @@ class Deliver:
     cost_nanos: Count
     at_ms: Count
     sites: Names
+    energy_uj: Count = 0
+    carbon_ng: Count = 0
+    embodied_ng: Count = 0
+    intensity_mg_per_kwh: Count = 0
+    carbon_source: Text = ""
 
     @property
     def delivery(self) -> Delivery:

@@ -162,20 +162,28 @@ class Catalogue:
     """The messages of a protocol: kind → class, with how to encode and how to check each."""
 
     def __init__(self, classes: Iterable[type]) -> None:
-        self._classes: dict[str, tuple[type, list[tuple[str, Callable[[object], bool]]]]] = {}
+        self._classes: dict[
+            str, tuple[type, list[tuple[str, Callable[[object], bool]]], Plain]
+        ] = {}
         self._getters: dict[type, tuple[str, tuple[str, ...], Callable[[object], Any]]] = {}
         for cls in classes:
             kind = typing.cast("str", cls.kind)  # type: ignore[attr-defined]
             fields = [field.name for field in dataclasses.fields(cls)]
             hints = cls.__annotations__
-            self._classes[kind] = (cls, [(name, CHECKS[hints[name]]) for name in fields])
+            # A field with a default may be left out: it is younger than the message.
+            defaults = {
+                field.name: field.default
+                for field in dataclasses.fields(cls)
+                if field.default is not dataclasses.MISSING
+            }
+            self._classes[kind] = (cls, [(name, CHECKS[hints[name]]) for name in fields], defaults)
             getter = attrgetter(*fields) if len(fields) > 1 else _single(fields[0])
             self._getters[cls] = (kind, tuple(fields), getter)
 
     @property
     def classes(self) -> list[type]:
         """The messages' classes, in the order of the catalogue."""
-        return [cls for cls, _ in self._classes.values()]
+        return [cls for cls, *_ in self._classes.values()]
 
     def encode(self, message: object) -> bytes:
         """Encode a message of this catalogue."""
@@ -193,10 +201,10 @@ class Catalogue:
         known = self._classes.get(body["t"])
         if known is None:
             raise UnknownMessage(body["t"])
-        cls, checks = known
+        cls, checks, defaults = known
         values = []
         for name, is_valid in checks:
-            value = body.get(name)
+            value = body.get(name, defaults.get(name))
             if not is_valid(value):
                 raise ProtocolError(f"message {body['t']!r}: field {name!r} is missing or wrong")
             values.append(value)

@@ -30,9 +30,17 @@ from gateway.handout import Handout
 from gateway.history import History
 from gateway.jobs import ALL_TASKS, Assignment, Job, Run, Worker
 from gateway.ledger import records
-from gateway.outcomes import charged_for, is_nothing, is_sound, judge_report, usage_records
+from gateway.outcomes import (
+    charged_for,
+    footprint_of,
+    is_nothing,
+    is_sound,
+    judge_report,
+    usage_records,
+)
 from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
+from policies.carbon import Emissions
 from policies.placement import Offer, counted, judge_all
 from policies.tariffs import Tariff
 
@@ -62,6 +70,7 @@ class Broker:
         boot: int = 0,
     ) -> None:
         self.tariffs = tariffs
+        self.emissions: dict[str, Emissions] = {}  # of our pools, as they are now
         self.limits = limits or Limits()
         self.offers = dict(offers or {})
         self.jobs: dict[str, Job] = {}
@@ -128,6 +137,8 @@ class Broker:
                 self._job_recovered(event, now_s)
             case events.DrainAsked():
                 self._drain_asked(event)
+            case events.EmissionsKnown():
+                self.emissions[event.pool] = event.emissions
             case events.Ticked():
                 self._ticked(now_s)
             case _:
@@ -382,12 +393,15 @@ class Broker:
         self.durations.learn(job.spec.function, stop - first, wall_ns, site)
         # Of what was stopped before it did anything the owner may want another, and pays that one.
         is_void = assignment.is_stopped and is_nothing(event)
-        used = [] if is_void else usage_records(job, assignment, event, now_s)
+        emissions = self.emissions.get(worker.offer.pool)
+        used = [] if is_void else usage_records(job, assignment, event, now_s, emissions)
         for record in used:
             job.charge(record)
             self._write(record)
         cost_nanos = sum(record.cost_nanos for record in used)
-        charge = Charge(event.wall_ns, event.cpu_ns, event.peak_memory_bytes, cost_nanos)
+        charge = Charge(
+            event.wall_ns, event.cpu_ns, event.peak_memory_bytes, cost_nanos, footprint_of(used)
+        )
         again = self._deliver(job, assignment, event, charge)
         for low, high in charged_for(used, [] if assignment.is_stopped else again):
             job.charged.add(low, high)

@@ -354,4 +354,15 @@ def _differs(old: SiteAdvert, new: SiteAdvert) -> bool:
             return True
         if abs(before.load_slot_s - now.load_slot_s) > CHANGE * max(slots, before.load_slot_s):
             return True
+        if _moved(before.carbon_g_per_kwh, now.carbon_g_per_kwh):
+            return True
+        if _moved(before.slot_watts, now.slot_watts):
+            return True
     return False
+
+
+def _moved(before: float | None, now: float | None) -> bool:
+    """Whether a figure changed by more than a tenth, or came to be known, or not to be."""
+    if before is None or now is None:
+        return before is not now
+    return abs(before - now) > CHANGE * before

@@ -63,6 +63,10 @@ slots = 0                               # local only; 0: one per core
 memory_bytes = 0                        # local only; per slot, 0: no limit
 price = "0.04 USD"                      # per slot-hour
 tags = { linux = true, gpu = 2 }
+
+[pool.carbon]                           # see gateway.carbon.config
+cloud = "aws"
+grid = "aws:eu-west-2"
 """
 
 import os
@@ -78,6 +82,7 @@ from federation.errors import GridError
 from federation.money import parse_money
 from gateway.alerts.settings import AlertsConfig, read_alerts
 from gateway.books_rules import BookRules, read_books
+from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig, check_federation, read_federation
 from gateway.groups import read_groups
@@ -87,6 +92,7 @@ from gateway.lobby import HouseRules
 from gateway.market_config import read_contracts, read_placement, read_shows
 from gateway.showing import PoolFacts
 from policies.asks import House
+from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.disclosure import SHOW_ALL, Disclosure
 from policies.placement import TagValue
 from policies.tariffs import Tariff
@@ -113,13 +119,24 @@ class PoolConfig:
     jurisdiction: str = ""
     carbon_g_per_kwh: float | None = None
     slot_watts: float | None = None
+    carbon: CarbonConfig = field(default_factory=CarbonConfig)
 
     @property
     def facts(self) -> PoolFacts:
         """What our advert says of it, beside what its workers tell."""
-        return PoolFacts(
-            self.tags, self.region, self.jurisdiction, self.carbon_g_per_kwh, self.slot_watts
-        )
+        return PoolFacts(self.tags, self.region, self.jurisdiction)
+
+    @property
+    def emissions(self) -> Emissions:
+        """What is known of what it emits, before any source was asked.
+
+        `slot_watts` and `carbon_g_per_kwh` are short for a [pool.carbon] of two figures.
+        """
+        watts, grams = self.slot_watts, self.carbon_g_per_kwh
+        carbon = self.carbon
+        if watts is not None:
+            carbon = replace(carbon, idle_watts=watts, max_watts=watts)
+        return (carbon if grams is None else replace(carbon, g_per_kwh=grams)).emissions
 
     @property
     def tariff(self) -> Tariff:
@@ -419,10 +436,25 @@ def _check_facts(pool: PoolConfig, where: str) -> None:
         text = getattr(pool, key)
         if not isinstance(text, str) or len(text) > 60 or not (text == "" or text.isprintable()):
             raise ConfigError(f"{where}: {key} must be text of up to 60 characters")
-    for key in ("carbon_g_per_kwh", "slot_watts"):
-        number = getattr(pool, key)
-        if number is not None and (type(number) not in (int, float) or not 0 <= number <= 1e6):
-            raise ConfigError(f"{where}: {key} must be a number from 0 to 1e6")
+    try:
+        if pool.slot_watts is not None:
+            number("slot_watts", pool.slot_watts, 0.0, SLOT_WATTS_MAX)
+        if pool.carbon_g_per_kwh is not None:
+            read_intensity("carbon_g_per_kwh", pool.carbon_g_per_kwh)
+    except KnobError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _carbon(table: dict[str, Any], where: str) -> CarbonConfig:
+    try:
+        carbon = read_carbon(table.get("carbon", {}))
+    except KnobError as error:
+        raise ConfigError(f"{where}, [pool.carbon]: {error}") from None
+    if "slot_watts" in table and carbon.machine is not None:
+        raise ConfigError(f"{where}: [pool.carbon] says what a slot draws, and so does slot_watts")
+    if "carbon_g_per_kwh" in table and carbon.static is not None:
+        raise ConfigError(f"{where}: [pool.carbon] has a factor, and there is carbon_g_per_kwh")
+    return carbon
 
 
 def _pool(table: Any) -> PoolConfig:
@@ -433,7 +465,7 @@ def _pool(table: Any) -> PoolConfig:
         raise ConfigError("a [[pool]] needs a name of 1 to 60 printable characters")
     where = f"[[pool]] {name}"
     _expect(table, {f.name for f in fields(PoolConfig)}, where)
-    pool = PoolConfig(**table)
+    pool = PoolConfig(**{**table, "carbon": _carbon(table, where)})
     if pool.kind not in ("local", "remote"):
         raise ConfigError(f'{where}: kind is {pool.kind!r}: it must be "local" or "remote"')
     for key in ("slots", "memory_bytes"):

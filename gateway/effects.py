@@ -12,6 +12,7 @@ from enum import StrEnum
 from federation.deals import Bill, Deal
 from federation.messages import NeedFunction, ToClient, ToWorker
 from gateway.ledger.records import Record
+from policies.carbon import NOTHING_KNOWN, Footprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,13 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What came with results: the slot time used, and what it costs the job's owner."""
+    """What came with results: the slot time used, what it costs the job's owner, and emitted."""
 
     wall_ns: int
     cpu_ns: int
     peak_memory_bytes: int
     cost_nanos: int
+    footprint: Footprint = NOTHING_KNOWN
 
 
 @dataclass(frozen=True, slots=True)

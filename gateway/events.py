@@ -10,6 +10,7 @@ from typing import Final
 from federation.ranges import Range
 from gateway.errands import Allowance
 from policies.asks import Wishes
+from policies.carbon import Emissions, Footprint
 from policies.placement import FrozenTags, Need, Tags
 from policies.tariffs import Tariff
 
@@ -189,6 +190,7 @@ class Reported:
     peak_memory_bytes: int = 0
     cost_nanos: int | None = None  # what another site asks for it; None: by the pool's tariff
     sites: tuple[str, ...] = ()  # that it came through, the one where it ran last
+    footprint: Footprint | None = None  # as another site says; None: by what is known of the pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,14 @@ class DrainAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class EmissionsKnown:
+    """What a pool of ours draws, and what its electricity emits, from now on."""
+
+    pool: str
+    emissions: Emissions
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """Time has passed."""
 
@@ -277,5 +287,6 @@ Event = (
     | Reported
     | HandedBack
     | DrainAsked
+    | EmissionsKnown
     | Ticked
 )

@@ -11,6 +11,7 @@ from federation.ranges import Range
 from gateway.events import Reported
 from gateway.jobs import Assignment, Job, Strikes
 from gateway.ledger.records import UsageRecord
+from policies.carbon import NOTHING_KNOWN, Emissions, Footprint, footprint
 from policies.placement import show_tags
 from policies.tariffs import cost_nanos
 
@@ -148,13 +149,19 @@ def is_nothing(report: Reported) -> bool:
 
 
 def usage_records(
-    job: Job, assignment: Assignment, report: Reported, now_s: float
+    job: Job,
+    assignment: Assignment,
+    report: Reported,
+    now_s: float,
+    emissions: Emissions | None = None,
 ) -> list[UsageRecord]:
     """What a report used and costs: one record, or several where some of it was charged before.
 
     Tasks that were charged before a restart, or before their client was lost, ran again through
     no fault of their user: their share of the time is recorded as "repeat", at no cost, as long as
     that is in proportion to what was paid (Job.may_repeat_free).
+
+    `emissions` is what is known of its pool now, for what another site did not say itself.
     """
     worker, count = assignment.worker, len(report.values)
     first, stop = report.first, report.first + count
@@ -172,6 +179,8 @@ def usage_records(
     if len(report.failures) == count:
         pieces = [(part, "failed" if state == "ok" else state) for part, state in pieces]
     records = []
+    emitted = report.footprint or footprint(emissions, wall_ns, cpu_ns)
+    parts = emitted.split([high - low for (low, high), _ in pieces])
     tariff, total_ns = job.spec.price or worker.tariff, wall_ns
     for index, ((low, high), state) in enumerate(pieces):
         is_last = index == len(pieces) - 1
@@ -201,9 +210,27 @@ def usage_records(
                 cost_nanos=0 if state == "repeat" else _cost(assignment, report, part_ns, total_ns),
                 tags=show_tags(job.spec.tags),
                 group=job.spec.group,
+                energy_uj=parts[index].energy_uj,
+                carbon_ng=parts[index].carbon_ng,
+                embodied_ng=parts[index].embodied_ng,
+                intensity_mg_per_kwh=parts[index].intensity_mg_per_kwh,
+                carbon_source=parts[index].source,
             )
         )
     return records
+
+
+def footprint_of(used: list[UsageRecord]) -> Footprint:
+    """What all the records of one report say that it emitted."""
+    if not used:
+        return NOTHING_KNOWN
+    return Footprint(
+        sum(record.energy_uj for record in used),
+        sum(record.carbon_ng for record in used),
+        sum(record.embodied_ng for record in used),
+        used[0].intensity_mg_per_kwh,
+        used[0].carbon_source,
+    )
 
 
 def charged_for(used: list[UsageRecord], again: list[int]) -> Iterator[Range]:

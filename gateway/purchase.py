@@ -20,6 +20,7 @@ from gateway.events import HOPS_MAX
 from gateway.intake import SLOTS_MAX
 from gateway.ledger.records import ContractRow, PostingRow
 from gateway.outcomes import is_sound
+from policies.carbon import Footprint, objection
 from policies.tariffs import cost_nanos
 
 SLACK_S: Final = 1.0  # that two clocks and roundings may differ by in what a delivery took
@@ -131,6 +132,21 @@ def check_delivery(purchase: Purchase, message: deals.Deliver) -> None:
     most = purchase.max_cost_nanos
     if most is not None and purchase.spent_nanos + message.cost_nanos > most:
         raise ProtocolError("a delivery that costs more than was granted")
+
+
+def footprint_of(message: deals.Deliver, site: str) -> Footprint:
+    """What a seller says that a delivery emitted, as its word; ProtocolError where it can't be."""
+    found = Footprint(
+        message.energy_uj,
+        message.carbon_ng,
+        message.embodied_ng,
+        message.intensity_mg_per_kwh,
+        message.carbon_source,
+    )
+    why = objection(found, message.wall_ns)
+    if why:
+        raise ProtocolError(f"a delivery whose footprint can't be: {why}")
+    return found.as_told_by(site)
 
 
 def check_moment(purchase: Purchase, message: deals.Deliver, utc_s: float) -> None:

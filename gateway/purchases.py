@@ -39,6 +39,7 @@ from gateway.purchase import (
     check_moment,
     check_time,
     check_way,
+    footprint_of,
     from_books,
     held_by_epoch,
     is_owed,
@@ -269,6 +270,7 @@ class Purchases:
         if not purchase.is_live or purchase.tab.has(delivery):
             return  # too late, when it will be void, or said again in a new session
         check_delivery(purchase, message)
+        footprint = footprint_of(message, purchase.site)
         check_moment(purchase, message, utc_s)
         self._check_time(purchase, message, utc_s)
         message = self._screened(purchase, message)
@@ -293,6 +295,7 @@ class Purchases:
                 message.peak_memory_bytes,
                 message.cost_nanos,
                 (purchase.site, *message.sites),
+                footprint,
             )
         )
 

@@ -112,6 +112,7 @@ class Reception:
         self._say = say
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
         self.broker = _broker(config, seat.boot)
+        self.broker.emissions.update({pool.name: pool.emissions for pool in config.pools})
         self.exchange = Exchange(
             config.name,
             seat.boot,

@@ -178,6 +178,11 @@ class Sale:
             cost_nanos=charge.cost_nanos,
             at_ms=at_ms,
             sites=results.sites,
+            energy_uj=charge.footprint.energy_uj,
+            carbon_ng=charge.footprint.carbon_ng,
+            embodied_ng=charge.footprint.embodied_ng,
+            intensity_mg_per_kwh=charge.footprint.intensity_mg_per_kwh,
+            carbon_source=charge.footprint.source,
         )
 
     def holding(self) -> deals.Holding:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from federation.adverts import PoolAdvert, SiteAdvert
 from gateway.broker import Broker
 from gateway.jobs import Job, Worker
+from policies.carbon import Emissions
 from policies.placement import Tags
 
 # Tasks that wait, and their slot-seconds where it is known how long one takes.
@@ -19,8 +20,6 @@ class PoolFacts:
     tags: Tags = field(default_factory=dict)
     region: str = ""
     jurisdiction: str = ""
-    carbon_g_per_kwh: float | None = None
-    slot_watts: float | None = None
 
 
 def show_site(
@@ -63,6 +62,8 @@ def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Qu
         if each.offer.pool == name and not each.job and not each.draining
     ]
     tariff = broker.tariffs[name]
+    emissions = broker.emissions.get(name, Emissions())
+    machine, intensity = emissions.machine, emissions.intensity
     total = 0 if broker.draining else sum(each.slots for each in workers)
     busy = sum(min(each.slots, each.in_flight) for each in workers)
     return PoolAdvert(
@@ -77,8 +78,8 @@ def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Qu
         pythons=tuple(sorted({each.offer.python for each in workers})),
         region=facts.region,
         jurisdiction=facts.jurisdiction,
-        carbon_g_per_kwh=facts.carbon_g_per_kwh,
-        slot_watts=facts.slot_watts,
+        carbon_g_per_kwh=intensity.mg_per_kwh / 1_000 if intensity else None,
+        slot_watts=machine.busy_watts if machine else None,
     )
 
 

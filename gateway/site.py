@@ -6,6 +6,7 @@
     ├── _tick          heartbeats, sessions that ran out, jobs without an owner
     ├── watch          alerts, where some are configured
     ├── Census.run     what slots there were, for the books
+    ├── Meters.run     how clean the pools' electricity is, where that changes
     ├── desk           one task for each question that has to wait for the store
     └── LocalGrid.run  one for each local pool
 
@@ -32,6 +33,7 @@ from gateway import events, federation_desk
 from gateway.alerts.watch import Watch
 from gateway.bookkeeper import Bookkeeper
 from gateway.broker import Broker
+from gateway.carbon.meters import Meters
 from gateway.census import Census
 from gateway.circle import Circle
 from gateway.config import SiteConfig, make_folder
@@ -117,7 +119,7 @@ class Site:
         """Open the store and the port, take up what the last gateway left, and serve.
 
         `task_status` is told the addresses once it is ready. Raises StoreError or AddressError
-        when the database or an address can't be used.
+        when the database or an address can't be used, GridError when a series of intensities can't.
         """
         self._token = trio.lowlevel.current_trio_token()
         self._progress = trio.Event()
@@ -126,6 +128,9 @@ class Site:
         self._readers = trio.CapacityLimiter(READERS - 1)
         self._looking_up = trio.CapacityLimiter(1)
         under = self.surroundings
+        # Before anything is opened: a series may be broken.
+        folder_of_carbon = self.config.state_path / "carbon"
+        meters = Meters(self.config.pools, folder_of_carbon, under.utc_s, self._say)
         self.store: Store = under.open_store(
             self.config, on_trouble=self._on_trouble, on_fatal=self._on_fatal
         )
@@ -153,6 +158,9 @@ class Site:
                 nursery.start_soon(self._receive)
                 nursery.start_soon(self._watch_pipes)
                 nursery.start_soon(self._tick)
+                for event in meters.news():  # before anything has run
+                    self.expect(event)
+                nursery.start_soon(meters.run, self.expect)
                 if self.bookkeeper is not None:
                     nursery.start_soon(self.bookkeeper.run)
                 nursery.start_soon(self.census.run)

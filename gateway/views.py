@@ -14,6 +14,7 @@ from gateway.broker import Broker
 from gateway.estimates import estimates
 from gateway.jobs import Job, Worker
 from gateway.ledger.store import JobRow
+from policies.carbon import Emissions
 from policies.placement import show_tag
 
 
@@ -151,6 +152,16 @@ def worker_view(worker: Worker, uptime_s: float, slots: Any) -> dict[str, Any]:
     }
 
 
+def _carbon(emissions: Emissions) -> dict[str, Any]:
+    """What a pool's electricity emits now, and who says so; None where nobody does."""
+    intensity, machine = emissions.intensity, emissions.machine
+    return {
+        "carbon_g_per_kwh": intensity.mg_per_kwh / 1_000 if intensity else None,
+        "carbon_source": intensity.source if intensity else "",
+        "slot_watts": machine.busy_watts if machine else None,
+    }
+
+
 def status(broker: Broker, site: str, addresses: list[str], clients: int) -> dict[str, Any]:
     """The site at a glance."""
     workers = broker.workers.values()
@@ -163,6 +174,7 @@ def status(broker: Broker, site: str, addresses: list[str], clients: int) -> dic
             "slots": sum(worker.slots for worker in members),
             "busy": sum(min(worker.slots, worker.in_flight) for worker in members),
             "price": f"{format_money(tariff.price_nanos, tariff.currency)} per slot-hour",
+            **_carbon(broker.emissions.get(name, Emissions())),
         }
     return {
         "site": site,

@@ -131,6 +131,9 @@ contact = {contact}             # on our card, for people
 # jurisdiction = ""             # where its data lies; jobs may demand it
 # carbon_g_per_kwh = 400.0      # of its electricity; without it "greenest" passes it over
 # slot_watts = 12.0             # that a busy slot draws
+# [pool.carbon]                 # instead of the last two: what it draws and emits, in detail
+# cloud = "aws"                 # see docs/configuration.md
+# series = {{ file = "grid.csv" }}
 """
 
 

@@ -29,7 +29,16 @@ def status(reach: Reach, as_json: bool) -> None:
         f"{found['in_flight']:,} at workers, {found['tasks_done']:,} done"
     )
     keys = ("pool", "workers", "slots", "busy", "price")
-    show.table(keys, [[pool[key] for key in keys] for pool in found["pools"]], "no pools")
+    show.table(
+        (*keys, "carbon"),
+        [[*(pool[key] for key in keys), _carbon(pool)] for pool in found["pools"]],
+        "no pools",
+    )
+
+
+def _carbon(pool: dict[str, Any]) -> str:
+    grams = pool["carbon_g_per_kwh"]
+    return "" if grams is None else f"{grams:g} g/kWh, {show.clean(pool['carbon_source'])}"
 
 
 @click.command()

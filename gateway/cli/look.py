@@ -57,7 +57,7 @@ def pools(reach: Reach, as_json: bool) -> None:
     show.table(
         (
             *("site", "pool", "state", "free", "slots", "queue", "price", "next price", "from"),
-            *("tags", "region", "age s"),
+            *("tags", "region", "g/kWh", "age s"),
         ),
         [
             [
@@ -68,6 +68,7 @@ def pools(reach: Reach, as_json: bool) -> None:
                 show.when(row["next_price_at_s"]),
                 ", ".join(row["tags"]),
                 row["region"],
+                "" if row["carbon_g_per_kwh"] is None else f"{row['carbon_g_per_kwh']:g}",
                 row["age_s"],
             ]
             for row in found

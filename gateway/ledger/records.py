@@ -129,7 +129,7 @@ class UsageRecord:
         energy_uj: microjoules, of the pool's hardware and building.
         carbon_ng: nanograms of CO2e for that energy; `embodied_ng` for the making of the hardware.
         intensity_mg_per_kwh: of CO2e, by which `carbon_ng` was worked out.
-        carbon_source: where that figure comes from; empty: nothing is known of energy and carbon.
+        carbon_source: where that figure comes from; empty: unknown, and `carbon_ng` says nothing.
     """
 
     job: str

@@ -32,6 +32,9 @@ from simulations.world.network import MemoryPort
 from simulations.world.peers import Peers, roll_of
 from simulations.world.plan import SitePlan
 
+# All pools are alike, so that carbon is booked and checked everywhere, and decides nothing.
+G_PER_KWH, SLOT_WATTS = 250.0, 12.0
+
 # Reading is not what is simulated: a query of the desk takes no time.
 
 
@@ -52,7 +55,8 @@ class Member(Host):
             name=plan.name,
             listen=(f"memory://{plan.name}",),
             rules=plan.rules,
-            pools=tuple(PoolConfig(each.name, "remote", 0, 0, each.price, each.tags)
+            pools=tuple(PoolConfig(each.name, "remote", 0, 0, each.price, each.tags,
+                                   carbon_g_per_kwh=G_PER_KWH, slot_watts=SLOT_WATTS)
                         for each in plan.pools),
             deals=plan.deals,
             house=plan.house,

@@ -151,6 +151,9 @@ class ChargedOnce(Invariant):
             by_row = sum(sum(row.costs_nanos.values()) for row in store.jobs(1 << 30))
             if by_row > total:
                 self.fail(f"{site.name}: jobs cost {by_row} nanos, {total} were charged")
+            for each in site.disk.charges():
+                if each.wall_ns and not each.carbon_source:
+                    self.fail(f"{site.name}: what {each.job} emitted is not known", each.job)
 
 
 class InItsPlace(Invariant):

@@ -2,21 +2,25 @@
 
 import sqlite3
 import threading
+from calendar import monthrange
 from contextlib import ExitStack
 
 import pytest
 import trio
 from sqlalchemy.exc import OperationalError
-from tests_support import Visitor, wait_until
+from tests_support import InnerSite, Visitor, wait_until
 
-from federation import messages
+from federation import Client, messages
+from federation.errors import GridError
 from federation.ids import new_id
 from gateway import surroundings
-from gateway.config import SiteConfig, check
+from gateway.carbon.config import CarbonConfig, SeriesConfig
+from gateway.config import PoolConfig, SiteConfig, check
 from gateway.ledger.errors import StoreFailed
 from gateway.ledger.store import SqlStore
 from gateway.lobby import HouseRules
 from gateway.site import Site
+from gateway.views import status
 
 DEADLINE_S = 30.0
 
@@ -225,3 +229,38 @@ def test_a_store_that_fails_before_the_site_serves_is_told_and_no_more(tmp_path,
     assert caught.group_contains(StoreFailed)
     assert site.failed
     assert any("the gateway stops" in line for line in said)
+
+
+def test_work_is_booked_by_a_series_and_a_broken_one_stops_the_start(tmp_path, closing):
+    path = tmp_path / "grid.csv"
+    rows = [f"2024-{month:02}-{day:02}T{hour:02}:00Z,100"
+            for month in range(1, 13) for day in range(1, 32) for hour in range(24)
+            if day <= monthrange(2024, month)[1]]  # fmt: skip
+    path.write_text("\n".join(["hour_utc,g_per_kwh", *rows]))
+    carbon = CarbonConfig(max_watts=10.0, series=SeriesConfig(str(path), repeats=True))
+    pools = (PoolConfig("local", "local", 1, carbon=carbon),)
+    inner = InnerSite(tmp_path, pools=pools)
+    closing.callback(inner.stop)
+    with Client(inner.address) as client:
+        assert client.submit(square, 3).result() == 9
+    (pool,) = status(inner.site.broker, "s", [], 0)["pools"]
+    assert (pool["carbon_g_per_kwh"], pool["slot_watts"]) == (100.0, 10.0)
+    with sqlite3.connect(tmp_path / "state" / "gridfed.db") as database:
+        rows = database.execute(
+            "SELECT intensity_mg_per_kwh, carbon_source, energy_uj, carbon_ng, wall_ns FROM usage"
+        ).fetchall()
+    database.close()
+    ((intensity, source, energy_uj, carbon_ng, wall_ns),) = rows
+    assert (intensity, source) == (100_000, "series grid.csv repeated")
+    assert 0 <= energy_uj <= wall_ns * 10 // 1_000 + 1
+    assert abs(carbon_ng - energy_uj / 36) <= 1
+    path.write_text("hour_utc,g_per_kwh\n2023-01-01T00:00Z,lots\n")
+    site = Site(inner.site.config, lambda line: None)
+
+    async def start():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(site.run)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        trio.run(start)
+    assert caught.group_contains(GridError, match=r"grid\.csv, line 2: no number")

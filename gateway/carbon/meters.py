@@ -1,0 +1,132 @@
+"""Keeps what a site knows of its pools' emissions up to date, and tells the broker of changes.
+
+A pool has one source that moves at most, a series or one on the net; behind it stands the static
+factor. Nothing is asked of the broker, and nothing waits for a source.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+import trio
+
+from federation.errors import GridError
+from gateway.carbon.config import HttpConfig
+from gateway.carbon.series import HOUR_S, read_series
+from gateway.config import PoolConfig
+from gateway.events import EmissionsKnown
+from policies.carbon import Emissions, Intensity
+
+LOOK_S: Final = 10.0  # the ages of readings are looked at so often
+KEY_CHARS_MAX: Final = 4_096
+
+
+class Source(Protocol):
+    """Somebody who may know the intensity."""
+
+    def at(self, utc_s: float) -> Intensity | None:
+        """What is known of a time; None: nothing."""
+
+
+class Follower(Source, Protocol):
+    """A source that has to be asked."""
+
+    async def follow(self, heard: Callable[[], None]) -> None:
+        """Ask for ever."""
+
+
+OpenFeed = Callable[[HttpConfig, str], Follower]
+
+
+class Meters:
+    """The emissions of a site's pools.
+
+    Args:
+        pools: as configured.
+        folder: where what sources said is kept.
+        utc_s: the clock.
+        say: tells people.
+
+    Raises:
+        GridError: a series or a key can't be read.
+    """
+
+    def __init__(
+        self,
+        pools: tuple[PoolConfig, ...],
+        folder: Path,
+        utc_s: Callable[[], float],
+        say: Callable[[str], None],
+    ) -> None:
+        self._pools = pools
+        self._utc_s = utc_s
+        self._known = {pool.name: pool.emissions for pool in pools}
+        self._feeds: dict[HttpConfig, Follower] = {}  # one for all pools that ask the same
+        self._sources: dict[str, Source] = {}
+        for pool in pools:
+            series, http = pool.carbon.series, pool.carbon.http
+            if series is not None:
+                self._sources[pool.name] = read_series(series)
+            elif http is not None:
+                if http not in self._feeds:
+                    self._feeds[http] = _open_feed(http, folder, utc_s, say)
+                self._sources[pool.name] = self._feeds[http]
+
+    def news(self) -> list[EmissionsKnown]:
+        """What has changed since this was last asked, or, at first, from what is static."""
+        utc_s, changed = self._utc_s(), []
+        for pool in self._pools:
+            source = self._sources.get(pool.name)
+            static = pool.emissions
+            intensity = source.at(utc_s) if source is not None else None
+            now = Emissions(static.machine, intensity or static.intensity)
+            if now != self._known[pool.name]:
+                self._known[pool.name] = now
+                changed.append(EmissionsKnown(pool.name, now))
+        return changed
+
+    async def run(self, hear: Callable[[EmissionsKnown], None]) -> None:
+        """Tell of changes until cancelled; at once when no source moves."""
+        if not self._sources:
+            return
+        tell = partial(self._tell, hear)
+        async with trio.open_nursery() as nursery:
+            for feed in self._feeds.values():
+                nursery.start_soon(feed.follow, tell)
+            while True:
+                tell()
+                # To the hour, when series change.
+                await trio.sleep(min(LOOK_S, HOUR_S - self._utc_s() % HOUR_S))
+
+    def _tell(self, hear: Callable[[EmissionsKnown], None]) -> None:
+        for event in self.news():
+            hear(event)
+
+
+def _open_feed(
+    config: HttpConfig, folder: Path, utc_s: Callable[[], float], say: Callable[[str], None]
+) -> Follower:
+    from gateway.carbon.feed import Feed  # only who asks somebody pays for an HTTP client
+
+    return Feed(config, _read_key(config), folder, utc_s, say)
+
+
+def _read_key(config: HttpConfig) -> str:
+    """The key of a source; GridError, which does not quote it."""
+    if config.key_env:
+        where, key = f"${config.key_env}", os.environ.get(config.key_env, "")
+    elif config.key_file:
+        where = config.key_file
+        try:
+            key = Path(where).expanduser().read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            raise GridError(f"can't read the key of {config.host}: {where}: {why}") from None
+    else:
+        return ""
+    key = key.strip()
+    if not key or len(key) > KEY_CHARS_MAX or not key.isascii() or not key.isprintable():
+        raise GridError(f"the key of {config.host} in {where} is empty, or not printable ASCII")
+    return key

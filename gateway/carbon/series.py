@@ -1,0 +1,108 @@
+"""A series of intensities by the hour: read from a CSV file, looked up by the time. UTC alone."""
+
+import csv
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from federation.errors import GridError
+from gateway.carbon.config import SeriesConfig
+from policies.carbon import Intensity, mg_per_kwh
+
+ROWS_MAX: Final = 500_000  # fifty years
+NAME_CHARS_MAX: Final = 100
+HOUR_S: Final = 3_600
+
+
+class Series:
+    """Intensities by the hour.
+
+    An hour that the file leaves out, or leaves empty, is not known. Outside of the file's span
+    nothing is, unless it `repeats`: then the same hour of the same day of the latest year counts
+    that has it (of 28 February, where no year has a 29th), and its source says so.
+
+    Args:
+        name: of its file.
+        hours: milligrams a kilowatt-hour, by hours since 1970.
+    """
+
+    def __init__(self, name: str, hours: dict[int, int], *, repeats: bool) -> None:
+        self.name = name
+        self._hours = hours
+        self._first, self._last = min(hours), max(hours)
+        self._year: dict[tuple[int, int, int], int] = {}
+        for hour in sorted(hours) if repeats else ():
+            self._year[_of_year(hour)] = hours[hour]
+
+    def at(self, utc_s: float) -> Intensity | None:
+        """What is known of an hour; None: nothing."""
+        hour = int(utc_s // HOUR_S)
+        if self._first <= hour <= self._last:
+            found = self._hours.get(hour)
+            return None if found is None else Intensity(found, f"series {self.name}")
+        month, day, hour_of_day = _of_year(hour)
+        found = self._year.get((month, day, hour_of_day))
+        if found is None and (month, day) == (2, 29):
+            found = self._year.get((2, 28, hour_of_day))
+        return None if found is None else Intensity(found, f"series {self.name} repeated")
+
+
+def read_series(config: SeriesConfig) -> Series:
+    """Read a series; GridError names the file and the line of what is wrong."""
+    path = Path(config.file).expanduser()
+    name = "".join(each if each.isprintable() else "?" for each in path.name)[:NAME_CHARS_MAX]
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return Series(name, _read(path, file, config), repeats=config.repeats)
+    except OSError as error:
+        raise GridError(f"can't read {path}: {error.strerror}") from None
+
+
+def _read(path: Path, lines: Iterable[str], config: SeriesConfig) -> dict[int, int]:
+    rows = csv.reader(lines, strict=True)
+    hours: dict[int, int] = {}
+    try:
+        header = next(rows, [])
+        columns = [_column(header, name) for name in (config.hour, config.value)]
+        for row in rows:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise ValueError(f"{len(row)} cells under {len(header)} columns")
+            hour_text, value_text = (row[column].strip() for column in columns)
+            hour = _hour(hour_text)
+            if hour in hours or len(hours) >= ROWS_MAX:
+                raise ValueError(f"{hour_text} a second time, or over {ROWS_MAX:,} hours")
+            if value_text:  # empty: not published
+                hours[hour] = mg_per_kwh(value_text)
+    except UnicodeDecodeError:
+        raise GridError(f"{path} is not a text in UTF-8") from None
+    except (ValueError, csv.Error) as error:
+        raise GridError(f"{path}, line {max(1, rows.line_num)}: {error}") from None
+    if not hours:
+        raise GridError(f"{path}: there is no intensity in it")
+    return hours
+
+
+def _column(header: list[str], name: str) -> int:
+    names = [each.strip() for each in header]
+    if names.count(name) != 1:
+        raise ValueError(f"needs one column {name!r}; there are {', '.join(names)[:200]}")
+    return names.index(name)
+
+
+def _hour(text: str) -> int:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is no time, as in 2026-11-22T10:00Z") from None
+    seconds = at.replace(tzinfo=at.tzinfo or UTC).timestamp()
+    if seconds % HOUR_S:
+        raise ValueError(f"{text} is not a full hour, UTC")
+    return int(seconds // HOUR_S)
+
+
+def _of_year(hour: int) -> tuple[int, int, int]:
+    at = datetime.fromtimestamp(hour * HOUR_S, UTC)
+    return at.month, at.day, at.hour
