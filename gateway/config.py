@@ -48,6 +48,9 @@ slots = 0                               # local only; 0: one per core
 memory_bytes = 0                        # local only; per slot, 0: no limit
 price = "0.04 USD"                      # per slot-hour
 tags = { linux = true, gpu = 2 }
+
+[pool.tariff]                           # see gateway.tariff_config
+zone = "Europe/London"
 """
 
 import os
@@ -59,7 +62,6 @@ from typing import Any, Final
 
 from federation.address import check_address, check_others, default_address, expand, is_local
 from federation.errors import GridError
-from federation.money import parse_money
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig, check_federation, read_federation
 from gateway.intake import USUAL_POOL, check_tags
@@ -67,10 +69,11 @@ from gateway.knobs import KnobError, count, number
 from gateway.lobby import HouseRules
 from gateway.market_config import read_contracts, read_placement, read_shows
 from gateway.showing import PoolFacts
+from gateway.tariff_config import read_price_list
 from policies.asks import House
 from policies.disclosure import SHOW_ALL, Disclosure
 from policies.placement import TagValue
-from policies.tariffs import Tariff
+from policies.pricelist import PriceList
 
 DEFAULT_PRICE: Final = "0.04 USD"
 MEMORY_BYTES_MIN: Final = 64 << 20  # Python and our slot alone take half of that
@@ -89,6 +92,7 @@ class PoolConfig:
     slots: int = 0
     memory_bytes: int = 0
     price: str = DEFAULT_PRICE
+    tariff: dict[str, Any] = field(default_factory=dict)  # the table, as it was read
     tags: dict[str, TagValue] = field(default_factory=dict)
     region: str = ""
     jurisdiction: str = ""
@@ -103,12 +107,9 @@ class PoolConfig:
         )
 
     @property
-    def tariff(self) -> Tariff:
-        """What a slot-hour of it costs. Its version names the price itself."""
-        if not isinstance(self.price, str):
-            raise ValueError(f'the price is {self.price!r}: write an amount, as in "0.04 USD"')
-        nanos, currency = parse_money(self.price)
-        return Tariff(nanos, currency, f"{self.name}@{self.price}")
+    def prices(self) -> PriceList:
+        """What a slot-hour of it costs whom, and when; KnobError says what is wrong."""
+        return read_price_list(self.name, self.price, self.tariff)
 
     @property
     def slots_wanted(self) -> int:
@@ -409,8 +410,8 @@ def _pool(table: Any) -> PoolConfig:
         raise ConfigError(f"{where}: tags must be a table")
     try:
         check_tags(pool.tags)
-        _ = pool.tariff
-    except (ValueError, AttributeError) as error:
+        _ = pool.prices
+    except (ValueError, AttributeError, KnobError) as error:
         raise ConfigError(f"{where}: {error}") from None
     return pool
 

@@ -4,6 +4,7 @@ Events speak of bundles, never of single tasks: a million tasks are a thousand e
 and `worker` are session handles, numbers that are never used twice.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,7 +12,9 @@ from federation.ranges import Range
 from gateway.errands import Allowance
 from policies.asks import Wishes
 from policies.placement import FrozenTags, Need, Tags
-from policies.tariffs import Tariff
+from policies.pricelist import PriceNow
+from policies.tariffs import PriceClass, Tariff
+from policies.volumes import Buyer
 
 HOPS_MAX: Final = 3  # how often a job may be forwarded
 
@@ -40,6 +43,7 @@ class JobSpec:
     given: Allowance | None = None  # and what its user allows
     hops_left: int = HOPS_MAX
     pool: str = ""  # the only one of ours that it may run in; any, when it is empty
+    price_class: PriceClass = "guaranteed"
 
     @property
     def need(self) -> Need:
@@ -253,6 +257,20 @@ class DrainAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class PricesChanged:
+    """From now on these pools charge by these prices; what is handed out already keeps its own."""
+
+    prices: Mapping[str, PriceNow]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumesKnown:
+    """The slot time that each buyer has had this month, as the books have it at the start."""
+
+    had_ns: Mapping[Buyer, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """Time has passed."""
 
@@ -276,5 +294,7 @@ Event = (
     | Reported
     | HandedBack
     | DrainAsked
+    | PricesChanged
+    | VolumesKnown
     | Ticked
 )

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from federation.adverts import PoolAdvert, SiteAdvert
+from federation.adverts import PoolAdvert, SiteAdvert, TagPrice
 from gateway.broker import Broker
 from gateway.jobs import Job, Worker
 from policies.placement import Tags
+from policies.tariffs import Extras
 
 # Tasks that wait, and their slot-seconds where it is known how long one takes.
 Queue = tuple[int, float]
@@ -62,7 +63,8 @@ def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Qu
         for each in broker.workers.values()
         if each.offer.pool == name and not each.job and not each.draining
     ]
-    tariff = broker.tariffs[name]
+    tariff, prices = broker.tariffs[name], broker.prices.get(name)
+    extras = prices.prices.extras if prices is not None else Extras()
     total = 0 if broker.draining else sum(each.slots for each in workers)
     busy = sum(min(each.slots, each.in_flight) for each in workers)
     return PoolAdvert(
@@ -79,6 +81,13 @@ def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Qu
         jurisdiction=facts.jurisdiction,
         carbon_g_per_kwh=facts.carbon_g_per_kwh,
         slot_watts=facts.slot_watts,
+        next_price=prices.next_price if prices is not None else None,
+        tag_prices={
+            tag: TagPrice(each.add_nanos, each.factor) for tag, each in extras.surcharges.items()
+        },
+        preemptible=extras.preemptible,
+        minimum_nanos=extras.minimum_nanos,
+        step_ns=extras.step_ns,
     )
 
 

@@ -53,6 +53,7 @@ def terms_plain(spec: JobSpec) -> dict[str, Any]:
         "prints": spec.prints,
         "function": spec.function,
         "wishes": _wishes(spec.wishes),
+        "price_class": spec.price_class,
     }
 
 
