@@ -92,12 +92,12 @@ class PoolConfig:
     slots: int = 0
     memory_bytes: int = 0
     price: str = DEFAULT_PRICE
-    tariff: dict[str, Any] = field(default_factory=dict)  # the table, as it was read
     tags: dict[str, TagValue] = field(default_factory=dict)
     region: str = ""
     jurisdiction: str = ""
     carbon_g_per_kwh: float | None = None
     slot_watts: float | None = None
+    tariff: dict[str, Any] = field(default_factory=dict)  # the table, as it was read
 
     @property
     def facts(self) -> PoolFacts:

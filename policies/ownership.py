@@ -1,15 +1,15 @@
 """What a slot-hour of hardware of one's own costs. Pure.
 
-A price of zero breaks brokering: such a pool looks free next to any other, so all work goes there
-whatever waits, no cost limit ever ends anything, and nobody can be paid. What it really costs is
+A price of zero breaks brokering: such a pool looks free next to any other, so that all work goes
+there whatever waits, no cost limit ever ends anything, and nobody can be paid. What it costs is
 
-    (hardware / years + W/1000 · PUE · 8,766 h · power price + space + staff) / slot-hours sold a year
-    slot-hours sold a year = slots · 8,766 h · utilisation
+    (hardware / years + W/1000 · PUE · 8,766 h · power price + space + staff)     a year
+      / (slots · 8,766 h · utilisation)                                           slot-hours sold
 
-The shares are those of the usual models of total cost of ownership, depreciated in a straight line,
-without interest (J. Koomey et al., "A simple model for determining true total cost of ownership for
-data centers", Uptime Institute 2007; L. Barroso, U. Hölzle, P. Ranganathan, "The Datacenter as a
-Computer", 3rd ed. 2018, chapter 6). What stands idle is paid for by what is used: hence utilisation.
+The shares are those of the usual models of total cost of ownership, depreciated in a straight line
+and without interest (J. Koomey et al., "A simple model for determining true total cost of ownership
+for data centers", Uptime Institute 2007; L. Barroso, U. Hölzle, P. Ranganathan, "The Datacenter as
+a Computer", 3rd ed. 2018, chapter 6). What stands idle is paid by what is used: hence utilisation.
 """
 
 from dataclasses import dataclass, fields

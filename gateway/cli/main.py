@@ -11,6 +11,7 @@ from gateway.cli.found import init
 from gateway.cli.inspect import job, jobs, status, workers
 from gateway.cli.report import report
 from gateway.cli.serve import gateway, up, worker
+from gateway.cli.tariff import tariff
 
 
 def _version() -> str:
@@ -32,7 +33,7 @@ def cli() -> None:
 for command in (
     *(up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report),
     *(init, *federate.commands),
-    *(db, audit),
+    *(db, audit, tariff),
     *(look.sites, look.pools, look.deals, look.explain),
 ):
     cli.add_command(command)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from market_support import NOW_S, make_advert, make_pool
 
 from federation import adverts
-from federation.adverts import PoolAdvert, PriceChange, SiteAdvert, Window
+from federation.adverts import PoolAdvert, PriceChange, SiteAdvert, TagPrice
+    TagPrice, Window
 from federation.errors import ProtocolError
 from federation.wire import pack, unpack
 
@@ -33,6 +34,10 @@ FULL = make_pool(
     sites=frozenset(),
     rtt_s=0.01,
     link_bytes_s=1e9,
+    tag_prices={"gpu": TagPrice(1_200, 1_100_000)},
+    preemptible=400_000,
+    minimum_nanos=100,
+    step_ns=10**8,
 )
 
 
