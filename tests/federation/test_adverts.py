@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from market_support import NOW_S, make_advert, make_pool
 
 from federation import adverts
-from federation.adverts import PoolAdvert, PriceChange, SiteAdvert, TagPrice
-    TagPrice, Window
+from federation.adverts import PoolAdvert, PriceChange, SiteAdvert, TagPrice, Window
 from federation.errors import ProtocolError
 from federation.wire import pack, unpack
 
