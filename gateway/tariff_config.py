@@ -137,14 +137,10 @@ class _Reader:
         adjust = self._adjustment(where, value, {"name", "days", "from", "to"})
         name = _name(f"{where}.name", value.get("name"))
         where = f"band {name!r}"
-        span = _guarded(
-            where,
-            lambda: Span(
-                _time(f"{where}: from", value.get("from", "00:00")),
-                _time(f"{where}: to", value.get("to", "24:00")),
-                _days(f"{where}: days", value.get("days", "mon-sun")),
-            ),
-        )
+        from_s = _time(f"{where}: from", value.get("from", "00:00"))
+        to_s = _time(f"{where}: to", value.get("to", "24:00"))
+        days = _days(f"{where}: days", value.get("days", "daily"))
+        span = _guarded(where, lambda: Span(from_s, to_s, days))
         return Band(name, span, adjust)
 
     def _tier(self, where: str, value: Any) -> Tier:
