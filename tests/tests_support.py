@@ -29,6 +29,7 @@ from federation.nng import NngLink
 from federation.payload import seal_call, seal_function
 from gateway.config import SiteConfig, check
 from gateway.site import Site
+from gateway.surroundings import Surroundings
 
 READY_S = 30.0
 STOP_S = 20.0
@@ -159,11 +160,13 @@ class SiteProcess:
 class InnerSite:
     """A site in a thread of this process, whose parts a test can hold."""
 
-    def __init__(self, folder: Path, **config: Any) -> None:
+    def __init__(
+        self, folder: Path, surroundings: Surroundings | None = None, **config: Any
+    ) -> None:
         self.address = f"ipc://{folder / 'gw.sock'}"
         self.said: list[str] = []
         config = {"listen": (self.address,), "state": str(folder / "state"), **config}
-        self.site = Site(check(SiteConfig(**config)), self.said.append)
+        self.site = Site(check(SiteConfig(**config)), self.said.append, surroundings)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=trio.run, args=(self._run,))
         self._thread.start()
