@@ -111,6 +111,7 @@ class PriceList:
             self.currency,
             self.version,
             window=band.name if band is not None else "",
+            list_nanos=public_nanos,
             minimum_nanos=min(self.extras.minimum_nanos, public_nanos),
             step_ns=self.extras.step_ns,
         )
@@ -161,6 +162,10 @@ class PriceNow:
             bought_h = wanted.bought_ns // HOUR_NS
             reached = [tier for tier in prices.volume if tier.from_slot_hours <= bought_h]
             adjust = reached[-1].adjust if reached else None
+        surcharges = prices.extras.surcharges
+        is_usual = wanted.price_class == "guaranteed" and not surcharges.keys() & wanted.tags.keys()
+        if adjust is None and is_usual:
+            return self.tariff
         if adjust is not None:
             own_nanos = min(public_nanos, adjust.of(public_nanos))
         return prices.extras.tariff(self.tariff, own_nanos, public_nanos, wanted)

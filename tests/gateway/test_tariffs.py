@@ -3,21 +3,25 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from town import CHEAP, RULES, UTC_S, Town, dear_and_cheap, spec
 
 from federation import deals
 from federation.errors import ProtocolError
+from federation.messages import Results
 from gateway import events
 from gateway.broker import Broker
 from gateway.config import PoolConfig
-from gateway.effects import Side
+from gateway.effects import Charge, Side
 from gateway.events import PricesChanged
 from gateway.ledger import records
 from gateway.ledger.store import UsageTotal
 from gateway.prices import Prices
 from gateway.purchase import Purchase, check_delivery
+from gateway.quotations import allowed_nanos, quoted_terms, tariff_of
 from policies.pricelist import Adjustment, PriceList, Tier
-from policies.tariffs import HOUR_NS, Extras, Surcharge
+from policies.tariffs import HOUR_NS, Extras, Surcharge, Tariff
 from policies.volumes import Buyer
 
 MINUTE = 60.0
@@ -405,3 +409,53 @@ def test_what_was_bought_this_month_is_read_from_the_books():
     had = prices.had_ns(Books(), 86_400.0)
     assert had == {Buyer("local", "paris"): 20, Buyer("local", "", "ann"): 10}
     assert renewing()[0].had_ns(None, 0.0) == {}
+
+
+def test_what_is_reported_together_and_delivered_in_parts_costs_no_more_in_any(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(200)
+    town.run(lambda: any(len(each.arguments) > 4 for each in paris.at_work[1]))
+    order = next(each for each in paris.at_work[1] if len(each.arguments) > 4)
+    sale = next(each for each in paris.exchange.sales.sales.values() if each.job == order.job)
+    quote = next(m for *_, m in town.said if isinstance(m, deals.Quote))
+    town.said.clear()
+    utc_s = UTC_S + town.now_s
+    for first, count, charged in (
+        (order.first, 1, Charge(0, 0, 0, 500)),
+        (order.first + 1, 4, None),
+    ):
+        part = Results(sale.job, first, [b"r"] * count, [], [], [])
+        paris.exchange.sales.told(sale.handle, part, charged, utc_s)
+    paris.do()
+    assert [each.cost_nanos for each in deliveries(town)] == [100, 400]
+    assert all(
+        each.cost_nanos <= allowed_nanos(tariff_of(quote), each) for each in deliveries(town)
+    )
+
+
+@given(
+    st.builds(
+        Tariff,
+        st.integers(10**6, 10**12),
+        st.just("USD"),
+        st.just("v"),
+        st.sampled_from(["", "night"]),
+        st.sampled_from(["guaranteed", "preemptible"]),
+        st.integers(10**12, 10**13),
+        st.integers(0, 10**6),
+        st.integers(0, HOUR_NS),
+    )
+)
+def test_a_tariff_travels_in_a_quote_whole(tariff):
+    quote = deals.Quote(
+        contract="c",
+        pool="p",
+        tasks=1,
+        slots=1,
+        begin_in_s=0.0,
+        finish_in_s=0.0,
+        valid_s=0.0,
+        lease_s=0.0,
+        **quoted_terms(tariff),
+    )
+    assert tariff_of(quote) == tariff
