@@ -27,6 +27,9 @@ NAME_CHARS_MAX: Final = 60
 TAG_CHARS_MAX: Final = 200
 SLOTS_MAX: Final = 10**8
 NUMBER_MAX: Final = 1e12
+MILLION: Final = 10**6
+FACTOR_MAX: Final = 1_000 * MILLION
+STEP_NS_MAX: Final = 3_600 * 10**9
 COUNT_MAX: Final = 2**63 - 1
 VALID_MIN_S: Final = 0.1
 VALID_MAX_S: Final = 86_400.0
@@ -50,6 +53,14 @@ class PriceChange:
 
     price_nanos: int
     at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TagPrice:
+    """What a tag that a job asks for adds to a slot-hour, for each, and the factor before that."""
+
+    add_nanos: int
+    factor: int  # millionths
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,12 @@ class PoolAdvert:
     sites: frozenset[str] | None = None
     rtt_s: float | None = None  # hints, for who has not measured the way here
     link_bytes_s: float | None = None
+    # What makes the price of one job another (policies.tariffs): tags, class, and for short tasks
+    # a minimum for each, and steps of time.
+    tag_prices: Mapping[str, TagPrice] = dataclasses.field(default_factory=dict)
+    preemptible: int = MILLION  # the factor of that class, in millionths
+    minimum_nanos: int = 0
+    step_ns: int = 0
 
     def to_plain(self) -> dict[str, Any]:
         """As a map of plain values, without the fields that have their default."""
@@ -236,6 +253,12 @@ def _next_price(value: object) -> PriceChange:
     return PriceChange(*_row(value, _price, _number))
 
 
+def _tag_prices(value: object) -> dict[str, TagPrice]:
+    if type(value) is not dict or len(value) > TAGS_MAX:
+        raise ValueError(f"must be a map of at most {TAGS_MAX}")
+    return {_tag_name(key): TagPrice(*_row(each, _price, _factor)) for key, each in value.items()}
+
+
 def _windows(value: object) -> tuple[Window, ...]:
     rows = _list(value, WINDOWS_MAX)
     found = tuple(Window(*_row(row, _number, _number, _slots, _price)) for row in rows)
@@ -259,6 +282,7 @@ def _name_or_empty(value: object) -> str:
 
 _slots = partial(_count, most=SLOTS_MAX)
 _price = partial(_count, most=NANOS_LIMIT)
+_factor = partial(_count, most=FACTOR_MAX)
 
 _POOL: Final[dict[str, Callable[[object], Any]]] = {
     "pool": _name,
@@ -283,6 +307,10 @@ _POOL: Final[dict[str, Callable[[object], Any]]] = {
     "sites": partial(_optional, _members),
     "rtt_s": partial(_optional, partial(_number, most=RTT_MAX_S)),
     "link_bytes_s": partial(_optional, partial(_number, least=1.0)),
+    "tag_prices": _tag_prices,
+    "preemptible": _factor,
+    "minimum_nanos": _price,
+    "step_ns": partial(_count, most=STEP_NS_MAX),
 }
 
 
@@ -341,9 +369,9 @@ def _plain(value: Any) -> Any:
             return sorted(value)
         case tuple():
             return [_plain(item) for item in value]
-        case Window() | PriceChange():
+        case Window() | PriceChange() | TagPrice():
             return [getattr(value, field.name) for field in dataclasses.fields(value)]
         case Mapping():
-            return dict(value)
+            return {name: _plain(each) for name, each in value.items()}
         case _:
             return value

@@ -103,6 +103,7 @@ class Options:
     sites: Sequence[str] | None = None
     not_sites: Sequence[str] | None = None
     jurisdictions: Sequence[str] | None = None
+    preemptible: bool = False
 
     @property
     def wishes(self) -> dict[str, Any]:
@@ -136,14 +137,15 @@ class Options:
             if not isinstance(self.max_cost, str):
                 raise TypeError(f'max_cost is {self.max_cost!r:.80}; write text, as in "5 USD"')
             parse_money(self.max_cost)
-        if type(self.prints) is not bool:
-            raise TypeError(f"prints is {self.prints!r:.80}; it must be True or False")
+        for what in ("prints", "preemptible"):
+            if type(getattr(self, what)) is not bool:
+                raise TypeError(f"{what} is {getattr(self, what)!r:.80}; it must be True or False")
 
     def key(self) -> tuple[Any, ...]:
         """What tells one set of options from another."""
         tags = tuple(sorted(self.tags.items()))
         rest = (self.timeout_s, self.retries, self.priority, self.project, self.max_cost)
-        return (tags, *rest, self.name, self.prints, repr(self.wishes))
+        return (tags, *rest, self.name, self.prints, self.preemptible, repr(self.wishes))
 
     def __str__(self) -> str:
         """Those that are not as usual: `retries=2, project='risk'`."""
@@ -410,6 +412,7 @@ class Client(concurrent.futures.Executor):
             sites: the only sites that it may run at.
             not_sites: sites that it must not run at.
             jurisdictions: where its data may go.
+            preemptible: it is cheaper, and goes after all work that is not.
 
         The view shares the connection: shutting down either shuts down both.
         """
@@ -469,6 +472,7 @@ class Client(concurrent.futures.Executor):
             prints=options.prints,
             again=False,
             wishes=options.wishes,
+            preemptible=options.preemptible,
         )
 
     def map(

@@ -81,6 +81,7 @@ class AskQuote:
     path: Names
     hops_left: Count
     grant: bytes
+    preemptible: bool = False  # the price class that the user chose
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The contract is on: at this price, by this lease. The buyer has it on disk."""
+    """The contract is on: at this price, by this lease. The buyer has it on disk.
+
+    `tariff`, `minimum_nanos` and `step_ns` are those of the quote.
+    """
 
     kind: ClassVar[str] = "commit"
     contract: Text
@@ -101,6 +105,9 @@ class Commit:
     price_nanos: Count
     currency: Text
     lease_s: Number
+    tariff: Text = ""
+    minimum_nanos: Count = 0
+    step_ns: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +192,11 @@ class Quote:
     """A slot-hour in this pool costs so much, for `valid_s` seconds.
 
     So many slots would work on it; the first task would start in `begin_in_s`, the last would be
-    done in `finish_in_s`.
+    done in `finish_in_s`. It is the price for this buyer and this kind of job, by the price list
+    `tariff`, in its `window`; `list_nanos` is what it is without a contract. Each task costs
+    `minimum_nanos` at least, and time counts in whole steps of `step_ns` (policies.tariffs has the
+    rule). After a new session it is said once more of a contract that is open, for a buyer that
+    has restarted: its books have no more than the price.
     """
 
     kind: ClassVar[str] = "quote"
@@ -199,6 +210,12 @@ class Quote:
     finish_in_s: Number
     valid_s: Number
     lease_s: Number  # the shortest lease that is taken: our workers' grace is half of it, or less
+    preemptible: bool = False
+    tariff: Text = ""
+    window: Text = ""
+    list_nanos: Count = 0
+    minimum_nanos: Count = 0
+    step_ns: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,7 @@ class OpenJob:
     # {"objective": "cheapest", "deadline_s": …, "sites": […], "not_sites": […],
     # "jurisdictions": […]}: where it should run; all of them may be left out
     wishes: Plain
+    preemptible: bool = False  # cheaper, and makes way for what is guaranteed
 
 
 @dataclass(frozen=True, slots=True)

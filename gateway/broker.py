@@ -15,6 +15,7 @@ and what they decide joins its effects in order.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any, Final, assert_never
 
@@ -42,7 +43,9 @@ from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
 from policies.carbon import Emissions
 from policies.placement import Offer, counted, judge_all
-from policies.tariffs import Tariff
+from policies.pricelist import PriceNow
+from policies.tariffs import Tariff, Wanted
+from policies.volumes import Buyer, Volumes
 
 # A task whose worker vanished under it so often is given up; the time before, it goes alone.
 LOSSES_MAX: Final = 3
@@ -56,7 +59,7 @@ class Broker:
     """One site's jobs, workers and clients.
 
     Args:
-        tariffs: what each pool charges, by its name.
+        tariffs: what each pool charges everybody now, by its name; PricesChanged renews it.
         offers: pools that are known before any of their workers joins.
         limits: what one client may have unfinished.
         boot: which life of the site this is; assignments of different lives never share a number.
@@ -69,8 +72,11 @@ class Broker:
         limits: Limits | None = None,
         boot: int = 0,
     ) -> None:
-        self.tariffs = tariffs
         self.emissions: dict[str, Emissions] = {}  # of our pools, as they are now
+        self.tariffs = dict(tariffs)
+        self.prices: dict[str, PriceNow] = {}  # of pools with a price list
+        self._volumes = Volumes()
+        self._now_s = 0.0
         self.limits = limits or Limits()
         self.offers = dict(offers or {})
         self.jobs: dict[str, Job] = {}
@@ -84,7 +90,7 @@ class Broker:
         self._effects: list[Effect] = []  # one list for good: the parts append to it as well
         self._accounts = Accounts()
         self.clients = self._accounts.clients
-        self._handout = Handout(self.clients, self._effects, boot)
+        self._handout = Handout(self.clients, self._effects, boot, self.tariff_at)
         self.workers = self._handout.workers
         self.durations = self._handout.durations
         self._withdrawals = Withdrawals(self.clients, self._handout, self._tell, self._cancel)
@@ -96,6 +102,7 @@ class Broker:
 
     def handle(self, event: Event, now_s: float) -> list[Effect]:  # noqa: C901 - one match
         """Take an event; return what is to be done about it, in order."""
+        self._now_s = now_s
         match event:
             case events.Reported():
                 self._reported(event, now_s)
@@ -139,6 +146,10 @@ class Broker:
                 self._drain_asked(event)
             case events.EmissionsKnown():
                 self.emissions[event.pool] = event.emissions
+            case events.PricesChanged():
+                self._prices_changed(event)
+            case events.VolumesKnown():
+                self._volumes.take_up(event.had_ns, now_s)
             case events.Ticked():
                 self._ticked(now_s)
             case _:
@@ -151,6 +162,7 @@ class Broker:
 
     def settle(self, now_s: float) -> list[Effect]:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
+        self._now_s = now_s
         self._keep_deadlines(now_s)
         self._handout.settle(now_s)
         return self._take_effects()
@@ -184,6 +196,36 @@ class Broker:
     def _tell(self, client: int, message: Any) -> None:
         if client in self.clients:
             self._effects.append(Tell(client, message))
+
+    # --- prices --------------------------------------------------------------------------------
+
+    def tariff_for(self, pool: str, spec: JobSpec, site: str, utc_s: float) -> Tariff:
+        """What a pool of ours charges now for such a job of a site's, or of a user of ours."""
+        prices = self.prices.get(pool)
+        if prices is None:
+            return replace(self.tariffs[pool], price_class=spec.price_class)
+        buyer = Buyer(pool, site, "" if site else spec.user)
+        had_ns = self._volumes.had_ns(buyer, utc_s) if prices.prices.volume else 0
+        return prices.tariff_for(Wanted(site, spec.price_class, spec.tags, had_ns))
+
+    def tariff_at(self, job: Job, worker: Worker) -> Tariff:
+        """What a job is charged by for what is handed out now, at a worker."""
+        if job.spec.price is not None:
+            return job.spec.price  # as it was quoted
+        if worker.tariff is not None:
+            return worker.tariff  # as its seller quoted it
+        return self.tariff_for(worker.offer.pool, job.spec, "", self._now_s)
+
+    def _prices_changed(self, event: events.PricesChanged) -> None:
+        self.prices |= event.prices
+        self.tariffs |= {pool: each.tariff for pool, each in event.prices.items()}
+
+    def _count_volume(self, record: records.UsageRecord, now_s: float) -> None:
+        """Count what a buyer had of a pool whose price depends on that."""
+        prices = self.prices.get(record.pool)
+        if prices is not None and prices.prices.volume and record.state != "repeat":
+            buyer = Buyer(record.pool, record.origin, "" if record.origin else record.user)
+            self._volumes.add(buyer, record.wall_ns, now_s)
 
     # --- jobs ----------------------------------------------------------------------------------
 
@@ -397,6 +439,7 @@ class Broker:
         used = [] if is_void else usage_records(job, assignment, event, now_s, emissions)
         for record in used:
             job.charge(record)
+            self._count_volume(record, now_s)
             self._write(record)
         cost_nanos = sum(record.cost_nanos for record in used)
         charge = Charge(
@@ -534,16 +577,16 @@ class Broker:
     # --- who comes and goes --------------------------------------------------------------------
 
     def _worker_joined(self, event: events.WorkerJoined) -> None:
-        tariff = event.tariff or self.tariffs[event.pool]
+        currency = (event.tariff or self.tariffs[event.pool]).currency
         name = f"worker {event.name}"
         if not event.job and any(each.offer.name == name for each in self.workers.values()):
             name = f"{name} #{event.worker}"  # another of that name is here, with its own offer
-        offer = Offer(name, event.pool, event.tags, event.python, tariff.currency)
+        offer = Offer(name, event.pool, event.tags, event.python, currency)
         free = dict(counted(event.tags))
         if event.job:
             free = dict.fromkeys(free, inf)  # the seller counts them
         self.workers[event.worker] = Worker(
-            event.worker, event.name, offer, event.slots, tariff, free
+            event.worker, event.name, offer, event.slots, event.tariff, free
         )
         if event.job:
             self.workers[event.worker].job = event.job

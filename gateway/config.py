@@ -67,6 +67,9 @@ tags = { linux = true, gpu = 2 }
 [pool.carbon]                           # see gateway.carbon.config
 cloud = "aws"
 grid = "aws:eu-west-2"
+
+[pool.tariff]                           # see gateway.tariff_config
+zone = "Europe/London"
 """
 
 import os
@@ -79,7 +82,6 @@ from typing import Any, Final
 
 from federation.address import check_address, check_others, default_address, expand, is_local
 from federation.errors import GridError
-from federation.money import parse_money
 from gateway.alerts.settings import AlertsConfig, read_alerts
 from gateway.books_rules import BookRules, read_books
 from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
@@ -91,11 +93,12 @@ from gateway.knobs import KnobError, count, number
 from gateway.lobby import HouseRules
 from gateway.market_config import read_contracts, read_placement, read_shows
 from gateway.showing import PoolFacts
+from gateway.tariff_config import read_price_list
 from policies.asks import House
 from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.disclosure import SHOW_ALL, Disclosure
 from policies.placement import TagValue
-from policies.tariffs import Tariff
+from policies.pricelist import PriceList
 
 DEFAULT_PRICE: Final = "0.04 USD"
 MEMORY_BYTES_MIN: Final = 64 << 20  # Python and our slot alone take half of that
@@ -120,6 +123,7 @@ class PoolConfig:
     carbon_g_per_kwh: float | None = None
     slot_watts: float | None = None
     carbon: CarbonConfig = field(default_factory=CarbonConfig)
+    tariff: dict[str, Any] = field(default_factory=dict)  # the table, as it was read
 
     @property
     def facts(self) -> PoolFacts:
@@ -139,12 +143,9 @@ class PoolConfig:
         return (carbon if grams is None else replace(carbon, g_per_kwh=grams)).emissions
 
     @property
-    def tariff(self) -> Tariff:
-        """What a slot-hour of it costs. Its version names the price itself."""
-        if not isinstance(self.price, str):
-            raise ValueError(f'the price is {self.price!r}: write an amount, as in "0.04 USD"')
-        nanos, currency = parse_money(self.price)
-        return Tariff(nanos, currency, f"{self.name}@{self.price}")
+    def prices(self) -> PriceList:
+        """What a slot-hour of it costs whom, and when; KnobError says what is wrong."""
+        return read_price_list(self.name, self.price, self.tariff)
 
     @property
     def slots_wanted(self) -> int:
@@ -479,8 +480,8 @@ def _pool(table: Any) -> PoolConfig:
         raise ConfigError(f"{where}: tags must be a table")
     try:
         check_tags(pool.tags)
-        _ = pool.tariff
-    except (ValueError, AttributeError) as error:
+        _ = pool.prices
+    except (ValueError, AttributeError, KnobError) as error:
         raise ConfigError(f"{where}: {error}") from None
     return pool
 

@@ -14,7 +14,7 @@ from federation.ranges import Range
 from federation.reasons import Reason
 from gateway.jobs import AHEAD_MAX_S, Assignment, Job, Worker
 from policies.placement import Refusal, judge, show_tag
-from policies.tariffs import cost_nanos
+from policies.tariffs import Tariff
 
 # Estimated work that a slot holds, in seconds: enough to cover the way there and back. It is
 # filled up when that much is gone: each top-up is a message there, an acknowledgement back, and
@@ -146,31 +146,34 @@ def share(job: Job, worker: Worker, slots_total: int, task_s: float | None) -> i
     return max(1, worthwhile, math.ceil(job.waiting * worker.slots / max(slots_total, 1)))
 
 
-def fits_cost(job: Job, worker: Worker, task_s: float | None, tasks: int) -> int:
-    """How many of `tasks` the job's cost limit allows, counting what is in flight."""
+def fits_cost(job: Job, tariff: Tariff, task_s: float | None, tasks: int) -> int:
+    """How many of `tasks` the job's cost limit allows by a tariff, counting what is in flight."""
     limit = job.spec.max_cost_nanos
     if limit is None:
         return tasks
-    price = (job.spec.price or worker.tariff).price_nanos
     committed = job.committed_nanos
     if committed >= limit:
         return 0
-    one = cost_nanos(price, round((task_s or 0.0) * 1e9))
+    one = tariff.charge_nanos(1, round((task_s or 0.0) * 1e9))
     return tasks if one == 0 else min(tasks, max(1, (limit - committed) // one))
 
 
-Rank = tuple[bool, float, float, int, int]
+Rank = tuple[bool, bool, float, float, int, int]
 
 
 def order(job: Job, task_s: float | None) -> Rank:
-    """Which job is served first: our own users', by priority, who has least under way, waits, age.
+    """Which job is served first: our own users', guaranteed, by priority, who has least, age.
+
+    What is preemptible makes way for all else of its owner's kind, whatever its priority.
 
     What is under way counts in slots, not in seconds: a long task fills its slot no more than
     short ones that are queued ahead at another.
     """
     filled = HORIZON_S if task_s is None else min(task_s, HORIZON_S)
     under_way = job.in_flight * filled
-    return (job.spec.price is not None, -job.spec.priority, under_way, job.served, job.number)
+    is_preemptible = job.spec.price_class == "preemptible"
+    is_sold = job.spec.price is not None
+    return (is_sold, is_preemptible, -job.spec.priority, under_way, job.served, job.number)
 
 
 def has_room(worker: Worker) -> bool:

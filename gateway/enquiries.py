@@ -20,10 +20,11 @@ from gateway.events import JobSpec
 from gateway.intake import wishes_plain
 from gateway.jobs import Job
 from gateway.purchase import Purchase, check_quote
+from gateway.quotations import tariff_of
 from gateway.resting import Resting
 from policies.brokering import Quote, choose_quote
 from policies.decisions import Decision
-from policies.estimates import pays_for_one
+from policies.estimates import pays_for_one, price_shown
 from policies.market import Key
 
 ROUND_TRIP_MAX_S: Final = 5.0
@@ -95,6 +96,7 @@ class Enquiries:
             contract = f"{self._site}-{self._boot}-{self._numbers}"
             tasks = shares.get((site, pool), decision.ask.tasks)
             purchase = Purchase(contract, job.id, site, pool, tasks, now_s)
+            purchase.price_class = job.spec.price_class
             purchase.max_cost_nanos = _part(left_nanos, decision, (site, pool))
             if purchase.max_cost_nanos == 0:
                 continue
@@ -179,6 +181,7 @@ class Enquiries:
             path=[*spec.path, self._site],
             hops_left=max(0, spec.hops_left - 1),
             grant=self._grant(job, purchase, decision.made_s),
+            preemptible=spec.price_class == "preemptible",
         )
 
     def _say(self, purchase: Purchase, message: deals.AskQuote | deals.Hold) -> None:
@@ -258,8 +261,12 @@ def _is_fair(site: str, quote: deals.Quote, decision: Decision) -> bool:
         return False
     known = next((each for each in decision.preferred if each.key == (site, quote.pool)), None)
     if known is not None:
-        most = known.estimate.price_nanos * (1 + house.band)
-        return quote.currency == known.candidate.advert.currency and quote.price_nanos <= most
+        # What is quoted is the price of now, also where the run will see it fall.
+        task_s = known.estimate.task_s
+        shown_nanos = price_shown(ask, known.candidate, task_s)
+        most = max(known.estimate.price_nanos, shown_nanos) * (1 + house.band)
+        price_nanos = tariff_of(quote).for_tasks_of(round(task_s * 1e9))
+        return quote.currency == known.candidate.advert.currency and price_nanos <= most
     wanted = ask.terms.need.currency
     is_late = ask.deadline_s is not None and decision.made_s + quote.begin_in_s > ask.deadline_s
     return wanted in (None, quote.currency) and bool(house.rate(quote.currency)) and not is_late
@@ -274,7 +281,7 @@ def _chosen(decision: Decision, quoted: list[Purchase]) -> list[Purchase]:
     made_s = decision.made_s
     best = choose_quote(
         decision,
-        [_as_quote(key, each, made_s) for key, each in quotes.items() if each.quote],
+        [_as_quote(key, each, decision) for key, each in quotes.items() if each.quote],
         made_s,
     )
     if best is not None:
@@ -290,26 +297,36 @@ def _is_beyond(purchase: Purchase, decision: Decision) -> bool:
     quote, ask = purchase.quote, decision.ask
     if quote is None or ask.budget_nanos is None or ask.task_s is None:
         return False
-    return not pays_for_one(ask.budget_nanos, quote.price_nanos, round(ask.task_s * 1e9))
+    task_ns = round(ask.task_s * 1e9)
+    price_nanos = tariff_of(quote).for_tasks_of(task_ns)
+    return not pays_for_one(ask.budget_nanos, price_nanos, task_ns)
 
 
 def _blind_rank(purchase: Purchase, decision: Decision) -> tuple[float, float]:
     """How good a quote is that no advert was known for; less is better."""
     quote = purchase.quote
     assert quote is not None
-    money = quote.price_nanos * (decision.house.rate(quote.currency) or 0.0)
+    price_nanos = _price_nanos(quote, decision)
+    money = price_nanos * (decision.house.rate(quote.currency) or 0.0)
     objective = decision.ask.objective
     is_for_money = objective.money >= objective.time
     return (money, quote.finish_in_s) if is_for_money else (quote.finish_in_s, money)
 
 
-def _as_quote(key: Key, purchase: Purchase, now_s: float) -> Quote:
-    quote = purchase.quote
+def _price_nanos(quote: deals.Quote, decision: Decision) -> int:
+    """The price of a slot-hour of the tasks in question, minimum and steps included."""
+    task_s = decision.ask.task_s
+    task_s = decision.house.task_s_unknown if task_s is None else task_s
+    return tariff_of(quote).for_tasks_of(round(task_s * 1e9))
+
+
+def _as_quote(key: Key, purchase: Purchase, decision: Decision) -> Quote:
+    quote, now_s = purchase.quote, decision.made_s
     assert quote is not None
     return Quote(
         key,
         quote.tasks,
-        quote.price_nanos,
+        _price_nanos(quote, decision),
         now_s + quote.begin_in_s,
         now_s + quote.finish_in_s,
     )

@@ -51,6 +51,6 @@ def claims(jobs: Iterable[Job]) -> Iterator[Claim]:
 
 def _cost(assignment: Assignment) -> tuple[str, float]:
     """As the broker reckons when it hands work out: expected time by the price of the slot."""
-    tariff = assignment.job.spec.price or assignment.worker.tariff
+    tariff = assignment.tariff
     tasks = sum(stop - first for first, stop in assignment.left)
     return tariff.currency, tasks * assignment.task_s * tariff.price_nanos / HOUR_S

@@ -4,6 +4,7 @@ Events speak of bundles, never of single tasks: a million tasks are a thousand e
 and `worker` are session handles, numbers that are never used twice.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,7 +13,9 @@ from gateway.errands import Allowance
 from policies.asks import Wishes
 from policies.carbon import Emissions, Footprint
 from policies.placement import FrozenTags, Need, Tags
-from policies.tariffs import Tariff
+from policies.pricelist import PriceNow
+from policies.tariffs import PriceClass, Tariff
+from policies.volumes import Buyer
 
 HOPS_MAX: Final = 3  # how often a job may be forwarded
 
@@ -42,6 +45,7 @@ class JobSpec:
     hops_left: int = HOPS_MAX
     pool: str = ""  # the only one of ours that it may run in; any, when it is empty
     group: str = ""  # its user's, as configured here; none, when it is empty
+    price_class: PriceClass = "guaranteed"
 
     @property
     def need(self) -> Need:
@@ -264,6 +268,20 @@ class EmissionsKnown:
 
 
 @dataclass(frozen=True, slots=True)
+class PricesChanged:
+    """From now on these pools charge by these prices; what is handed out already keeps its own."""
+
+    prices: Mapping[str, PriceNow]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumesKnown:
+    """The slot time that each buyer has had this month, as the books have it at the start."""
+
+    had_ns: Mapping[Buyer, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """Time has passed."""
 
@@ -288,5 +306,7 @@ Event = (
     | HandedBack
     | DrainAsked
     | EmissionsKnown
+    | PricesChanged
+    | VolumesKnown
     | Ticked
 )

@@ -342,6 +342,7 @@ class Exchange:
             task_s_at={site or self.site: seconds for site, seconds in at.items()},
             deadline_s=spec.wishes.deadline_s,
             budget_nanos=None if limit is None else max(0, limit - committed_nanos),
+            price_class=spec.price_class,
         )
         resting = self.purchases.resting.sites
         return place(ask, self.market, self.house, utc_s, lots(chance), resting)

@@ -27,6 +27,7 @@ _TERMS: Final[dict[str, Any]] = {
     "currency": "",
     "python": python_minor(),
     "wishes": {},
+    "preemptible": False,
 }
 
 

@@ -5,7 +5,7 @@ assignments, counted at the worker and at the job, and orders to workers. It is 
 each batch of events, when everything that they let go of can be handed out again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from federation.messages import Assign, Recall
@@ -15,7 +15,7 @@ from gateway.accounts import Client
 from gateway.effects import Effect, Order
 from gateway.events import JobHeld, Resumed
 from gateway.jobs import Assignment, Job, Run, Worker
-from policies.tariffs import HOUR_S
+from policies.tariffs import Tariff
 
 RECALLS_MAX: Final = 8  # in one settling
 # Bits of an assignment's number below the boot. A boot is never below the second in which it began,
@@ -30,9 +30,16 @@ class Handout:
         clients: who is here; tasks of one that does not read its results wait.
         effects: where orders are put, in order with all else that is decided.
         boot: which life of the site this is; assignments of different lives never share a number.
+        tariff: what a job is charged by at a worker, from now on.
     """
 
-    def __init__(self, clients: Mapping[int, Client], effects: list[Effect], boot: int = 0) -> None:
+    def __init__(
+        self,
+        clients: Mapping[int, Client],
+        effects: list[Effect],
+        boot: int,
+        tariff: Callable[[Job, Worker], Tariff],
+    ) -> None:
         self.workers: dict[int, Worker] = {}
         self.durations = dispatch.Durations()
         self.ready: dict[str, Job] = {}  # jobs with tasks in their queue
@@ -41,6 +48,7 @@ class Handout:
         self._effects = effects
         self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
         self._assignments = boot << EPOCH_BITS
+        self._tariff = tariff
 
     def settle(self, now_s: float) -> None:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
@@ -161,7 +169,9 @@ class Handout:
             return 0
         if dispatch.refusal(job, worker) is not None:
             return 0
-        return dispatch.fits_cost(job, worker, task_s, tasks)
+        if job.spec.max_cost_nanos is None:
+            return tasks
+        return dispatch.fits_cost(job, self._tariff(job, worker), task_s, tasks)
 
     def _first_to_wait(
         self, waiting: Iterable[Job], worker: Worker, limit: dispatch.Rank | None
@@ -191,7 +201,8 @@ class Handout:
         task_s = self.durations.of(job.spec.function) or 0.0
         left = RangeSet([(run.first, run.stop)])
         job.served = self._assignments
-        assignment = Assignment(self._assignments, job, worker, run, task_s, now_s, left)
+        tariff = self._tariff(job, worker)
+        assignment = Assignment(self._assignments, job, worker, run, task_s, now_s, left, tariff)
         worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
         worker.held_bytes += run.size
         self._hold(assignment, len(run.arguments))
@@ -227,7 +238,8 @@ class Handout:
             whole.attempt = max(whole.attempt, run.attempt)
         task_s = self.durations.of(job.spec.function) or 0.0
         left = RangeSet((run.first, run.stop) for run in runs)
-        assignment = Assignment(event.assignment, job, worker, whole, task_s, now_s, left)
+        tariff = self._tariff(job, worker)
+        assignment = Assignment(event.assignment, job, worker, whole, task_s, now_s, left, tariff)
         worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
         self._hold(assignment, len(left))
         job.hold_bytes(whole.size)
@@ -270,6 +282,5 @@ class Handout:
         assignment.worker.hold(assignment, tasks)
         job = assignment.job
         job.in_flight += tasks
-        price = (job.spec.price or assignment.worker.tariff).price_nanos
-        cost = tasks * assignment.task_s * price / HOUR_S
+        cost = tasks * assignment.tariff.charge_nanos(1, round(assignment.task_s * 1e9))
         job.load_nanos = max(0.0, job.load_nanos + cost) if job.in_flight else 0.0

@@ -104,6 +104,7 @@ def check_spec(message: messages.OpenJob | AskQuote, user: str) -> JobSpec:
         python=message.python,
         prints=message.prints,
         wishes=wishes,
+        price_class="preemptible" if message.preemptible else "guaranteed",
     )
 
 

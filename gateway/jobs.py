@@ -73,6 +73,7 @@ class Assignment:
     task_s: float  # the duration estimated when it was made
     given_s: float
     left: RangeSet
+    tariff: Tariff  # in force when it was made
     recalled: bool = False  # a recall is under way, or found nothing to take
     recalls: int = 0  # that have not been answered
     is_stopped: bool = False  # its tasks are killed because their client left, who may come back
@@ -86,7 +87,7 @@ class Worker:
     name: str
     offer: Offer
     slots: int
-    tariff: Tariff
+    tariff: Tariff | None  # of a contract; for work in our own pools the broker knows
     free: dict[str, int | float]  # counted tags not held by a task
     assignments: dict[int, Assignment] = field(default_factory=dict)
     in_flight: int = 0

@@ -21,6 +21,7 @@ from gateway.dealing import RELAY, DealRules, Permits
 from gateway.errands import Notary, NotGranted, check_ask
 from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import BadJob, check_spec
+from gateway.quotations import quoted_terms
 from gateway.sale import Sale
 from gateway.showing import waiting
 from policies.decisions import Decision
@@ -89,9 +90,12 @@ class Offering:
         except NotGranted as error:
             return deals.Decline(ask.contract, error.code, f"its grant: {error}")
         spec = replace(spec, currency=given.errand.currency or None, given=given)
-        best = min(self._offers(ask, spec), key=lambda each: each[0], default=None)
-        quote = best[1] if best is not None else self._relayed(ask, spec, utc_s)
-        return self._nothing(buyer, ask, spec) if quote is None else self._offered(ask, spec, quote)
+        offers = self._offers(ask, spec, utc_s)
+        best = min(offers, key=lambda each: each[0], default=None)
+        found = best[1:] if best is not None else self._relayed(ask, spec, utc_s)
+        if found is None:
+            return self._nothing(buyer, ask, spec, utc_s)
+        return self._offered(ask, spec, *found)
 
     def can_hold(self, sale: Sale) -> bool:
         """Whether what was quoted is still there; what a relay quoted is another site's."""
@@ -123,9 +127,12 @@ class Offering:
             return None
         return deals.Decline(ask.contract, code, reason)
 
-    def _nothing(self, buyer: str, ask: deals.AskQuote, spec: JobSpec) -> deals.Decline:
+    def _nothing(
+        self, buyer: str, ask: deals.AskQuote, spec: JobSpec, utc_s: float
+    ) -> deals.Decline:
         """Why there is nothing to offer: our rules, or that there is no slot."""
-        if any(self._may_not(ask, spec, pool, price) for pool, price in self._pools_for(ask)):
+        pools = self._pools_for(ask, spec, utc_s)
+        if any(self._may_not(ask, spec, pool, price) for pool, price in pools):
             reason = f"the rules of {self._site} let {buyer} have nothing, or no more, of it"
             return deals.Decline(ask.contract, Reason.NOT_ENTITLED, reason)
         reason = f"{self._site} has nothing that can run it now"
@@ -138,17 +145,19 @@ class Offering:
 
     # --- what there is -------------------------------------------------------------------------
 
-    def _pools_for(self, ask: deals.AskQuote) -> Iterator[tuple[str, Tariff]]:
-        """Our pools that were asked for, with their prices."""
+    def _pools_for(
+        self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
+    ) -> Iterator[tuple[str, Tariff]]:
+        """Our pools that were asked for, with what they charge this buyer for this job."""
         for pool, tariff in self._broker.tariffs.items():
             if ask.pool in ("", pool) and ask.currency in ("", tariff.currency):
-                yield pool, tariff
+                yield pool, self._broker.tariff_for(pool, spec, ask.path[-1], utc_s)
 
     def _offers(
-        self, ask: deals.AskQuote, spec: JobSpec
-    ) -> Iterator[tuple[tuple[float, int], deals.Quote]]:
+        self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
+    ) -> Iterator[tuple[tuple[float, int], deals.Quote, Tariff]]:
         """What each of our pools would do, by when it would be done and its price."""
-        for pool, tariff in self._pools_for(ask):
+        for pool, tariff in self._pools_for(ask, spec, utc_s):
             if not self._suits(spec, pool):
                 continue
             total = self._slots_for(spec, pool)
@@ -163,14 +172,13 @@ class Offering:
                 pool=pool,
                 tasks=ask.tasks,
                 slots=slots,
-                price_nanos=tariff.price_nanos,
-                currency=tariff.currency,
                 begin_in_s=begin_s,
                 finish_in_s=finish_s,
                 valid_s=self._rules.valid_s,
                 lease_s=self._rules.lease_min_s,
+                **quoted_terms(tariff),
             )
-            yield (finish_s, tariff.price_nanos), quote
+            yield (finish_s, tariff.price_nanos), quote, tariff
 
     def _permitted(
         self, ask: deals.AskQuote, spec: JobSpec, pool: str, slots: int, price: Tariff
@@ -204,7 +212,9 @@ class Offering:
         held = sum(each.load_s for each in self._broker.workers.values() if each.offer.pool == pool)
         return held + waiting(self._broker)[1]
 
-    def _relayed(self, ask: deals.AskQuote, spec: JobSpec, utc_s: float) -> deals.Quote | None:
+    def _relayed(
+        self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
+    ) -> tuple[deals.Quote, Tariff] | None:
         """What it would cost somewhere else, that the buyer may not know of."""
         if ask.pool or not ask.hops_left:
             return None
@@ -214,29 +224,29 @@ class Offering:
             return None
         lanes = [lane for lane, _ in decision.plan.shares]
         dearest = max(lanes, key=lambda lane: lane.price_nanos)
-        price = Tariff(dearest.price_nanos, dearest.currency, RELAY)
+        # With what its minimum and steps come to: it is planned by what such tasks cost there.
+        price = Tariff(dearest.price_nanos, dearest.currency, RELAY, price_class=spec.price_class)
         slots = max(1, min(round(sum(lane.slots for lane in lanes)), ask.tasks))
         slots = self._permitted(ask, spec, RELAY, slots, price)
         if not slots or ask.currency not in ("", dearest.currency):
             return None
-        return deals.Quote(
+        quote = deals.Quote(
             contract=ask.contract,
             pool=RELAY,
             tasks=ask.tasks - decision.plan.short,
             slots=slots,
-            price_nanos=dearest.price_nanos,
-            currency=dearest.currency,
             begin_in_s=min(lane.start_s for lane in lanes),
             finish_in_s=decision.plan.finish_s,
             valid_s=self._rules.valid_s,
             lease_s=self._rules.lease_min_s,
+            **quoted_terms(price),
         )
+        return quote, price
 
-    def _offered(self, ask: deals.AskQuote, spec: JobSpec, quote: deals.Quote) -> Offered:
+    def _offered(
+        self, ask: deals.AskQuote, spec: JobSpec, quote: deals.Quote, price: Tariff
+    ) -> Offered:
         """A quote, with the job as it would be opened here."""
-        price = self._broker.tariffs.get(quote.pool) or Tariff(
-            quote.price_nanos, quote.currency, RELAY
-        )
         pool = quote.pool
         if pool == RELAY:
             pool, spec = "", _for_others(spec, self._site)

@@ -13,7 +13,6 @@ from gateway.jobs import Assignment, Job, Strikes
 from gateway.ledger.records import UsageRecord
 from policies.carbon import NOTHING_KNOWN, Emissions, Footprint, footprint
 from policies.placement import show_tags
-from policies.tariffs import cost_nanos
 
 # A task that takes its slot down so often is poison.
 CRASHES_MAX: Final = 2
@@ -142,6 +141,12 @@ def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[obje
     )
 
 
+def charged_tasks(tasks: int, failures: Sequence[Sequence[Any]]) -> int:
+    """Of so many tasks that a delivery tells of, those with a minimum charge: not the stopped."""
+    stopped = [failure for failure in failures if failure[1] == "cancelled"]
+    return tasks - len(stopped)
+
+
 def is_nothing(report: Reported) -> bool:
     """Whether all that it says is that tasks were stopped, which took no time."""
     stopped = sum(kind == "cancelled" for _, kind, *_ in report.failures)
@@ -181,12 +186,18 @@ def usage_records(
     records = []
     emitted = report.footprint or footprint(emissions, wall_ns, cpu_ns)
     parts = emitted.split([high - low for (low, high), _ in pieces])
-    tariff, total_ns = job.spec.price or worker.tariff, wall_ns
+    tariff, total_ns = assignment.tariff, wall_ns
+    failures = report.failures
+    stopped = [first + int(at) for at, kind, *_ in failures if kind == "cancelled"]  # type: ignore[call-overload]
     for index, ((low, high), state) in enumerate(pieces):
         is_last = index == len(pieces) - 1
         part_ns = wall_ns if is_last else wall_ns * (high - low) // count
         part_cpu_ns = cpu_ns if is_last else cpu_ns * (high - low) // count
         wall_ns, cpu_ns, count = wall_ns - part_ns, cpu_ns - part_cpu_ns, count - (high - low)
+        is_free = state == "repeat" or (state == "failed" and not part_ns)
+        charged = 0 if is_free else _charged(job, low, high, stopped)
+        cost_nanos = 0 if is_free else _cost(assignment, report, charged, part_ns, total_ns)
+        list_nanos = 0 if is_free else tariff.list_charge_nanos(charged, part_ns)
         records.append(
             UsageRecord(
                 job=job.id,
@@ -207,7 +218,10 @@ def usage_records(
                 price_nanos=tariff.price_nanos,
                 currency=tariff.currency,
                 tariff=tariff.version,
-                cost_nanos=0 if state == "repeat" else _cost(assignment, report, part_ns, total_ns),
+                cost_nanos=cost_nanos,
+                list_cost_nanos=max(cost_nanos, list_nanos),
+                price_class=tariff.price_class,
+                window=tariff.window,
                 tags=show_tags(job.spec.tags),
                 group=job.spec.group,
                 energy_uj=parts[index].energy_uj,
@@ -244,7 +258,13 @@ def charged_for(used: list[UsageRecord], again: list[int]) -> Iterator[Range]:
             yield from _remaining(record.first, record.first + record.tasks, skipped)
 
 
-def _cost(assignment: Assignment, report: Reported, part_ns: int, total_ns: int) -> int:
+def _charged(job: Job, first: int, stop: int, stopped: list[int]) -> int:
+    """Of tasks [first, stop), those with a minimum charge: not the stopped, nor what had ended."""
+    ended = sum(high - low for low, high in job.ended.within(first, stop))
+    return stop - first - ended - sum(first <= at < stop and at not in job.ended for at in stopped)
+
+
+def _cost(assignment: Assignment, report: Reported, tasks: int, part_ns: int, total_ns: int) -> int:
     """What a part of a report costs whoever owns the job.
 
     What another site asks is passed on to the nano-unit, unless the job was sold to us: then what
@@ -252,7 +272,7 @@ def _cost(assignment: Assignment, report: Reported, part_ns: int, total_ns: int)
     """
     sold_at = assignment.job.spec.price
     if report.cost_nanos is None or sold_at is not None:
-        costs = cost_nanos((sold_at or assignment.worker.tariff).price_nanos, part_ns)
+        costs = assignment.tariff.charge_nanos(tasks, part_ns)
         given = assignment.job.spec.given
         if given is None or given.errand.max_cost_nanos is None:
             return costs

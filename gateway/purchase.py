@@ -6,7 +6,7 @@ is for `gateway.enquiries`, until a quote is chosen, and then for `gateway.purch
 """
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from federation import deals
@@ -20,8 +20,9 @@ from gateway.events import HOPS_MAX
 from gateway.intake import SLOTS_MAX
 from gateway.ledger.records import ContractRow, PostingRow
 from gateway.outcomes import is_sound
+from gateway.quotations import allowed_nanos, tariff_of
 from policies.carbon import Footprint, objection
-from policies.tariffs import cost_nanos
+from policies.tariffs import HOUR_NS, PriceClass, Tariff
 
 SLACK_S: Final = 1.0  # that two clocks and roundings may differ by in what a delivery took
 # A clock may have been set right meanwhile, and both book the same time.
@@ -51,6 +52,8 @@ class Purchase:
     doubted: int = 0  # forwards up to this epoch may have been lost with a session
     is_recovered: bool = False  # of a former life, and its seller has not said what it has
     is_orphan: bool = False  # of a former life, and nobody wants what is out
+    is_unsure: bool = False  # of a former life, and its seller has not said its terms again
+    price_class: PriceClass = "guaranteed"  # that was asked for
     max_cost_nanos: int | None = None  # that is granted for it; None: no limit
     spent_nanos: int = 0
     tab: Tab = field(default_factory=Tab)
@@ -65,6 +68,12 @@ class Purchase:
         """What it is paid in, once it is quoted."""
         assert self.quote is not None
         return self.quote.currency
+
+    @property
+    def tariff(self) -> Tariff:
+        """What it is paid by, once it is quoted."""
+        assert self.quote is not None
+        return tariff_of(self.quote)
 
     @property
     def is_live(self) -> bool:
@@ -90,6 +99,7 @@ def from_books(row: ContractRow, postings: Iterable[PostingRow], now_s: float) -
         row.lease_s,
     )
     purchase = Purchase(row.contract, row.job, row.site, row.pool, 0, now_s, Phase.OPEN, quote)
+    purchase.is_unsure = True
     purchase.lease_s = row.lease_s
     purchase.until_s = grantor_until_s(now_s, row.lease_s)
     purchase.busy_s = now_s
@@ -120,15 +130,44 @@ def check_quote(purchase: Purchase, quote: deals.Quote) -> None:
         check_currency(quote.currency)
     except ValueError as error:
         raise ProtocolError(f"a quote in no money: {error}") from None
+    _check_terms(purchase, quote)
+
+
+def check_restated(purchase: Purchase, quote: deals.Quote) -> None:
+    """Raise ProtocolError unless an open contract is quoted again at the terms that we know.
+
+    Our books have price, currency and slots of a contract of a former life; for the rest its
+    seller's signed word counts, within the bounds that there are for all quotes.
+    """
+    known = purchase.quote
+    assert known is not None
+    names = {field.name for field in fields(deals.Quote)}
+    names -= {"begin_in_s", "finish_in_s", "valid_s", "lease_s", "tasks"}
+    if purchase.is_unsure:
+        names -= {"tariff", "window", "list_nanos", "minimum_nanos", "step_ns", "preemptible"}
+        purchase.price_class = tariff_of(quote).price_class
+    if any(getattr(quote, name) != getattr(known, name) for name in names):
+        raise ProtocolError("an open contract at other terms than were agreed")
+    _check_terms(purchase, quote)
+
+
+def _check_terms(purchase: Purchase, quote: deals.Quote) -> None:
+    if quote.minimum_nanos > quote.price_nanos or quote.step_ns > HOUR_NS:
+        raise ProtocolError("a quote whose minimum is more than a slot-hour, or its steps longer")
+    if not quote.price_nanos <= max(quote.list_nanos, quote.price_nanos) <= NANOS_LIMIT:
+        raise ProtocolError("a quote with a list price out of range")
+    if not all(each == "" or _is_name(each) for each in (quote.tariff, quote.window)):
+        raise ProtocolError("a quote by a price list without a proper name")
+    if tariff_of(quote).price_class != purchase.price_class:
+        raise ProtocolError("a quote for another price class than was asked for")
 
 
 def check_delivery(purchase: Purchase, message: deals.Deliver) -> None:
     """Raise ProtocolError where a delivery costs too much, or says what can't be of its tasks."""
-    assert purchase.quote is not None
-    if message.cost_nanos > cost_nanos(purchase.quote.price_nanos, message.wall_ns) + 1:
-        raise ProtocolError("a delivery that costs more than was agreed")
     if not is_sound(message):
         raise ProtocolError("a delivery of no tasks, or with failures beside them")
+    if message.cost_nanos > allowed_nanos(purchase.tariff, message):
+        raise ProtocolError("a delivery that costs more than was agreed")
     most = purchase.max_cost_nanos
     if most is not None and purchase.spent_nanos + message.cost_nanos > most:
         raise ProtocolError("a delivery that costs more than was granted")

@@ -37,6 +37,7 @@ from gateway.purchase import (
     Purchase,
     check_delivery,
     check_moment,
+    check_restated,
     check_time,
     check_way,
     footprint_of,
@@ -47,7 +48,6 @@ from gateway.purchase import (
     without_results,
 )
 from gateway.resting import Resting
-from policies.tariffs import Tariff
 
 VERDICTS_MAX: Final = 100_000  # remembered of one contract
 # Of a contract that came to its end: its seller did well, and may have another.
@@ -144,6 +144,9 @@ class Purchases:
             self._unknown(seller, message, utc_s)
             return
         match message:
+            case deals.Quote() if purchase.until_s:
+                check_restated(purchase, message)
+                self._restate(purchase, message)
             case deals.Quote():
                 self.enquiries.quoted(purchase, message, now_s, utc_s)
             case deals.Decline():
@@ -220,7 +223,14 @@ class Purchases:
             durable=True,
         )
         commit = deals.Commit(
-            purchase.contract, purchase.pool, quote.price_nanos, quote.currency, lease_s
+            purchase.contract,
+            purchase.pool,
+            quote.price_nanos,
+            quote.currency,
+            lease_s,
+            quote.tariff,
+            quote.minimum_nanos,
+            quote.step_ns,
         )
         self._say(purchase, commit)
 
@@ -255,10 +265,19 @@ class Purchases:
                 spec.tags,
                 spec.python,
                 job,
-                Tariff(quote.price_nanos, quote.currency, purchase.contract),
+                purchase.tariff,
                 purchase.round_trip_s,
             )
         )
+
+    def _restate(self, purchase: Purchase, quote: deals.Quote) -> None:
+        """Take the terms of a contract of a former life, which our books do not have."""
+        if purchase.is_unsure:
+            purchase.is_unsure = False
+            purchase.quote = quote
+            worker = self._broker.workers.get(purchase.handle)
+            if worker is not None:
+                worker.tariff = purchase.tariff
 
     # --- what comes back, and is owed ----------------------------------------------------------
 

@@ -41,6 +41,7 @@ from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 from gateway.outbox import Outbox
 from gateway.passes import Denied, Pass, Passes, TokenCredentials
 from gateway.permits import Nobody
+from gateway.prices import Prices
 from gateway.recovery import history_of, recovered
 from gateway.surroundings import Surroundings
 from gateway.terms import answer_ended
@@ -111,7 +112,8 @@ class Reception:
         self._ask = ask
         self._say = say
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
-        self.broker = _broker(config, seat.boot)
+        self._prices = Prices(config.pools, surroundings.utc_s())
+        self.broker = _broker(config, seat.boot, self._prices)
         self.broker.emissions.update({pool.name: pool.emissions for pool in config.pools})
         self.exchange = Exchange(
             config.name,
@@ -156,7 +158,9 @@ class Reception:
         """Take up what the last gateway left in the store."""
         now_s = self._clock.utc_s()
         self.store.mark_lost(now_s)
-        effects: list[Effect] = []
+        effects: list[Effect] = self.broker.handle(
+            events.VolumesKnown(self._prices.had_ns(self.store, now_s)), now_s
+        )
         for event in recovered(self.store):
             effects += self.broker.handle(event, now_s)
             if isinstance(event, events.JobRecovered) and event.spec is not None:
@@ -205,6 +209,9 @@ class Reception:
             happened.append(events.Ticked())
             self._watch_tokens(happened)
             self.functions.sweep(set(self.lobby.guests))
+        changed = self._prices.renew(self.broker, self._clock.utc_s())
+        if changed is not None:
+            happened.append(changed)
         is_due = self.exchange.tick(self._clock.now_s(), self._clock.utc_s())
         if not happened and not is_due and not self.broker.is_uneven:
             return False
@@ -496,13 +503,18 @@ class Reception:
                 self.exchange.need_function(job.client, digest)
 
 
-def _broker(config: SiteConfig, boot: int) -> Broker:
+def _broker(config: SiteConfig, boot: int, prices: Prices) -> Broker:
     rules = config.rules
-    return Broker(
-        {pool.name: pool.tariff for pool in config.pools},
+    tariffs = {name: each.tariff for name, each in prices.now.items()}
+    broker = Broker(
+        tariffs,
         {
             f"pool {pool.name}": Offer(
-                f"pool {pool.name}", pool.name, pool.tags, python_minor(), pool.tariff.currency
+                f"pool {pool.name}",
+                pool.name,
+                pool.tags,
+                python_minor(),
+                tariffs[pool.name].currency,
             )
             for pool in config.pools
             if pool.kind == "local"
@@ -517,3 +529,5 @@ def _broker(config: SiteConfig, boot: int) -> Broker:
         ),
         boot,
     )
+    broker.prices.update(prices.now)
+    return broker

@@ -20,6 +20,7 @@ from gateway.effects import Charge
 from gateway.errands import Errand
 from gateway.events import JobSpec
 from gateway.ledger.records import ContractRow, PostingRow
+from gateway.quotations import quoted_terms
 from policies.tariffs import Tariff
 
 
@@ -53,6 +54,7 @@ class Sale:
     out: Out = field(default_factory=Out)
     tab: Tab = field(default_factory=Tab)
     spent_nanos: int = 0  # of what its grant allows
+    owed_nanos: int = 0  # of tasks that were reported together, and are delivered one by one
     next_number: int = 0
     bundles: dict[int, Bundle] = field(default_factory=dict)  # by epoch
     order: list[Bundle] = field(default_factory=list)  # by our numbers, and so by epoch too
@@ -69,6 +71,14 @@ class Sale:
     def is_live(self) -> bool:
         """Whether its tasks may run."""
         return self.phase in (Phase.OPEN, Phase.CLOSING)
+
+    def agrees(self, commit: deals.Commit) -> bool:
+        """Whether its buyer commits to what was quoted."""
+        price = self.price
+        quoted = (self.pool, price.price_nanos, price.currency, price.version)
+        given = (commit.pool, commit.price_nanos, commit.currency, commit.tariff)
+        rounding = (price.minimum_nanos, price.step_ns)
+        return quoted == given and rounding == (commit.minimum_nanos, commit.step_ns)
 
     # --- what its grant allows -----------------------------------------------------------------
 
@@ -183,6 +193,20 @@ class Sale:
             embodied_ng=charge.footprint.embodied_ng,
             intensity_mg_per_kwh=charge.footprint.intensity_mg_per_kwh,
             carbon_source=charge.footprint.source,
+        )
+
+    def quote(self) -> deals.Quote:
+        """Its terms once more, for a buyer that may have restarted."""
+        return deals.Quote(
+            contract=self.contract,
+            pool=self.pool,
+            tasks=0,
+            slots=self.slots,
+            begin_in_s=0.0,
+            finish_in_s=0.0,
+            valid_s=0.0,
+            lease_s=self.lease.lease_s,
+            **quoted_terms(self.price),
         )
 
     def holding(self) -> deals.Holding:

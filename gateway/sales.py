@@ -13,7 +13,7 @@ broker tells that client becomes deliveries, counted on a tab until the buyer ha
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from federation import deals
@@ -38,6 +38,7 @@ from gateway.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
 from gateway.ledger import records
 from gateway.ledger.records import ContractRow, PostingRow
 from gateway.offering import Offered, Offering
+from gateway.quotations import allowed_nanos
 from gateway.sale import Sale, former_sale, number_of
 from gateway.unsettled import Unsettled
 
@@ -199,8 +200,7 @@ class Sales:
         sale = self._find(buyer, message.contract)
         if sale is None:
             return
-        terms = (message.pool, message.price_nanos, message.currency)
-        if terms != (sale.pool, sale.price.price_nanos, sale.price.currency):
+        if not sale.agrees(message):
             raise ProtocolError(f"contract {sale.contract}: committed at other terms than quoted")
         if sale.phase is not Phase.HELD:
             raise ProtocolError(f"contract {sale.contract} is {sale.phase}: it can't be committed")
@@ -403,13 +403,19 @@ class Sales:
 
     def _deliver(self, sale: Sale, results: Results, charge: Charge, utc_s: float) -> None:
         first = results.first
+        sale.owed_nanos += charge.cost_nanos
         for bundle, low, high in list(sale.parts(first, first + len(results.values))):
             tasks = sale.take(bundle, low, high)
             if tasks is None:
                 continue
             part, at_ms = (low - first, high - first), int(utc_s * 1000)
             message = sale.delivery(bundle.epoch, tasks[0], results, part, charge, at_ms)
-            charge = Charge(0, 0, 0, 0)  # it is all in the first part
+            charge = Charge(0, 0, 0, 0)  # the time is all in the first part
+            # What is charged by the task is in each: so no part costs more than was agreed.
+            message = replace(
+                message, cost_nanos=min(sale.owed_nanos, allowed_nanos(sale.price, message))
+            )
+            sale.owed_nanos -= message.cost_nanos
             self._post(sale, message)
 
     def _deliver_failures(self, sale: Sale, dropped: Dropped, utc_s: float) -> None:
@@ -611,6 +617,7 @@ class Sales:
 
     def _tell_again(self, sale: Sale) -> None:
         if sale.is_live:
+            self._say(sale, sale.quote())
             self._say(sale, sale.holding())
             for message in sale.kept.values():
                 self._say(sale, message)

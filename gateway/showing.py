@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from federation.adverts import PoolAdvert, SiteAdvert
+from federation.adverts import PoolAdvert, SiteAdvert, TagPrice
 from gateway.broker import Broker
 from gateway.jobs import Job, Worker
 from policies.carbon import Emissions
 from policies.placement import Tags
+from policies.tariffs import Extras
 
 # Tasks that wait, and their slot-seconds where it is known how long one takes.
 Queue = tuple[int, float]
@@ -61,9 +62,10 @@ def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Qu
         for each in broker.workers.values()
         if each.offer.pool == name and not each.job and not each.draining
     ]
-    tariff = broker.tariffs[name]
     emissions = broker.emissions.get(name, Emissions())
     machine, intensity = emissions.machine, emissions.intensity
+    tariff, prices = broker.tariffs[name], broker.prices.get(name)
+    extras = prices.prices.extras if prices is not None else Extras()
     total = 0 if broker.draining else sum(each.slots for each in workers)
     busy = sum(min(each.slots, each.in_flight) for each in workers)
     return PoolAdvert(
@@ -80,6 +82,13 @@ def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Qu
         jurisdiction=facts.jurisdiction,
         carbon_g_per_kwh=intensity.mg_per_kwh / 1_000 if intensity else None,
         slot_watts=machine.busy_watts if machine else None,
+        next_price=prices.next_price if prices is not None else None,
+        tag_prices={
+            tag: TagPrice(each.add_nanos, each.factor) for tag, each in extras.surcharges.items()
+        },
+        preemptible=extras.preemptible,
+        minimum_nanos=extras.minimum_nanos,
+        step_ns=extras.step_ns,
     )
 
 

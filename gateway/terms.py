@@ -54,6 +54,7 @@ def terms_plain(spec: JobSpec) -> dict[str, Any]:
         "function": spec.function,
         "wishes": _wishes(spec.wishes),
         "group": spec.group,
+        "price_class": spec.price_class,
     }
 
 

@@ -123,7 +123,7 @@ def why_waiting(broker: Broker, job: Job) -> list[dict[str, Any]]:
         refusal = dispatch.refusal(job, worker)
         if refusal is not None:
             counts[refusal.reason, refusal.text] += 1
-        elif dispatch.fits_cost(job, worker, broker.durations.of(job.spec.function), 1) <= 0:
+        elif not _is_affordable(broker, job, worker):
             counts[Reason.COST_LIMIT, "what is under way may use up the job's cost limit"] += 1
         else:
             counts[Reason.BUSY, "has all the work it should hold"] += 1
@@ -133,6 +133,11 @@ def why_waiting(broker: Broker, job: Job) -> list[dict[str, Any]]:
         {"reason": str(reason), "text": text, "workers": number}
         for (reason, text), number in counts.most_common()
     ]
+
+
+def _is_affordable(broker: Broker, job: Job, worker: Worker) -> bool:
+    task_s = broker.durations.of(job.spec.function)
+    return dispatch.fits_cost(job, broker.tariff_at(job, worker), task_s, 1) > 0
 
 
 def worker_view(worker: Worker, uptime_s: float, slots: Any) -> dict[str, Any]:
@@ -175,6 +180,8 @@ def status(broker: Broker, site: str, addresses: list[str], clients: int) -> dic
             "busy": sum(min(worker.slots, worker.in_flight) for worker in members),
             "price": f"{format_money(tariff.price_nanos, tariff.currency)} per slot-hour",
             **_carbon(broker.emissions.get(name, Emissions())),
+            "tariff": tariff.version,
+            "window": tariff.window,
         }
     return {
         "site": site,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from policies.feasibility import Terms
+from policies.tariffs import PriceClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Ask:
     task_bytes: int = 0  # of one task's arguments and result
     deadline_s: float | None = None  # UTC
     budget_nanos: int | None = None  # what is left, in the currency of the terms
+    price_class: PriceClass = "guaranteed"
 
     def __post_init__(self) -> None:
         if self.tasks < 1:

@@ -13,7 +13,7 @@ from federation.reasons import Reason
 from policies.asks import Ask, House
 from policies.market import Candidate, Span
 from policies.placement import Refusal
-from policies.tariffs import HOUR_NS, cost_nanos
+from policies.tariffs import HOUR_NS, Extras, cost_nanos
 
 # Below this the length of a task does not matter, and dividing by it does harm.
 TASK_MIN_S: Final = 1e-6
@@ -31,7 +31,7 @@ class Estimate(NamedTuple):
     slot_s: float  # slot-seconds of all its tasks
     slots: int
     closes_s: float  # UTC, when it must be done
-    price_nanos: int  # of a slot-hour, the mean over its run
+    price_nanos: int  # of a slot-hour of such tasks, the mean over its run
     carbon_g: float | None
 
     @property
@@ -130,6 +130,8 @@ def _in_span(
     change = candidate.price_change
     if change is not None and change.at_s < finish_s:
         price_nanos = _mean_price(price_nanos, change, begin_s, finish_s)
+    if candidate.extras is not None:
+        price_nanos = _for_job(price_nanos, candidate.extras, ask, task_s)
     slot_s = tasks * task_s
     grams = candidate.carbon_g_per_slot_s
     found = Estimate(
@@ -176,7 +178,24 @@ def affords(ask: Ask, candidate: Candidate) -> bool:
         prices.append(candidate.price_change.price_nanos)
     task_s = ask.task_s_at.get(candidate.key[0], ask.task_s)
     task_ns = round(max(task_s, TASK_MIN_S) * 1e9)
-    return pays_for_one(ask.budget_nanos, min(prices, default=0), task_ns)
+    price_nanos = min(prices, default=0)
+    if candidate.extras is not None:
+        price_nanos = _for_job(price_nanos, candidate.extras, ask, task_s)
+    return pays_for_one(ask.budget_nanos, price_nanos, task_ns)
+
+
+def price_shown(ask: Ask, candidate: Candidate, task_s: float) -> int:
+    """What its advert says that a slot-hour of this job costs now."""
+    price_nanos = candidate.advert.price_nanos
+    if candidate.extras is None:
+        return price_nanos
+    return _for_job(price_nanos, candidate.extras, ask, task_s)
+
+
+def _for_job(price_nanos: int, extras: Extras, ask: Ask, task_s: float) -> int:
+    """The price of a slot-hour of this job's tasks, by class, tags and length."""
+    task_ns = round(max(task_s, TASK_MIN_S) * 1e9)
+    return extras.effective_nanos(price_nanos, ask.price_class, ask.terms.need.tags, task_ns)
 
 
 def _check_free_tags(ask: Ask, candidate: Candidate) -> Refusal | None:

@@ -15,6 +15,7 @@ from federation.adverts import PoolAdvert, PriceChange, SiteAdvert
 from federation.errors import ProtocolError
 from policies.feasibility import Profile, Terms, filters_for, judge_terms
 from policies.placement import Offer, Refusal
+from policies.tariffs import Extras, Surcharge
 
 Key = tuple[str, str]  # site and pool
 
@@ -78,6 +79,7 @@ class Candidate:
     drift: float  # λ̂ - μ̂, slot-seconds per second
     load_slot_s: float  # L + sent
     slots_free: int  # less those that our work took
+    extras: Extras | None = None  # of a pool whose price is not the same for all
     sent: tuple[Sent, ...] = ()
 
     def backlog_slot_s(self, now_s: float) -> float:
@@ -229,6 +231,7 @@ class Market:
             drift=_drift(pool),
             load_slot_s=pool.load_slot_s,
             slots_free=pool.slots_free,
+            extras=_extras(pool),
         )
         if before is None:
             return candidate
@@ -293,6 +296,16 @@ def _spans(pool: PoolAdvert) -> tuple[Span, ...]:
         Span(window.from_s, window.until_s, window.slots, window.price_nanos)
         for window in pool.windows
     )
+
+
+def _extras(pool: PoolAdvert) -> Extras | None:
+    found = Extras(
+        pool.preemptible,
+        {tag: Surcharge(each.add_nanos, each.factor) for tag, each in pool.tag_prices.items()},
+        pool.minimum_nanos,
+        pool.step_ns,
+    )
+    return None if found == Extras() else found
 
 
 def _carbon(pool: PoolAdvert) -> float | None:

@@ -122,6 +122,7 @@ def deals(reach: Reach, as_json: bool) -> None:
 @click.option("--sites", help="The only sites that it may run at, as in london,dublin.")
 @click.option("--not-sites", help="Sites that it must not run at.")
 @click.option("--jurisdictions", help="Where its data may go, as in EU,UK.")
+@click.option("--preemptible", is_flag=True, help="By the price of what makes way for others.")
 @click.pass_context
 @errors_to_exit_codes
 def explain(

@@ -14,6 +14,7 @@ from gateway.cli.inspect import job, jobs, status, workers
 from gateway.cli.page import page
 from gateway.cli.report import report
 from gateway.cli.serve import gateway, up, worker
+from gateway.cli.tariff import tariff
 
 
 def _version() -> str:
@@ -35,7 +36,7 @@ def cli() -> None:
 for command in (
     *(up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report),
     *(init, *federate.commands),
-    *(db, audit, alerts, export, *between.commands),
+    *(db, audit, alerts, export, tariff, *between.commands),
     *(look.sites, look.pools, look.deals, look.explain),
 ):
     cli.add_command(command)

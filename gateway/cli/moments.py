@@ -37,6 +37,6 @@ def moment(text: str, *, end_of_day: bool) -> float:
             day = date.fromisoformat(text) + timedelta(days=int(end_of_day))
             return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
         found = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise click.BadParameter(f"{text!r}: write 2026-11-20 or 2026-11-20T18:00") from None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

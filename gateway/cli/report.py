@@ -1,5 +1,6 @@
 """Reports: what was used, what it cost, what it saved, what stood idle."""
 
+import functools
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
@@ -28,14 +29,22 @@ def report() -> None:
 
 
 def _formats(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of how a report is written."""
+    """The options of how a report is written: as_csv, as_json, parquet, one at most."""
+
+    @functools.wraps(command)
+    def wrapped(*, as_csv: bool, as_json: bool, parquet: str | None, **rest: Any) -> Any:
+        if as_csv + as_json + (parquet is not None) > 1:
+            raise click.UsageError("only one of --csv, --json and --parquet")
+        return command(as_csv=as_csv, as_json=as_json, parquet=parquet, **rest)
+
+    made: Callable[..., Any] = wrapped
     for option in (
         click.option("--parquet", metavar="FILE", help="Write Parquet: needs gridfed[parquet]."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON."),
         click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
     ):
-        command = option(command)
-    return command
+        made = option(made)
+    return made
 
 
 def _options(by: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -139,8 +148,6 @@ def _report(
 
 def _write(made: Report, *, as_csv: bool, as_json: bool, parquet: str | None) -> bool:
     """Write a report as it was asked for; False when people are to read it."""
-    if as_csv + as_json + (parquet is not None) > 1:
-        raise click.UsageError("only one of --csv, --json and --parquet")
     if as_json:
         click.echo(to_json(made))
     elif as_csv:

@@ -26,6 +26,7 @@ from gateway.child import collect_seldom
 from gateway.cli import show
 from gateway.cli.common import Reach, parse_memory, parse_tags, reach_options
 from gateway.config import ConfigError, PoolConfig, SiteConfig, check, exposure, load
+from gateway.knobs import KnobError
 from gateway.no_pickle import forbid_unpickling
 from gateway.site import Site
 from gateway.worker.agent import AgentSettings, run_agent
@@ -112,8 +113,8 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
     try:
         config = check(config)
         for pool in config.pools:
-            _ = pool.tariff
-    except (ConfigError, ValueError) as error:
+            _ = pool.prices
+    except (ConfigError, KnobError) as error:
         raise click.UsageError(str(error)) from None
     # The store's writer shares the interpreter with the loop: a turn of 5 ms is an age to both.
     sys.setswitchinterval(0.0005)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from market_support import NOW_S, make_advert, make_pool
 
 from federation import adverts
-from federation.adverts import PoolAdvert, PriceChange, SiteAdvert, Window
+from federation.adverts import PoolAdvert, PriceChange, SiteAdvert, TagPrice, Window
 from federation.errors import ProtocolError
 from federation.wire import pack, unpack
 
@@ -33,6 +33,10 @@ FULL = make_pool(
     sites=frozenset(),
     rtt_s=0.01,
     link_bytes_s=1e9,
+    tag_prices={"gpu": TagPrice(1_200, 1_100_000)},
+    preemptible=400_000,
+    minimum_nanos=100,
+    step_ns=10**8,
 )
 
 
@@ -97,6 +101,12 @@ def test_unknown_fields_are_ignored() -> None:
         ({"slots_total": 1.0}, "slots_total"),
         ({"slots_total": True}, "slots_total"),
         ({"slots_total": 10**9}, "slots_total"),
+        ({"tag_prices": {"gpu": [1]}}, "tag_prices"),
+        ({"tag_prices": {"a,b": [1, 1]}}, "tag_prices"),
+        ({"tag_prices": {"gpu": [1, 10**10]}}, "tag_prices"),
+        ({"preemptible": -1}, "preemptible"),
+        ({"minimum_nanos": 2**63}, "minimum_nanos"),
+        ({"step_ns": 3601 * 10**9}, "step_ns"),
         ({"slots_free": 101}, "slots_free"),
         ({"price_nanos": -1}, "price_nanos"),
         ({"price_nanos": 2**63}, "price_nanos"),

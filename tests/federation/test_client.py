@@ -66,6 +66,7 @@ def test_a_future_is_finished_once(is_waited_for):
         {"tags": "gpu"},
         {"max_cost": 5},
         {"prints": 1},
+        {"preemptible": "yes"},
         {"tags": {"gpu": 2**70}},
         {"tags": {"\ud800": True}},
     ],

@@ -114,7 +114,7 @@ def test_what_a_seller_says_that_it_has_not_it_can_t_deliver_in_the_same_breath(
 def test_an_open_contract_is_neither_held_nor_committed_again(town):
     forward = forwarded(town)
     [sale] = town.sites["paris"].exchange.sales.sales.values()
-    commit = deals.Commit(sale.contract, sale.pool, sale.price.price_nanos, "USD", 0.0)
+    commit = deals.Commit(sale.contract, sale.pool, sale.price.price_nanos, "USD", 0.0, "test")
     town.sites["paris"].broker.draining = True  # nothing could be held now
     for message in (commit, replace(commit, lease_s=8.0), deals.Hold(forward.contract)):
         with pytest.raises(ProtocolError):
@@ -198,7 +198,7 @@ def test_who_has_slots_held_and_commits_to_nothing_waits(town, end):
             as_buyer(town, deals.CloseContract(again.contract))
         elif end == "short lease":
             terms = sale.pool, sale.price.price_nanos, sale.price.currency
-            as_buyer(town, deals.Commit(again.contract, *terms, 0.0))
+            as_buyer(town, deals.Commit(again.contract, *terms, 0.0, sale.price.version))
         town.mail.clear()
         town.pass_time(RULES.hold_s + 0.1)
     holds = [m for *_, m in town.said if isinstance(m, deals.Held)]

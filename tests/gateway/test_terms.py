@@ -25,6 +25,7 @@ def full() -> JobSpec:
         currency="EUR",
         python="3.12",
         prints=True,
+        price_class="preemptible",
         wishes=Wishes(
             Objective(money=1.0, time=0.5),
             2e9,

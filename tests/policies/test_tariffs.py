@@ -42,3 +42,63 @@ def test_cost_refuses_negative_input(price_nanos: int, wall_ns: int) -> None:
 def test_a_tariff_is_always_a_price(price_nanos: int, currency: str) -> None:
     with pytest.raises(ValueError, match=r"out of range|three capital letters"):
         Tariff(price_nanos, currency, "1")
+
+
+steps = st.sampled_from([0, 1, 10**6, 10**9, HOUR_NS])
+
+
+@given(
+    st.integers(0, 10**13),
+    st.integers(0, 1000),
+    st.integers(0, 10**15),
+    st.integers(0, 10**10),
+    steps,
+)
+def test_a_charge_is_the_rule_to_the_nano_unit(price, tasks, wall_ns, minimum, step_ns) -> None:
+    tariff = Tariff(price, "USD", "v", minimum_nanos=minimum, step_ns=step_ns)
+    time_ns = wall_ns
+    if step_ns:
+        time_ns = max(-(-wall_ns // step_ns), tasks) * step_ns
+    exact = Fraction(price * time_ns, HOUR_NS)
+    found = tariff.charge_nanos(tasks, wall_ns)
+    assert found >= tasks * minimum
+    if found > tasks * minimum:
+        assert Fraction(-1, 2) < found - exact <= Fraction(1, 2)
+
+
+@given(
+    st.integers(0, 10**13),
+    st.lists(st.tuples(st.integers(1, 50), st.integers(0, 10**13)), min_size=1, max_size=10),
+    st.integers(0, 10**9),
+    steps,
+)
+def test_parts_cost_at_least_the_whole_and_little_more(price, parts, minimum, step_ns) -> None:
+    tariff = Tariff(price, "USD", "v", minimum_nanos=minimum, step_ns=step_ns)
+    tasks, wall_ns = (sum(each) for each in zip(*parts, strict=True))
+    whole = tariff.charge_nanos(tasks, wall_ns)
+    apart = sum(tariff.charge_nanos(*part) for part in parts)
+    assert apart >= whole - len(parts)  # a half each by rounding
+    if not step_ns and not minimum:
+        assert abs(apart - whole) <= len(parts)
+
+
+@given(st.integers(0, 10**13), st.integers(1, 10**13), st.integers(0, 10**9), steps)
+def test_what_is_planned_by_is_never_less_than_what_a_lone_task_costs(
+    price, task_ns, minimum, step_ns
+) -> None:
+    tariff = Tariff(price, "USD", "v", minimum_nanos=minimum, step_ns=step_ns)
+    planned = tariff.for_tasks_of(task_ns) * task_ns
+    assert planned >= (tariff.charge_nanos(1, task_ns) - 1) * HOUR_NS
+
+
+def test_a_charge_that_no_database_holds_is_the_largest_that_it_does() -> None:
+    tariff = Tariff(NANOS_LIMIT, "USD", "v", minimum_nanos=NANOS_LIMIT)
+    assert tariff.charge_nanos(10, 1) == NANOS_LIMIT
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"minimum_nanos": -1}, {"step_ns": HOUR_NS + 1}, {"list_nanos": -1}]
+)
+def test_a_tariff_with_terms_that_make_no_sense_is_refused(wrong) -> None:
+    with pytest.raises(ValueError, match=r"out of range|an hour"):
+        Tariff(1, "USD", "v", **wrong)

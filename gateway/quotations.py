@@ -1,0 +1,43 @@
+"""A tariff as a quote says it, and back; and what a delivery may cost by it. Pure."""
+
+from typing import Any
+
+from federation import deals
+from gateway.outcomes import charged_tasks
+from policies.tariffs import Tariff
+
+
+def tariff_of(quote: deals.Quote) -> Tariff:
+    """What is paid by a quote, named as its seller names it."""
+    return Tariff(
+        quote.price_nanos,
+        quote.currency,
+        quote.tariff or quote.contract,
+        window=quote.window,
+        price_class="preemptible" if quote.preemptible else "guaranteed",
+        list_nanos=max(quote.list_nanos, quote.price_nanos),
+        minimum_nanos=quote.minimum_nanos,
+        step_ns=quote.step_ns,
+    )
+
+
+def quoted_terms(tariff: Tariff) -> dict[str, Any]:
+    """A tariff as the fields of a quote."""
+    return {
+        "price_nanos": tariff.price_nanos,
+        "currency": tariff.currency,
+        "preemptible": tariff.price_class == "preemptible",
+        "tariff": tariff.version,
+        "window": tariff.window,
+        "list_nanos": tariff.price_nanos if tariff.list_nanos is None else tariff.list_nanos,
+        "minimum_nanos": tariff.minimum_nanos,
+        "step_ns": tariff.step_ns,
+    }
+
+
+def allowed_nanos(tariff: Tariff, message: deals.Deliver) -> int:
+    """The most that a delivery may cost by what was agreed: what fails at once is for nothing."""
+    tasks, wall_ns = len(message.values), message.wall_ns
+    if not wall_ns and len(message.failures) == tasks:
+        return 0
+    return tariff.charge_nanos(charged_tasks(tasks, message.failures), wall_ns)

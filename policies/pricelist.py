@@ -1,0 +1,171 @@
+"""A pool's price list, and what it comes to: for everybody at a moment, and for one buyer. Pure.
+
+    list price ─┐
+    or spot ────┴─ band of the week ─► public price ─ contract or volume ─ tags ─ class ─► price
+
+The public price is what adverts say. A contract or a volume tier may only make it less: who has one
+pays what is lower. What a price comes to for some time is `policies.tariffs`'s.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from federation.adverts import PriceChange
+from federation.money import check_currency
+from policies.spot import Spot
+from policies.tariffs import HOUR_NS, MILLION, Extras, Tariff, Wanted, round_half_up
+from policies.weeks import Span, changes, check_apart, week_second
+
+# A slot-hour dearer than this, in any currency, is a mistake: ten million units.
+PRICE_NANOS_MAX: Final = 10**7 * 10**9
+FACTOR_MAX: Final = 1_000 * MILLION
+UTC_ZONE: Final = ZoneInfo("UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustment:
+    """A price of its own, or a factor of the one that it takes the place of, in millionths."""
+
+    nanos: int | None = None
+    factor: int = MILLION
+
+    def of(self, price_nanos: int) -> int:
+        """What a price becomes."""
+        if self.nanos is not None:
+            return self.nanos
+        return round_half_up(Fraction(price_nanos * self.factor, MILLION))
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A span of the week with a name and prices of its own."""
+
+    name: str
+    span: Span
+    adjust: Adjustment
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """What applies from so many slot-hours on, of one buyer in one calendar month."""
+
+    from_slot_hours: int
+    adjust: Adjustment
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """Everything that a pool's owner has said of its prices.
+
+    Attributes:
+        price_nanos: the list price of a slot-hour.
+        version: names this list on every quote and usage record.
+        zone: of the bands.
+        spot: takes the place of the list price, where there is one.
+        volume: in order, from the least.
+        contracts: prices of buyers, by site.
+
+    Raises:
+        ValueError: what can't be, or can't be meant.
+    """
+
+    price_nanos: int
+    currency: str
+    version: str
+    zone: ZoneInfo = UTC_ZONE
+    bands: tuple[Band, ...] = ()
+    spot: Spot | None = None
+    extras: Extras = field(default_factory=Extras)
+    volume: tuple[Tier, ...] = ()
+    contracts: Mapping[str, Adjustment] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_currency(self.currency)
+        names = [band.name for band in self.bands]
+        if len(set(names)) != len(names):
+            raise ValueError("two bands have the same name")
+        check_apart((band.name, band.span) for band in self.bands)
+        starts = [tier.from_slot_hours for tier in self.volume]
+        if starts != sorted(set(starts)):
+            raise ValueError("volume: the tiers must begin at more slot-hours each")
+        for band in self.bands:
+            nanos = band.adjust.nanos
+            if self.spot is not None and nanos is not None and self.spot.within(nanos) != nanos:
+                raise ValueError(f"band {band.name!r}: its price is not between floor and ceiling")
+        full = self.spot.steps if self.spot is not None else 0
+        dearest = max(self._public_nanos(band, full) for band in (None, *self.bands))
+        if max(dearest, self.price_nanos) > PRICE_NANOS_MAX:
+            raise ValueError("a slot-hour would cost more than ten million units")
+        if self.extras.minimum_nanos > dearest:
+            raise ValueError("the minimum charge of a task is more than a slot-hour costs")
+
+    def at(self, utc_s: float, level: int = 0) -> "PriceNow":
+        """The list at a moment, at this level of the spot price, if it has one."""
+        band = self._band(utc_s)
+        public_nanos = self._public_nanos(band, level)
+        tariff = Tariff(
+            public_nanos,
+            self.currency,
+            self.version,
+            window=band.name if band is not None else "",
+            list_nanos=public_nanos,
+            minimum_nanos=min(self.extras.minimum_nanos, public_nanos),
+            step_ns=self.extras.step_ns,
+        )
+        return PriceNow(self, tariff, self._next(utc_s, level, public_nanos))
+
+    def next_change_s(self, utc_s: float) -> float | None:
+        """When the band will be another, UTC; None when that is not within eight days."""
+        now = self._band(utc_s)
+        for at_s in changes(utc_s, self.zone, (band.span for band in self.bands)):
+            if self._band(at_s) != now:
+                return at_s
+        return None
+
+    def _band(self, utc_s: float) -> Band | None:
+        if not self.bands:
+            return None
+        week_s = week_second(utc_s, self.zone)
+        return next((band for band in self.bands if band.span.covers(week_s)), None)
+
+    def _public_nanos(self, band: Band | None, level: int) -> int:
+        price_nanos = self.price_nanos if self.spot is None else self.spot.price_nanos(level)
+        if band is not None:
+            price_nanos = band.adjust.of(price_nanos)
+        return price_nanos if self.spot is None else self.spot.within(price_nanos)
+
+    def _next(self, utc_s: float, level: int, public_nanos: int) -> PriceChange | None:
+        for at_s in changes(utc_s, self.zone, (band.span for band in self.bands)):
+            price_nanos = self._public_nanos(self._band(at_s), level)
+            if price_nanos != public_nanos:
+                return PriceChange(price_nanos, at_s)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class PriceNow:
+    """A price list at a moment: the public tariff, and the next change that is known of it."""
+
+    prices: PriceList
+    tariff: Tariff
+    next_price: PriceChange | None = None
+
+    def tariff_for(self, wanted: Wanted) -> Tariff:
+        """What one buyer pays for one kind of job."""
+        prices, public_nanos = self.prices, self.tariff.price_nanos
+        own_nanos = public_nanos
+        adjust = prices.contracts.get(wanted.site) if wanted.site else None
+        if adjust is None:
+            bought_h = wanted.bought_ns // HOUR_NS
+            reached = [tier for tier in prices.volume if tier.from_slot_hours <= bought_h]
+            adjust = reached[-1].adjust if reached else None
+        surcharges = prices.extras.surcharges
+        is_usual = wanted.price_class == "guaranteed" and not surcharges.keys() & wanted.tags.keys()
+        if adjust is None and is_usual:
+            return self.tariff
+        if adjust is not None:
+            own_nanos = min(public_nanos, adjust.of(public_nanos))
+        return prices.extras.tariff(self.tariff, own_nanos, public_nanos, wanted)

@@ -1,0 +1,63 @@
+"""What each buyer has had of each pool in this calendar month, for volume prices. Pure.
+
+Months are UTC's, as the books have them. A buyer is a site, or one of our own users.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+BUYERS_MAX: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Buyer:
+    """Who buys of which pool: another site, or a user of ours."""
+
+    pool: str
+    site: str
+    user: str = ""  # of ours; empty for a site
+
+
+def month_of(utc_s: float) -> int:
+    """The calendar month, counted from the year 0."""
+    at = datetime.fromtimestamp(utc_s, UTC)
+    return at.year * 12 + at.month - 1
+
+
+def month_start_s(utc_s: float) -> float:
+    """When the month began, UTC."""
+    at = datetime.fromtimestamp(utc_s, UTC)
+    return datetime(at.year, at.month, 1, tzinfo=UTC).timestamp()
+
+
+class Volumes:
+    """Slot time by buyer, counted on from what the books had at the start.
+
+    It may forget who bought least lately when there are very many: that costs them a discount, and
+    nobody money, until the next start.
+    """
+
+    def __init__(self) -> None:
+        self._month = 0
+        self._had_ns: dict[Buyer, int] = {}
+
+    def take_up(self, had_ns: Mapping[Buyer, int], utc_s: float) -> None:
+        """Begin with what the books have of this month."""
+        self._month = month_of(utc_s)
+        self._had_ns = dict(had_ns)
+
+    def add(self, buyer: Buyer, wall_ns: int, utc_s: float) -> None:
+        """Count slot time that was charged."""
+        month = month_of(utc_s)
+        if month > self._month:  # a clock that was set back goes on in the month that it had
+            self._month = month
+            self._had_ns.clear()
+        self._had_ns[buyer] = self._had_ns.pop(buyer, 0) + wall_ns
+        while len(self._had_ns) > BUYERS_MAX:
+            del self._had_ns[next(iter(self._had_ns))]
+
+    def had_ns(self, buyer: Buyer, utc_s: float) -> int:
+        """Slot time that a buyer has had of a pool in the month."""
+        return 0 if month_of(utc_s) > self._month else self._had_ns.get(buyer, 0)

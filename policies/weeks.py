@@ -1,0 +1,137 @@
+"""Bands of the week in a named time zone: which is on at a moment, and when that changes. Pure.
+
+A band is [from, to) on the wall clock of its zone, on the days on which it begins; one that ends
+at or before it begins ends on the next day. The wall clock is what counts, also in the two nights
+in which it jumps: a night from 00:00 to 03:00 in London is two hours long in March and four in
+October. A beginning that the clock jumps over is when it has jumped.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import pairwise
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+EVERY_DAY: Final = frozenset(range(7))
+DAY_S: Final = 86_400
+WEEK_S: Final = 7 * DAY_S
+# A week and a day: every beginning and end comes by in it, also in a week in which a clock jumps.
+HORIZON_DAYS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time of the week: [from_s, to_s) in seconds of the day, on the days that it begins on.
+
+    `days` counts Monday as 0. `to_s` up to 86,400; not after `from_s`: it ends on the next day.
+    """
+
+    from_s: int = 0
+    to_s: int = DAY_S
+    days: frozenset[int] = EVERY_DAY
+
+    def __post_init__(self) -> None:
+        if not self.days or not self.days <= EVERY_DAY:
+            raise ValueError("a band needs days of the week")
+        if not 0 <= self.from_s < DAY_S or not 0 < self.to_s <= DAY_S:
+            raise ValueError("a band begins from 00:00 to 23:59:59 and ends from 00:00:01 to 24:00")
+        if self.from_s == self.to_s:
+            raise ValueError(
+                "a band that ends when it begins: write 00:00 to 24:00 for a whole day"
+            )
+
+    @property
+    def length_s(self) -> int:
+        """How long it is on the wall clock."""
+        return (self.to_s - self.from_s) % DAY_S or DAY_S
+
+    def parts(self) -> Iterator[tuple[int, int]]:
+        """Where it lies in a week that begins on Monday at 00:00, in seconds; apart."""
+        for day in self.days:
+            first = day * DAY_S + self.from_s
+            stop = first + self.length_s
+            yield first, min(stop, WEEK_S)
+            if stop > WEEK_S:
+                yield 0, stop - WEEK_S
+
+    def covers(self, week_s: int) -> bool:
+        """Whether it is on at a second of the week."""
+        return any(first <= week_s < stop for first, stop in self.parts())
+
+
+def check_apart(spans: Iterable[tuple[str, Span]]) -> None:
+    """Raise ValueError, naming both, where two named spans overlap."""
+    parts = sorted((*part, name) for name, span in spans for part in span.parts())
+    for (_, stop, before), (first, _, name) in pairwise(parts):
+        if first < stop:
+            both = f"{before!r} overlaps itself" if before == name else f"{before!r} and {name!r}"
+            what = both if before == name else f"{both} overlap"
+            raise ValueError(f"{what} on {DAYS[first // DAY_S]} at {_clock(first % DAY_S)}")
+
+
+def find_zone(name: str) -> ZoneInfo:
+    """The time zone of an IANA name; ValueError when there is none."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            f"{name!r} is not a time zone: write an IANA name, as in Europe/London"
+        ) from None
+
+
+def week_second(utc_s: float, zone: ZoneInfo) -> int:
+    """The second of the week, from Monday 00:00, that the wall clock of a zone shows."""
+    local = datetime.fromtimestamp(utc_s, zone)
+    return local.weekday() * DAY_S + local.hour * 3600 + local.minute * 60 + local.second
+
+
+def changes(utc_s: float, zone: ZoneInfo, spans: Iterable[Span]) -> Iterator[float]:
+    """The moments after `utc_s` at which a span may begin or end, in order, UTC, for eight days.
+
+    The jumps of the clock are among them: they may put it into a band, or out of one.
+    """
+    edges = {(day, at) for span in spans for day, at in _edges(span)}
+    start = datetime.fromtimestamp(utc_s, zone).date()
+    found: set[float] = set()
+    for ahead in range(-1, HORIZON_DAYS):
+        day = start + timedelta(days=ahead)
+        for weekday, at_s in edges:
+            if weekday == day.weekday():
+                found |= _moments(day, at_s, zone)
+        found |= _jumps(day, zone)
+    yield from sorted(at for at in found if at > utc_s)
+
+
+def _edges(span: Span) -> Iterator[tuple[int, int]]:
+    for first, stop in span.parts():
+        yield first // DAY_S, first % DAY_S
+        yield stop // DAY_S % 7, stop % DAY_S
+
+
+def _moments(day: date, at_s: int, zone: ZoneInfo) -> set[float]:
+    """When a wall clock shows this: once, in a night with an hour more maybe twice."""
+    local = datetime.combine(day, time(at_s // 3600, at_s // 60 % 60, at_s % 60), zone)
+    return {local.replace(fold=fold).timestamp() for fold in (0, 1)}
+
+
+def _jumps(day: date, zone: ZoneInfo) -> set[float]:
+    """When, on a day of UTC, the clock of a zone jumps; to the second."""
+    low = int(datetime.combine(day, time(), UTC).timestamp())
+    high = low + DAY_S
+    before, after = _offset(low, zone), _offset(high, zone)
+    if before == after:
+        return set()
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _offset(middle, zone) == before else (low, middle)
+    return {float(high)}
+
+
+def _offset(utc_s: float, zone: ZoneInfo) -> timedelta | None:
+    return datetime.fromtimestamp(utc_s, zone).utcoffset()
+
+
+def _clock(at_s: int) -> str:
+    return f"{at_s // 3600:02}:{at_s // 60 % 60:02}"
