@@ -30,6 +30,9 @@ results_s = 2592000                     # results of an ended detached job; 0: k
 [federation]                            # see gateway.federation_config
 listen = "tls+tcp://0.0.0.0:7462"
 
+[books]
+detail_days = 90                        # older records roll up, sums unchanged; 0: never
+
 [contracts]                             # see gateway.dealing.DealRules
 lease_s = 30.0
 
@@ -131,6 +134,7 @@ class SiteConfig:
     others: tuple[str, ...] = ()
     unread_bytes: int = 64 << 20
     results_s: float = 30 * 86400.0
+    detail_days: float = 90.0
     rules: HouseRules = field(default_factory=HouseRules)
     pools: tuple[PoolConfig, ...] = ()
     federation: FederationConfig | None = None
@@ -309,17 +313,18 @@ def python_minor() -> str:
 def _read(document: dict[str, Any]) -> SiteConfig:
     _expect(
         document,
-        {"site", "limits", "federation", "contracts", "placement", "show", "pool"},
+        {"site", "limits", "federation", "books", "contracts", "placement", "show", "pool"},
         "the top level",
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
     tables = {"rules", "pools", "federation", "deals", "house", "shows"}
-    allowed = set(kinds) - tables - set(_OF_THE_SITE)
+    allowed = set(kinds) - tables - set(_OF_THE_SITE) - {"detail_days"}
     _expect(site, allowed, "[site]")
     values = _site_values(site)
     rules, own = _limits(_table(document, "limits"))
     values |= own
+    values |= _books(_table(document, "books"))
     if "federation" in document:
         try:
             values["federation"] = read_federation(_table(document, "federation"))
@@ -374,6 +379,14 @@ def _limits(table: dict[str, Any]) -> tuple[HouseRules, dict[str, Any]]:
             raise ConfigError(f"[limits] {error}") from None
     own: dict[str, Any] = {name: values.pop(name) for name in _OF_THE_SITE if name in values}
     return HouseRules(**values), own
+
+
+def _books(table: dict[str, Any]) -> dict[str, Any]:
+    _expect(table, {"detail_days"}, "[books]")
+    try:
+        return {key: number(key, value, 0, 36_525) for key, value in table.items()}
+    except KnobError as error:
+        raise ConfigError(f"[books] {error}") from None
 
 
 def _check_facts(pool: PoolConfig, where: str) -> None:

@@ -19,7 +19,7 @@ that ran twice, or came too late to be paid).
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from .records import Posted, PostingSettled, Record, UsageRecord
 
@@ -130,28 +130,37 @@ def add_to(found: dict[Account, Balance], transfer: Transfer) -> None:
 
 
 def _used(record: UsageRecord) -> Transfer:
-    user = Account("user", record.user, record.project, record.currency)
     return Transfer(
         f"use/{record.job}/{record.first}/{record.attempt}",
         "entry",
-        _account("sold", record.origin, record) if record.origin else user,
-        _account("bought", record.site, record)
-        if record.site
-        else _account("pool", record.pool, record),
+        *used_sides(record),
         record.cost_nanos,
         record.ended_at_s,
     )
 
 
+def used_sides(record: Any) -> tuple[Account, Account]:
+    """The debit and the credit of what was used, by a record or any row with its columns."""
+    user = Account("user", record.user, record.project, record.currency)
+    return (
+        _account("sold", record.origin, record) if record.origin else user,
+        _account("bought", record.site, record)
+        if record.site
+        else _account("pool", record.pool, record),
+    )
+
+
 def _delivered(record: Posted) -> Transfer:
-    return Transfer(_key(record), "hold", *_sides(record), record.cost_nanos, record.posted_at_s)
+    return Transfer(
+        _key(record), "hold", *delivered_sides(record), record.cost_nanos, record.posted_at_s
+    )
 
 
 def _settled(record: PostingSettled) -> Transfer:
     return Transfer(
         f"settle/{_key(record)}",
         "post" if record.state == "post" else "void",
-        *_sides(record),
+        *delivered_sides(record),
         record.cost_nanos,
         record.settled_at_s,
         _key(record),
@@ -162,15 +171,13 @@ def _key(record: Posted | PostingSettled) -> str:
     return f"{record.side}/{record.contract}/{record.epoch}/{record.first}"
 
 
-def _sides(record: Posted | PostingSettled) -> tuple[Account, Account]:
-    """The debit and the credit of what is delivered under a contract."""
+def delivered_sides(record: Any) -> tuple[Account, Account]:
+    """The debit and the credit of what is delivered under a contract; as `used_sides`."""
     site = _account("site", record.site, record)
     if record.side == "sell":
         return site, _account("sold", record.site, record)
     return _account("bought", record.site, record), site
 
 
-def _account(
-    kind: AccountKind, name: str, record: UsageRecord | Posted | PostingSettled
-) -> Account:
+def _account(kind: AccountKind, name: str, record: Any) -> Account:
     return Account(kind, name, "", record.currency)

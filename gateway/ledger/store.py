@@ -19,12 +19,11 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
-    and_,
     cast,
     func,
     literal_column,
-    or_,
     select,
+    union_all,
 )
 
 from .database import Database
@@ -32,8 +31,10 @@ from .errors import StoreClosed
 from .exact import exact_sums, joined
 from .journal import Booked, booked
 from .journal import balances as read_balances
+from .merging import IS_CHARGE
 from .postings import Account, Balance
 from .records import HOUR_S, AttachedLost, ContractRow, PostingRow, Record
+from .rollup import Piece, pieces
 from .tables import (
     SUMMED,
     bundles,
@@ -45,6 +46,7 @@ from .tables import (
     postings,
     usage,
     usage_hours,
+    usage_ranges,
 )
 from .writer import Writer
 
@@ -254,6 +256,12 @@ class Store(Protocol):
     def booked(self, after: int, limit: int) -> list[Booked]:
         """Return up to `limit` transfers, in their order, from the one after number `after` on."""
 
+    def roll_up(self, now_s: float, keep_s: float) -> bool:
+        """Make what is older than `keep_s` smaller, a piece of it; False when nothing is left.
+
+        No sum changes. A store that remembers for hours only need do nothing.
+        """
+
     def close(self) -> None:
         """Commit what is queued and let go of everything.
 
@@ -284,6 +292,7 @@ class SqlStore:
     ) -> None:
         self._database = Database(url)
         self._writer = Writer(self._database, on_trouble or _ignore, on_fatal or _ignore)
+        self._rolling: Iterator[Piece] | None = None
         self._closed = False
 
     @property
@@ -378,12 +387,16 @@ class SqlStore:
 
     def charged_ranges(self, job: str) -> list[tuple[int, int]]:
         """See Store."""
-        query = select(usage.c.first, usage.c.tasks).where(
-            usage.c.job == job,
-            or_(usage.c.state == "ok", and_(usage.c.state == "failed", usage.c.wall_ns > 0)),
+        written = select(usage.c.first, usage.c.tasks, usage.c.attempt).where(
+            usage.c.job == job, usage.c.records == 1, IS_CHARGE
         )
+        rolled_up = select(
+            usage_ranges.c.first, usage_ranges.c.tasks, usage_ranges.c.attempt
+        ).where(usage_ranges.c.job == job, usage_ranges.c.is_charge)
+        both = union_all(written, rolled_up).subquery()
         with self._reading() as connection:
-            return _ranges(connection, query.order_by(usage.c.first, usage.c.attempt))
+            query = select(both.c.first, both.c.tasks).order_by(both.c.first, both.c.attempt)
+            return _ranges(connection, query)
 
     def usage_totals(
         self,
@@ -477,6 +490,19 @@ class SqlStore:
         """See Store."""
         with self._reading() as connection:
             return list(booked(connection, after, limit))
+
+    def roll_up(self, now_s: float, keep_s: float) -> bool:
+        """See Store; from one thread at a time. Raises StoreError or DBAPIError: try later."""
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        rolling = self._rolling or pieces(self._database.readers, now_s, keep_s)
+        self._rolling = None  # unless all goes well
+        piece = next(rolling, None)
+        if piece is None:
+            return False
+        self._writer.maintain(piece.statements)
+        self._rolling = rolling
+        return True
 
     def close(self) -> None:
         """See Store."""
