@@ -36,7 +36,7 @@ from .checkpoints import (
     open_holds,
 )
 from .database import streamed
-from .exact import exact_sums, joined
+from .exact import carried, exact_sums, joined
 from .journal import GENESIS, Head, balances, balances_to, booked, digest, past_of
 from .merging import DELIVERY_KEY, IS_CHARGE, USE_KEY
 from .postings import Account, Balance, delivered_sides, used_sides
@@ -323,10 +323,10 @@ def _twice(connection: Connection) -> Generator[str]:
 def _misadded(connection: Connection) -> Generator[str]:
     """Hours whose sums are not those of the records, in any dimension or amount."""
     keys = [[table.c[name] for name in SUMMED_BY] for table in (usage, usage_hours)]
-    amounts = exact_sums(*(usage.c[name] for name in SUMMED))
-    counted = select(*keys[0], func.sum(usage.c.records), *amounts).group_by(*keys[0])
+    sums = exact_sums(*(usage.c[name] for name in SUMMED))
+    counted = select(*keys[0], func.sum(usage.c.records), *carried(sums)).group_by(*keys[0])
     halves = [usage_hours.c[f"{name}_{half}"] for name in SUMMED for half in ("high", "low")]
-    kept = select(*keys[1], usage_hours.c.records, *halves)
+    kept = select(*keys[1], usage_hours.c.records, *carried(halves))
     for query in (except_(counted, kept), except_(kept, counted)):
         for hour, *key in _rows(connection, query):
             yield f"the sums of hour {hour} for {'/'.join(map(str, key[:7]))} are not its records'"

@@ -3,7 +3,8 @@
     1. a checkpoint is made of the transfers that are old, and they are dropped (checkpoints.py);
     2. usage records of one job that are alike become one row, once their transfers are dropped;
        `usage_ranges` keeps of which tasks they were;
-    3. so do settled postings of a contract that has ended (merging.py says which are alike).
+    3. so do settled postings of a contract that has ended (merging.py says which are alike);
+    4. SQLite gives back what space is free then; PostgreSQL has its autovacuum.
 
 All of it in pieces, each planned beside the writer and stored in one transaction of its own: what
 is planned stays true, because records and transfers are never changed but by this module. Whoever
@@ -26,6 +27,7 @@ from sqlalchemy import (
     insert,
     literal,
     select,
+    text,
     tuple_,
     update,
 )
@@ -46,6 +48,8 @@ from .tables import contracts, jobs, roll_ups, transfers, usage
 PIECE_ROWS: Final = 2_000  # that one transaction drops or merges
 _PAGE: Final = 500  # jobs or contracts that are looked at together
 _SLICE_S: Final = 3_600.0
+_PAGES_AT_ONCE: Final = 256  # of 4 KiB
+_PAGES_SPARE: Final = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,22 @@ def pieces(readers: Engine, now_s: float, keep_s: float) -> Iterator[Piece]:
     sides = [postings_before(before_s, side) for side in ("buy", "sell")]
     ends = (contracts.c.ended_at_s, contracts.c.contract)
     yield from _ended(readers, ends, "contracts_to_s", (begun.contracts_to_s, before_s), sides)
+    if readers.dialect.name == "sqlite":
+        yield from _space(readers)
+
+
+def _space(readers: Engine) -> Iterator[Piece]:
+    """Give free pages back to the file system, but for some that will be used again soon.
+
+    A file of before there was rolling up can't: `gridfed db roll-up` makes it one that can.
+    """
+    while True:
+        with readers.begin() as connection:
+            is_incremental = connection.exec_driver_sql("PRAGMA auto_vacuum").scalar() == 2
+            free = connection.exec_driver_sql("PRAGMA freelist_count").scalar() or 0
+        if not is_incremental or free < _PAGES_SPARE + _PAGES_AT_ONCE:
+            return
+        yield Piece((text(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})"),), "space")
 
 
 def _advanced(name: str, to_s: float) -> Piece:

@@ -504,6 +504,10 @@ class SqlStore:
         self._rolling = rolling
         return True
 
+    def compact(self) -> None:
+        """Make an SQLite file as small as it can be: it is written anew, which takes a while."""
+        self._writer.compact()
+
     def close(self) -> None:
         """See Store."""
         if self._closed:

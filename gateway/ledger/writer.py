@@ -166,9 +166,18 @@ class Writer:
                 raise StoreClosed("the store takes nothing at this moment")
             with transaction(self._connection):
                 for statement in statements:
-                    self._connection.execute(statement)
+                    done = self._connection.execute(statement)
+                    if done.returns_rows:
+                        done.all()  # only then is all of it done
                 rolled_up_s = progress(self._connection).before_s
             self._rolled_up_s = rolled_up_s
+
+    def compact(self) -> None:
+        """Write an SQLite file anew, as one that can give back what is free later on."""
+        if self._is_near:
+            with self._using:
+                for sql in ("PRAGMA auto_vacuum=INCREMENTAL", "VACUUM"):
+                    self._connection.exec_driver_sql(sql)
 
     def close(self) -> None:
         """Commit what is queued and end the thread; raise StoreFailed if something stays."""
