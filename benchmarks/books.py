@@ -187,21 +187,28 @@ def _fill(url: str, records: int) -> int:
         else ""
     )
     source = "numbers" if is_sqlite else f"generate_series(0::bigint, {records - 1}) AS i"
+    # As fast as it goes: no log, and the index afterwards.
+    before = (
+        [f"PRAGMA {each}" for each in ("journal_mode=OFF", "synchronous=OFF", "cache_size=-500000")]
+        if is_sqlite
+        else []
+    )
     statements = (
+        *before,
         "DELETE FROM usage_hours",
+        "DROP INDEX usage_by_end",
         f"INSERT INTO usage ({columns}) {numbers}SELECT {values} FROM {source}",
         f"INSERT INTO usage_hours ({keys}, records, peak_memory_bytes, {', '.join(halves)}) "
         f"SELECT {keys}, {', '.join(sums)} FROM usage GROUP BY {keys}",
+        "CREATE INDEX usage_by_end ON usage (ended_at_s)",
     )
-    with engine.begin() as connection:
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for sql in statements:
             # psycopg takes a percent sign for the beginning of a parameter.
             connection.exec_driver_sql(sql if is_sqlite else sql.replace("%", "%%"))
         [hours] = connection.exec_driver_sql("SELECT count(*) FROM usage_hours").one()
-    with engine.connect() as connection:
-        analyze = connection.execution_options(isolation_level="AUTOCOMMIT")
         if not is_sqlite:
-            analyze.exec_driver_sql("VACUUM ANALYZE")  # as the server's own would, in time
+            connection.exec_driver_sql("VACUUM ANALYZE")  # as the server's own would, in time
     engine.dispose()
     return int(hours)
 

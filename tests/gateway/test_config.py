@@ -105,3 +105,22 @@ def test_a_rule_of_what_is_shown_that_cannot_be_read_is_refused(write, line, sai
 def test_show_is_an_array_of_tables(write):
     with pytest.raises(ConfigError, match="two brackets"):
         load(write("[show]\ncoarse = true\n"))
+
+
+def test_how_long_records_are_kept_one_by_one(write):
+    assert load(write("[books]\ndetail_days = 7\n")).detail_days == 7
+    assert load(None).detail_days == 90
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("detail_days = -1", r"\[books\] detail_days is -1: it must be 0 to"),
+        ('detail_days = "x"', r"\[books\] detail_days must be a number"),
+        ("days = 1", r"\[books\]: unknown key 'days'; there are detail_days"),
+    ],
+)
+def test_a_wrong_knob_of_the_books_is_refused(write, text, complaint):
+    path = write(f"[books]\n{text}\n")
+    with pytest.raises(ConfigError, match=complaint):
+        load(path)
