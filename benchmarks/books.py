@@ -2,7 +2,8 @@
 
 `books` fills a database with a month of records of 100 projects on four pools, by SQL, as the
 writer would leave them, and asks for reports as a user does. `books_size` books a million tasks
-through the writer in bundles of 1,000, 100 and 1, and rolls them up.
+through the writer in bundles of 1,000, 100 and 1, and rolls them up. `books_map` maps a million
+empty tasks with and without books.
 """
 
 import importlib
@@ -19,8 +20,9 @@ from typing import Any
 
 from sqlalchemy import create_engine
 
-from benchmarks.harness import Series, machine, save
-from benchmarks.ours import start
+from benchmarks.harness import Series, alternate, machine, quantile, save
+from benchmarks.ours import Row, Site, lone_times, map_rate, start
+from federation import Client
 from gateway.ledger.records import JobEnded, JobOpened, UsageRecord
 from gateway.ledger.store import Dimension, SqlStore
 from gateway.ledger.tables import SUMMED, SUMMED_BY
@@ -29,6 +31,28 @@ DAY_S = 86_400
 MONTH_BEGINS_S = 1_793_491_200  # 2026-11-01
 JOB_RECORDS = 1_000
 TASKS = 1_000_000
+
+
+def books_map(repeats: int, quick: bool) -> None:
+    """Empty tasks through map with the full books, and without."""
+    facts = machine()
+    tasks = 100_000 if quick else TASKS
+
+    def run(who: str, program: str) -> list[Row]:
+        with Site(program=program) as site, Client(site.address) as client:
+            return [
+                (who, "map", "tasks/s", map_rate(client, tasks)),
+                (who, "lone p50", "µs", quantile(lone_times(client, 1_000), 0.5) * 1e6),
+            ]
+
+    runs = [lambda: run("with books", "gateway"), lambda: run("without", "benchmarks.bookless")]
+    series = alternate(runs, repeats)
+    median = {(each.contestant, each.measure): each.median for each in series}
+    notes = [
+        f"{name}: with books {median['with books', name] / median['without', name]:.2f} of without.  "
+        for name in ("map", "lone p50")
+    ]
+    save("books_map", facts, series, notes)
 
 
 def books(repeats: int, quick: bool) -> None:
