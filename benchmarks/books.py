@@ -31,6 +31,7 @@ DAY_S = 86_400
 MONTH_BEGINS_S = 1_793_491_200  # 2026-11-01
 JOB_RECORDS = 1_000
 TASKS = 1_000_000
+KINDS = ("SQLite", "PostgreSQL")
 
 
 def books_map(repeats: int, quick: bool) -> None:
@@ -48,10 +49,10 @@ def books_map(repeats: int, quick: bool) -> None:
     runs = [lambda: run("with books", "gateway"), lambda: run("without", "benchmarks.bookless")]
     series = alternate(runs, repeats)
     median = {(each.contestant, each.measure): each.median for each in series}
-    notes = [
-        f"{name}: with books {median['with books', name] / median['without', name]:.2f} of without.  "
-        for name in ("map", "lone p50")
-    ]
+    notes = []
+    for name in ("map", "lone p50"):
+        ratio = median["with books", name] / median["without", name]
+        notes.append(f"{name}: with books {ratio:.2f} of without.  ")
     save("books_map", facts, series, notes)
 
 
@@ -61,7 +62,7 @@ def books(repeats: int, quick: bool) -> None:
     records = 200_000 if quick else 10_000_000
     series: list[Series] = []
     notes = []
-    for kind in ("SQLite", "PostgreSQL"):
+    for kind in KINDS:
         with _database(kind) as url:
             with closing(SqlStore(url)) as store:
                 _write(store, [_record("first", 0, 0)])  # so that there is a journal
@@ -244,7 +245,7 @@ def books_size(repeats: int, quick: bool) -> None:
     """Bytes on disk per million tasks, before and after rolling up."""
     facts = machine()
     series, notes = [], []
-    for kind in ("SQLite", "PostgreSQL"):
+    for kind in KINDS:
         for bundle in (1_000, 100, 1):
             # Of single tasks a part is enough, and takes long.
             tasks = TASKS if bundle > 1 else TASKS // (100 if quick else 10)

@@ -15,6 +15,7 @@ from federation.reasons import Reason
 from federation.wire import unpack
 from gateway import events, federation_desk, orders, views
 from gateway.ledger.errors import StoreError
+from gateway.ledger.records import HOUR_S
 from gateway.ledger.reports import Report, cost_report, usage_report
 from gateway.lobby import Guest
 from gateway.terms import STORED_BYTES_MAX
@@ -249,7 +250,8 @@ class Desk:
         by = details.get("by", [])
         start_s, end_s = (
             details.get("start_s", 0.0),
-            details.get("end_s", self._site.surroundings.utc_s() + 1.0),
+            # Whole hours are summed up already: any other end would read every record.
+            details.get("end_s", (self._site.surroundings.utc_s() // HOUR_S + 1) * HOUR_S),
         )
         if not isinstance(by, list) or not all(isinstance(item, str) for item in by):
             raise BadQuestion("`by` must be a list of names")
