@@ -200,6 +200,7 @@ def any_roll_up(url: str, commit: Commit, usage: Usage, data: st.DataObject) -> 
                 assert found.is_clean, found
                 store = SqlStore(url)
             assert seen(store, JOBS) == before
+        roll_up(store, BEGIN_S + 400 * DAY_S)  # what was begun before goes on as it was begun
         roll_up(store, BEGIN_S + 400 * DAY_S)
         assert seen(store, JOBS) == before
         left = rows(url, "usage"), rows(url, "transfers"), rows(url, "postings")
