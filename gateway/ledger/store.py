@@ -259,7 +259,8 @@ class Store(Protocol):
     def roll_up(self, now_s: float, keep_s: float) -> bool:
         """Make what is older than `keep_s` smaller, a piece of it; False when nothing is left.
 
-        What was begun goes on by the moment at which it was begun. No sum changes. A store that remembers for hours only need do nothing.
+        What was begun goes on by the moment at which it was begun. No sum changes. A
+        store that remembers for hours only need do nothing.
         """
 
     def close(self) -> None:
