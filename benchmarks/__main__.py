@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 
 from benchmarks import ours, peers, plots
+from benchmarks.books import books, books_map, books_size
 from benchmarks.federated import forwarded, lost_site
 from benchmarks.floor import Floor, empty
 from benchmarks.harness import Series, alternate, machine, quantile, save
@@ -141,6 +142,9 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "ten_million": ten_million,
     "work": work,
     "placement": placement,
+    "books": books,
+    "books_size": books_size,
+    "books_map": books_map,
     "forwarded": forwarded,
     "lost_site": lost_site,
     "peers": peers.compare,

@@ -18,12 +18,13 @@ Row = tuple[str, str, str, float]
 class Site:
     """A gateway and workers as processes of their own; a context manager."""
 
-    def __init__(self, workers: int = 2, slots: int = 1) -> None:
+    def __init__(self, workers: int = 2, slots: int = 1, program: str = "gateway") -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="gridfed-bench-")
         self.address = f"ipc://{self._folder.name}/gateway.sock"
         me = [sys.executable, "-m", "gateway"]
         state = ["--state", f"{self._folder.name}/state"]
-        self.gateway = start([*me, "gateway", "--listen", self.address, *state])
+        gateway = [sys.executable, "-m", program, "gateway"]
+        self.gateway = start([*gateway, "--listen", self.address, *state])
         until_s = time.monotonic() + 30
         while not os.path.exists(self.address.removeprefix("ipc://")):
             assert time.monotonic() < until_s, "the gateway does not start"

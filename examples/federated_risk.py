@@ -108,14 +108,18 @@ def show_books(sites: Sequence[LocalSite]) -> None:
     until_s = time.monotonic() + SETTLE_S
     while pending(near) and time.monotonic() < until_s:
         time.sleep(0.1)
-    print("\n  the books of both sides")
+    print("\n  the books of both sides (gridfed report statement)")
     for other in sites[1:]:
-        is_there = other.process is not None and other.process.poll() is None
-        bought = total(near, "buy", other.name)
-        sold = total(other, "sell", near.name) if is_there else "is dead"
+        if other.process is None or other.process.poll() is not None:
+            print(f"  {near.name} owes {other.name:<10}{told(owed(near, other)):>18}   it is dead")
+            continue
+        ours, theirs = owed(near, other), owed(other, near)
         print(
-            f"  {near.name} bought from {other.name:<10}{bought:>18}   {other.name} sold {sold:>18}"
+            f"  {near.name} owes {other.name:<10}{told(ours):>18}   "
+            f"{other.name} is owed {told(negated(theirs)):>18}"
         )
+        if ours != negated(theirs):
+            sys.exit(f"the books of {near.name} and {other.name} differ")
 
 
 def pending(site: LocalSite) -> bool:
@@ -123,11 +127,21 @@ def pending(site: LocalSite) -> bool:
     return any(row["state"] == "pending" for row in site.ask("deals"))
 
 
-def total(site: LocalSite, side: str, other: str) -> str:
-    """What was bought or sold, of what is settled or will be."""
-    rows = [row for row in site.ask("deals") if (row["side"], row["site"]) == (side, other)]
-    nanos = sum(row["cost_nanos"] for row in rows if row["state"] != "void")
-    return format_money(nanos, rows[0]["currency"]) if rows else "nothing"
+def owed(site: LocalSite, other: LocalSite) -> dict[str, int]:
+    """What a site owes another by its statement: nano-units by currency."""
+    found = site.ask("statement")
+    rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    return {row["currency"]: -row["balance_nanos"] for row in rows if row["site"] == other.name}
+
+
+def negated(amounts: dict[str, int]) -> dict[str, int]:
+    """The same, seen from the other side."""
+    return {currency: -nanos for currency, nanos in amounts.items()}
+
+
+def told(amounts: dict[str, int]) -> str:
+    """Amounts for people."""
+    return ", ".join(format_money(n, currency) for currency, n in amounts.items()) or "nothing"
 
 
 def main() -> None:

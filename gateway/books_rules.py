@@ -6,6 +6,12 @@ from typing import Any, Final
 
 from gateway.knobs import KnobError, check_known, number
 
+_BOUNDS: Final = {
+    "reconcile_s": (0.01, 864_000.0),
+    "settle_s": (0.01, 864_000.0),
+    "dispute_days": (0.01, 366.0),
+    "detail_days": (0.0, 36_525.0),
+}
 PERIODS: Final = ("day", "week", "month")
 
 
@@ -18,12 +24,21 @@ class BookRules:
         settle_s: how long after its end a day is compared: what is under way arrives meanwhile.
         dispute_days: how long after it was delivered something may be disputed.
         period: what is closed as a whole: "day", "week" (from Monday) or "month", UTC.
+        detail_days: what ended longer ago rolls up, its sums unchanged; 0: never.
     """
 
     reconcile_s: float = 600.0
     settle_s: float = 600.0
     dispute_days: float = 30.0
     period: str = "month"
+    detail_days: float = 90.0
+
+    def __post_init__(self) -> None:
+        if 0 < self.detail_days < self.dispute_days:
+            raise ValueError(
+                f"detail_days is {self.detail_days:g}: it must be 0, or no less than dispute_days "
+                f"({self.dispute_days:g}), as what is rolled up can't be told apart any more"
+            )
 
 
 def read_books(table: dict[str, Any]) -> BookRules:
@@ -36,8 +51,11 @@ def read_books(table: dict[str, Any]) -> BookRules:
                 raise KnobError(f"period must be one of {', '.join(PERIODS)}, not {value!r:.40}")
             values[key] = value
         else:
-            values[key] = number(key, value, 0.01, 366.0 if key == "dispute_days" else 864_000.0)
-    return BookRules(**values)
+            values[key] = number(key, value, *_BOUNDS[key])
+    try:
+        return BookRules(**values)
+    except ValueError as error:
+        raise KnobError(str(error)) from None
 
 
 def period_of(at_ms: int, period: str) -> tuple[int, int]:

@@ -39,6 +39,7 @@ prefer_own_s = 0.0
 
 [books]                                 # see gateway.books_rules
 period = "month"
+detail_days = 90                        # older records roll up, sums unchanged; 0: never
 
 [groups]                                # users of each, for reports: see gateway.groups
 "equity desk" = ["ann", "bob"]
@@ -464,6 +465,8 @@ def _pool(table: Any) -> PoolConfig:
     name = table.get("name")
     if not isinstance(name, str) or not name or not name.isprintable() or len(name) > 60:
         raise ConfigError("a [[pool]] needs a name of 1 to 60 printable characters")
+    if "/" in name:
+        raise ConfigError(f"[[pool]] {name}: a name with a slash is one of another site's pool")
     where = f"[[pool]] {name}"
     _expect(table, {f.name for f in fields(PoolConfig)}, where)
     pool = PoolConfig(**{**table, "carbon": _carbon(table, where)})

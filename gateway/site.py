@@ -58,6 +58,8 @@ from gateway.surroundings import Surroundings
 
 FORGET_S: Final = 60.0  # old results are looked for so often at least
 FORGET_JOBS: Final = 100  # in one transaction
+ROLL_UP_S: Final = 3_600.0  # what has become old is looked for so often
+ROLL_UP_PAUSE_S: Final = 0.1
 
 
 OpenSociety = Callable[..., Society | None]
@@ -168,6 +170,8 @@ class Site:
                     nursery.start_soon(self._forget_old)
                 if self.config.alerts.watched:
                     nursery.start_soon(self.watch.run)
+                if self.config.books.detail_days:
+                    nursery.start_soon(self._roll_up)
                 for pool in self.config.pools:
                     if pool.kind == "local":
                         address = nearest(port.addresses)
@@ -442,6 +446,18 @@ class Site:
             except (StoreError, SQLAlchemyError) as error:
                 self.tell_store_trouble(error)
             await trio.sleep(min(keep_s, FORGET_S))
+
+    async def _roll_up(self) -> None:
+        keep_s = self.config.books.detail_days * 86_400
+        wait_s = ROLL_UP_PAUSE_S
+        while True:
+            await trio.sleep(wait_s)
+            wait_s = ROLL_UP_S
+            try:
+                if await self.read(self.store.roll_up, self.surroundings.utc_s(), keep_s):
+                    wait_s = ROLL_UP_PAUSE_S  # there is more, and others want to write, too
+            except (StoreError, SQLAlchemyError) as error:
+                self.tell_store_trouble(error)
 
     # --- what the desk needs -------------------------------------------------------------------
 

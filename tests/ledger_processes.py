@@ -68,6 +68,19 @@ for n in count(int(sys.argv[2])):
     store.write(list(bundle(n)), n % 20 == 0, lambda n=n: acknowledge(n))
 """
 
+# Rolls up all that there is, in small pieces, and says so after each.
+ROLLING = """
+import os, sys
+from gateway.ledger import rollup
+from gateway.ledger.store import SqlStore
+
+rollup.PIECE_ROWS = 40
+store = SqlStore(sys.argv[1])
+while store.roll_up(1e10, 0.0):
+    os.write(1, b"a piece\\n")
+store.close()
+"""
+
 HOLDING = """
 import sys
 from gateway.ledger.store import SqlStore

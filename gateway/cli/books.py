@@ -1,11 +1,14 @@
-"""The database: gridfed db upgrade, backup, restore, move; and gridfed audit."""
+"""The database: gridfed db upgrade, backup, restore, move, roll-up; and gridfed audit."""
 
 import functools
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
+from sqlalchemy import func, select
 
 from federation.money import format_amount
 from gateway.cli import show
@@ -17,15 +20,17 @@ from gateway.ledger.copying import Contents
 from gateway.ledger.database import opened, schema_version, snapshot
 from gateway.ledger.errors import StoreError
 from gateway.ledger.journal import ACCOUNT_FIELDS
+from gateway.ledger.store import SqlStore
+from gateway.ledger.tables import postings, transfers, usage
 
 
 @click.group()
 def db() -> None:
-    """Look after a gateway's database: upgrade, back up, restore, move."""
+    """Look after a gateway's database: upgrade, back up, restore, move, roll up."""
 
 
 def _command(
-    *options: Callable[..., Any], group: click.Group | None = db
+    *options: Callable[..., Any], group: click.Group | None = db, name: str | None = None
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A command on the database that a configuration names."""
 
@@ -45,7 +50,7 @@ def _command(
             *reversed(options),
         ):
             made = option(made)
-        return group.command()(made) if group is not None else click.command()(made)
+        return group.command(name)(made) if group is not None else click.command()(made)
 
     return decorate
 
@@ -85,6 +90,47 @@ def move(config: SiteConfig, url: str, as_json: bool) -> None:
     _tell(copied, as_json, "copied, and compared: now name it in the configuration (`database`)")
 
 
+@_command(
+    click.option("--days", type=click.FloatRange(0), help="Instead of the configured detail_days."),
+    name="roll-up",
+)
+def roll_up(config: SiteConfig, days: float | None, as_json: bool) -> None:
+    """Roll up what is old now, and give its space back; the gateway must be stopped.
+
+    A running gateway does so by itself, in small steps, if detail_days is not 0.
+    """
+    detail_days = config.books.detail_days if days is None else days
+    if days is None and not detail_days:
+        raise click.UsageError("detail_days is 0, which keeps everything: say --days N")
+    make_folder(config.state_path)
+    before = _rows(config.database_url)
+    with closing(SqlStore(config.database_url)) as store:
+        now_s = time.time()
+        while store.roll_up(now_s, detail_days * 86_400):
+            pass
+        store.compact()
+    after = _rows(config.database_url)
+    if as_json:
+        show.as_json({name: {"before": before[name], "after": after[name]} for name in before})
+        return
+    show.table(
+        ("table", "rows before", "after"),
+        [[name, f"{before[name]:,}", f"{after[name]:,}"] for name in before],
+        "no tables",
+    )
+
+
+def _rows(url: str) -> dict[str, int]:
+    """How many rows there are of what is rolled up."""
+    with opened(url):  # brings the schema up to date
+        pass
+    with snapshot(url) as connection:
+        return {
+            table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in (usage, transfers, postings)
+        }
+
+
 @_command(group=None)
 def audit(config: SiteConfig, as_json: bool) -> None:
     """Prove that the books are right; the gateway may be running. Exit code 1 when they are not.
@@ -100,6 +146,7 @@ def audit(config: SiteConfig, as_json: bool) -> None:
                 "clean": found.is_clean,
                 "transfers": found.transfers,
                 "head": found.head,
+                "checkpoint": found.checkpoint,
                 "checks": [
                     {"name": each.name, "rows": each.looked_at, "problems": list(each.problems)}
                     for each in found.checks
@@ -131,6 +178,8 @@ def audit(config: SiteConfig, as_json: bool) -> None:
         for problem in (problem for each in found.checks for problem in each.problems):
             click.echo(f"problem: {show.clean(problem)}")
         click.echo(f"{found.transfers:,} transfers, the last one {found.head}")
+        if found.checkpoint:
+            click.echo(f"what is rolled up: {found.checkpoint}")
     if not found.is_clean:
         raise SystemExit(1)
 

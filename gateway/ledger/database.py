@@ -295,6 +295,8 @@ def _set_up_sqlite(connection: Any, _: object) -> None:
         )
     for pragma in (
         f"busy_timeout={BUSY_TIMEOUT_MS}",
+        # What is dropped can be given back bit by bit (rollup.py). Only for a file that is new.
+        "auto_vacuum=INCREMENTAL",
         "journal_mode=WAL",
         f"journal_size_limit={WAL_LIMIT_BYTES}",
         "synchronous=FULL",

@@ -4,7 +4,7 @@ Sums are taken in two halves, because a database's integers end at 2**63 - 1: na
 slot-years, which a large grid uses up in a day.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sqlalchemy import BigInteger, ColumnElement, cast, func
@@ -19,6 +19,14 @@ def exact_sums(*columns: ColumnElement[int]) -> list[ColumnElement[int]]:
         for column in columns
         for half in (column // HALF, column % HALF)
     ]
+
+
+def carried(halves: Sequence[ColumnElement[int]]) -> list[ColumnElement[int]]:
+    """The same sums in the one way in which the lower half is less than HALF: to be compared."""
+    found: list[ColumnElement[int]] = []
+    for high, low in zip(halves[::2], halves[1::2], strict=True):
+        found += [high + low // HALF, low % HALF]
+    return found
 
 
 def joined(halves: Iterable[int]) -> list[int]:

@@ -15,15 +15,24 @@ from operator import attrgetter
 from typing import Final
 
 import msgpack
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, select
 
 from .database import PAGE_ROWS, streamed, transaction
-from .exact import exact_sums, joined
+from .exact import HALF, exact_sums, joined
 from .mirror import read_disputes, read_payments
 from .postings import Account, Balance, Transfer, transfers_of
 from .records import DisputeSettled, Posted, PostingSettled, Record, UsageRecord
 from .statements import Rows, Statement
-from .tables import accounts, contracts, postings, transfers, usage
+from .tables import (
+    BALANCED,
+    accounts,
+    checkpoint_balances,
+    checkpoints,
+    contracts,
+    postings,
+    transfers,
+    usage,
+)
 
 GENESIS: Final = bytes(32)  # what the first transfer is chained to
 _ROWS: Final = (256, 32, 8, 4, 2, 1)  # a delivery alone is two
@@ -42,8 +51,8 @@ class Booked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
-    """The end of the chain."""
+class Head:
+    """The end of the chain, or of the part of it that a checkpoint stands for."""
 
     number: int = 0
     hash: bytes = GENESIS
@@ -102,9 +111,10 @@ class Journal:
         """Learn what is in the books: at first, and when they may be other than was thought."""
         self._connection = connection
         self._accounts = {account: number for number, account in _accounts(connection).items()}
+        past = past_of(connection)
         last = select(transfers.c.number, transfers.c.hash).order_by(transfers.c.number.desc())
-        row = connection.execute(last.limit(1)).first()
-        self._head = self._next = _Head(*row) if row is not None else _Head()
+        row = connection.execute(last.where(transfers.c.number > past.number).limit(1)).first()
+        self._head = self._next = Head(*row) if row is not None else past
         self._new: list[Account] = []
 
     def catch_up(self) -> None:
@@ -155,7 +165,7 @@ class Journal:
 
     def _chain(self, transfer: Transfer) -> _TransferRow:
         number = self._next.number + 1
-        self._next = _Head(number, digest(self._next.hash, number, transfer))
+        self._next = Head(number, digest(self._next.hash, number, transfer))
         return _TransferRow(
             number,
             transfer.key,
@@ -200,7 +210,14 @@ _BOOKED: Final = (
 
 def booked(connection: Connection, after: int = 0, limit: int | None = None) -> Generator[Booked]:
     """Yield transfers in their order, from the one after number `after` on."""
-    query = _BOOKED.where(transfers.c.number > after).limit(limit)
+    return booked_where(connection, transfers.c.number > after, limit)
+
+
+def booked_where(
+    connection: Connection, chosen: ColumnElement[bool], limit: int | None = None
+) -> Generator[Booked]:
+    """Yield the transfers that a condition chooses, in their order."""
+    query = _BOOKED.where(chosen).limit(limit)
     with closing(streamed(connection, query)) as rows:
         for row in rows:
             middle = len(row) - len(ACCOUNT_FIELDS)
@@ -214,21 +231,51 @@ def booked(connection: Connection, after: int = 0, limit: int | None = None) -> 
             yield Booked(row.number, transfer, row.hash)
 
 
+def past_of(connection: Connection) -> Head:
+    """Up to which transfer a checkpoint stands for them; number 0 when there is none."""
+    newest = select(checkpoints.c.number, checkpoints.c.hash).order_by(checkpoints.c.number.desc())
+    row = connection.execute(newest.limit(1)).first()
+    return Head(*row) if row is not None else Head()
+
+
 def balances(connection: Connection) -> dict[Account, Balance]:
     """Sum up all transfers, by account; as postings.balances, in the database."""
+    return balances_to(connection, None)
+
+
+def balances_to(connection: Connection, number: int | None) -> dict[Account, Balance]:
+    """The balances after a transfer that is not before the newest checkpoint; None: the last."""
     found = _accounts(connection)
-    by_number = {number: Balance() for number in found}
+    by_id = {id_: Balance() for id_ in found}
+    for account, *halves in connection.execute(select(checkpoint_balances)):
+        by_id[account] = Balance(*joined(halves))
+    counted: list[ColumnElement[bool]] = [transfers.c.number > past_of(connection).number]
+    if number is not None:
+        counted.append(transfers.c.number <= number)
     for side in ("debit", "credit"):
-        number = transfers.c[side]
+        id_of = transfers.c[side]
         query = (
-            select(number, transfers.c.kind)
+            select(id_of, transfers.c.kind)
             .add_columns(*exact_sums(transfers.c.amount_nanos))
-            .group_by(number, transfers.c.kind)
+            .where(*counted)
+            .group_by(id_of, transfers.c.kind)
         )
         for row in connection.execute(query):
             [amount_nanos] = joined(row[2:])
-            by_number[row[0]].add(side, row[1], amount_nanos)
-    return {account: by_number[number] for number, account in found.items()}
+            by_id[row[0]].add(side, row[1], amount_nanos)
+    return {account: by_id[id_] for id_, account in found.items()}
+
+
+def checkpoint_rows(connection: Connection, sums: dict[Account, Balance]) -> list[dict[str, int]]:
+    """Balances as rows of the table that keeps them."""
+    rows = []
+    for id_, account in _accounts(connection).items():
+        row = {"account": id_}
+        for name in BALANCED:
+            amount_nanos = getattr(sums[account], f"{name}_nanos")
+            row[f"{name}_high"], row[f"{name}_low"] = divmod(amount_nanos, HALF)
+        rows.append(row)
+    return rows
 
 
 def _accounts(connection: Connection) -> dict[int, Account]:

@@ -86,31 +86,31 @@ def sums(
 ) -> dict[str, Sums]:
     """See Store.entry_sums."""
     found: dict[str, Sums] = {}
-    state = postings.c.state
+    amounts = exact_sums(postings.c.tasks, postings.c.wall_ns, postings.c.cost_nanos)
+    # Void ones are in no sum, and of old ones one row may stand for many.
     delivered = (
-        (state, func.count(), postings.c.tasks, postings.c.wall_ns, postings.c.cost_nanos),
-        (postings.c.posted_at_s, state != "void"),
-        None,
+        select(contracts.c.currency, postings.c.state, func.sum(postings.c.records), *amounts)
+        .where(postings.c.state != "void", *_between(postings.c.posted_at_s, first_ms, stop_ms))
+        .group_by(contracts.c.currency, postings.c.state)
+        .join_from(postings, contracts, _OF_CONTRACT)
     )
     reversed_ = (
-        (literal("reversed"), func.count(), postings.c.tasks, postings.c.wall_ns,
-         postings.c.cost_nanos),
-        (disputes.c.settled_at_s, disputes.c.state == "accepted"),
-        disputes,
-    )  # fmt: skip
-    for (kind, count, *amounts), (at_s, chosen), table in (delivered, reversed_):
-        query = (
-            select(contracts.c.currency, kind, count, *exact_sums(*amounts))
-            .join_from(postings, contracts, _OF_CONTRACT)
-            .where(contracts.c.side == side, contracts.c.site == site, chosen)
-            .where(at_s >= first_ms / 1000, at_s < stop_ms / 1000)
-            .group_by(contracts.c.currency, *([state] if table is None else []))
-        )
-        if table is not None:
-            query = query.join(table, _same(table))
-        for row in connection.execute(query):
-            _add(found.setdefault(row[0], Sums()), row[1], row[2], *joined(row[3:]))
+        select(contracts.c.currency, literal("reversed"), func.count(), *amounts)
+        .where(disputes.c.state == "accepted")
+        .where(*_between(disputes.c.settled_at_s, first_ms, stop_ms))
+        .group_by(contracts.c.currency)
+        .join_from(postings, contracts, _OF_CONTRACT)
+        .join(disputes, _same(disputes))
+    )
+    for query in (delivered, reversed_):
+        of_site = query.where(contracts.c.side == side, contracts.c.site == site)
+        for currency, kind, count, *halves in connection.execute(of_site):
+            _add(found.setdefault(currency, Sums()), kind, int(count), *joined(halves))
     return found
+
+
+def _between(at_s: ColumnElement[float], first_ms: int, stop_ms: int) -> list[ColumnElement[bool]]:
+    return [at_s >= first_ms / 1000, at_s < stop_ms / 1000]
 
 
 def _add(found: Sums, kind: str, count: int, tasks: int, wall_ns: int, cost_nanos: int) -> None:

@@ -22,7 +22,7 @@ that ran twice, or came too late to be paid).
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from .records import DisputeSettled, Payment, Posted, PostingSettled, Record, UsageRecord
 
@@ -137,28 +137,37 @@ def add_to(found: dict[Account, Balance], transfer: Transfer) -> None:
 
 
 def _used(record: UsageRecord) -> Transfer:
-    user = Account("user", record.user, record.project, record.currency)
     return Transfer(
         f"use/{record.job}/{record.first}/{record.attempt}",
         "entry",
-        _account("sold", record.origin, record) if record.origin else user,
-        _account("bought", record.site, record)
-        if record.site
-        else _account("pool", record.pool, record),
+        *used_sides(record),
         record.cost_nanos,
         record.ended_at_s,
     )
 
 
+def used_sides(record: Any) -> tuple[Account, Account]:
+    """The debit and the credit of what was used, by a record or any row with its columns."""
+    user = Account("user", record.user, record.project, record.currency)
+    return (
+        _account("sold", record.origin, record) if record.origin else user,
+        _account("bought", record.site, record)
+        if record.site
+        else _account("pool", record.pool, record),
+    )
+
+
 def _delivered(record: Posted) -> Transfer:
-    return Transfer(_key(record), "hold", *_sides(record), record.cost_nanos, record.posted_at_s)
+    return Transfer(
+        _key(record), "hold", *delivered_sides(record), record.cost_nanos, record.posted_at_s
+    )
 
 
 def _settled(record: PostingSettled) -> Transfer:
     return Transfer(
         f"settle/{_key(record)}",
         "post" if record.state == "post" else "void",
-        *_sides(record),
+        *delivered_sides(record),
         record.cost_nanos,
         record.settled_at_s,
         _key(record),
@@ -166,7 +175,7 @@ def _settled(record: PostingSettled) -> Transfer:
 
 
 def _reversed(record: DisputeSettled) -> Transfer:
-    debit, credit = _sides(record)
+    debit, credit = delivered_sides(record)
     return Transfer(
         f"reverse/{_key(record)}",
         "reversal",
@@ -179,32 +188,32 @@ def _reversed(record: DisputeSettled) -> Transfer:
 
 
 def _paid(record: Payment) -> Transfer:
-    site = Account("site", record.site, "", record.currency)
-    through = Account(record.through, "", "", record.currency)
-    is_ours = record.direction == "paid"
     return Transfer(
         f"pay/{record.site}/{record.currency}/{record.reference}",
         "entry",
-        site if is_ours else through,
-        through if is_ours else site,
+        *paid_sides(record),
         record.amount_nanos,
         record.paid_at_s,
     )
+
+
+def paid_sides(record: Any) -> tuple[Account, Account]:
+    """The debit and the credit of a payment; as `used_sides`."""
+    site, through = _account("site", record.site, record), _account(record.through, "", record)
+    return (site, through) if record.direction == "paid" else (through, site)
 
 
 def _key(record: Posted | PostingSettled | DisputeSettled) -> str:
     return f"{record.side}/{record.contract}/{record.epoch}/{record.first}"
 
 
-def _sides(record: Posted | PostingSettled | DisputeSettled) -> tuple[Account, Account]:
-    """The debit and the credit of what is delivered under a contract."""
+def delivered_sides(record: Any) -> tuple[Account, Account]:
+    """The debit and the credit of what is delivered under a contract; as `used_sides`."""
     site = _account("site", record.site, record)
     if record.side == "sell":
         return site, _account("sold", record.site, record)
     return _account("bought", record.site, record), site
 
 
-def _account(
-    kind: AccountKind, name: str, record: UsageRecord | Posted | PostingSettled | DisputeSettled
-) -> Account:
+def _account(kind: AccountKind, name: str, record: Any) -> Account:
     return Account(kind, name, "", record.currency)

@@ -19,12 +19,11 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
-    and_,
     cast,
     func,
     literal_column,
-    or_,
     select,
+    union_all,
 )
 
 from federation.reconciliation import Entry, Sums
@@ -35,6 +34,7 @@ from .errors import StoreClosed
 from .exact import exact_sums, joined
 from .journal import Booked, booked
 from .journal import balances as read_balances
+from .merging import IS_CHARGE
 from .postings import Account, Balance
 from .records import (
     HOUR_S,
@@ -48,6 +48,7 @@ from .records import (
     Record,
     StatementKept,
 )
+from .rollup import Piece, pieces
 from .tables import (
     IS_PENDING,
     SUMMED,
@@ -61,6 +62,7 @@ from .tables import (
     postings,
     usage,
     usage_hours,
+    usage_ranges,
 )
 from .writer import Writer
 
@@ -329,6 +331,13 @@ class Store(Protocol):
     def booked(self, after: int, limit: int) -> list[Booked]:
         """Return up to `limit` transfers, in their order, from the one after number `after` on."""
 
+    def roll_up(self, now_s: float, keep_s: float) -> bool:
+        """Make what is older than `keep_s` smaller, a piece of it; False when nothing is left.
+
+        What was begun goes on by the moment at which it was begun. No sum changes. A
+        store that remembers for hours only need do nothing.
+        """
+
     def close(self) -> None:
         """Commit what is queued and let go of everything.
 
@@ -359,6 +368,7 @@ class SqlStore:
     ) -> None:
         self._database = Database(url)
         self._writer = Writer(self._database, on_trouble or _ignore, on_fatal or _ignore)
+        self._rolling: Iterator[Piece] | None = None
         self._closed = False
 
     @property
@@ -453,12 +463,16 @@ class SqlStore:
 
     def charged_ranges(self, job: str) -> list[tuple[int, int]]:
         """See Store."""
-        query = select(usage.c.first, usage.c.tasks).where(
-            usage.c.job == job,
-            or_(usage.c.state == "ok", and_(usage.c.state == "failed", usage.c.wall_ns > 0)),
+        written = select(usage.c.first, usage.c.tasks, usage.c.attempt).where(
+            usage.c.job == job, usage.c.records == 1, IS_CHARGE
         )
+        rolled_up = select(
+            usage_ranges.c.first, usage_ranges.c.tasks, usage_ranges.c.attempt
+        ).where(usage_ranges.c.job == job, usage_ranges.c.is_charge)
+        both = union_all(written, rolled_up).subquery()
         with self._reading() as connection:
-            return _ranges(connection, query.order_by(usage.c.first, usage.c.attempt))
+            query = select(both.c.first, both.c.tasks).order_by(both.c.first, both.c.attempt)
+            return _ranges(connection, query)
 
     def usage_totals(
         self,
@@ -625,6 +639,23 @@ class SqlStore:
         """See Store."""
         with self._reading() as connection:
             return list(booked(connection, after, limit))
+
+    def roll_up(self, now_s: float, keep_s: float) -> bool:
+        """See Store; from one thread at a time. Raises StoreError or DBAPIError: try later."""
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        rolling = self._rolling or pieces(self._database.readers, now_s, keep_s)
+        self._rolling = None  # unless all goes well
+        piece = next(rolling, None)
+        if piece is None:
+            return False
+        self._writer.maintain(piece.statements)
+        self._rolling = rolling
+        return True
+
+    def compact(self) -> None:
+        """Make an SQLite file as small as it can be: it is written anew, which takes a while."""
+        self._writer.compact()
 
     def close(self) -> None:
         """See Store."""

@@ -135,6 +135,29 @@ usage = Table(
 )
 Index("usage_by_end", usage.c.ended_at_s)
 
+# Of which tasks the usage is that is rolled up (rollup.py): what its rows can't say any more.
+usage_ranges = Table(
+    "usage_ranges",
+    metadata,
+    Column("job", TEXT, primary_key=True),
+    Column("attempt", BigInteger, primary_key=True),
+    Column("is_charge", Boolean, primary_key=True),
+    Column("first", BigInteger, primary_key=True),
+    Column("tasks", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# How far rolling up has come: one row, or none yet.
+roll_ups = Table(
+    "roll_ups",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("before_s", Double, nullable=False),  # what ended later is as it was written
+    Column("jobs_to_s", Double, nullable=False),
+    Column("others_to_s", Double, nullable=False),
+    Column("contracts_to_s", Double, nullable=False),
+)
+
 # What usage records sum up to, hour by hour: what reports are made of. A sum is in two halves, as
 # `exact` has them: billions, and what is left.
 SUMMED: Final = (
@@ -214,6 +237,7 @@ postings = Table(
     Column("cost_nanos", BigInteger, nullable=False),
     Column("posted_at_s", Double, nullable=False),
     Column("state", TEXT, nullable=False, server_default="pending"),
+    Column("records", BigInteger, nullable=False, server_default="1"),
     sqlite_with_rowid=False,
 )
 
@@ -328,21 +352,66 @@ Index(  # most resolve nothing, and need no place in it
     postgresql_where=_RESOLVING,
 )
 
-# What is booked stays as it is: corrections are transfers, too.
+# What transfers came to, up to one of them, which lets those be dropped (checkpoints.py).
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),  # of that transfer
+    Column("at_s", Double, nullable=False),
+    Column("hash", LargeBinary, nullable=False),  # of that transfer
+    Column("contents", LargeBinary, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+)
+
+# Those as of the newest checkpoint, in halves as `exact` has them.
+BALANCED: Final = ("debits", "credits", "held_debits", "held_credits")
+checkpoint_balances = Table(
+    "checkpoint_balances",
+    metadata,
+    Column("account", Integer, ForeignKey("accounts.id"), primary_key=True, autoincrement=False),
+    *(
+        Column(f"{name}_{half}", BigInteger, nullable=False)
+        for name in BALANCED
+        for half in ("high", "low")
+    ),
+)
+
+# What is booked stays as it is: corrections are transfers, too. Only what a checkpoint stands for
+# may go.
+_REFUSE: Final = "BEGIN SELECT RAISE(ABORT, '{} are never changed'); END"
+_PAST: Final = "(SELECT coalesce(max(number), 0) FROM checkpoints)"
 APPEND_ONLY: Final = {
-    "sqlite": [
-        f"CREATE TRIGGER transfers_no_{verb.lower()} BEFORE {verb} ON transfers "
-        "BEGIN SELECT RAISE(ABORT, 'transfers are never changed'); END"
+    ("sqlite", transfers): [
+        "CREATE TRIGGER transfers_no_update BEFORE UPDATE ON transfers "
+        + _REFUSE.format("transfers"),
+        f"CREATE TRIGGER transfers_no_delete BEFORE DELETE ON transfers WHEN OLD.number > {_PAST} "
+        + _REFUSE.format("transfers"),
+    ],
+    ("sqlite", checkpoints): [
+        f"CREATE TRIGGER checkpoints_no_{verb.lower()} BEFORE {verb} ON checkpoints "
+        + _REFUSE.format("checkpoints")
         for verb in ("UPDATE", "DELETE")
     ],
-    "postgresql": [
+    ("postgresql", transfers): [
         "CREATE FUNCTION transfers_refuse() RETURNS trigger LANGUAGE plpgsql AS "
         "$$ BEGIN RAISE EXCEPTION 'transfers are never changed'; END $$",
-        "CREATE TRIGGER transfers_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON transfers "
+        "CREATE TRIGGER transfers_no_change BEFORE UPDATE OR TRUNCATE ON transfers "
         "FOR EACH STATEMENT EXECUTE FUNCTION transfers_refuse()",
+        "CREATE FUNCTION transfers_refuse_young() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN IF EXISTS (SELECT FROM gone WHERE number > {_PAST}) THEN "
+        "RAISE EXCEPTION 'transfers are never changed'; END IF; RETURN NULL; END $$",
+        "CREATE TRIGGER transfers_no_delete AFTER DELETE ON transfers "
+        "REFERENCING OLD TABLE AS gone "
+        "FOR EACH STATEMENT EXECUTE FUNCTION transfers_refuse_young()",
+    ],
+    ("postgresql", checkpoints): [
+        "CREATE FUNCTION checkpoints_refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'checkpoints are never changed'; END $$",
+        "CREATE TRIGGER checkpoints_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON checkpoints "
+        "FOR EACH STATEMENT EXECUTE FUNCTION checkpoints_refuse()",
     ],
 }
-for _dialect, _statements in APPEND_ONLY.items():
+for (_dialect, _table), _statements in APPEND_ONLY.items():
     for _statement in _statements:
         _trigger = DDL(_statement)  # type: ignore[no-untyped-call]
-        event.listen(transfers, "after_create", _trigger.execute_if(dialect=_dialect))
+        event.listen(_table, "after_create", _trigger.execute_if(dialect=_dialect))

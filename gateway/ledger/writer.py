@@ -12,7 +12,7 @@ commit, is written once more when it is back: a record that is there already cha
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, cast
@@ -21,10 +21,12 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from . import database
-from .database import Database
+from .database import Database, transaction
 from .errors import StoreClosed, StoreFailed
 from .journal import Journal
+from .late import happened_at_s, without_rolled_up
 from .records import Record
+from .rollup import progress
 from .statements import Statement, Statements
 from .summaries import Summaries, unknown
 
@@ -105,6 +107,7 @@ class Writer:
         self._is_lost = False
         self._durable: bool | None = None  # how the connection is set, None: not yet
         self._patient: bool | None = None  # the same
+        self._rolled_up_s = progress(connection).before_s
 
     @property
     def backlog(self) -> int:
@@ -152,6 +155,29 @@ class Writer:
         finally:
             self._using.release()
         return True
+
+    def maintain(self, statements: Iterable[Any]) -> None:
+        """Commit statements that change no sum, together, in the caller's thread; it may wait.
+
+        Raises StoreError or DBAPIError, with nothing changed: another time it may go.
+        """
+        with self._using:
+            if self._closed or self._failure is not None or self._is_lost:
+                raise StoreClosed("the store takes nothing at this moment")
+            with transaction(self._connection):
+                for statement in statements:
+                    done = self._connection.execute(statement)
+                    if done.returns_rows:
+                        done.all()  # only then is all of it done
+                rolled_up_s = progress(self._connection).before_s
+            self._rolled_up_s = rolled_up_s
+
+    def compact(self) -> None:
+        """Write an SQLite file anew, as one that can give back what is free later on."""
+        if self._is_near:
+            with self._using:
+                for sql in ("PRAGMA auto_vacuum=INCREMENTAL", "VACUUM"):
+                    self._connection.exec_driver_sql(sql)
 
     def close(self) -> None:
         """Commit what is queued and end the thread; raise StoreFailed if something stays."""
@@ -270,6 +296,9 @@ class Writer:
         `careful`: some may be there already; else that fails the transaction, which is cheaper.
         """
         try:
+            before_s = self._rolled_up_s
+            if before_s and any(happened_at_s(each) < before_s for each in records):
+                records = list(without_rolled_up(self._connection, records))
             if careful:
                 records = list(unknown(self._connection, records))
             statements = self._statements.of(records, durable)

@@ -127,3 +127,43 @@ def test_a_rule_of_what_is_shown_that_cannot_be_read_is_refused(write, line, sai
 def test_show_is_an_array_of_tables(write):
     with pytest.raises(ConfigError, match="two brackets"):
         load(write("[show]\ncoarse = true\n"))
+
+
+def test_how_long_records_are_kept_one_by_one(write):
+    assert load(write("[books]\ndetail_days = 7\ndispute_days = 7\n")).books.detail_days == 7
+    assert load(None).books.detail_days == 90
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("detail_days = -1", r"\[books\] detail_days is -1: it must be 0 to"),
+        ('detail_days = "x"', r"\[books\] detail_days must be a number"),
+        ("days = 1", r"\[books\] has no key 'days'; there are detail_days"),
+    ],
+)
+def test_a_wrong_knob_of_the_books_is_refused(write, text, complaint):
+    path = write(f"[books]\n{text}\n")
+    with pytest.raises(ConfigError, match=complaint):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ('period = "year"', "period must be one of day, week, month, not 'year'"),
+        ("reconcile_s = 0", "reconcile_s is 0: it must be 0.01 to"),
+        ("dispute_days = 400", "dispute_days is 400: it must be 0.01 to 366"),
+        ("dispute_days = 91", r"detail_days is 90: it must be 0, or no less than dispute_days"),
+        ("detail_days = 7", r"detail_days is 7: it must be 0, or no less than dispute_days"),
+        ('settle_s = "x"', "settle_s must be a number"),
+    ],
+)
+def test_a_wrong_knob_of_the_books_between_sites_is_refused(write, table, complaint):
+    with pytest.raises(ConfigError, match=rf"\[books\] {complaint}"):
+        load(write(f"[books]\n{table}\n"))
+
+
+def test_a_pool_can_not_have_the_name_of_another_sites(write):
+    with pytest.raises(ConfigError, match="a name with a slash is one of another site's pool"):
+        load(write('[[pool]]\nname = "paris/fast"\n'))

@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+import time
 from calendar import monthrange
 from contextlib import ExitStack
 
@@ -13,7 +14,8 @@ from tests_support import InnerSite, Visitor, wait_until
 from federation import Client, messages
 from federation.errors import GridError
 from federation.ids import new_id
-from gateway import surroundings
+from gateway import site, surroundings
+from gateway.books_rules import BookRules
 from gateway.carbon.config import CarbonConfig, SeriesConfig
 from gateway.config import PoolConfig, SiteConfig, check
 from gateway.ledger.errors import StoreFailed
@@ -27,6 +29,10 @@ DEADLINE_S = 30.0
 
 def square(x):
     return x * x
+
+
+def nap(x):
+    time.sleep(x)
 
 
 @pytest.fixture
@@ -202,6 +208,21 @@ def test_old_results_are_forgotten_by_themselves_and_what_they_cost_is_not(make_
     assert inner.site.store.outcomes(job, 0, 10) == []
     assert inner.site.store.job(job).done == 1
     assert inner.site.store.usage_totals([])[0].tasks == 1
+
+
+def test_old_records_are_rolled_up_by_themselves_and_cost_what_they_did(
+    make_inner, visit, monkeypatch
+):
+    monkeypatch.setattr(site, "ROLL_UP_S", 0.02)
+    inner = make_inner(1, books=BookRules(detail_days=1e-9, dispute_days=1e-9))
+    one = visit(inner)
+    job = new_id()
+    one.open_job(nap, job, [0.01], detached=True)
+    store = inner.site.store
+    wait_until(lambda: store.balances() and not store.booked(0, 10), "a checkpoint")
+    assert store.usage_totals([])[0].tasks == 1
+    cost_nanos = store.usage_totals([])[0].cost_nanos
+    assert sum(each.debits_nanos for each in store.balances().values()) == cost_nanos > 0
 
 
 def test_a_store_that_fails_before_the_site_serves_is_told_and_no_more(tmp_path, monkeypatch):

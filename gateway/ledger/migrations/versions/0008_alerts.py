@@ -6,7 +6,7 @@ from alembic import op
 from gateway.ledger.tables import TEXT
 
 revision = "0008"
-down_revision = "0006"
+down_revision = "0007"
 
 
 def upgrade() -> None:

@@ -1,0 +1,23 @@
+"""A gateway that books nothing of what tasks used: against it the cost of the books is measured.
+
+`python -m benchmarks.bookless ARGUMENTS` is `gridfed ARGUMENTS`, with a writer that leaves out
+usage records, what they sum up to, and transfers. Jobs are kept as ever.
+"""
+
+from collections.abc import Sequence
+
+from gateway.command import main
+from gateway.ledger.records import Record, UsageRecord
+from gateway.ledger.writer import Writer
+
+
+def _book(
+    self: Writer, records: Sequence[Record], *, durable: bool, patient: bool, careful: bool = False
+) -> None:
+    kept = [each for each in records if not isinstance(each, UsageRecord)]
+    self._transact(self._statements.of(kept, durable), durable, patient=patient)
+
+
+if __name__ == "__main__":
+    Writer._book = _book  # type: ignore[method-assign]
+    main()

@@ -1,0 +1,131 @@
+"""A database that was filled under each schema there was, brought to the newest: sums as before."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from postgres import Postgres
+from sqlalchemy import Connection, create_engine, text
+
+from gateway.ledger import database
+from gateway.ledger.audit import audit
+from gateway.ledger.database import snapshot
+from gateway.ledger.postings import balances, transfers_of
+from gateway.ledger.records import Posted, PostingSettled, Record, UsageRecord
+from gateway.ledger.store import Dimension, SqlStore
+
+Usage = Callable[..., UsageRecord]
+
+# As those schemas had it: neither hours nor sites.
+OLD = (
+    *("job", "first", "attempt", "tasks", "user", "project", "name", "pool", "worker", "state"),
+    *("started_at_s", "ended_at_s", "wall_ns", "cpu_ns", "peak_memory_bytes", "price_nanos"),
+    *("currency", "tariff", "cost_nanos"),
+)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'ledger.db'}"
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.new_database()
+
+
+def migrate(connection: Connection, version: str) -> None:
+    config = Config()
+    directory = str(Path(database.__file__).with_name("migrations"))
+    config.set_main_option("script_location", directory)
+    config.set_main_option("path_separator", "newline")
+    config.attributes["connection"] = connection
+    command.upgrade(config, version)
+
+
+def used(usage: Usage) -> list[UsageRecord]:
+    """Ends on and beside the hour, sums beyond what an integer holds, others' jobs and pools."""
+    hour_s = 1_700_002_800.0
+    return [
+        usage(
+            job=["job-1", "job-2", "paris:c-1"][n % 3],
+            first=10 * n,
+            user=f"u{n % 2}",
+            pool=["local", "rome/grid"][n % 2],
+            ended_at_s=hour_s + (n - 20) * 900 + (n % 5) * 0.2,
+            wall_ns=2**61 + n,
+            cost_nanos=[0, 7, 2**62][n % 3] + n,
+        )
+        for n in range(40)
+    ]
+
+
+def delivered() -> list[Record]:
+    found: list[Record] = []
+    for n in range(10):
+        where: Any = ("c-1", "sell", "paris", 1, 10 * n)
+        found.append(Posted(*where, 10, 5, 100 + n, "EUR", 1_700_000_000.0 + n))
+        if n % 3:
+            state = ["post", "void"][n % 2]
+            found.append(PostingSettled(*where, state, 100 + n, "EUR", 1_700_000_000.0 + n))
+    return found
+
+
+def insert(connection: Connection, table: str, **values: Any) -> None:
+    names = ", ".join(f'"{name}"' for name in values)
+    parameters = ", ".join(f":{name}" for name in values)
+    connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({parameters})"), values)
+
+
+def fill(connection: Connection, version: str, records: list[UsageRecord]) -> None:
+    for each in records:
+        values = {name: getattr(each, name) for name in OLD}
+        insert(connection, "usage", **values, day=int(each.ended_at_s // 86_400))
+    if version == "0001":
+        return
+    opened = ("sell", "c-1", "paris", "j", "local", 1, 5, "EUR", 30.0, 1.0)
+    names = ("side", "contract", "site", "job", "pool", "slots", "price_nanos", "currency")
+    contract = dict(zip((*names, "lease_s", "opened_at_s"), opened, strict=True))
+    insert(connection, "contracts", **contract)
+    states = {each.first: each.state for each in delivered() if isinstance(each, PostingSettled)}
+    for each in delivered():
+        if isinstance(each, Posted):
+            names = ("side", "contract", "epoch", "first", "tasks", "wall_ns", "cost_nanos")
+            values = {name: getattr(each, name) for name in (*names, "posted_at_s")}
+            insert(connection, "postings", **values, state=states.get(each.first, "pending"))
+
+
+@pytest.mark.parametrize("version", ["0001", "0002", "0003", "0004"])
+def test_what_was_booked_under_an_older_schema_is_all_there(
+    url: str, version: str, usage: Usage
+) -> None:
+    records = used(usage)
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        migrate(connection, version)
+        fill(connection, version, records)
+    engine.dispose()
+    documents: list[Record] = [*records, *(delivered() if version != "0001" else [])]
+    with closing(SqlStore(url)) as store:
+        for total in store.usage_totals([Dimension.HOUR, Dimension.JOB]):
+            same = [each for each in records if (each.hour, each.job) == total.key]
+            assert total.records == len(same)
+            for name in ("tasks", "wall_ns", "cpu_ns", "cost_nanos", "list_cost_nanos"):
+                assert getattr(total, name) == sum(getattr(each, name) for each in same)
+        by_hour = [Dimension.HOUR, Dimension.SITE, Dimension.ORIGIN, Dimension.USER]
+        kept = {total.key: total for total in store.usage_totals(by_hour)}
+        assert set(kept) == {(each.hour, each.site, each.origin, each.user) for each in records}
+        assert sum(total.cost_nanos for total in kept.values()) == sum(
+            each.cost_nanos for each in records
+        )
+        transfers = [each for document in documents for each in transfers_of(document)]
+        assert store.balances() == balances(transfers)
+        while store.roll_up(1_800_000_000.0, 0.0):
+            pass
+        assert store.balances() == balances(transfers)
+        assert {total.key: total for total in store.usage_totals(by_hour)} == kept
+    with snapshot(url) as connection:
+        found = audit(connection)
+    assert found.is_clean, found
