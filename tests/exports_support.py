@@ -81,19 +81,14 @@ def run(**fields: Any) -> Run:
 def correction(**fields: Any) -> Correction:
     """The same of a correction."""
     defaults: dict[str, Any] = {
-        "number": 7,
-        "key": "reverse/use/job-1/0/0",
-        "corrects": "use/job-1/0/0",
+        "corrects": "sell/tokyo-1-1/1/0",
         "at_s": 1_700_000_100.0,
         "corrected_at_s": 1_700_000_001.75,
         "amount_nanos": 16_667,
         "currency": "USD",
-        "user": "ada",
-        "project": "risk",
-        "origin": "",
-        "pool": "local",
+        "origin": "tokyo",
         "site": "",
-        "run": run(),
+        "pool": "local",
     }
     return Correction(**(defaults | fields))
 
@@ -138,8 +133,7 @@ corrections = st.builds(
     correction,
     at_s=st.floats(1.7e9, 1.8e9),
     amount_nanos=st.integers(1, 10**14),
-    user=names,
     origin=st.sampled_from(["", "tokyo"]),
     site=st.sampled_from(["", "paris"]),
-    run=st.none() | runs,
+    pool=names,
 )

@@ -7,7 +7,7 @@ charges and roundings in it: a price times its quantity is the cost again to the
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from federation.money import format_amount
@@ -52,55 +52,39 @@ def charges(site: str, hours: Iterable[Hour], corrections: Iterable[Correction])
 
 
 def _corrected(correction: Correction) -> _Charge:
-    """What takes a charge back, wholly or in part; nothing is consumed by it.
+    """What takes a charge back; nothing is consumed by it.
 
     A correction is one for FOCUS only if the charge was in another billing period.
     """
-    hour = _hour_of(correction)
-    amount_nanos = correction.amount_nanos
-    # A part of the charge takes the same part of its list cost back.
-    list_nanos = (
-        amount_nanos * hour.list_cost_nanos // hour.cost_nanos if hour.cost_nanos else amount_nanos
-    )
-    billed_in = month_of(int(correction.at_s // 3600))
-    return _Charge(
-        replace(hour, cost_nanos=-amount_nanos, list_cost_nanos=-list_nanos),
-        billed_in,
-        is_correction=True,
-        corrects=correction.corrects,
-    )
-
-
-def _hour_of(correction: Correction) -> Hour:
-    """The charge that is corrected, as if it were an hour of its own."""
-    run = correction.run
-    # What is not known is empty, or zero: the books know who paid whom, for good.
-    return Hour(
+    hour = Hour(
         hour=correction.hour,
-        user=run.user if run else correction.user,
-        group=run.group if run else "",
-        project=run.project if run else correction.project,
-        name=run.name if run else "",
         site=correction.site,
         origin=correction.origin,
-        pool=run.pool if run else correction.pool,
-        window=run.window if run else "",
-        tags=run.tags if run else "",
-        price_class=run.price_class if run else "",
-        state=run.state if run else "",
-        tariff=run.tariff if run else "",
+        pool=correction.pool,
         currency=correction.currency,
         records=1,
+        cost_nanos=-correction.amount_nanos,
+        list_cost_nanos=-correction.amount_nanos,
+        # Which sites it is between is all that is known of it; the rest is empty.
+        user="",
+        group="",
+        project="",
+        name="",
+        window="",
+        tags="",
+        price_class="",
+        state="",
+        tariff="",
         peak_memory_bytes=0,
         tasks=0,
-        wall_ns=run.wall_ns if run else 0,
+        wall_ns=0,
         cpu_ns=0,
-        cost_nanos=run.cost_nanos if run else 0,
-        list_cost_nanos=run.list_cost_nanos if run else 0,
         energy_uj=0,
         carbon_ng=0,
         embodied_ng=0,
     )
+    billed_in = month_of(int(correction.at_s // 3600))
+    return _Charge(hour, billed_in, is_correction=True, corrects=correction.corrects)
 
 
 def _row(site: str, charge: _Charge) -> Row:

@@ -80,31 +80,26 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A charge that was taken back: a transfer of the kind "reversal" of one that was an entry.
+    """What was taken back of what one site charged another: a dispute that was accepted.
+
+    What our own users were charged stays: what a site gets back is the site's.
 
     Attributes:
-        number: of the reversal in the books.
-        key: of the reversal; `corrects` is that of the charge.
-        user: what the charge was booked on: a user with his project, or
-        origin: the site that had sent it.
-        pool: what was paid with it: a pool of ours, or
-        site: the site that it was bought from.
-        run: what was charged; None when old records have been rolled up.
+        corrects: the key of the delivery in the books.
+        at_s: when it was taken back; `corrected_at_s` when it was delivered.
+        origin: the site that had sent the work, where we ran it; else empty.
+        site: the site that it was bought from, where we did not; else empty.
+        pool: where it ran, as in a run.
     """
 
-    number: int
-    key: str
     corrects: str
     at_s: float
     corrected_at_s: float
     amount_nanos: int
     currency: str
-    user: str
-    project: str
     origin: str
-    pool: str
     site: str
-    run: Run | None
+    pool: str
 
     @property
     def hour(self) -> int:

@@ -11,14 +11,22 @@ from exports_support import SITE
 from postgres import Postgres
 from sqlalchemy import Connection
 
+from federation.contracts import Delivery, Verdict
 from gateway.ledger import journal
 from gateway.ledger.audit import audit
-from gateway.ledger.database import opened, snapshot, transaction
+from gateway.ledger.database import snapshot
 from gateway.ledger.exports import apel, reading
 from gateway.ledger.exports.focus import charges
 from gateway.ledger.exports.focus_columns import EXPORTED
-from gateway.ledger.postings import Transfer, transfers_of
-from gateway.ledger.records import UsageRecord
+from gateway.ledger.records import (
+    ContractOpened,
+    Disputed,
+    DisputeSettled,
+    Record,
+    UsageRecord,
+    posted,
+    settled,
+)
 from gateway.ledger.store import SqlStore
 
 COLUMN = {column.name: place for place, column in enumerate(EXPORTED)}
@@ -52,30 +60,6 @@ def books(url: str, records: list[UsageRecord], commit: Callable[..., None]) -> 
     commit(store, *records)
     store.close()
     return url
-
-
-def reverse(url: str, monkeypatch: pytest.MonkeyPatch, *found: Transfer) -> None:
-    """Book reversals, as nobody orders them yet."""
-    monkeypatch.setattr(journal, "transfers_of", lambda transfer: (transfer,))
-    with opened(url) as database:
-        books = journal.Journal(database.writing)
-        with transaction(database.writing):
-            for sql, parameters in books.statements(found):  # type: ignore[arg-type]
-                database.writing.exec_driver_sql(sql, parameters)
-        books.committed()
-
-
-def taken_back(record: UsageRecord, amount_nanos: int, at_s: float) -> Transfer:
-    [charge] = transfers_of(record)
-    return Transfer(
-        f"reverse/{charge.key}",
-        "reversal",
-        charge.credit,
-        charge.debit,
-        amount_nanos,
-        at_s,
-        charge.key,
-    )
 
 
 @contextmanager
@@ -118,28 +102,35 @@ def test_hours_are_the_books_to_the_nano_unit(books, records):
     assert (first.window, first.tags, first.list_cost_nanos) == ("night", "gpu", 20_000)
 
 
-def test_a_charge_that_is_taken_back_is_taken_off(books, records, monkeypatch):
-    desk, sold, bought = records[0], records[5], records[6]
-    reverse(
-        books,
-        monkeypatch,
-        taken_back(desk, desk.cost_nanos, END_S + 60),
-        taken_back(sold, 400, END_S + 40 * 86_400),
-        taken_back(bought, 300, END_S + 41 * 86_400),
-    )
+def deal(side: Any, contract: str, site: str) -> list[Record]:
+    """A contract with two deliveries that were paid, of which one is disputed and taken back."""
+    paid = [Delivery(1, first, first + 10, 400, 7, int(END_S * 1000)) for first in (0, 10)]
+    key = (side, contract, 1, 0, site)
+    return [
+        ContractOpened(contract, side, site, "job", "gpu", 1, 5, "USD", 30.0, END_S),
+        *(posted(contract, side, site, each, "USD") for each in paid),
+        *(settled(contract, side, site, each, Verdict.POST, "USD", END_S) for each in paid),
+        Disputed(*key, "wrong", END_S),
+        DisputeSettled(*key, "accepted", "so it is", END_S + 60, 400, "USD"),
+    ]
+
+
+def test_what_is_taken_back_between_sites_is_taken_off(books, commit):
     with reader(books) as connection:
-        assert billed(connection) == booked(connection)
-        first, second, third = reading.corrections(connection)
-        assert [each.corrects for each in reading.corrections(connection, END_S + 61)] == [
-            *("use/tokyo:c-1/2/0/0", "use/d/0/0")
-        ]
-        assert not list(reading.corrections(connection, None, END_S))
-    assert (first.user, first.project, first.origin) == ("ada", "risk", "")
-    assert (first.pool, first.site, first.corrected_at_s) == ("local", "", END_S)
-    assert first.run is not None
-    assert (first.run.group, first.run.cost_nanos) == ("desk", 16_667)
-    assert (second.user, second.origin, second.amount_nanos) == ("", "tokyo", 400)
-    assert (third.user, third.site, third.pool) == ("ada", "paris", "")
+        before = billed(connection)
+    store = SqlStore(books)
+    commit(store, *deal("sell", "tokyo-1-1", "tokyo"), *deal("buy", "london-1-1", "paris"))
+    store.close()
+    with reader(books) as connection:
+        assert billed(connection) == before | {"USD": before["USD"] - 800}
+        bought, sold = reading.corrections(connection)
+        assert not list(reading.corrections(connection, None, END_S + 60))
+        assert len(list(reading.corrections(connection, END_S + 60))) == 2
+        assert audit(connection).is_clean
+    assert (bought.origin, bought.site, bought.pool) == ("", "paris", "paris/gpu")
+    assert (sold.origin, sold.site, sold.pool) == ("tokyo", "", "gpu")
+    assert sold.corrects == "sell/tokyo-1-1/1/0"
+    assert (sold.amount_nanos, sold.corrected_at_s, sold.at_s) == (400, END_S, END_S + 60)
 
 
 def test_runs_come_as_they_ended_and_within_bounds(books, records):
