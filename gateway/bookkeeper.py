@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import trio
@@ -46,8 +48,11 @@ from gateway.disputes import Disputes
 from gateway.effects import Side
 from gateway.ledger.errors import StoreError
 from gateway.ledger.records import StatementKept, settled
+from gateway.ledger.settlement import agreed_until, settled_until
 from gateway.office import AHEAD_MAX_MS, Office
 
+TOLD_MAX: Final = 5  # of what differs in a contract, in the log
+UNCLEAR_MAX: Final = 50  # and kept with what was compared
 WAITING_MAX: Final = 200  # messages of one site; what is dropped is asked again
 ASKED_AT_ONCE: Final = 50  # contracts whose entries are asked for in one round
 ANSWER_S: Final = 20.0  # that a seller has to answer an operator's question
@@ -97,6 +102,7 @@ class Bookkeeper:
         self._office = office
         self.disputes = Disputes(office)
         self._asked: dict[tuple[str, Window], _Asked] = {}
+        self._entries_asked: set[tuple[str, str, int, int]] = set()
         self._turn = trio.Lock()
         self._waiting: Counter[str] = Counter()
         self._send, self._receive = trio.open_memory_channel[_Job](math.inf)  # by WAITING_MAX
@@ -126,6 +132,7 @@ class Bookkeeper:
                 self._office.post.flush()
 
     async def _look(self) -> None:
+        self._later("", self._recall)
         while True:
             self._later("", self.look)
             await trio.sleep(self._office.rules.reconcile_s)
@@ -174,13 +181,20 @@ class Bookkeeper:
     async def look(self) -> None:
         """Compare what is due, and ask again what was not answered."""
         self._asked.clear()
-        for seller in await self._sites("buy"):
-            await self._look_at(seller)
+        self._entries_asked.clear()
+        totals = await self._office.read(self._office.store.deal_totals)
+        for seller in sorted({each.site for each in totals if each.side == "buy"}):
+            if self._office.is_partner(seller):
+                await self._look_at(seller)
         await self.disputes.say_again()
 
-    async def _sites(self, side: str) -> list[str]:
-        totals = await self._office.read(self._office.store.deal_totals)
-        return sorted({each.site for each in totals if each.side == side})
+    async def _recall(self) -> None:
+        """Know before when nothing may be booked, of each side and site."""
+        found: dict[tuple[str, str], list[StatementKept]] = {}
+        for each in await self._office.read(self._office.store.statements):
+            found.setdefault((each.side, each.site), []).append(each)
+        for (side, site), kept in found.items():
+            self._office.note_settled(side, site, settled_until(kept))
 
     async def _look_at(self, seller: str) -> None:
         window = await self._due(seller)
@@ -190,33 +204,43 @@ class Bookkeeper:
     async def _due(self, seller: str) -> Window | None:
         """What is to be compared next with a seller: the first day that does not agree yet.
 
-        When all days of a period agree, the period.
+        When all days of a period agree, the period. So a day that keeps differing holds up the
+        later ones: people have to look at it.
         """
-        kept = [
-            each
-            for each in await self._office.read(self._office.store.statements)
-            if (each.side, each.site, each.state) == ("buy", seller, "agreed")
-        ]
-        agreed_ms = max((each.stop_ms for each in kept), default=0)
-        closed_ms = max((each.stop_ms for each in kept if each.is_final), default=0)
-        over_ms = self._office.now_ms - int(self._office.rules.settle_s * 1000)
-        next_ms = await self._next(seller, agreed_ms)
-        open_ms = await self._next(seller, closed_ms)
-        if open_ms is not None:
-            first_ms, stop_ms = period_of(open_ms, self._office.rules.period)
-            if stop_ms <= over_ms and (next_ms is None or next_ms >= stop_ms):
-                return Window(first_ms, stop_ms, is_final=True)
-        if next_ms is not None:
-            day_ms = next_ms // DAY_MS * DAY_MS
-            if day_ms + DAY_MS <= over_ms:
-                return Window(day_ms, day_ms + DAY_MS)
-        return None
+        rules, store = self._office.rules, self._office.store
+        over_ms = self._office.now_ms - int(rules.settle_s * 1000)
 
-    async def _next(self, seller: str, since_ms: int) -> int | None:
-        found: int | None = await self._office.read(
-            self._office.store.next_delivery_ms, "buy", seller, since_ms
-        )
-        return found
+        def find() -> Window | None:
+            kept = [
+                each for each in store.statements() if (each.side, each.site) == ("buy", seller)
+            ]
+            next_ms = partial(store.next_delivery_ms, "buy", seller)
+            agreed_ms = next_ms(agreed_until(kept, next_ms))
+            open_ms = next_ms(agreed_until(kept, next_ms, is_final=True))
+            if open_ms is not None:
+                first_ms, stop_ms = period_of(open_ms, rules.period)
+                if stop_ms <= over_ms and (agreed_ms is None or agreed_ms >= stop_ms):
+                    return Window(first_ms, stop_ms, is_final=True)
+            if agreed_ms is not None:
+                day_ms = agreed_ms // DAY_MS * DAY_MS
+                if day_ms + DAY_MS <= over_ms:
+                    return Window(day_ms, day_ms + DAY_MS)
+            return None
+
+        window: Window | None = await self._office.read(find)
+        return window
+
+    async def closed_until_ms(self, seller: str) -> int:
+        """Up to when what a seller delivered is closed."""
+        store = self._office.store
+
+        def find() -> int:
+            kept = [e for e in store.statements() if (e.side, e.site) == ("buy", seller)]
+            next_ms = partial(store.next_delivery_ms, "buy", seller)
+            return agreed_until(kept, next_ms, is_final=True)
+
+        until_ms: int = await self._office.read(find)
+        return until_ms
 
     # --- as a buyer ----------------------------------------------------------------------------
 
@@ -271,12 +295,17 @@ class Bookkeeper:
 
     def _ask_entries(self, seller: str, contract: str, first_ms: int, stop_ms: int) -> None:
         if not self._office.is_live(contract):
+            self._entries_asked.add((seller, contract, first_ms, stop_ms))
             ask = AskEntries(contract, first_ms, stop_ms)
             self._office.post.carry(seller, Side.SELLER, ask)
 
     async def _mend(self, seller: str, message: Entries) -> None:
         """Give each delivery the same verdict on both sides, where that is all that differs."""
         contract, first_ms, stop_ms = message.contract, message.first_ms, message.stop_ms
+        question = (seller, contract, first_ms, stop_ms)
+        if question not in self._entries_asked:
+            return  # nobody asked
+        self._entries_asked.remove(question)
         row = await self._office.contract("buy", contract, seller)
         if row is None or self._office.is_live(contract):
             return
@@ -302,9 +331,12 @@ class Bookkeeper:
         )
         if found.say:
             self._office.tell(seller, Side.SELLER, Settle(contract, found.say))
-        for each in found.unclear:
+        for each in found.unclear[:TOLD_MAX]:
             self._office.say(f"books: contract {contract} with {seller}: {each}")
         if found.unclear:
+            self._office.say(
+                f"books: {len(found.unclear):,} entries of {contract} differ from those of {seller}"
+            )
             await self._note_unclear(seller, contract, first_ms, stop_ms, found.unclear)
 
     async def _note_unclear(
@@ -312,7 +344,8 @@ class Bookkeeper:
     ) -> None:
         for (site, window), asked in self._asked.items():
             if site == seller and window.first_ms <= first_ms and stop_ms <= window.stop_ms:
-                asked.unclear += [f"{contract}: {each}" for each in unclear]
+                told = (f"{contract}: {each}" for each in unclear)
+                asked.unclear += islice(told, UNCLEAR_MAX - len(asked.unclear))
                 details = "; ".join(asked.unclear)
                 await self._keep("buy", seller, window, asked.account, "differs", details,
                                  asked.envelope, b"")  # fmt: skip
@@ -403,6 +436,8 @@ class Bookkeeper:
                     self._office.utc_s(),
                 )
             )
+            if state == "agreed":
+                self._office.note_settled(side, site, window.stop_ms)
 
 
 def _named(window: Window) -> str:

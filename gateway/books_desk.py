@@ -2,13 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from federation.errors import GridError
 from federation.money import NANOS_LIMIT, check_currency, format_amount
 from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, EntryState
 from gateway.bookkeeper import Bookkeeper
-from gateway.ledger.records import NUMBER_LIMIT, DisputeRow, Payment
+from gateway.ledger.records import NUMBER_LIMIT, DisputeRow, Payment, StatementKept
 from gateway.ledger.settlement import Statement, accounts, agreed_until, statements_of
 from gateway.ledger.store import Store
 
@@ -61,12 +62,8 @@ def _statement_rows(
     for name in sorted(names & set(wanted) if wanted else names):
         before = _accounts(store, name, payments, 0.0, start_s)
         within = _accounts(store, name, payments, start_s, end_s)
-        agreed = agreed_until(kept, name, is_final=False)
-        closed = agreed_until(kept, name, is_final=True)
-        rows += [
-            [*_statement_row(each), _earliest(agreed), _earliest(closed)]
-            for each in statements_of(name, before, within)
-        ]
+        until = [_until(store, kept, name, is_final=is_final) for is_final in (False, True)]
+        rows += [[*_statement_row(each), *until] for each in statements_of(name, before, within)]
     return rows
 
 
@@ -97,11 +94,19 @@ def _statement_row(each: Statement) -> list[Any]:
     ]
 
 
-def _earliest(times_ms: Mapping[str, int]) -> str:
-    """The end of what both directions agree on; a date, as whole days are compared."""
-    if not times_ms:
-        return ""
-    return datetime.fromtimestamp(min(times_ms.values()) / 1000, UTC).strftime("%Y-%m-%d")
+def _until(store: Store, kept: list[StatementKept], name: str, *, is_final: bool) -> str:
+    """The end of what is agreed on in both directions; a date, as whole days are compared."""
+    times_ms = [
+        agreed_until(
+            [each for each in kept if (each.side, each.site) == (side, name)],
+            partial(store.next_delivery_ms, side, name),
+            is_final=is_final,
+        )
+        for side in ("buy", "sell")
+        if store.next_delivery_ms(side, name, 0) is not None
+    ]
+    until_ms = min(times_ms, default=0)
+    return datetime.fromtimestamp(until_ms / 1000, UTC).strftime("%Y-%m-%d") if until_ms else ""
 
 
 async def disputes(site: "Site", _details: Details) -> Any:
@@ -166,8 +171,13 @@ async def deliveries(site: "Site", details: Details) -> Any:
 
 
 async def reconcile(site: "Site", details: Details) -> Any:
-    """Compare what a site delivered to us in [start_s, end_s) with its books."""
+    """Compare what a site delivered to us in [start_s, end_s) with its books.
+
+    Without a start, what is not closed.
+    """
     name, keeper = _text(details, "site"), _keeper(site)
+    if "start_s" not in details:
+        details = {**details, "start_s": await keeper.closed_until_ms(name) / 1000}
     start_s, end_s = _span(details, site.surroundings.utc_s())
     state, why = await keeper.compare(name, round(start_s * 1000), round(end_s * 1000))
     if not state:

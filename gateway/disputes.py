@@ -127,7 +127,8 @@ class Disputes:
         ]
         if not found:
             raise NoSuchEntry(f"nothing of contract {contract} is disputed and open here")
-        at_ms = self._office.now_ms
+        # Not into what was agreed on, should our clock have been set back.
+        at_ms = max(self._office.now_ms, self._office.settled_ms("sell", found[0].site))
         await self._office.write(*(_settlement(each, accept, reason, at_ms) for each in found))
         buyer = found[0].site
         for at in range(0, len(found), ENTRIES_MAX):
@@ -153,6 +154,7 @@ class Disputes:
             if each is None:
                 continue
             since_ms = each.disputed_at_s * 1000 - AHEAD_MAX_MS
+            since_ms = max(since_ms, self._office.settled_ms("buy", seller))
             if not since_ms <= at_ms <= self._office.now_ms + AHEAD_MAX_MS:
                 self._office.say(f"books: {seller} answers a dispute as of another time")
                 continue

@@ -190,6 +190,19 @@ class Exchange:
         """A buyer has a new session with us."""
         self.sales.buyer_came(site)
 
+    def note_settled(self, side: str, site: str, until_ms: int) -> None:
+        """Books of what one side delivered to the other are agreed on up to here: no more goes in.
+
+        `side` is "sell" for what we deliver. Nothing is ever taken back.
+        """
+        settled_ms = self.sales.settled_ms if side == "sell" else self.purchases.settled_ms
+        settled_ms[site] = max(until_ms, settled_ms.get(site, 0))
+
+    def settled_ms(self, side: str, site: str) -> int:
+        """Up to when that is; milliseconds since 1970."""
+        settled_ms = self.sales.settled_ms if side == "sell" else self.purchases.settled_ms
+        return settled_ms.get(site, 0)
+
     def unreachable(self, site: str, utc_s: float) -> None:
         """A seller can't be reached now."""
         self.purchases.unreachable(site, utc_s)

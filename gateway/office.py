@@ -39,6 +39,9 @@ class Office:
         read: asks the store something that takes time: Site.read.
         write: returns when records are on the disk: Site.harden.
         is_live: whether a contract that we buy goes on, and so takes care of itself.
+        is_partner: whether a site is one that we talk to.
+        note_settled: nothing of a side and site is booked before a moment any more, in ms.
+        settled_ms: that moment.
         say: tells people.
     """
 
@@ -48,6 +51,9 @@ class Office:
     write: Callable[..., Awaitable[None]]
     post: Post
     is_live: Callable[[str], bool]
+    is_partner: Callable[[str], bool]
+    note_settled: Callable[[str, str, int], None]
+    settled_ms: Callable[[str, str], int]
     utc_s: Callable[[], float]
     say: Callable[[str], None]
 

@@ -188,11 +188,14 @@ def footprint_of(message: deals.Deliver, site: str) -> Footprint:
     return found.as_told_by(site)
 
 
-def check_moment(purchase: Purchase, message: deals.Deliver, utc_s: float) -> None:
+def check_moment(purchase: Purchase, message: deals.Deliver, utc_s: float, settled_ms: int) -> None:
     """Raise ProtocolError where a delivery is said to be from before its contract, or from later.
 
-    It may come late: after an outage it is delivered again, with the time that it had.
+    It may come late: after an outage it is delivered again, with the time that it had; but not from
+    a time on which both have agreed, which ends at `settled_ms`.
     """
+    if message.at_ms < settled_ms:
+        raise ProtocolError("a delivery from a time whose books are agreed on")
     at_s = message.at_ms / 1000
     if not purchase.opened_at_s - MISDATED_MAX_S <= at_s <= utc_s + MISDATED_MAX_S:
         raise ProtocolError("a delivery from before its contract, or from the future")

@@ -90,6 +90,7 @@ class Purchases:
         self._rules = rules
         self._permits = permits
         self._outcome = outcome
+        self.settled_ms: dict[str, int] = {}  # by seller: nothing is booked before
         self.purchases: dict[str, Purchase] = {}
         self.resting = Resting(rules)
         self.enquiries = Enquiries(
@@ -290,7 +291,7 @@ class Purchases:
             return  # too late, when it will be void, or said again in a new session
         check_delivery(purchase, message)
         footprint = footprint_of(message, purchase.site)
-        check_moment(purchase, message, utc_s)
+        check_moment(purchase, message, utc_s, self.settled_ms.get(purchase.site, 0))
         self._check_time(purchase, message, utc_s)
         message = self._screened(purchase, message)
         if not self._take(purchase, message.epoch, first, stop):

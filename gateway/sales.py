@@ -87,6 +87,7 @@ class Sales:
         self.sales = sales
         self._outcome = outcome
         self.has_function: Callable[[bytes], bool] = lambda _: True
+        self.settled_ms: dict[str, int] = {}  # by buyer: nothing is booked before
         self._by_handle: dict[int, Sale] = {}
         self._handles = 0
         self._requests = 0
@@ -408,7 +409,9 @@ class Sales:
             tasks = sale.take(bundle, low, high)
             if tasks is None:
                 continue
-            part, at_ms = (low - first, high - first), int(utc_s * 1000)
+            part = low - first, high - first
+            # Our clock may have been set back: what was agreed on stays as it is.
+            at_ms = max(int(utc_s * 1000), self.settled_ms.get(sale.buyer, 0))
             message = sale.delivery(bundle.epoch, tasks[0], results, part, charge, at_ms)
             charge = Charge(0, 0, 0, 0)  # the time is all in the first part
             # What is charged by the task is in each: so no part costs more than was agreed.

@@ -228,6 +228,9 @@ class Site:
                     self.harden,
                     self._dealings,
                     is_live=self.exchange.purchases.purchases.__contains__,
+                    is_partner=lambda name: name in peers.registry.approved,
+                    note_settled=self.exchange.note_settled,
+                    settled_ms=self.exchange.settled_ms,
                     utc_s=under.utc_s,
                     say=self._say,
                 )

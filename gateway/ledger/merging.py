@@ -35,7 +35,16 @@ from .checkpoints import is_live
 from .exact import exact_sums, joined
 from .journal import past_of
 from .records import NUMBER_LIMIT
-from .tables import SUMMED, disputes, postings, transfers, usage, usage_ranges
+from .tables import (
+    SUMMED,
+    contracts,
+    disputes,
+    postings,
+    statements,
+    transfers,
+    usage,
+    usage_ranges,
+)
 
 _INSERTED_AT_ONCE: Final = 16
 _NAMED_AT_ONCE: Final = 400
@@ -212,15 +221,29 @@ _DELIVERED: Final = ("tasks", "wall_ns", "cost_nanos")
 def postings_before(before_s: float, side: str) -> Merging:
     """Settled deliveries before a moment, of one side.
 
-    What we bought and paid for stays row by row: by it a seller who bills late is answered. So
-    does what was ever disputed.
+    What we bought and paid for stays row by row: by it a seller who bills late is answered. What we
+    sold does until both sites have closed its period: before that they may compare each row. And
+    so does, for good, what was ever disputed.
     """
     state = postings.c.state
     same = (disputes.c[name] == postings.c[name] for name in ("side", "contract", "epoch", "first"))
+    at_ms = postings.c.posted_at_s * literal_column("1000")
+    is_closed = exists().where(
+        contracts.c.side == postings.c.side,
+        contracts.c.contract == postings.c.contract,
+        statements.c.side == postings.c.side,
+        statements.c.site == contracts.c.site,
+        statements.c.is_final,
+        statements.c.state == literal_column("'agreed'", String),
+        statements.c.first_ms <= at_ms,
+        statements.c.stop_ms > at_ms,
+    )
     of = (
         postings.c.side == side,
         postings.c.posted_at_s < before_s,
-        state == "void" if side == "buy" else state != "pending",
+        state == "void"
+        if side == "buy"
+        else or_(state == "void", and_(state == "post", is_closed)),
         ~exists().where(*same),
     )
     return Merging(postings, postings.c.contract, of, _delivered_groups)

@@ -380,7 +380,7 @@ class DisputeSettled:
 class StatementKept:
     """What was found about what one side delivered to the other in [first_ms, stop_ms).
 
-    The last one stands, until one was agreed that is final.
+    The last one stands; what was agreed only makes way for what is agreed and final.
 
     Attributes:
         state: "agreed", "pending", "differs".
@@ -405,6 +405,12 @@ class StatementKept:
     def __post_init__(self) -> None:
         _check(self.first_ms, self.stop_ms)
         _check_times(self.kept_at_s)
+
+    def replaces(self, before: "StatementKept") -> bool:
+        """Whether it stands where there was another one of the same time."""
+        if before.state != "agreed":
+            return True
+        return self.state == "agreed" and self.is_final and not before.is_final
 
 
 @dataclass(frozen=True, slots=True)

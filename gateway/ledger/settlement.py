@@ -9,7 +9,7 @@ As there is one account for each site and currency, what is sold and bought is n
 balance is what one of the two has to pay.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from federation.reconciliation import Sums
@@ -106,10 +106,33 @@ def accounts(
     return found
 
 
-def agreed_until(kept: Iterable[StatementKept], site: str, *, is_final: bool) -> dict[str, int]:
-    """Up to when each side's deliveries were agreed on with a site: milliseconds since 1970."""
-    found: dict[str, int] = {}
+def agreed_until(
+    kept: Iterable[StatementKept], next_ms: Callable[[int], int | None], *, is_final: bool = False
+) -> int:
+    """Up to when all deliveries of one side were agreed on with a site: milliseconds since 1970.
+
+    A day that was not, and in which something was delivered, ends it, whatever was agreed of later
+    ones.
+
+    Args:
+        kept: what was found out about them, in the order of time.
+        next_ms: when the first delivery from a moment on was booked, if there is one.
+        is_final: only periods that are closed count.
+    """
+    until_ms = 0
     for each in kept:
-        if each.site == site and each.state == "agreed" and (each.is_final or not is_final):
-            found[each.side] = max(found.get(each.side, 0), each.stop_ms)
-    return found
+        if each.state != "agreed" or (is_final and not each.is_final):
+            continue
+        if each.stop_ms <= until_ms:
+            continue
+        if each.first_ms > until_ms:
+            delivered_ms = next_ms(until_ms)
+            if delivered_ms is not None and delivered_ms < each.first_ms:
+                break
+        until_ms = each.stop_ms
+    return until_ms
+
+
+def settled_until(kept: Iterable[StatementKept]) -> int:
+    """Before when nothing may be booked any more: the end of the latest time that was agreed on."""
+    return max((each.stop_ms for each in kept if each.state == "agreed"), default=0)

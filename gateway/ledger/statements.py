@@ -22,6 +22,7 @@ from sqlalchemy import (
     literal_column,
     not_,
     null,
+    or_,
     select,
     true,
     update,
@@ -265,7 +266,15 @@ def _keep_statement(dialect: Dialect) -> ClauseElement:
             for column in statements.columns
             if column.name not in keys
         },
-        where=not_(and_(statements.c.is_final, statements.c.state == _AGREED)),
+        # As StatementKept.replaces.
+        where=or_(
+            statements.c.state != _AGREED,
+            and_(
+                insert.excluded.state == _AGREED,
+                insert.excluded.is_final,
+                not_(statements.c.is_final),
+            ),
+        ),
     )
     return kept
 

@@ -207,7 +207,7 @@ class Disk:
                 tables.payments.setdefault(key, record)
             case StatementKept(side, site, first_ms, stop_ms):
                 before = tables.statements.get((site, side, first_ms, stop_ms))
-                if before is None or not (before.is_final and before.state == "agreed"):
+                if before is None or record.replaces(before):
                     tables.statements[site, side, first_ms, stop_ms] = record
 
     def _alert(self, record: AlertFired | AlertEnded) -> None:

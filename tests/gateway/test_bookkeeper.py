@@ -1,5 +1,6 @@
 """Two bookkeepers, their books in SQLite, a clock that the test sets, and a post that may lose."""
 
+import threading
 from collections import deque
 from dataclasses import replace
 
@@ -42,7 +43,7 @@ class Books:
         self.url = f"sqlite:///{folder}/{name}.db"
         self.store = SqlStore(self.url)
         self.told = []
-        self.live = set()
+        self.live, self.strangers, self.settled = set(), set(), {}
         office = Office(
             BookRules(reconcile_s=1e6),
             self.store,
@@ -50,6 +51,9 @@ class Books:
             self._write,
             self,
             is_live=self.live.__contains__,
+            is_partner=lambda name: name not in self.strangers,
+            note_settled=lambda side, site, at_ms: self.settled.update({(side, site): at_ms}),
+            settled_ms=lambda side, site: self.settled.get((side, site), 0),
             utc_s=lambda: world.utc_s,
             say=self.told.append,
         )
@@ -65,10 +69,9 @@ class Books:
 
     def write(self, *records):
         if records:
-            done = []
-            self.store.write(records, False, lambda: done.append(True))
-            while not done:
-                pass
+            done = threading.Event()
+            self.store.write(records, False, done.set)
+            assert done.wait(20)
 
     def seal(self, site, message):
         return Sealed(MESSAGES.encode(message))
