@@ -46,6 +46,7 @@ from federation.wire import pack
 from gateway.books_rules import PERIODS, period_of
 from gateway.disputes import Disputes
 from gateway.effects import Side
+from gateway.faults import describe_fault
 from gateway.ledger.errors import StoreError
 from gateway.ledger.records import StatementKept, settled
 from gateway.ledger.settlement import agreed_until, settled_until
@@ -56,6 +57,10 @@ UNCLEAR_MAX: Final = 50  # and kept with what was compared
 WAITING_MAX: Final = 200  # messages of one site; what is dropped is asked again
 ASKED_AT_ONCE: Final = 50  # contracts whose entries are asked for in one round
 ANSWER_S: Final = 20.0  # that a seller has to answer an operator's question
+TRIES_MAX: Final = 3  # of a day that differs, and may be mended on the way
+TRY_AGAIN_S: Final = 6 * 3600.0
+SKEW_MS: Final = 60_000
+ENVELOPE_BYTES_MAX: Final = 1 << 15  # of what is kept: sums in two hundred currencies
 DETAILS_CHARS_MAX: Final = 2_000
 
 
@@ -102,6 +107,8 @@ class Bookkeeper:
         self._office = office
         self.disputes = Disputes(office)
         self._asked: dict[tuple[str, Window], _Asked] = {}
+        self._tries: Counter[tuple[str, Window]] = Counter()
+        self._tries_since_s = office.utc_s()
         self._entries_asked: set[tuple[str, str, int, int]] = set()
         self._turn = trio.Lock()
         self._waiting: Counter[str] = Counter()
@@ -115,7 +122,10 @@ class Bookkeeper:
             nursery.start_soon(self._look)
             async for site, job in self._receive:
                 self._waiting[site] -= 1
-                await self.in_turn(job)
+                try:
+                    await self.in_turn(job)
+                except Exception as error:  # noqa: BLE001 - no other site may end ours
+                    self._office.say(describe_fault(f"the books with {site or 'others'}", error))
 
     async def in_turn(self, job: Callable[[], Awaitable[T]]) -> T | None:
         """Do something while nothing else is done, and send what it says.
@@ -144,44 +154,70 @@ class Bookkeeper:
             self._send.send_nowait((site, job))
 
     def hear(self, site: str, message: Any, envelope: bytes) -> None:
-        """Take what a site says about the books; ProtocolError when it breaks the rules."""
+        """Take what a site says about the books; ProtocolError when it breaks the rules.
+
+        What answers no question of ours is left at that.
+        """
+        self._check(message, envelope)
+        match message:
+            case Reconcile():
+                self._later(site, lambda: self._compare_for(site, message, envelope))
+            case Reconciled() if self._is_open(site, message):
+                self._later(site, lambda: self._compared(site, message, envelope))
+            case AskEntries():
+                self._later(site, lambda: self._tell_entries(site, message))
+            case Entries() if _question(site, message) in self._entries_asked:
+                self._later(site, lambda: self._mend(site, message))
+            case Dispute():
+                self._later(site, lambda: self.disputes.disputed(site, message))
+            case DisputeAnswer():
+                self._later(site, lambda: self.disputes.answered(site, message))
+
+    def _check(self, message: Any, envelope: bytes) -> None:
+        """Raise ProtocolError for what nobody may say of the books."""
         match message:
             case Reconcile():
                 sums_of(message.sums)
-                window = Window(message.first_ms, message.stop_ms, message.is_final)
-                self._check_window(window)
-                self._later(site, lambda: self._compare_for(site, window, message, envelope))
+                self._check_window(_window(message))
+                if len(envelope) > ENVELOPE_BYTES_MAX:
+                    raise ProtocolError("a comparison that is too long")
             case Reconciled():
                 sums_of(message.sums)
-                self._later(site, lambda: self._compared(site, message, envelope))
             case AskEntries():
-                self._check_window(Window(message.first_ms, message.stop_ms))
-                self._later(site, lambda: self._tell_entries(site, message))
+                self._check_window(_window(message))
             case Entries():
-                if len(message.rows) > ENTRIES_MAX:
-                    raise ProtocolError("more entries than one message holds")
-                self._later(site, lambda: self._mend(site, message))
+                if len(message.rows) > ENTRIES_MAX or any(len(row) > 8 for row in message.rows):
+                    raise ProtocolError("more entries than one message holds, or none at all")
             case Dispute():
                 if not 0 < len(message.deliveries) <= ENTRIES_MAX:
                     raise ProtocolError("a dispute about nothing, or about too much")
-                self._later(site, lambda: self.disputes.disputed(site, message))
             case DisputeAnswer():
-                if any(len(row) != 4 for row in message.answers):
+                is_short = len(message.answers) <= ENTRIES_MAX
+                if not is_short or any(len(row) != 4 for row in message.answers):
                     raise ProtocolError("an answer is [epoch, first, at, 1 or 0]")
-                self._later(site, lambda: self.disputes.answered(site, message))
             case _:
                 raise AssertionError(f"{message.kind!r} is not about the books")
+
+    def _is_open(self, site: str, message: Reconciled) -> bool:
+        """Whether that was asked, and not answered yet."""
+        asked = self._asked.get((site, _window(message)))
+        return asked is not None and not asked.answered.is_set()
 
     def _check_window(self, window: Window) -> None:
         if window.first_ms >= window.stop_ms or window.stop_ms > self._office.now_ms + AHEAD_MAX_MS:
             raise ProtocolError("a comparison of a time that is none, or has not been yet")
-        if window.is_final and (not window.is_kept or window.stop_ms > self._office.now_ms):
+        if window.is_final and (
+            not window.is_kept or window.stop_ms > self._office.now_ms + SKEW_MS
+        ):
             raise ProtocolError("only whole days that are over can be closed")
 
     async def look(self) -> None:
         """Compare what is due, and ask again what was not answered."""
         self._asked.clear()
         self._entries_asked.clear()
+        if not 0 <= self._office.utc_s() - self._tries_since_s < TRY_AGAIN_S:
+            self._tries.clear()
+            self._tries_since_s = self._office.utc_s()
         totals = await self._office.read(self._office.store.deal_totals)
         for seller in sorted({each.site for each in totals if each.side == "buy"}):
             if self._office.is_partner(seller):
@@ -204,8 +240,8 @@ class Bookkeeper:
     async def _due(self, seller: str) -> Window | None:
         """What is to be compared next with a seller: the first day that does not agree yet.
 
-        When all days of a period agree, the period. So a day that keeps differing holds up the
-        later ones: people have to look at it.
+        When all days of a period agree, the period. A day that keeps differing holds up no other:
+        it is tried a few times, and again some hours later.
         """
         rules, store = self._office.rules, self._office.store
         over_ms = self._office.now_ms - int(rules.settle_s * 1000)
@@ -221,14 +257,19 @@ class Bookkeeper:
                 first_ms, stop_ms = period_of(open_ms, rules.period)
                 if stop_ms <= over_ms and (agreed_ms is None or agreed_ms >= stop_ms):
                     return Window(first_ms, stop_ms, is_final=True)
-            if agreed_ms is not None:
+            agreed = {each.first_ms for each in kept if each.state == "agreed"}
+            while agreed_ms is not None:
                 day_ms = agreed_ms // DAY_MS * DAY_MS
-                if day_ms + DAY_MS <= over_ms:
-                    return Window(day_ms, day_ms + DAY_MS)
+                if day_ms + DAY_MS > over_ms:
+                    break
+                window = Window(day_ms, day_ms + DAY_MS)
+                if day_ms not in agreed and self._tries[seller, window] < TRIES_MAX:
+                    return window
+                agreed_ms = next_ms(day_ms + DAY_MS)
             return None
 
-        window: Window | None = await self._office.read(find)
-        return window
+        due: Window | None = await self._office.read(find)
+        return due
 
     async def closed_until_ms(self, seller: str) -> int:
         """Up to when what a seller delivered is closed."""
@@ -247,9 +288,9 @@ class Bookkeeper:
     async def compare(self, seller: str, first_ms: int, stop_ms: int) -> tuple[str, str]:
         """Compare some time with a seller now: the state, and what differs.
 
-        The state is empty when it does not answer in time.
+        What has not been yet is left out. The state is empty when it does not answer in time.
         """
-        window = Window(first_ms, stop_ms)
+        window = Window(first_ms, max(first_ms + 1, min(stop_ms, self._office.now_ms)))
         await self.in_turn(lambda: self._ask(seller, window))
         asked = self._asked.get((seller, window))
         if asked is None:
@@ -259,6 +300,7 @@ class Bookkeeper:
         return asked.state, asked.details
 
     async def _ask(self, seller: str, window: Window) -> None:
+        self._tries[seller, window] += 1
         account = await self._account("buy", seller, window)
         message = Reconcile(
             window.first_ms, window.stop_ms, window.is_final, account.plain, account.digest
@@ -269,13 +311,15 @@ class Bookkeeper:
     async def _compared(self, seller: str, message: Reconciled, envelope: bytes) -> None:
         window = Window(message.first_ms, message.stop_ms, message.is_final)
         asked = self._asked.get((seller, window))
-        if asked is None:
-            return  # nobody asked, or it is another question by now
+        if asked is None or asked.answered.is_set():
+            return  # it is another question by now
         is_agreed = message.state == "agreed" and message.digest == asked.account.digest
         state = "agreed" if is_agreed else "pending" if message.state == "pending" else "differs"
         details = "" if is_agreed else _difference(asked.account, message)
+        # Only what agrees proves anything, and says no more than that.
+        proof = envelope if is_agreed and len(envelope) <= ENVELOPE_BYTES_MAX else b""
         await self._keep("buy", seller, window, asked.account, state, details, asked.envelope,
-                         envelope)  # fmt: skip
+                         proof)  # fmt: skip
         asked.state, asked.details = state, details
         asked.answered.set()
         if is_agreed:
@@ -284,7 +328,7 @@ class Bookkeeper:
             self._office.say(f"books: {_named(window)} agrees with {seller}: {told}")
             await self._look_at(seller)
             return
-        self._office.say(f"books: {_named(window)} {state} with {seller}: {details}")
+        self._office.say(f"books: {_named(window)} {state} with {seller}: {details[:300]}")
         ours = await self._office.read(self._digests, seller, window)
         names = sorted(ours.keys() | message.contracts.keys())
         is_pending = message.state == "pending"
@@ -302,10 +346,9 @@ class Bookkeeper:
     async def _mend(self, seller: str, message: Entries) -> None:
         """Give each delivery the same verdict on both sides, where that is all that differs."""
         contract, first_ms, stop_ms = message.contract, message.first_ms, message.stop_ms
-        question = (seller, contract, first_ms, stop_ms)
-        if question not in self._entries_asked:
-            return  # nobody asked
-        self._entries_asked.remove(question)
+        if _question(seller, message) not in self._entries_asked:
+            return  # a second answer
+        self._entries_asked.remove(_question(seller, message))
         row = await self._office.contract("buy", contract, seller)
         if row is None or self._office.is_live(contract):
             return
@@ -352,9 +395,8 @@ class Bookkeeper:
 
     # --- as a seller ---------------------------------------------------------------------------
 
-    async def _compare_for(
-        self, buyer: str, window: Window, message: Reconcile, envelope: bytes
-    ) -> None:
+    async def _compare_for(self, buyer: str, message: Reconcile, envelope: bytes) -> None:
+        window = _window(message)
         account = await self._account("sell", buyer, window)
         contracts: dict[str, bytes] = {}
         if account.digest == message.digest:
@@ -440,6 +482,15 @@ class Bookkeeper:
                 self._office.note_settled(side, site, window.stop_ms)
 
 
+def _window(message: Reconcile | Reconciled | AskEntries) -> Window:
+    is_final = not isinstance(message, AskEntries) and message.is_final
+    return Window(message.first_ms, message.stop_ms, is_final)
+
+
+def _question(site: str, message: Entries) -> tuple[str, str, int, int]:
+    return site, message.contract, message.first_ms, message.stop_ms
+
+
 def _named(window: Window) -> str:
     """A window as people write it: a day, or a span."""
     first, stop = (
@@ -470,4 +521,4 @@ def _difference(account: Account, message: Reconcile | Reconciled) -> str:
                 told.append(f"{currency} {name}: {here} here, {there} there")
     if not told and account.is_pending:
         told.append("there are deliveries without a verdict")
-    return "; ".join(told) or "the sums agree, the entries do not"
+    return "; ".join(told)[:DETAILS_CHARS_MAX] or "the sums agree, the entries do not"

@@ -88,7 +88,8 @@ def _statement_row(each: Statement) -> list[Any]:
     return [
         *(each.site, each.currency),
         *map(format_amount, amounts),
-        each.balance_nanos,
+        # As text where it is more than an integer of the wire holds.
+        each.balance_nanos if abs(each.balance_nanos) <= NUMBER_LIMIT else str(each.balance_nanos),
         *map(format_amount, (account.held_sold, account.held_bought)),
         *(account.sold_tasks, account.bought_tasks),
     ]
@@ -176,6 +177,8 @@ async def reconcile(site: "Site", details: Details) -> Any:
     Without a start, what is not closed.
     """
     name, keeper = _text(details, "site"), _keeper(site)
+    if not await site.read(_is_known, site.store, name):
+        raise BadBooksQuestion(f"no dealings with {name!r}: see `gridfed report statement`")
     if "start_s" not in details:
         details = {**details, "start_s": await keeper.closed_until_ms(name) / 1000}
     start_s, end_s = _span(details, site.surroundings.utc_s())
@@ -208,6 +211,11 @@ async def answer_dispute(site: "Site", details: Details) -> Any:
 
 async def settle(site: "Site", details: Details) -> Any:
     """Book what was paid, received, changed into another currency, or written off."""
+    # One after the other: no reference counts twice.
+    return await _keeper(site).in_turn(lambda: _settle(site, details))
+
+
+async def _settle(site: "Site", details: Details) -> Any:
     name, reference = _text(details, "site"), _text(details, "reference")
     now_s = site.surroundings.utc_s()
     note = details.get("note", "")
@@ -254,7 +262,10 @@ def _keeper(site: "Site") -> Bookkeeper:
 
 
 def _span(details: Details, now_s: float) -> tuple[float, float]:
-    start_s, end_s = details.get("start_s", 0.0), details.get("end_s", now_s + 1.0)
+    start_s = details.get("start_s", 0.0)
+    end_s = details.get("end_s")
+    if end_s is None:  # up to now, or whatever is to come
+        end_s = max(now_s, start_s) + 1.0 if type(start_s) in (int, float) else now_s
     for at_s in (start_s, end_s):
         if type(at_s) not in (int, float) or not 0 <= at_s * 1000 <= FOREVER_MS:
             raise BadBooksQuestion("start_s and end_s must be seconds since 1970, UTC")

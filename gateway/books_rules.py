@@ -8,10 +8,11 @@ from gateway.knobs import KnobError, check_known, number
 
 _BOUNDS: Final = {
     "reconcile_s": (0.01, 864_000.0),
-    "settle_s": (0.01, 864_000.0),
+    "settle_s": (60.0, 864_000.0),
     "dispute_days": (0.01, 366.0),
     "detail_days": (0.0, 36_525.0),
 }
+ROOM_DAYS: Final = 1.0  # between the last dispute and rolling up: what is planned takes a moment
 PERIODS: Final = ("day", "week", "month")
 
 
@@ -34,10 +35,10 @@ class BookRules:
     detail_days: float = 90.0
 
     def __post_init__(self) -> None:
-        if 0 < self.detail_days < self.dispute_days:
+        if 0 < self.detail_days < self.dispute_days + ROOM_DAYS:
             raise ValueError(
-                f"detail_days is {self.detail_days:g}: it must be 0, or no less than dispute_days "
-                f"({self.dispute_days:g}), as what is rolled up can't be told apart any more"
+                f"detail_days is {self.detail_days:g}: it must be 0, or a day more than "
+                f"dispute_days ({self.dispute_days:g}), as what is rolled up can't be told apart"
             )
 
 

@@ -46,6 +46,7 @@ class Disputes:
             each
             for each in await self._office.read(self._office.store.postings, "buy", contract)
             if each.state == "post"
+            and each.records == 1
             and each.posted_at_s >= since_s
             and (wanted is None or (each.epoch, each.first) in wanted)
         ]
@@ -169,7 +170,7 @@ def _why_not(posting: PostingRow | None, now_s: float, days: float) -> str | Non
     """Why a delivery can't be disputed, if it can't."""
     if posting is None:
         return "nothing of that kind was paid"
-    if posting.posted_at_s < now_s - days * 86_400:
+    if posting.records > 1 or posting.posted_at_s < now_s - days * 86_400:
         return f"after more than {days:g} days it is accepted"
     return None
 

@@ -177,6 +177,8 @@ def statement_report(found: dict[str, Any]) -> Report:
 def show_statement(found: dict[str, Any]) -> None:
     """Print statements of account for people."""
     named = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    for row in named:
+        row["balance_nanos"] = int(row["balance_nanos"])
     columns = [name for name in found["columns"] if name != "balance_nanos"]
     show.table(
         [name.replace("_", " ") for name in columns],

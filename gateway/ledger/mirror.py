@@ -125,14 +125,20 @@ def _add(found: Sums, kind: str, count: int, tasks: int, wall_ns: int, cost_nano
 
 def next_delivery_ms(connection: Connection, side: str, site: str, since_ms: int) -> int | None:
     """See Store.next_delivery_ms."""
-    query = (
+    delivered = (
         select(func.min(postings.c.posted_at_s))
         .join_from(postings, contracts, _OF_CONTRACT)
         .where(contracts.c.side == side, contracts.c.site == site)
         .where(postings.c.posted_at_s >= since_ms / 1000)
     )
-    at_s = connection.execute(query).scalar()
-    return None if at_s is None else round(at_s * 1000)
+    reversed_ = select(func.min(disputes.c.settled_at_s)).where(
+        disputes.c.side == side,
+        disputes.c.site == site,
+        disputes.c.state == "accepted",
+        disputes.c.settled_at_s >= since_ms / 1000,
+    )
+    times = [connection.execute(query).scalar() for query in (delivered, reversed_)]
+    return min((round(at_s * 1000) for at_s in times if at_s is not None), default=None)
 
 
 def read_disputes(connection: Connection) -> list[DisputeRow]:

@@ -503,6 +503,7 @@ class PostingRow:
     state: str
     wall_ns: int
     posted_at_s: float
+    records: int = 1  # that it stands for, where old ones are rolled up
 
     @property
     def delivery(self) -> Delivery:

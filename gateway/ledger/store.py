@@ -311,7 +311,7 @@ class Store(Protocol):
         """Sum up what `entries` yields of all contracts, by currency."""
 
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
-        """When the first delivery from this moment on was booked."""
+        """When the first delivery, or reversal, from this moment on was booked."""
 
     def disputes(self) -> list[DisputeRow]:
         """Return all disputes, the first ones first."""

@@ -546,12 +546,19 @@ class MemoryStore:
 
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
         """See Store."""
-        times = (
-            round(each.posted_at_s * 1000)
-            for each in self._tables.postings.values()
+        tables = self._tables
+        times = [
+            each.posted_at_s
+            for each in tables.postings.values()
             if (each.side, each.site) == (side, site)
-        )
-        return min((at_ms for at_ms in times if at_ms >= since_ms), default=None)
+        ]
+        times += [
+            each.settled_at_s
+            for each in tables.answers.values()
+            if (each.side, each.site, each.state) == (side, site, "accepted")
+        ]
+        found = (round(at_s * 1000) for at_s in times)
+        return min((at_ms for at_ms in found if at_ms >= since_ms), default=None)
 
     def disputes(self) -> list[DisputeRow]:
         """See Store."""

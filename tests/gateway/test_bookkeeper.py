@@ -3,9 +3,11 @@
 import threading
 from collections import deque
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import trio
+import trio.testing
 
 from federation.contracts import Delivery, Verdict
 from federation.deals import Sealed, Settle
@@ -25,6 +27,7 @@ from gateway.books_rules import BookRules, period_of
 from gateway.ledger.audit import audit
 from gateway.ledger.database import snapshot
 from gateway.ledger.records import ContractEnded, ContractOpened, posted, settled
+from gateway.ledger.settlement import agreed_until
 from gateway.ledger.store import SqlStore
 from gateway.office import NoSuchEntry, Office
 
@@ -151,6 +154,9 @@ class World:
     async def look(self):
         await self.london.keeper.in_turn(self.london.keeper.look)
         await self.deliver()
+
+    def told(self):
+        return self.london.told + self.paris.told
 
     def close(self):
         for each in (self.london, self.paris):
@@ -399,3 +405,96 @@ def test_periods_are_of_the_calendar(at_s, period, first_day, days):
     first_ms, stop_ms = period_of(int(at_s * 1000), period)
     assert first_ms == int(NOVEMBER_S * 1000) + first_day * DAY_MS
     assert stop_ms - first_ms == days * DAY_MS
+
+
+async def test_a_day_that_differs_holds_up_no_other_and_ends_what_is_agreed(world):
+    world.london.posted(delivery(0), Verdict.POST)
+    world.paris.posted(delivery(0, cost_nanos=999), Verdict.POST)
+    both(world, delivery(10, MORNING_S + DAY_S), delivery(20, MORNING_S + 2 * DAY_S))
+    world.utc_s += 4 * DAY_S
+    for _ in range(6):
+        await world.look()
+    states = [(first_ms, state) for first_ms, state, _ in world.london.statements()]
+    days = [DAY_3_MS + n * DAY_MS for n in range(3)]
+    assert states == [(days[0], "differs"), (days[1], "agreed"), (days[2], "agreed")]
+    kept = world.london.store.statements()
+    next_ms = partial(world.london.store.next_delivery_ms, "buy", "paris")
+    assert agreed_until(kept, next_ms) == 0
+    assert agreed_until(kept[1:], lambda since_ms: None) == days[2] + DAY_MS
+    asked = len(world.told())
+    await world.look()
+    assert len(world.told()) == asked  # not again and again
+    world.utc_s += 7 * 3600
+    await world.look()
+    assert len(world.told()) > asked
+
+
+async def test_what_was_agreed_on_is_not_taken_back_by_asking_otherwise(world):
+    both(world, delivery(0))
+    world.utc_s += DAY_S
+    await world.look()
+    before = world.paris.store.statements()
+    world.paris.keeper.hear("london", reconcile(DAY_3_MS, DAY_4_MS), b"junk")
+    await world.work()
+    world.paris.keeper.hear("london", reconcile(DAY_3_MS, DAY_4_MS, is_final=True), b"junk")
+    await world.work()
+    assert world.paris.store.statements() == before
+
+
+async def test_no_reversal_goes_into_what_was_agreed_on(world):
+    both(world, delivery(0), delivery(10))
+    await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
+    await world.deliver()
+    world.utc_s += DAY_S
+    await world.look()
+    assert world.london.statements() == [(DAY_3_MS, "agreed", False)]
+    early = DisputeAnswer(CONTRACT, [[1, 0, DAY_4_MS - 1, 1]], "yesterday")
+    await world.london.keeper.disputes.answered("paris", early)
+    assert {each.state for each in world.london.store.disputes()} == {"open"}
+    world.utc_s = MORNING_S + 3600  # the seller's clock is set back
+    await world.paris.keeper.disputes.answer(CONTRACT, None, accept=True, reason="so it is")
+    world.utc_s = MORNING_S + DAY_S
+    await world.deliver()
+    for each in (world.london, world.paris):
+        assert {row.settled_at_s for row in each.store.disputes()} == {DAY_4_MS / 1000}
+        assert each.clean()
+    world.utc_s = MORNING_S + 3 * DAY_S
+    for _ in range(2):
+        await world.look()
+    assert (DAY_4_MS, "agreed", False) in world.london.statements()  # a day of reversals alone
+
+
+async def test_nothing_is_asked_of_a_site_that_we_do_not_talk_to_any_more(world):
+    both(world, delivery(0))
+    world.london.strangers.add("paris")
+    world.utc_s += DAY_S
+    await world.look()
+    assert world.london.statements() == []
+
+
+async def test_answers_that_nobody_asked_for_are_left_at_that(world):
+    both(world, delivery(0))
+    rows = [[1, n, 10, 5, 7, 1000, 1] for n in range(5000)]
+    for _ in range(300):
+        world.london.keeper.hear("paris", Entries(CONTRACT, 0, 2**63 - 1, rows, False), b"")
+        world.london.keeper.hear(
+            "paris", Reconciled(0, DAY_MS, False, "differs", {}, b"x", {}), b""
+        )
+    assert world.london.keeper._receive.statistics().current_buffer_used == 0
+    assert world.london.told == []
+
+
+async def test_what_has_not_been_yet_is_not_compared(world):
+    both(world, delivery(0))
+    async with trio.open_nursery() as nursery:
+        found = []
+
+        async def compare():
+            end_ms = int((NOVEMBER_S + 3 * DAY_S) * 1000)
+            found.append(await world.london.keeper.compare("paris", 0, end_ms))
+
+        nursery.start_soon(compare)
+        while not found:
+            await trio.testing.wait_all_tasks_blocked()
+            await world.deliver()
+    assert found == [("agreed", "")]

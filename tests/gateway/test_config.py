@@ -130,7 +130,7 @@ def test_show_is_an_array_of_tables(write):
 
 
 def test_how_long_records_are_kept_one_by_one(write):
-    assert load(write("[books]\ndetail_days = 7\ndispute_days = 7\n")).books.detail_days == 7
+    assert load(write("[books]\ndetail_days = 7\ndispute_days = 6\n")).books.detail_days == 7
     assert load(None).books.detail_days == 90
 
 
@@ -154,8 +154,8 @@ def test_a_wrong_knob_of_the_books_is_refused(write, text, complaint):
         ('period = "year"', "period must be one of day, week, month, not 'year'"),
         ("reconcile_s = 0", "reconcile_s is 0: it must be 0.01 to"),
         ("dispute_days = 400", "dispute_days is 400: it must be 0.01 to 366"),
-        ("dispute_days = 91", r"detail_days is 90: it must be 0, or no less than dispute_days"),
-        ("detail_days = 7", r"detail_days is 7: it must be 0, or no less than dispute_days"),
+        ("dispute_days = 91", r"detail_days is 90: it must be 0, or a day more than dispute_days"),
+        ("detail_days = 7", r"detail_days is 7: it must be 0, or a day more than dispute_days"),
         ('settle_s = "x"', "settle_s must be a number"),
     ],
 )

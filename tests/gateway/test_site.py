@@ -214,7 +214,7 @@ def test_old_records_are_rolled_up_by_themselves_and_cost_what_they_did(
     make_inner, visit, monkeypatch
 ):
     monkeypatch.setattr(site, "ROLL_UP_S", 0.02)
-    inner = make_inner(1, books=BookRules(detail_days=1e-9, dispute_days=1e-9))
+    inner = make_inner(1, books=BookRules(detail_days=1.0 + 1e-9, dispute_days=1e-9))
     one = visit(inner)
     job = new_id()
     one.open_job(nap, job, [0.01], detached=True)

@@ -14,7 +14,7 @@ from gateway.ledger.records import HOUR_S
 
 from .benchmark import Benchmark
 from .rows import Hour, Run
-from .texts import apel, month_of, seconds
+from .texts import apel, month_of, seconds, user_at
 from .xml import global_user, local_job
 
 JOB_HEADER: Final = "APEL-individual-job-message: v0.3"
@@ -101,7 +101,7 @@ def summary_messages(
             ("Site", key.site),
             ("Month", key.month),
             ("Year", key.year),
-            ("GlobalUserName", f"{key.user}@{key.origin}" if key.user else ""),
+            ("GlobalUserName", user_at(key.user, key.origin)),
             ("VO", key.project),
             ("VOGroup", key.group),
             ("SubmitHost", key.origin),

@@ -123,3 +123,9 @@ def domain(text: str) -> str:
     labels = (_NOT_IN_LABELS.sub("-", part).strip("'-") for part in text.split("."))
     long_enough = (f"x-{label}" if len(label) == 1 else label for label in labels if label)
     return ".".join(long_enough)[:_DOMAIN_LIMIT].rstrip("'-.")
+
+
+def user_at(user: str, site: str) -> str:
+    """A user with the site that knows him, as whom another site sent work for is named already."""
+    at = f"@{site}"
+    return f"{user.removesuffix(at)}{at}" if user else ""

@@ -9,7 +9,7 @@ from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from .rows import Run
-from .texts import domain, plain, urn
+from .texts import domain, plain, urn, user_at
 
 PREFIX: Final = "urf"
 
@@ -68,7 +68,7 @@ def local_job(run: Run) -> str:
 
 def global_user(site: str, run: Run) -> str:
     """A user with the site that knows him; a user without a name has none."""
-    return f"{run.user}@{run.origin or site}" if run.user else ""
+    return user_at(run.user, run.origin or site)
 
 
 def status(run: Run) -> str:
