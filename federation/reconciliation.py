@@ -257,7 +257,7 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class AskEntries:
-    """What do you have of this contract, in that time, after this epoch and task?"""
+    """What do you have of this contract, of what was delivered in [first_ms, stop_ms)?"""
 
     kind: ClassVar[str] = "ask-entries"
     contract: Text

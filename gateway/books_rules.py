@@ -1,10 +1,10 @@
 """The table [books]: when sites compare their books, and close them."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from gateway.knobs import KnobError, check_known, number
+from policies.periods import UTC_ZONE, Span, period_at
 
 _BOUNDS: Final = {
     "reconcile_s": (0.01, 864_000.0),
@@ -61,19 +61,5 @@ def read_books(table: dict[str, Any]) -> BookRules:
 
 def period_of(at_ms: int, period: str) -> tuple[int, int]:
     """The period that a moment lies in, as [first_ms, stop_ms), UTC."""
-    day = datetime.fromtimestamp(at_ms / 1000, UTC).replace(
-        hour=0, minute=0, second=0, microsecond=0
-    )
-    if period == "day":
-        first, stop = day, day + timedelta(days=1)
-    elif period == "week":
-        first = day - timedelta(days=day.weekday())
-        stop = first + timedelta(days=7)
-    else:
-        first = day.replace(day=1)
-        stop = (first + timedelta(days=32)).replace(day=1)
-    return _ms(first), _ms(stop)
-
-
-def _ms(moment: datetime) -> int:
-    return int(moment.timestamp()) * 1000
+    found = period_at(Span(period), UTC_ZONE, at_ms / 1000)
+    return int(found.start_s) * 1000, int(found.end_s) * 1000

@@ -2,21 +2,18 @@
 
 import os
 import sys
+from importlib.util import find_spec
 
 
 def main() -> None:
     """Run the command line."""
-    try:
-        import click  # noqa: F401
-        import rich  # noqa: F401
-        import sqlalchemy  # noqa: F401
-        import trio  # noqa: F401
-    except ModuleNotFoundError as error:
-        sys.exit(
-            f"gridfed: {error.name} is not installed. This is the client alone; the command line "
-            "and the gateway need more: pip install '.[gateway]' in gridfed's folder"
-        )
-    from gateway.cli.common import UNREACHABLE
+    for name in ("click", "rich", "sqlalchemy", "trio"):
+        if find_spec(name) is None:  # which imports nothing
+            sys.exit(
+                f"gridfed: {name} is not installed. This is the client alone; the command line "
+                "and the gateway need more: pip install '.[gateway]' in gridfed's folder"
+            )
+    from gateway.cli.codes import UNREACHABLE
     from gateway.cli.main import run
 
     try:

@@ -90,9 +90,10 @@ from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig, check_federation, read_federation
 from gateway.groups import read_groups
 from gateway.intake import NO_GROUPS, USUAL_POOL, check_tags
-from gateway.knobs import KnobError, count, number
+from gateway.knobs import MEMORY_BYTES_MIN, ConfigError, KnobError, count, number
 from gateway.lobby import HouseRules
 from gateway.market_config import read_contracts, read_placement, read_shows
+from gateway.secret_files import read_secret
 from gateway.showing import PoolFacts
 from gateway.tariff_config import read_price_list
 from policies.asks import House
@@ -102,11 +103,6 @@ from policies.placement import TagValue
 from policies.pricelist import PriceList
 
 DEFAULT_PRICE: Final = "0.04 USD"
-MEMORY_BYTES_MIN: Final = 64 << 20  # Python and our slot alone take half of that
-
-
-class ConfigError(Exception):
-    """A configuration that can't be used; the text names the file and the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,35 +205,6 @@ class SiteConfig:
         if not self.secret_file:
             return os.environ.get("GRIDFED_SECRET", "")
         return read_secret(self.secret_file)
-
-
-def read_secret(name: str) -> str:
-    """The secret in a file. Raises ConfigError: an empty one would let everybody in."""
-    return _read_word(name, "secret_file", "`openssl rand -hex 32` makes a secret")
-
-
-def read_token(name: str) -> str:
-    """The token in a file. Raises ConfigError."""
-    return _read_word(name, "token_file", "`gridfed token` prints a token")
-
-
-def _read_word(name: str, knob: str, remedy: str) -> str:
-    path = Path(name).expanduser()
-    try:
-        word = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{knob} {path}: {getattr(error, 'strerror', error)}") from None
-    if not word:
-        raise ConfigError(f"{knob} {path}: it is empty; {remedy}")
-    return word
-
-
-def exposure(name: str) -> str:
-    """A warning where others on this host can read a file that holds a secret; else nothing."""
-    path = Path(name).expanduser()
-    if not path.stat().st_mode & 0o077:
-        return ""
-    return f"{path} holds a secret and others on this host can read it: chmod 600 {path}"
 
 
 # key in [limits] → (field of HouseRules or SiteConfig, smallest, largest)

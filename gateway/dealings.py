@@ -19,13 +19,13 @@ from gateway.neighbours import Neighbours
 from gateway.reception import Reception
 from gateway.surroundings import Surroundings
 
-# These overtake what waits: a lease that is renewed too late costs all that runs under it.
 SEALED: Final = (*deals.SEALED, *reconciliation.SEALED)
 # What a site may say of the books, by what it is to us.
 ABOUT_BOOKS: Final = {
     Side.BUYER: reconciliation.FROM_BUYER,
     Side.SELLER: reconciliation.FROM_SELLER,
 }
+# These overtake what waits: a lease that is renewed too late costs all that runs under it.
 URGENT: Final = (deals.Renew, deals.Granted, deals.Settle)
 KIND: Final = "deal"
 SEALED_BYTES_MAX: Final = 1 << 20

@@ -136,8 +136,8 @@ class Desk:
 
     async def _about_books(self, guest: Guest, ask: Ask) -> Any:
         """What sites owe each other; what changes it is for who can reach our own socket."""
-        if ask.verb in books_desk.ORDERS and not guest.is_local:
-            raise BadQuestion(f"{ask.verb} is for the gateway's own host, by its ipc:// address")
+        if ask.verb in books_desk.ORDERS:
+            _check_home(guest, ask.verb)
         verb = books_desk.QUESTIONS.get(ask.verb) or books_desk.ORDERS[ask.verb]
         try:
             return await verb(self._site, ask.details)

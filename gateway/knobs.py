@@ -1,7 +1,13 @@
 """Knobs of a configuration's tables: a number within its bounds, or an error that names the key."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
+
+MEMORY_BYTES_MIN: Final = 64 << 20  # of a slot: Python and our slot alone take half of that
+
+
+class ConfigError(Exception):
+    """A configuration that can't be used; the text names the file and the key."""
 
 
 class KnobError(Exception):

@@ -25,10 +25,10 @@ from typing import Any, Final, TypeVar
 
 from federation.money import parse_money
 from gateway.knobs import KnobError, check_known, count, number
+from policies.periods import UTC_ZONE, read_zone
 from policies.pricelist import (
     FACTOR_MAX,
     PRICE_NANOS_MAX,
-    UTC_ZONE,
     Adjustment,
     Band,
     PriceList,
@@ -36,7 +36,7 @@ from policies.pricelist import (
 )
 from policies.spot import Spot
 from policies.tariffs import HOUR_S, MILLION, Extras, Surcharge
-from policies.weeks import DAY_S, DAYS, EVERY_DAY, Span, find_zone
+from policies.weeks import DAY_S, DAYS, EVERY_DAY, Span
 
 KEYS: Final = frozenset(
     {"version", "zone", "preemptible", "minimum", "step_s", "bands", "tags", "spot", "volume"}
@@ -87,7 +87,7 @@ class _Reader:
         """What PriceList takes beside price, currency and version."""
         zone = table.get("zone")
         found: dict[str, Any] = {
-            "zone": UTC_ZONE if zone is None else _guarded("zone", lambda: find_zone(str(zone))),
+            "zone": UTC_ZONE if zone is None else _guarded("zone", lambda: read_zone(str(zone))),
             "extras": Extras(
                 preemptible=_factor("preemptible", table.get("preemptible", 1)),
                 surcharges=self._surcharges(table.get("tags", {})),

@@ -7,7 +7,10 @@ the moment of the change; where it comes twice, the first one.
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
+from typing import Final
 from zoneinfo import ZoneInfo
+
+UTC_ZONE: Final = ZoneInfo("UTC")
 
 
 class Span(StrEnum):

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from federation.adverts import PriceChange
 from federation.money import check_currency
+from policies.periods import UTC_ZONE
 from policies.spot import Spot
 from policies.tariffs import HOUR_NS, MILLION, Extras, Tariff, Wanted, round_half_up
 from policies.weeks import Span, changes, check_apart, week_second
@@ -22,7 +23,6 @@ from policies.weeks import Span, changes, check_apart, week_second
 # A slot-hour dearer than this, in any currency, is a mistake: ten million units.
 PRICE_NANOS_MAX: Final = 10**7 * 10**9
 FACTOR_MAX: Final = 1_000 * MILLION
-UTC_ZONE: Final = ZoneInfo("UTC")
 
 
 @dataclass(frozen=True, slots=True)

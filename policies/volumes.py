@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from policies.periods import UTC_ZONE, Span, period_at
+
 BUYERS_MAX: Final = 100_000
 
 
@@ -28,8 +30,7 @@ def month_of(utc_s: float) -> int:
 
 def month_start_s(utc_s: float) -> float:
     """When the month began, UTC."""
-    at = datetime.fromtimestamp(utc_s, UTC)
-    return datetime(at.year, at.month, 1, tzinfo=UTC).timestamp()
+    return period_at(Span.MONTH, UTC_ZONE, utc_s).start_s
 
 
 class Volumes:

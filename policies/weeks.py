@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 EVERY_DAY: Final = frozenset(range(7))
@@ -69,16 +69,6 @@ def check_apart(spans: Iterable[tuple[str, Span]]) -> None:
             both = f"{before!r} overlaps itself" if before == name else f"{before!r} and {name!r}"
             what = both if before == name else f"{both} overlap"
             raise ValueError(f"{what} on {DAYS[first // DAY_S]} at {_clock(first % DAY_S)}")
-
-
-def find_zone(name: str) -> ZoneInfo:
-    """The time zone of an IANA name; ValueError when there is none."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(
-            f"{name!r} is not a time zone: write an IANA name, as in Europe/London"
-        ) from None
 
 
 def week_second(utc_s: float, zone: ZoneInfo) -> int:

@@ -2,9 +2,12 @@
 
 import dataclasses
 import re
+import subprocess
+import sys
 import typing
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -12,7 +15,7 @@ from federation import gossip, messages
 from federation.errors import FAILURES
 from federation.messages import HANDSHAKE, MESSAGES
 from federation.probing import Knobs
-from gateway import books_desk, joining
+from gateway import books_desk, joining, tariff_config
 from gateway.alerts.settings import ALERT_KEYS, Pace
 from gateway.books_rules import BookRules
 from gateway.carbon.config import CarbonConfig, HttpConfig, SeriesConfig
@@ -75,7 +78,12 @@ def test_every_knob_is_documented():
     known |= {field.name for field in dataclasses.fields(BookRules)}
     known |= {field.name for field in dataclasses.fields(Disclosure)}
     known |= {field.name for field in dataclasses.fields(Pace)} | ALERT_KEYS
+    known |= tariff_config.KEYS
     assert set(table_rows("configuration.md")) == known
+
+
+def test_every_knob_of_a_tariff_is_documented():
+    assert set(table_rows("configuration.md", section="## Prices")) == tariff_config.KEYS
 
 
 def test_every_knob_of_membership_is_documented():
@@ -91,11 +99,50 @@ def test_the_defaults_of_membership_are_as_documented():
         assert units.get(shown, float(shown.split()[0])) == field.default, field.name
 
 
-@pytest.mark.parametrize("verb", sorted(cli.commands))
-def test_every_command_explains_itself(verb):
-    result = CliRunner().invoke(cli, [verb, "--help"])
+def commands_below(group, path=()):
+    """Every command, as the words by which it is called, and the command."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands_below(command, (*path, name))
+
+
+COMMANDS = list(commands_below(cli))
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), COMMANDS, ids=[" ".join(each) for each, _ in COMMANDS]
+)
+def test_every_command_explains_itself(words, command):
+    result = CliRunner().invoke(cli, [*words, "--help"])
     assert result.exit_code == 0
-    assert cli.commands[verb].help
+    assert command.help
+
+
+def test_every_command_is_found_by_the_name_that_it_has():
+    words = {words for words, _ in COMMANDS}
+    assert {("report", "page"), ("report", "statement"), ("db", "backup"), ("status",)} <= words
+    assert all(words[-1] == command.name for words, command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "absent"),
+    [
+        (["--version"], {"sqlalchemy", "alembic", "trio", "pynng", "gateway.config"}),
+        (["status", "--help"], {"sqlalchemy", "alembic", "trio", "gateway.config"}),
+    ],
+)
+def test_a_command_imports_what_it_needs(words, absent):
+    program = (
+        "import sys, gateway.command\n"
+        f"sys.argv = ['gridfed', *{words!r}]\n"
+        "try: gateway.command.main()\n"
+        f"except SystemExit: print(sorted({absent!r} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.stdout.splitlines()[-1] == "[]", result.stderr
 
 
 def test_the_readme_names_files_that_exist():

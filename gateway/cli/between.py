@@ -224,6 +224,3 @@ def _pairs(only: tuple[str, ...]) -> list[list[int]] | None:
             raise click.BadParameter(f"{text!r}: write EPOCH/FIRST", param_hint="--only")
         found.append([int(epoch), int(first)])
     return found
-
-
-commands = (deliveries, reconcile, disputes, dispute, answer, settle)

@@ -1,7 +1,4 @@
-"""What the commands share: options, the connection, and errors turned into exit codes.
-
-Exit codes: 0 done; 1 it failed; 2 the command was wrong; 5 no gateway at that address.
-"""
+"""What the commands share: options, the connection, and errors turned into exit codes."""
 
 import functools
 from collections.abc import Callable
@@ -14,10 +11,9 @@ from federation import Client
 from federation.address import AddressError
 from federation.errors import GatewayUnreachable, GridError
 from federation.transport import TlsSettings
-from gateway.config import MEMORY_BYTES_MIN, ConfigError, read_secret, read_token
-
-WRONG: Final = 2
-UNREACHABLE: Final = 5
+from gateway.cli.codes import UNREACHABLE, WRONG
+from gateway.knobs import MEMORY_BYTES_MIN, ConfigError
+from gateway.secret_files import read_secret, read_token
 
 
 @dataclass(frozen=True, slots=True)

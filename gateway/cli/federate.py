@@ -19,10 +19,10 @@ from gateway import orders, permissions
 from gateway.cli import show
 from gateway.cli.common import errors_to_exit_codes, json_option
 from gateway.cli.found import CONFIG_FILE, config_dir_option, config_folder
-from gateway.config import ConfigError, SiteConfig, load
+from gateway.config import SiteConfig, load
 from gateway.federation_config import FederationConfig, shown
 from gateway.keys import FolderInUse, hold
-from gateway.knobs import KnobError
+from gateway.knobs import ConfigError, KnobError
 from gateway.orders import BadOrder
 from gateway.permissions import Rule, Verb
 from gateway.registry import Registry
@@ -369,9 +369,3 @@ def _tell(found: Any, as_json: bool, line: str) -> None:
         show.as_json(found)
     else:
         click.echo(line)
-
-
-commands: Final[tuple[click.Command, ...]] = (
-    *(invite, join, approve, leave, expel, keep, known),
-    *(trust, token, rotate),
-)

@@ -1,20 +1,51 @@
 """The `gridfed` command: its verbs, and what happens when one of them is wrong."""
 
+import importlib
 import importlib.metadata
+from typing import Final
 
 import click
 
-from gateway.cli import between, federate, look
-from gateway.cli.alerts import alerts
-from gateway.cli.books import audit, db
-from gateway.cli.control import cancel, drain, forget
-from gateway.cli.export import export
-from gateway.cli.found import init
-from gateway.cli.inspect import job, jobs, status, workers
-from gateway.cli.page import page
-from gateway.cli.report import report
-from gateway.cli.serve import gateway, up, worker
-from gateway.cli.tariff import tariff
+# Each module is imported when one of its commands is asked for: most need no database, and no site.
+_COMMANDS: Final = {
+    "alerts": ("alerts",),
+    "between": ("deliveries", "reconcile", "disputes", "dispute", "answer", "settle"),
+    "books": ("db", "audit"),
+    "control": ("cancel", "forget", "drain"),
+    "export": ("export",),
+    "federate": (
+        *("invite", "join", "approve", "leave", "expel", "keep", "known"),
+        *("trust", "token", "rotate"),
+    ),
+    "found": ("init",),
+    "inspect": ("status", "jobs", "job", "workers"),
+    "look": ("sites", "pools", "deals", "explain"),
+    "report": ("report",),
+    "serve": ("up", "gateway", "worker"),
+    "tariff": ("tariff",),
+}
+_MODULE_OF: Final = {name: module for module, names in _COMMANDS.items() for name in names}
+
+
+class _Late(click.Group):
+    """A group that imports a command when it is asked for; to list them all imports all."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_MODULE_OF)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _MODULE_OF:
+            return None
+        found = _load(_MODULE_OF[cmd_name], cmd_name)
+        if cmd_name == "report" and isinstance(found, click.Group):
+            found.add_command(_load("page", "page"))
+        return found
+
+
+def _load(module: str, name: str) -> click.Command:
+    found = getattr(importlib.import_module(f"gateway.cli.{module}"), name)
+    assert isinstance(found, click.Command)
+    return found
 
 
 def _version() -> str:
@@ -24,25 +55,13 @@ def _version() -> str:
         return "not installed"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Late, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(_version(), prog_name="gridfed")
 def cli() -> None:
     """A federated meta-scheduler: one thin layer over the grids you already have.
 
     Start one with `gridfed up`; then, in Python: `from federation import Client`.
     """
-
-
-for command in (
-    *(up, gateway, worker, status, jobs, job, cancel, forget, workers, drain, report),
-    *(init, *federate.commands),
-    *(db, audit, alerts, export, tariff, *between.commands),
-    *(look.sites, look.pools, look.deals, look.explain),
-):
-    cli.add_command(command)
-
-
-report.add_command(page)
 
 
 def run() -> int:

@@ -25,9 +25,10 @@ from federation.transport import TlsSettings
 from gateway.child import collect_seldom
 from gateway.cli import show
 from gateway.cli.common import Reach, parse_memory, parse_tags, reach_options
-from gateway.config import ConfigError, PoolConfig, SiteConfig, check, exposure, load
-from gateway.knobs import KnobError
+from gateway.config import PoolConfig, SiteConfig, check, load
+from gateway.knobs import ConfigError, KnobError
 from gateway.no_pickle import forbid_unpickling
+from gateway.secret_files import exposure
 from gateway.site import Site
 from gateway.worker.agent import AgentSettings, run_agent
 

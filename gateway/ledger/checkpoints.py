@@ -152,11 +152,6 @@ def _insert_balances(rows: list[dict[str, int]], at_once: int = 200) -> Iterator
         yield insert(checkpoint_balances).values(rows[at : at + at_once])
 
 
-def kept_balances(connection: Connection) -> dict[Account, Balance]:
-    """The balances of the newest checkpoint."""
-    return balances_to(connection, past_of(connection).number)
-
-
 def dropping(number: int, limit: int) -> Any:
     """What drops up to `limit` of the transfers that a checkpoint stands for, the oldest first.
 

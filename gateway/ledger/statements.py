@@ -1,8 +1,8 @@
 """How records become SQL: pure, compiled once for a dialect.
 
-Usage and kept bodies are inserted many rows a statement. That is not only cheaper: a driver gives
-the interpreter lock away for each statement (for each *row* under `executemany`), and gets it
-back from a busy main thread some milliseconds later.
+Usage, its sums and kept bodies are inserted many rows a statement. That is not only cheaper: a
+driver gives the interpreter lock away for each statement (for each *row* under `executemany`), and
+gets it back from a busy main thread some milliseconds later.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -129,7 +129,33 @@ class Statements:
         return statements
 
 
-class Rows:
+class Batches:
+    """An INSERT of one row, made one of many: as many rows a statement as there are."""
+
+    def __init__(
+        self, sql: str, sizes: tuple[int, ...], row: Callable[[Any], tuple[Any, ...]]
+    ) -> None:
+        """Args as they are named.
+
+        sizes: rows a statement, the largest first, the last one 1.
+        row: what fills the parameters of `sql`, of an item.
+        """
+        self._row = row
+        self._sql_by_size = [(size, _repeat_values(sql, size)) for size in sizes]
+
+    def statements(self, items: Sequence[Any]) -> list[Statement]:
+        """What inserts them; where a conflict is an update, no two may be of one key."""
+        statements: list[Statement] = []
+        done = 0
+        for size, sql in self._sql_by_size:
+            while len(items) - done >= size:
+                rows = map(self._row, items[done : done + size])
+                statements.append((sql, tuple(chain.from_iterable(rows))))
+                done += size
+        return statements
+
+
+class Rows(Batches):
     """Inserts whole records, as many a statement as there are; those already there are left."""
 
     def __init__(
@@ -152,19 +178,7 @@ class Rows:
         ]
         insert = insert_into(dialect, table, filled)
         sql, names = compiled(dialect, insert if is_strict else insert.on_conflict_do_nothing())
-        self._row: Callable[[Any], tuple[Any, ...]] = attrgetter(*names)
-        self._sql_by_size = [(size, _repeat_values(sql, size)) for size in sizes]
-
-    def statements(self, records: Sequence[Any]) -> list[Statement]:
-        """What inserts them."""
-        statements: list[Statement] = []
-        done = 0
-        for size, sql in self._sql_by_size:
-            while len(records) - done >= size:
-                rows = map(self._row, records[done : done + size])
-                statements.append((sql, tuple(chain.from_iterable(rows))))
-                done += size
-        return statements
+        super().__init__(sql, sizes, attrgetter(*names))
 
 
 class _Changes:
@@ -197,8 +211,9 @@ def insert_into(dialect: Dialect, table: Table, names: Iterable[str]) -> Any:
 
 def _repeat_values(sql: str, rows: int) -> str:
     """Make an INSERT of one row one of many: compiling thousands of parameters takes 70 ms."""
-    values = sql[sql.index("VALUES (") + len("VALUES ") : sql.rindex(")") + 1]
-    return sql.replace(values, ", ".join([values] * rows))
+    insert, conflict, action = sql.partition(" ON CONFLICT")
+    into, word, values = insert.partition("VALUES (")
+    return f"{into}{word}{', ('.join([values] * rows)}{conflict}{action}"
 
 
 def _changes(dialect: Dialect) -> dict[type[Any], list[ClauseElement]]:

@@ -9,14 +9,14 @@ fails the transaction, and the writer tries again with `unknown`, which leaves i
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 from sqlalchemy import Connection, Dialect, case, select, tuple_
 
 from .exact import HALF
 from .records import Record, UsageRecord
-from .statements import Statement, compiled, insert_into
+from .statements import Batches, Statement, compiled, insert_into
 from .tables import SUMMED, SUMMED_BY, usage, usage_hours
 
 _key: Final = attrgetter(*SUMMED_BY)
@@ -24,15 +24,17 @@ _amounts: Final[Callable[[Any], tuple[int, ...]]] = attrgetter(*SUMMED)
 _identity: Final = attrgetter("job", "first", "attempt")
 _COUNTS: Final = 2  # records, and the largest peak; the halves follow
 _KEYS_AT_ONCE: Final = 300
+_ROWS: Final = (256, 32, 4, 1)  # a statement: see statements.py
 
 
 class Summaries:
     """Makes statements of usage records, for one dialect."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self._sql, names = compiled(dialect, _add(dialect))
+        sql, names = compiled(dialect, _add(dialect))
         columns = [column.name for column in usage_hours.columns]
-        self._order = [columns.index(name) for name in names]
+        order = itemgetter(*map(columns.index, names))
+        self._batches = Batches(sql, _ROWS, lambda item: order((*item[0], *item[1])))
 
     def statements(self, records: Iterable[Record]) -> list[Statement]:
         """What adds these to the sums; each must be new."""
@@ -40,10 +42,7 @@ class Summaries:
         for record in records:
             if isinstance(record, UsageRecord):
                 _count(found, record)
-        return [
-            (self._sql, tuple(map((*key, *sums).__getitem__, self._order)))
-            for key, sums in found.items()
-        ]
+        return self._batches.statements(tuple(found.items()))
 
 
 def unknown(connection: Connection, records: Sequence[Record]) -> Iterator[Record]:

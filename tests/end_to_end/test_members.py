@@ -12,8 +12,9 @@ from tests_support import Process, wait_until
 from gateway.cli.federate import parse_rule, parse_span
 from gateway.cli.found import TEMPLATE
 from gateway.cli.main import cli
-from gateway.config import ConfigError, check, load
+from gateway.config import check, load
 from gateway.federation_config import FederationConfig
+from gateway.knobs import ConfigError
 from gateway.permissions import Verb, forbid, from_plain, permit
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,9 @@ import re
 import pytest
 
 from gateway.cli.serve import with_local
-from gateway.config import ConfigError, PoolConfig, SiteConfig, exposure, load, read_secret
+from gateway.config import PoolConfig, SiteConfig, load
+from gateway.knobs import ConfigError
+from gateway.secret_files import exposure, read_secret
 from policies.disclosure import Disclosure
 
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from gateway.config import ConfigError, load
+from gateway.config import load
+from gateway.knobs import ConfigError
 from policies.pricelist import Adjustment, Band, Tier
 from policies.spot import Spot
 from policies.tariffs import MILLION, Extras, Surcharge

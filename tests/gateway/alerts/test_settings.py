@@ -3,7 +3,8 @@
 import pytest
 
 from gateway.alerts.settings import Pace, Watched
-from gateway.config import ConfigError, load
+from gateway.config import load
+from gateway.knobs import ConfigError
 from policies.alerts import Budget, PriceLimit, Severity, Unacknowledged, Whose
 from policies.periods import Span
 

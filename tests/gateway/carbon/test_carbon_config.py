@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.config import ConfigError, load
+from gateway.config import load
+from gateway.knobs import ConfigError
 from policies.carbon import Emissions, Intensity, Machine
 
 

@@ -19,6 +19,7 @@ from gateway.ledger.records import (
     UsageRecord,
 )
 from gateway.ledger.statements import Statements
+from gateway.ledger.summaries import Summaries
 
 Usage = Callable[..., UsageRecord]
 
@@ -67,3 +68,18 @@ def test_records_of_different_kinds_stay_in_order(dialect: Dialect, usage: Usage
     statements = Statements(dialect).of(records, durable=False)
     assert [sql.split()[0] for sql, _ in statements] == ["UPDATE", "INSERT", "UPDATE", "UPDATE"]
     assert [parameters[1] for _, parameters in statements] == ["a", 0, "b", "c"]
+
+
+def test_sums_share_statements_too_and_no_key_is_in_one_twice(
+    dialect: Dialect, usage: Usage
+) -> None:
+    records = [usage(first=n, user=f"u{n % 301}") for n in range(602)]
+    statements = Summaries(dialect).statements(records)
+    width = len(statements[-1][1])
+    assert [len(parameters) // width for _, parameters in statements] == [256, 32, 4, 4, 4, 1]
+    mark = "?" if dialect.name == "sqlite" else "%s"
+    assert all(sql.count(mark) == len(parameters) for sql, parameters in statements)
+    users = [
+        parameters[at] for _, parameters in statements for at in range(1, len(parameters), width)
+    ]
+    assert users == [f"u{n}" for n in range(301)]

@@ -1,0 +1,6 @@
+"""Exit codes: 0 done; 1 it failed; and these."""
+
+from typing import Final
+
+WRONG: Final = 2  # the command was wrong
+UNREACHABLE: Final = 5  # no gateway at that address
