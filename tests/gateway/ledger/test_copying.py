@@ -43,8 +43,25 @@ def fill(store: SqlStore, commit: Commit, usage: Usage) -> None:
         BundleKept("job-1", 0, 3, bytes(range(256))),
         *(usage(first=n, cost_nanos=2**63 - 1 - n, user=f"user{n % 7}") for n in range(5_000)),
         ContractOpened("c-1-1", "buy", "paris", "job-1", "grid", 4, 7, "EUR", 30.25, 9.125),
-        ContractOpened("c-1-1", "sell", "rome", "x:job", "grid", 4, 7, "EUR", 0.1, 9.0, 2**62,
-                       5, 10**6, "v7", "night", "preemptible", 2**62),  # fmt: skip
+        ContractOpened(
+            "c-1-1",
+            "sell",
+            "rome",
+            "x:job",
+            "grid",
+            4,
+            7,
+            "EUR",
+            0.1,
+            9.0,
+            2**62,
+            5,
+            10**6,
+            "v7",
+            "night",
+            "preemptible",
+            2**62,
+        ),
         Posted("c-1-1", "buy", "paris", 1, 0, 3, 10, 20, "EUR", 1_700_000_000.123456),
     )
 
