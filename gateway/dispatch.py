@@ -154,7 +154,7 @@ def fits_cost(job: Job, tariff: Tariff, task_s: float | None, tasks: int) -> int
     committed = job.committed_nanos
     if committed >= limit:
         return 0
-    one = tariff.charge_nanos(1, round((task_s or 0.0) * 1e9))
+    one = tariff.expected_nanos(1, task_s)
     return tasks if one == 0 else min(tasks, max(1, (limit - committed) // one))
 
 

@@ -7,16 +7,15 @@ from gateway.jobs import Assignment, Job
 from gateway.ledger.reports import Claim
 from gateway.ledger.store import Dimension
 from policies.placement import show_tags
-from policies.tariffs import HOUR_S
 
 
 def estimates(job: Job) -> dict[str, int]:
     """What a job's tasks at workers are expected to cost, in nano-units by currency."""
-    sums: dict[str, float] = {}
+    sums: dict[str, int] = {}
     for each in job.assignments.values():
-        currency, nanos = _cost(each)
-        sums[currency] = sums.get(currency, 0.0) + nanos
-    return {currency: round(nanos) for currency, nanos in sorted(sums.items())}
+        currency = each.tariff.currency
+        sums[currency] = sums.get(currency, 0) + _cost(each)
+    return dict(sorted(sums.items()))
 
 
 def claims(jobs: Iterable[Job]) -> Iterator[Claim]:
@@ -43,14 +42,11 @@ def claims(jobs: Iterable[Job]) -> Iterator[Claim]:
                 Dimension.POOL: worker.offer.pool,
                 Dimension.WORKER: worker.name,
             }
-            costs = [_cost(each) for each in assignments]
-            yield Claim(
-                {**of_job, **at_worker}, costs[0][0], round(sum(nanos for _, nanos in costs))
-            )
+            currency = assignments[0].tariff.currency
+            yield Claim({**of_job, **at_worker}, currency, sum(map(_cost, assignments)))
 
 
-def _cost(assignment: Assignment) -> tuple[str, float]:
-    """As the broker reckons when it hands work out: expected time by the price of the slot."""
-    tariff = assignment.tariff
+def _cost(assignment: Assignment) -> int:
+    """What is left of it, as the broker reckons when it hands work out."""
     tasks = sum(stop - first for first, stop in assignment.left)
-    return tariff.currency, tasks * assignment.task_s * tariff.price_nanos / HOUR_S
+    return assignment.tariff.expected_nanos(tasks, assignment.task_s)

@@ -282,5 +282,5 @@ class Handout:
         assignment.worker.hold(assignment, tasks)
         job = assignment.job
         job.in_flight += tasks
-        cost = tasks * assignment.tariff.charge_nanos(1, round(assignment.task_s * 1e9))
+        cost = assignment.tariff.expected_nanos(tasks, assignment.task_s)
         job.load_nanos = max(0.0, job.load_nanos + cost) if job.in_flight else 0.0

@@ -6,7 +6,7 @@ is for `gateway.enquiries`, until a quote is chosen, and then for `gateway.purch
 """
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from federation import deals
@@ -20,7 +20,7 @@ from gateway.events import HOPS_MAX
 from gateway.intake import SLOTS_MAX
 from gateway.ledger.records import ContractRow, PostingRow
 from gateway.outcomes import is_sound
-from gateway.quotations import allowed_nanos, tariff_of
+from gateway.quotations import allowed_nanos, booked_tariff, quoted_terms, tariff_of
 from policies.carbon import Footprint, objection
 from policies.tariffs import HOUR_NS, PriceClass, Tariff
 
@@ -52,7 +52,6 @@ class Purchase:
     doubted: int = 0  # forwards up to this epoch may have been lost with a session
     is_recovered: bool = False  # of a former life, and its seller has not said what it has
     is_orphan: bool = False  # of a former life, and nobody wants what is out
-    is_unsure: bool = False  # of a former life, and its seller has not said its terms again
     price_class: PriceClass = "guaranteed"  # that was asked for
     max_cost_nanos: int | None = None  # that is granted for it; None: no limit
     spent_nanos: int = 0
@@ -87,19 +86,20 @@ class Purchase:
 
 
 def from_books(row: ContractRow, postings: Iterable[PostingRow], now_s: float) -> Purchase:
-    """A contract of a former life, open as if it had been renewed now."""
+    """A contract of a former life at the terms of then, open as if it had been renewed now."""
     quote = deals.Quote(
-        row.contract,
-        row.pool,
-        0,
-        row.slots,
-        row.price_nanos,
-        row.currency,
-        *(0.0, 0.0, 0.0),
-        row.lease_s,
+        contract=row.contract,
+        pool=row.pool,
+        tasks=0,
+        slots=row.slots,
+        begin_in_s=0.0,
+        finish_in_s=0.0,
+        valid_s=0.0,
+        lease_s=row.lease_s,
+        **quoted_terms(booked_tariff(row)),
     )
     purchase = Purchase(row.contract, row.job, row.site, row.pool, 0, now_s, Phase.OPEN, quote)
-    purchase.is_unsure = True
+    purchase.price_class = row.price_class
     purchase.lease_s = row.lease_s
     purchase.until_s = grantor_until_s(now_s, row.lease_s)
     purchase.busy_s = now_s
@@ -130,24 +130,6 @@ def check_quote(purchase: Purchase, quote: deals.Quote) -> None:
         check_currency(quote.currency)
     except ValueError as error:
         raise ProtocolError(f"a quote in no money: {error}") from None
-    _check_terms(purchase, quote)
-
-
-def check_restated(purchase: Purchase, quote: deals.Quote) -> None:
-    """Raise ProtocolError unless an open contract is quoted again at the terms that we know.
-
-    Our books have price, currency and slots of a contract of a former life; for the rest its
-    seller's signed word counts, within the bounds that there are for all quotes.
-    """
-    known = purchase.quote
-    assert known is not None
-    names = {field.name for field in fields(deals.Quote)}
-    names -= {"begin_in_s", "finish_in_s", "valid_s", "lease_s", "tasks"}
-    if purchase.is_unsure:
-        names -= {"tariff", "window", "list_nanos", "minimum_nanos", "step_ns", "preemptible"}
-        purchase.price_class = tariff_of(quote).price_class
-    if any(getattr(quote, name) != getattr(known, name) for name in names):
-        raise ProtocolError("an open contract at other terms than were agreed")
     _check_terms(purchase, quote)
 
 

@@ -37,7 +37,6 @@ from gateway.purchase import (
     Purchase,
     check_delivery,
     check_moment,
-    check_restated,
     check_time,
     check_way,
     footprint_of,
@@ -47,6 +46,7 @@ from gateway.purchase import (
     shown,
     without_results,
 )
+from gateway.quotations import booked_terms
 from gateway.resting import Resting
 
 VERDICTS_MAX: Final = 100_000  # remembered of one contract
@@ -145,9 +145,6 @@ class Purchases:
             self._unknown(seller, message, utc_s)
             return
         match message:
-            case deals.Quote() if purchase.until_s:
-                check_restated(purchase, message)
-                self._restate(purchase, message)
             case deals.Quote():
                 self.enquiries.quoted(purchase, message, now_s, utc_s)
             case deals.Decline():
@@ -215,11 +212,10 @@ class Purchases:
                 purchase.job,
                 purchase.pool,
                 quote.slots,
-                quote.price_nanos,
-                quote.currency,
-                lease_s,
-                utc_s,
-                purchase.max_cost_nanos,
+                lease_s=lease_s,
+                opened_at_s=utc_s,
+                max_cost_nanos=purchase.max_cost_nanos,
+                **booked_terms(purchase.tariff),
             ),
             durable=True,
         )
@@ -270,15 +266,6 @@ class Purchases:
                 purchase.round_trip_s,
             )
         )
-
-    def _restate(self, purchase: Purchase, quote: deals.Quote) -> None:
-        """Take the terms of a contract of a former life, which our books do not have."""
-        if purchase.is_unsure:
-            purchase.is_unsure = False
-            purchase.quote = quote
-            worker = self._broker.workers.get(purchase.handle)
-            if worker is not None:
-                worker.tariff = purchase.tariff
 
     # --- what comes back, and is owed ----------------------------------------------------------
 

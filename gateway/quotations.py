@@ -1,8 +1,9 @@
-"""A tariff as a quote says it, and back; and what a delivery may cost by it. Pure."""
+"""A tariff as quotes and books have it, and back; what a delivery may cost by it. Pure."""
 
 from typing import Any
 
 from federation import deals
+from gateway.ledger.records import ContractRow
 from gateway.outcomes import charged_tasks
 from policies.tariffs import Tariff
 
@@ -33,6 +34,27 @@ def quoted_terms(tariff: Tariff) -> dict[str, Any]:
         "minimum_nanos": tariff.minimum_nanos,
         "step_ns": tariff.step_ns,
     }
+
+
+def booked_tariff(row: ContractRow) -> Tariff:
+    """What a contract of our books is paid by."""
+    return Tariff(
+        row.price_nanos,
+        row.currency,
+        row.tariff or row.contract,
+        window=row.window,
+        price_class=row.price_class,
+        list_nanos=row.price_nanos if row.list_nanos is None else row.list_nanos,
+        minimum_nanos=row.minimum_nanos,
+        step_ns=row.step_ns,
+    )
+
+
+def booked_terms(tariff: Tariff) -> dict[str, Any]:
+    """A tariff as the fields of a contract in our books."""
+    terms = quoted_terms(tariff)
+    del terms["preemptible"]
+    return {**terms, "price_class": tariff.price_class}
 
 
 def allowed_nanos(tariff: Tariff, message: deals.Deliver) -> int:

@@ -20,7 +20,7 @@ from gateway.effects import Charge
 from gateway.errands import Errand
 from gateway.events import JobSpec
 from gateway.ledger.records import ContractRow, PostingRow
-from gateway.quotations import quoted_terms
+from gateway.quotations import booked_tariff
 from policies.tariffs import Tariff
 
 
@@ -195,20 +195,6 @@ class Sale:
             carbon_source=charge.footprint.source,
         )
 
-    def quote(self) -> deals.Quote:
-        """Its terms once more, for a buyer that may have restarted."""
-        return deals.Quote(
-            contract=self.contract,
-            pool=self.pool,
-            tasks=0,
-            slots=self.slots,
-            begin_in_s=0.0,
-            finish_in_s=0.0,
-            valid_s=0.0,
-            lease_s=self.lease.lease_s,
-            **quoted_terms(self.price),
-        )
-
     def holding(self) -> deals.Holding:
         """All that is out under it, or delivered and not settled."""
         rows = [
@@ -224,7 +210,7 @@ class Sale:
 
 def former_sale(row: ContractRow, postings: Iterable[PostingRow]) -> Sale:
     """A contract of a former life: nothing of it runs, what was delivered is owed."""
-    price = Tariff(row.price_nanos, row.currency, row.contract)
+    price = booked_tariff(row)
     sale = Sale(row.contract, row.site, None, row.pool, price, row.slots, Phase.LAPSED, 0.0)
     for each in postings:
         if each.state == "pending":

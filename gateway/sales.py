@@ -38,7 +38,7 @@ from gateway.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
 from gateway.ledger import records
 from gateway.ledger.records import ContractRow, PostingRow
 from gateway.offering import Offered, Offering
-from gateway.quotations import allowed_nanos
+from gateway.quotations import allowed_nanos, booked_terms
 from gateway.sale import Sale, former_sale, number_of
 from gateway.unsettled import Unsettled
 
@@ -233,11 +233,10 @@ class Sales:
                 sale.job,
                 sale.pool,
                 sale.slots,
-                sale.price.price_nanos,
-                sale.price.currency,
-                message.lease_s,
-                utc_s,
-                sale.max_cost_nanos,
+                lease_s=message.lease_s,
+                opened_at_s=utc_s,
+                max_cost_nanos=sale.max_cost_nanos,
+                **booked_terms(sale.price),
             ),
             durable=True,
         )
@@ -620,7 +619,6 @@ class Sales:
 
     def _tell_again(self, sale: Sale) -> None:
         if sale.is_live:
-            self._say(sale, sale.quote())
             self._say(sale, sale.holding())
             for message in sale.kept.values():
                 self._say(sale, message)

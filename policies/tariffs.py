@@ -65,6 +65,13 @@ class Tariff:
         price_nanos = self.price_nanos if self.list_nanos is None else self.list_nanos
         return _charge(price_nanos, tasks, wall_ns, self.minimum_nanos, self.step_ns)
 
+    def expected_nanos(self, tasks: int, task_s: float | None) -> int:
+        """What so many tasks are expected to cost, each reported by itself, as the broker reckons.
+
+        `task_s` is how long one takes; None: nobody knows, and only what is certain counts.
+        """
+        return tasks * self.charge_nanos(1, round((task_s or 0.0) * 1e9))
+
     def for_tasks_of(self, task_ns: int) -> int:
         """The price of a slot-hour of tasks that take so long, minimum and steps included."""
         return effective_nanos(self.price_nanos, task_ns, self.minimum_nanos, self.step_ns)
@@ -168,7 +175,9 @@ def cost_nanos(price_nanos: int, wall_ns: int) -> int:
 def effective_nanos(price_nanos: int, task_ns: int, minimum_nanos: int, step_ns: int) -> int:
     """The price of a slot-hour at which a lone task of `task_ns` costs what it is charged.
 
-    Rounded up, so that what is planned by it is never too hopeful.
+    Rounded up, so that what is planned by it is never too hopeful. It is a price, which is told,
+    quoted and written down: at most NANOS_LIMIT, which only a task with a minimum of over 2.5
+    million nano-units for each nanosecond that it takes comes to.
     """
     if not minimum_nanos and not step_ns:
         return price_nanos

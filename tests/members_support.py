@@ -137,9 +137,12 @@ def _distrusts(member: Member) -> bool:
 
 
 @contextmanager
-def dear_and_cheap(folder: Path) -> Iterator[tuple[Member, Member]]:
-    """London, dear and small, and Paris, cheap and larger: a federation, up."""
-    members = Member(folder, "london", 1, "4 USD"), Member(folder, "paris", 2, "0.04 USD")
+def dear_and_cheap(folder: Path, extra: str = "") -> Iterator[tuple[Member, Member]]:
+    """London, dear and small, and Paris, cheap and larger: a federation, up.
+
+    `extra` is more of Paris' pool.
+    """
+    members = Member(folder, "london", 1, "4 USD"), Member(folder, "paris", 2, "0.04 USD", extra)
     try:
         federate(*members)
         yield members

@@ -255,23 +255,42 @@ class JobForgotten:
 class ContractOpened:
     """A contract with another site is on: we buy, or we sell. Written before it is said.
 
-    `job` is our own id of the job.
+    What it is charged by is all here: after a restart nobody else's word on it counts.
+
+    Attributes:
+        job: our own id of the job.
+        pool: the seller's.
+        max_cost_nanos: that its grant allows; None: no limit.
+        minimum_nanos: that each task costs at least.
+        step_ns: time is rounded up to whole steps of so many nanoseconds; 0: it is not.
+        tariff: names the price list; empty: the contract does.
+        window: the part of it that was in force, by its name; empty: it has none.
+        list_nanos: what a slot-hour costs whoever has no contract; None: the same.
     """
 
     contract: str
     side: ContractSide
     site: str  # the other one
     job: str
-    pool: str  # the seller's
+    pool: str
     slots: int
     price_nanos: int
     currency: str
     lease_s: float
     opened_at_s: float
-    max_cost_nanos: int | None = None  # that its grant allows; None: no limit
+    max_cost_nanos: int | None = None
+    minimum_nanos: int = 0
+    step_ns: int = 0
+    tariff: str = ""
+    window: str = ""
+    price_class: PriceClass = "guaranteed"
+    list_nanos: int | None = None
 
     def __post_init__(self) -> None:
+        if self.list_nanos is None:
+            object.__setattr__(self, "list_nanos", self.price_nanos)
         _check(self.slots, self.price_nanos, self.max_cost_nanos or 0)
+        _check(self.minimum_nanos, self.step_ns, self.list_nanos or 0)
         _check_times(self.opened_at_s)
 
 
@@ -490,6 +509,12 @@ class ContractRow:
     lease_s: float
     opened_at_s: float
     max_cost_nanos: int | None = None
+    minimum_nanos: int = 0
+    step_ns: int = 0
+    tariff: str = ""
+    window: str = ""
+    price_class: PriceClass = "guaranteed"
+    list_nanos: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

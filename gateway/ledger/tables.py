@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 # The newest migration. A database that carries it is opened without loading Alembic.
-SCHEMA_VERSION: Final = "0008"
+SCHEMA_VERSION: Final = "0009"
 
 # Ordered by code points, in PostgreSQL as in SQLite, whatever its locale: reports must not differ.
 TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
@@ -222,6 +222,13 @@ contracts = Table(
     Column("state", TEXT, nullable=False, server_default="open"),
     Column("ended_at_s", Double),
     Column("max_cost_nanos", BigInteger),  # of its grant
+    # With price and currency, all that it is charged by.
+    Column("minimum_nanos", BigInteger, nullable=False, server_default="0"),
+    Column("step_ns", BigInteger, nullable=False, server_default="0"),
+    Column("tariff", TEXT, nullable=False, server_default=""),
+    Column("window", TEXT, nullable=False, server_default=""),
+    Column("price_class", TEXT, nullable=False, server_default="guaranteed"),
+    Column("list_nanos", BigInteger, nullable=False, server_default="0"),
 )
 Index("contracts_by_end", contracts.c.ended_at_s)
 

@@ -278,3 +278,31 @@ def test_a_buyer_that_is_killed_takes_up_its_detached_job_and_pays_once(fragile,
     wait_until(lambda: settled(london, paris), "the books to agree")
     rows = london.ask("report", kind="usage", by=["job"])["rows"]
     assert next(row for row in rows if row[0] == job.id)
+
+
+TERMS = """
+[pool.tariff]
+version = "paris-7"
+preemptible = 0.5
+minimum = "0.00001 USD"
+step_s = 0.5
+bands = [{ name = "always", from = "00:00", to = "24:00", price = "0.04 USD" }]
+"""
+
+
+def test_a_buyer_that_is_killed_pays_by_the_terms_that_were_quoted_before(tmp_path):
+    with dear_and_cheap(tmp_path, TERMS) as (london, paris):
+        with london.client() as client:
+            view = client.options(sites=["paris"], preemptible=True)
+            job = view.submit_job(nap, [0.02] * 400, name="nightly")
+            wait_until(lambda: client.job(job.id).progress().done > 50, "some of it to be done")
+        london.gateway.kill()
+        london.start()
+        with london.client() as client:
+            assert len(list(client.job(job.id).results())) == 400
+        wait_until(lambda: settled(london, paris), "the books to agree")
+        by = ["site", "tariff", "window", "class"]
+        rows = london.ask("report", kind="usage", by=by)["rows"]
+        assert {tuple(row[:4]) for row in rows} == {
+            ("paris", "paris-7", "always", "preemptible")
+        }, rows

@@ -14,6 +14,7 @@ from gateway import events
 from gateway.broker import Broker
 from gateway.config import PoolConfig
 from gateway.effects import Charge, Side
+from gateway.estimates import claims, estimates
 from gateway.events import PricesChanged
 from gateway.ledger import records
 from gateway.ledger.store import UsageTotal
@@ -123,6 +124,29 @@ def test_volume_counts_on_and_makes_it_cheaper(alone):
     assert [each.cost_nanos for each in usage(london)] == [10**7, 5 * 10**6]
 
 
+@pytest.mark.parametrize(
+    ("price", "extras", "one"),
+    [
+        (40 * 10**6, Extras(minimum_nanos=100_000), 100_000),  # by time alone 11 nano-units
+        (36 * 10**5, Extras(step_ns=10**9), 1000),
+        (36 * 10**8, Extras(), 1000),
+    ],
+)
+def test_what_runs_is_estimated_at_what_it_will_be_charged(alone, price, extras, one):
+    _, london = alone
+    charge(london, PriceList(price, "USD", "v", extras=extras))
+    london.submit(1001)
+    london.work(1, task_s=0.001)  # it tells how long they take
+    job = london.broker.jobs["j"]
+    assert job.in_flight > 1
+    expected = job.in_flight * one
+    assert estimates(job) == {"USD": expected}
+    assert [each.cost_nanos for each in claims([job])] == [expected] == [job.load_nanos]
+    before, tasks = sum(each.cost_nanos for each in usage(london)), job.in_flight
+    london.work(tasks, task_s=0.001)
+    assert sum(each.cost_nanos for each in usage(london)) - before == expected
+
+
 def test_preemptible_work_waits_for_all_that_is_guaranteed(alone):
     town, london = alone
     london.submit(5, "cheap", 1, price_class="preemptible", priority=9.0)
@@ -202,7 +226,7 @@ def test_an_open_contract_keeps_its_price_and_the_next_one_has_the_new(town):
 
 
 @pytest.mark.parametrize("detached", [True, False])
-def test_a_buyer_that_restarts_learns_the_terms_anew_and_pays_by_them(town, detached):
+def test_a_buyer_that_restarts_pays_by_the_terms_of_before(town, detached):
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(600, detached=detached)
     town.run(lambda: bool(deliveries(town)))
@@ -219,6 +243,87 @@ def test_a_buyer_that_restarts_learns_the_terms_anew_and_pays_by_them(town, deta
         assert row[1] >= 100 * row[0]
 
 
+def restarted(town, tasks=600):
+    """London, started again with work out to Paris at terms none of which is as usual."""
+    london, paris = town.sites["london"], town.sites["paris"]
+    now = charge(paris, TERMS)
+    paris.broker.prices["local"] = replace(now, tariff=replace(now.tariff, window="night"))
+    town.show()
+    london.submit(tasks, detached=True, price_class="preemptible")
+    town.run(lambda: bool(deliveries(town)))
+    charge(paris, replace(TERMS, version="paris-8"))
+    london.recover(2, *_recovered(london, tasks, price_class="preemptible"))
+    london.join(1)
+    quote = next(m for *_, m in town.said if isinstance(m, deals.Quote))
+    return london, quote, london.exchange.purchases.purchases[quote.contract]
+
+
+def test_both_sides_store_all_that_a_contract_is_charged_by(town):
+    london, quote, purchase = restarted(town)
+    paris = town.sites["paris"]
+    for site, side in ((london, "buy"), (paris, "sell")):
+        row = next(each for each in site.books if isinstance(each, records.ContractOpened))
+        assert (row.contract, row.side) == (quote.contract, side)
+        assert (row.price_nanos, row.list_nanos) == (CHEAP // 2, CHEAP)
+        assert (row.minimum_nanos, row.step_ns) == (100, 10**6)
+        assert (row.tariff, row.window, row.price_class) == ("paris-7", "night", "preemptible")
+    assert purchase.tariff == tariff_of(quote)
+    sold = paris.exchange.sales.sales["london", quote.contract].price
+    paris.recover(2)
+    assert paris.exchange.sales.sales["london", quote.contract].price == sold == tariff_of(quote)
+
+
+@pytest.mark.parametrize(
+    ("wall_ns", "most"),
+    [(0, 100), (72 * 10**6, 100), (10**8 + 1, 140)],  # 139 were it not for the steps
+)
+def test_a_restarted_buyer_holds_its_seller_to_the_very_terms_that_were_quoted(town, wall_ns, most):
+    london, quote, purchase = restarted(town)
+    town.deliver()  # what Paris has of it is out again
+    assignments = london.broker.workers[purchase.handle].assignments
+    epoch, assignment = next(iter(assignments.items()))
+    ((first, _), *_) = assignment.left
+    now_s, utc_s = town.now_s, UTC_S + town.now_s
+    terms = (*([b"r"], [], [], wall_ns, 0, 0), most, int(utc_s * 1000), [])
+    message = deals.Deliver(quote.contract, epoch, first, *terms)
+    check_delivery(purchase, message)
+    dearer = replace(quote, minimum_nanos=most + 1, step_ns=HOUR_NS, tariff="paris-8")
+    for said in (quote, dearer):
+        with pytest.raises(ProtocolError, match="a second quote"):
+            london.exchange.hear("paris", Side.SELLER, said, now_s, utc_s)
+    with pytest.raises(ProtocolError, match="more than was agreed"):
+        london.exchange.hear(
+            "paris", Side.SELLER, replace(message, cost_nanos=most + 1), now_s, utc_s
+        )
+
+
+def test_usage_after_a_restart_names_list_window_and_class_as_before(town):
+    london, quote, _ = restarted(town)
+    before = len(usage(london))
+    town.sites["paris"].exchange.buyer_came("london")
+    town.sites["paris"].do()
+    town.run(lambda: bool([r for r in london.books if isinstance(r, records.JobEnded)]))
+    found = [
+        each for each in usage(london)[before:] if quote.contract in _contracts_of(london, each)
+    ]
+    assert found
+    for each in found:
+        assert (each.tariff, each.window) == ("paris-7", "night")
+        assert (each.price_class, each.price_nanos) == ("preemptible", CHEAP // 2)
+        assert each.list_cost_nanos >= each.cost_nanos >= 100 * each.tasks
+    town.pass_time(3 * RULES.lease_s)
+    assert check_both(town)
+
+
+def _contracts_of(site, record):
+    """The contracts under which the tasks of a usage record were delivered."""
+    return {
+        each.contract
+        for each in site.books
+        if isinstance(each, records.Posted) and each.first == record.first
+    }
+
+
 def check_both(town):
     bought, sold = town.sites["london"].postings("buy"), town.sites["paris"].postings("sell")
     paid = {key: row for key, row in sold.items() if row[2] == "post"}
@@ -226,28 +331,28 @@ def check_both(town):
     return paid.values()
 
 
-def _recovered(site, tasks):
+def _recovered(site, tasks, **changes):
     ended = sorted(
         (each.first, each.first + each.count)
         for each in site.books
         if isinstance(each, records.OutcomeKept)
     )
-    yield events.JobRecovered("j", spec(detached=True), tasks, tuple(ended), 0, 0, (), {}, 0, 0)
+    terms = spec(detached=True, **changes)
+    yield events.JobRecovered("j", terms, tasks, tuple(ended), 0, 0, (), {}, 0, 0)
     done = {task for low, high in ended for task in range(low, high)}
     for at in range(tasks):
         if at not in done:
             yield events.TasksArrived(0, "j", at, [b"%d" % at])
 
 
-def test_terms_that_are_said_again_must_be_the_same(town):
+def test_an_open_contract_is_not_quoted_again_not_even_at_the_same_terms(town):
     london = town.sites["london"]
     london.submit(5000)
     town.run(lambda: bool(deliveries(town)))
     quote = next(m for *_, m in town.said if isinstance(m, deals.Quote))
     now_s, utc_s = town.now_s, UTC_S + town.now_s
-    london.exchange.hear("paris", Side.SELLER, quote, now_s, utc_s)
-    for changes in ({"minimum_nanos": 99}, {"tariff": "x"}, {"price_nanos": 1}, {"step_ns": 0}):
-        with pytest.raises(ProtocolError, match="other terms"):
+    for changes in ({}, {"minimum_nanos": 99}, {"tariff": "x"}, {"price_nanos": 1}):
+        with pytest.raises(ProtocolError, match="a second quote"):
             london.exchange.hear("paris", Side.SELLER, replace(quote, **changes), now_s, utc_s)
 
 

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from federation.money import NANOS_LIMIT
@@ -83,12 +83,40 @@ def test_parts_cost_at_least_the_whole_and_little_more(price, parts, minimum, st
 
 
 @given(st.integers(0, 10**13), st.integers(1, 10**13), st.integers(0, 10**9), steps)
+@example(price=0, task_ns=1, minimum=2_562_049, step_ns=0)
 def test_what_is_planned_by_is_never_less_than_what_a_lone_task_costs(
     price, task_ns, minimum, step_ns
 ) -> None:
     tariff = Tariff(price, "USD", "v", minimum_nanos=minimum, step_ns=step_ns)
-    planned = tariff.for_tasks_of(task_ns) * task_ns
-    assert planned >= (tariff.charge_nanos(1, task_ns) - 1) * HOUR_NS
+    planned = tariff.for_tasks_of(task_ns)
+    assert 0 <= planned <= NANOS_LIMIT
+    if planned < NANOS_LIMIT:
+        assert planned * task_ns >= (tariff.charge_nanos(1, task_ns) - 1) * HOUR_NS
+
+
+def test_a_price_that_is_planned_by_can_be_told_and_written_down() -> None:
+    """It is quoted where work is passed on: as any price, it is the largest that there is."""
+    for minimum, planned in ((2_562_047, 2_562_047 * HOUR_NS), (2_562_048, NANOS_LIMIT)):
+        tariff = Tariff(minimum, "USD", "v", minimum_nanos=minimum)
+        assert tariff.for_tasks_of(1) == planned
+        assert Tariff(planned, "USD", "v").charge_nanos(1, 1) <= tariff.charge_nanos(1, 1)
+
+
+@given(
+    st.integers(0, 10**13),
+    st.integers(0, 1000),
+    st.integers(0, 10**13),
+    st.integers(0, 10**9),
+    steps,
+)
+def test_what_is_expected_is_what_tasks_cost_each_by_itself(
+    price, tasks, task_ns, minimum, step_ns
+) -> None:
+    tariff = Tariff(price, "USD", "v", minimum_nanos=minimum, step_ns=step_ns)
+    task_s = task_ns / 1e9
+    one = tariff.charge_nanos(1, round(task_s * 1e9))
+    assert tariff.expected_nanos(tasks, task_s) == tasks * one >= tasks * minimum
+    assert tariff.expected_nanos(tasks, None) == tasks * tariff.charge_nanos(1, 0)
 
 
 def test_a_charge_that_no_database_holds_is_the_largest_that_it_does() -> None:

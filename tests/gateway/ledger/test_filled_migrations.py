@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,16 @@ from gateway.ledger import database
 from gateway.ledger.audit import audit
 from gateway.ledger.database import snapshot
 from gateway.ledger.postings import balances, transfers_of
-from gateway.ledger.records import Posted, PostingSettled, Record, UsageRecord
+from gateway.ledger.records import (
+    ContractOpened,
+    Posted,
+    PostingSettled,
+    Record,
+    UsageRecord,
+)
 from gateway.ledger.store import Dimension, SqlStore
+from gateway.quotations import booked_tariff
+from policies.tariffs import Tariff
 
 Usage = Callable[..., UsageRecord]
 
@@ -129,3 +138,47 @@ def test_what_was_booked_under_an_older_schema_is_all_there(
     with snapshot(url) as connection:
         found = audit(connection)
     assert found.is_clean, found
+
+
+@pytest.mark.parametrize("version", [f"000{number}" for number in range(2, 9)])
+def test_a_contract_of_an_older_schema_has_the_terms_that_there_were(
+    url: str, version: str
+) -> None:
+    engine = create_engine(url)
+    common: dict[str, Any] = {
+        "site": "paris",
+        "job": "j",
+        "pool": "local",
+        "slots": 4,
+        "currency": "EUR",
+        "lease_s": 30.0,
+        "opened_at_s": 1.0,
+    }
+    with engine.begin() as connection:
+        migrate(connection, version)
+        insert(connection, "contracts", side="buy", contract="c-1", price_nanos=7, **common)
+        insert(connection, "contracts", side="sell", contract="c-2", price_nanos=2**62, **common)
+    engine.dispose()
+    new = replace(
+        ContractOpened("c-3", "buy", price_nanos=9, **common),
+        minimum_nanos=5,
+        step_ns=10**6,
+        tariff="v7",
+        window="night",
+        price_class="preemptible",
+        list_nanos=11,
+    )
+    with closing(SqlStore(url)) as store:
+        store.write([new], True, lambda: None)
+    with closing(SqlStore(url)) as store:
+        for side, name, price in (("buy", "c-1", 7), ("sell", "c-2", 2**62)):
+            row = store.contract(side, name)
+            assert row is not None
+            assert (row.price_nanos, row.list_nanos) == (price, price)
+            assert (row.minimum_nanos, row.step_ns) == (0, 0)
+            assert (row.tariff, row.window, row.price_class) == ("", "", "guaranteed")
+            assert booked_tariff(row) == Tariff(price, "EUR", name, list_nanos=price)
+        kept = store.contract("buy", "c-3")
+        assert kept is not None
+        assert asdict(kept) == asdict(new)
+        assert len(store.open_contracts()) == 3

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from random import Random
 from typing import Any
 
@@ -483,6 +484,25 @@ def test_whom_a_contract_is_with(store: Store, commit: Commit) -> None:
     assert site_of("sell", "london-1-1") == "london"
     assert site_of("buy", "paris-1-1") == "rome"
     assert site_of("buy", "london-1-1") is site_of("sell", "x") is None
+
+
+def test_all_that_a_contract_is_charged_by_is_read_back(store: Store, commit: Commit) -> None:
+    usual = contract("london-1-1", "london")
+    terms: dict[str, Any] = {"minimum_nanos": 2**63 - 1, "step_ns": 3, "list_nanos": 2**62}
+    words: dict[str, Any] = {"tariff": "v7", "window": "nächts", "price_class": "preemptible"}
+    other = replace(contract("rome-1-1", "rome", 1.0, "buy"), **terms, **words)
+    commit(store, usual, other)
+    assert usual.list_nanos == usual.price_nanos
+    found = [store.contract(each.side, each.contract) for each in (usual, other)]
+    assert store.open_contracts() == found
+    assert [asdict(each) for each in found if each] == [asdict(usual), asdict(other)]
+
+
+@pytest.mark.parametrize("name", ["minimum_nanos", "step_ns", "list_nanos"])
+def test_terms_that_no_database_holds_make_no_record(name: str) -> None:
+    wrong: dict[str, Any] = {name: 2**63}
+    with pytest.raises(ValueError, match="not a number"):
+        replace(contract("london-1-1", "london"), **wrong)
 
 
 def test_the_last_contracts_of_each_site_are_found_also_when_they_have_ended(
