@@ -1,35 +1,41 @@
 """Proof that the books are right: what no constraint of a database can hold.
 
 An audit reads the books as of one moment, and compares the transfers with the documents that they
-were made of: usage records, and deliveries under contracts. It changes nothing.
+were made of: usage records, deliveries under contracts, verdicts, disputes and payments. Each
+document is made a transfer once more, by the function that made it the first time. It changes
+nothing.
 
 Where a checkpoint stands for transfers, the documents that have none any more have to sum up to
 what it says of each account.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any, Final
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
+    FromClause,
     String,
     Table,
     and_,
     except_,
     exists,
     func,
-    literal,
     literal_column,
-    or_,
     select,
     union_all,
 )
 
+from federation.errors import ProtocolError
+from federation.ranges import RangeSet
 from federation.reconciliation import sums_of
 from federation.wire import unpack
+from gateway.jobs import REPEAT_MIN_NS, REPEATS_MAX
+from gateway.terms import STORED_BYTES_MAX
 
 from .checkpoints import (
     Checkpoint,
@@ -45,7 +51,16 @@ from .exact import carried, exact_sums, joined
 from .journal import GENESIS, Head, balances, balances_to, booked, digest, past_of
 from .merging import DELIVERY_KEY, IS_CHARGE, USE_KEY
 from .mirror import read_statements, sums
-from .postings import Account, Balance, delivered_sides, paid_sides, used_sides
+from .postings import (
+    Account,
+    Balance,
+    Transfer,
+    delivered_sides,
+    paid_sides,
+    transfers_of,
+    used_sides,
+)
+from .records import DisputeSettled, Payment, Posted, PostingSettled, Record, UsageRecord
 from .tables import (
     SUMMED,
     SUMMED_BY,
@@ -53,6 +68,7 @@ from .tables import (
     checkpoints,
     contracts,
     disputes,
+    outcomes,
     payments,
     postings,
     statements,
@@ -96,7 +112,7 @@ def audit(connection: Connection) -> Audit:
     chain, number, head = _chain(connection, past)
     balanced = balances(connection)
     point = newest(connection)
-    tables = (transfers, usage, postings, usage_hours, payments, statements, checkpoints)
+    tables = (transfers, usage, postings, usage_hours, payments, statements, checkpoints, outcomes)
     rows = {table: _count(connection, table) for table in tables}
     checks = [
         _check(name, rows[table], problems)
@@ -114,6 +130,7 @@ def audit(connection: Connection) -> Audit:
                 _misrolled(connection, past.number),
             ),
             ("no run of a task is charged twice", usage, _twice(connection)),
+            ("every result was paid for", outcomes, _unused(connection)),
             ("hours are what their records sum up to", usage_hours, _misadded(connection)),
         )
     ]
@@ -175,83 +192,165 @@ _PAYMENT: Final = (
     + _SLASH
     + payments.c.reference
 )
+_OF_CONTRACT: Final = and_(
+    contracts.c.side == postings.c.side, contracts.c.contract == postings.c.contract
+)
 _OF_DISPUTE: Final = and_(
     *(disputes.c[name] == postings.c[name] for name in ("side", "contract", "epoch", "first"))
 )
 
+_BOOKED: Final = ("key", "kind", "debit", "credit", "amount_nanos", "at_s", "resolves")
+_COMPARED: Final = tuple(each.name for each in fields(Transfer))
+_NO_RECORD: Final = (ValueError, TypeError, OverflowError)  # what a bad field of a record raises
+
+
+def _booked_as(table: FromClause) -> list[ColumnElement[Any]]:
+    """What makes a transfer of a row, its accounts as numbers."""
+    return [table.c[name].label(f"booked_{name}") for name in _BOOKED]
+
+
+class _Books:
+    """Makes transfers of rows, and says where they are not what their documents mean."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._accounts = {
+            row.id: Account(*row[1:]) for row in connection.execute(select(accounts)).all()
+        }
+
+    def transfer(self, row: Sequence[Any]) -> Transfer | None:
+        """The transfer that a row ends with; None: the outer join found none."""
+        key, kind, debit, credit, *others = row
+        if key is None:
+            return None
+        return Transfer(key, kind, self._accounts[debit], self._accounts[credit], *others)
+
+    @staticmethod
+    def problems(record: Record, found: Transfer | None, *, is_gone: bool = False) -> Iterator[str]:
+        """Compare what a document means with what is booked.
+
+        `is_gone`: when nothing is booked any more, a checkpoint stands for it: _misrolled.
+        """
+        for wanted in transfers_of(record):
+            if found is None:
+                if not is_gone:
+                    yield f"{wanted.key} is of {wanted.amount_nanos}, and nothing is booked"
+            elif wanted != found:
+                for name in _COMPARED:
+                    one, other = getattr(wanted, name), getattr(found, name)
+                    if one != other:
+                        yield f"{wanted.key}: its {name} is {one}, and {other} is booked"
+            return
+        if found is not None:
+            yield f"{found.key} is of nothing, and {found.amount_nanos} is booked"
+
 
 def _uncharged(connection: Connection, past: int) -> Generator[str]:
+    """Usage records that are not booked, or not as what they are."""
+    names = ("job", "first", "attempt", "user", "project", "pool", "currency", "cost_nanos")
     query = (
-        select(USE_KEY, usage.c.cost_nanos, transfers.c.amount_nanos)
+        select(*(usage.c[name] for name in (*names, "ended_at_s", "site", "origin", "hour")))
+        .add_columns(*_booked_as(transfers))
         .select_from(usage)
         .outerjoin(transfers, and_(transfers.c.key == USE_KEY, transfers.c.number > past))
-        .outerjoin(accounts, accounts.c.id == transfers.c.debit)
-        .where(
-            usage.c.cost_nanos > 0,
-            or_(
-                # Where a checkpoint stands for it, it has to be in the sums: _misrolled.
-                and_(transfers.c.key.is_(None), literal(not past)),
-                transfers.c.amount_nanos != usage.c.cost_nanos,
-                accounts.c.currency != usage.c.currency,
-            ),
-        )
     )
-    for key, cost_nanos, amount_nanos in _rows(connection, query):
-        yield f"{key} cost {cost_nanos}, and {_said(amount_nanos)} is booked"
+    books, is_gone = _Books(connection), bool(past)
+    for row in _rows(connection, query):
+        job, first, attempt, user, project, pool, currency, cost_nanos, ended_at_s, *made = row[:12]
+        try:
+            record = UsageRecord(
+                *(job, first, 1, attempt, user, project, "", pool, "", "ok", 0.0, ended_at_s),
+                *(0, 0, 0, 0, currency, "", cost_nanos),
+            )
+        except _NO_RECORD as error:
+            yield f"usage {job}/{first}/{attempt} is none: {error}"
+            continue
+        yield from books.problems(record, books.transfer(row[12:]), is_gone=is_gone)
+        if made != [record.site, record.origin, record.hour]:
+            yield f"usage {job}/{first}/{attempt} is not of the site, origin or hour that it says"
 
 
 def _undelivered(connection: Connection, past: int) -> Generator[str]:
+    """Deliveries, and verdicts, that are not booked, or not as what they are."""
+    names = ("contract", "side", "epoch", "first", "tasks", "wall_ns", "cost_nanos", "posted_at_s")
     settled = transfers.alias("settled")
-    is_gone = and_(literal(bool(past)), postings.c.state != "pending")
     query = (
-        select(DELIVERY_KEY, postings.c.cost_nanos, postings.c.state)
-        .add_columns(transfers.c.amount_nanos, settled.c.kind)
+        select(*(postings.c[name] for name in names), postings.c.state)
+        .add_columns(contracts.c.site, contracts.c.currency)
+        .add_columns(*_booked_as(transfers), *_booked_as(settled))
         .select_from(postings)
+        .outerjoin(contracts, _OF_CONTRACT)
         .outerjoin(transfers, and_(transfers.c.key == DELIVERY_KEY, is_live(past)))
         .outerjoin(settled, settled.c.resolves == transfers.c.key)
-        .where(
-            postings.c.cost_nanos > 0,
-            or_(
-                and_(transfers.c.key.is_(None), ~is_gone),
-                transfers.c.amount_nanos != postings.c.cost_nanos,
-                and_(
-                    transfers.c.key.is_not(None),
-                    func.coalesce(settled.c.kind, "pending") != postings.c.state,
-                ),
-                settled.c.amount_nanos != transfers.c.amount_nanos,
-            ),
-        )
     )
-    for key, cost_nanos, state, amount_nanos, kind in _rows(connection, query):
-        booked_so = f"{_said(amount_nanos)} ({kind or 'pending'})"
-        yield f"{key} cost {cost_nanos} ({state}), and {booked_so} is booked"
+    books, width = _Books(connection), len(_BOOKED)
+    for row in _rows(connection, query):
+        *_, state, site, currency = row[: -2 * width]
+        contract, side, epoch, first, tasks, wall_ns, cost_nanos, posted_at_s = row[:8]
+        key = f"{side}/{contract}/{epoch}/{first}"
+        if site is None or state not in ("pending", "post", "void"):
+            yield f"{key} is {state}, of a contract with {site or 'nobody'}"
+            continue
+        hold, verdict = books.transfer(row[-2 * width : -width]), books.transfer(row[-width:])
+        is_gone = bool(past) and state != "pending"
+        try:
+            posted = Posted(
+                *(contract, side, site, epoch, first, tasks, wall_ns, cost_nanos, currency),
+                posted_at_s,
+            )
+        except _NO_RECORD as error:
+            yield f"{key} is none: {error}"
+            continue
+        yield from books.problems(posted, hold, is_gone=is_gone)
+        if hold is None:
+            continue
+        if state == "pending":
+            if verdict is not None:
+                yield f"{key} is pending, and {verdict.kind} is booked"
+            continue
+        # Of a verdict only its transfer says when it was.
+        at_s = verdict.at_s if verdict is not None else posted_at_s
+        settled_ = PostingSettled(
+            *(contract, side, site, epoch, first, state, cost_nanos, currency, at_s)
+        )
+        yield from books.problems(settled_, verdict)
 
 
 def _unsettled(connection: Connection, past: int) -> Generator[str]:
-    """Accepted disputes and payments that are booked with another amount, or not at all."""
-    reversal = (
-        select(_REVERSAL.label("key"), postings.c.cost_nanos.label("amount_nanos"))
+    """Disputes and payments that are not booked, or not as what they are."""
+    books, is_gone, width = _Books(connection), bool(past), len(_BOOKED)
+    names = ("side", "contract", "epoch", "first", "site", "state", "settled_at_s")
+    query: Any = (
+        select(*(disputes.c[name] for name in names), postings.c.cost_nanos, contracts.c.currency)
+        .add_columns(*_booked_as(transfers))
         .join_from(disputes, postings, _OF_DISPUTE)
-        .where(disputes.c.state == "accepted", postings.c.cost_nanos > 0)
+        .join(contracts, _OF_CONTRACT)
+        .outerjoin(transfers, and_(transfers.c.key == _REVERSAL, transfers.c.number > past))
     )
-    payment = select(_PAYMENT.label("key"), payments.c.amount_nanos)
-    for documents in (reversal.subquery(), payment.subquery()):
-        query = (
-            select(documents.c.key, documents.c.amount_nanos, transfers.c.amount_nanos)
-            .select_from(documents)
-            .outerjoin(
-                transfers, and_(transfers.c.key == documents.c.key, transfers.c.number > past)
+    for row in _rows(connection, query):
+        side, contract, epoch, first, site, state, settled_at_s, cost_nanos, currency = row[:9]
+        try:
+            dispute = DisputeSettled(
+                *(side, contract, epoch, first, site, state, "", settled_at_s or 0.0),
+                *(cost_nanos, currency),
             )
-            .where(
-                or_(
-                    # Where a checkpoint stands for it, it has to be in the sums: _misrolled.
-                    and_(transfers.c.key.is_(None), literal(not past)),
-                    transfers.c.amount_nanos != documents.c.amount_nanos,
-                )
-            )
-        )
-        for key, wanted_nanos, amount_nanos in _rows(connection, query):
-            yield f"{key} is of {wanted_nanos}, and {_said(amount_nanos)} is booked"
+        except _NO_RECORD as error:
+            yield f"the dispute of {side}/{contract}/{epoch}/{first} is none: {error}"
+            continue
+        for problem in books.problems(dispute, books.transfer(row[-width:]), is_gone=is_gone):
+            yield problem if state == "accepted" else f"{problem}, as if {state} were accepted"
+    columns = [payments.c[name] for name in Payment.__dataclass_fields__]
+    query = (
+        select(*columns, *_booked_as(transfers))
+        .select_from(payments)
+        .outerjoin(transfers, and_(transfers.c.key == _PAYMENT, transfers.c.number > past))
+    )
+    for row in _rows(connection, query):
+        try:
+            payment = Payment(*row[:-width])
+        except _NO_RECORD as error:
+            yield f"payment {row[0]}/{row[1]} is none: {error}"
+            continue
+        yield from books.problems(payment, books.transfer(row[-width:]), is_gone=is_gone)
 
 
 def _disagreed(connection: Connection) -> Generator[str]:
@@ -265,15 +364,13 @@ def _disagreed(connection: Connection) -> Generator[str]:
             yield f"{each.side} of {each.site} in {span} is not what was agreed on"
 
 
-def _said(amount_nanos: int | None) -> str:
-    return "nothing" if amount_nanos is None else str(amount_nanos)
-
-
 def _strangers(connection: Connection, past: int) -> Generator[str]:
     """Transfers for which there is no document."""
     documents = {
         "entry": [select(USE_KEY), select(_PAYMENT)],
         "hold": [select(DELIVERY_KEY)],
+        "post": [select(literal_column("'settle/'", String) + DELIVERY_KEY)],
+        "void": [select(literal_column("'settle/'", String) + DELIVERY_KEY)],
         "reversal": [select(_REVERSAL).join_from(disputes, postings, _OF_DISPUTE)],
     }
     for kind, keys in documents.items():
@@ -394,22 +491,116 @@ def _rolled_up_between_sites(
 
 
 def _twice(connection: Connection) -> Generator[str]:
-    """Charges of the same attempt that overlap."""
-    names = ("job", "attempt", "first", "tasks")
+    """Charges of the same tasks: in one attempt, or in a later one although they were done.
+
+    Where some tasks of a run failed, these are charged again when they are tried again, and the
+    run is "ok" all the same; so it is found when all of its tasks are charged again. And what was
+    charged may be charged again when it ran longer for nothing than Job.may_repeat_free allows.
+    Of what is rolled up only the first is known: attempts have no wall time of their own any more.
+    """
+    repeats = _repeats(connection)
+    names = ("job", "attempt", "first", "tasks", "state", "wall_ns", "cost_nanos")
     written = select(*(usage.c[name] for name in names)).where(
-        usage.c.state != "repeat", usage.c.cost_nanos > 0, usage.c.records == 1
+        usage.c.state != "repeat", usage.c.records == 1
     )
-    kept = select(*(usage_ranges.c[name] for name in names)).where(usage_ranges.c.is_charge)
+    kept = select(
+        *(usage_ranges.c[name] for name in names[:4]),
+        literal_column("''", String),
+        literal_column("0"),
+        literal_column("1"),
+    ).where(usage_ranges.c.is_charge)
     both = union_all(written, kept).subquery()
-    query = select(both).order_by(both.c.job, both.c.attempt, both.c.first)
+    query = select(both).order_by(both.c.job, both.c.attempt.desc(), both.c.first)
     at: tuple[str, int] | None = None
-    stop = 0
-    for job, attempt, first, tasks in _rows(connection, query):
+    stop = later_ns = now_ns = 0
+    later, now = RangeSet(), RangeSet()  # what is charged in later attempts, and in this one
+    for job, attempt, first, tasks, state, wall_ns, cost_nanos in _rows(connection, query):
         if (job, attempt) != at:
-            at, stop = (job, attempt), 0
+            if at is None or at[0] != job:
+                later, later_ns = RangeSet(), 0
+                repeat_ns, repeated = repeats.get(job, (0, frozenset()))
+            else:
+                later_ns += now_ns
+                for low, high in now:
+                    later.add(low, high)
+            at, stop, now, now_ns = (job, attempt), 0, RangeSet(), 0
+        if state:
+            now_ns += wall_ns
+        if not cost_nanos or not tasks:
+            continue
         if first < stop:
             yield f"tasks of job {job} from {first} on were charged before, in attempt {attempt}"
         stop = max(stop, first + tasks)
+        if state:
+            now.add(first, first + tasks)
+        if (
+            state == "ok"
+            and later
+            and attempt not in repeated
+            and not later.missing(first, first + tasks)
+            and repeat_ns + later_ns <= REPEATS_MAX * wall_ns + REPEAT_MIN_NS
+        ):
+            yield f"tasks of job {job} from {first} on, of attempt {attempt}, are charged again"
+
+
+def _repeats(connection: Connection) -> dict[str, tuple[int, frozenset[int]]]:
+    """Of each job that ran again for nothing: for how long, and in which attempts."""
+    found: dict[str, tuple[int, frozenset[int]]] = {}
+    query = (
+        select(usage.c.job, usage.c.attempt, *exact_sums(usage.c.wall_ns))
+        .where(usage.c.state == "repeat")
+        .group_by(usage.c.job, usage.c.attempt)
+    )
+    for job, attempt, *halves in _rows(connection, query):
+        [wall_ns] = joined(halves)
+        before_ns, attempts = found.get(job, (0, frozenset()))
+        found[job] = before_ns + wall_ns, attempts | {attempt}
+    return found
+
+
+def _unused(connection: Connection) -> Generator[str]:
+    """Results of detached jobs that nobody charged, repeated or failed.
+
+    What never ran has a failure for an outcome, and no usage. The other way round nothing has to
+    hold: results are dropped when their job is forgotten, and attached jobs have none here.
+    """
+    names = ("job", "first", "tasks")
+    theirs = select(outcomes.c.job)
+    ranges = union_all(
+        *(
+            select(
+                *(table.c[name] for name in names), literal_column("0").label("is_outcome")
+            ).where(table.c.job.in_(theirs), *conditions)
+            for table, conditions in ((usage, [usage.c.records == 1]), (usage_ranges, []))
+        ),
+        select(outcomes.c.job, outcomes.c.first, outcomes.c.count, literal_column("1")),
+    ).subquery()
+    query = select(ranges).order_by(ranges.c.job, ranges.c.is_outcome, ranges.c.first)
+    at, used = "", RangeSet()
+    for job, first, tasks, is_outcome in _rows(connection, query):
+        if job != at:
+            at, used = job, RangeSet()
+        if not is_outcome:
+            used.add(first, first + tasks)
+            continue
+        missing = used.missing(first, first + tasks)
+        if not missing:
+            continue
+        try:
+            failed = _failed(connection, job, first)
+        except (ProtocolError, *_NO_RECORD) as error:
+            yield f"results of job {job} from {first} on can't be read: {error}"
+            continue
+        for low, high in missing:
+            for start, _ in failed.missing(low, high):
+                yield f"results of job {job} from {start} on are there, and no usage of them"
+
+
+def _failed(connection: Connection, job: str, first: int) -> RangeSet:
+    """The tasks whose kept results are failures."""
+    query = select(outcomes.c.body).where(outcomes.c.job == job, outcomes.c.first == first)
+    _, failures, *_ = unpack(connection.execute(query).scalar_one(), STORED_BYTES_MAX)
+    return RangeSet((first + int(at), first + int(at) + 1) for at, *_ in failures)
 
 
 def _misadded(connection: Connection) -> Generator[str]:

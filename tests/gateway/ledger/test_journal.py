@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from federation.reconciliation import DAY_MS, account_of
 from federation.wire import pack
+from gateway.ledger import tables
 from gateway.ledger.audit import Audit, audit
 from gateway.ledger.database import snapshot
 from gateway.ledger.journal import GENESIS, digest
@@ -23,6 +24,8 @@ from gateway.ledger.records import (
     ContractOpened,
     Disputed,
     DisputeSettled,
+    JobOpened,
+    OutcomeKept,
     Payment,
     Posted,
     PostingSettled,
@@ -159,7 +162,7 @@ def test_honest_books_are_clean(url: str, commit: Commit, usage: Usage) -> None:
     found = audited(url)
     assert found.is_clean, found
     assert found.transfers == 60
-    assert [each.looked_at for each in found.checks] == [60, 60, 40, 10, 1, 60, 1, 0, 40, 40, 1]
+    assert [each.looked_at for each in found.checks] == [60, 60, 40, 10, 1, 60, 1, 0, 40, 40, 0, 1]
     owed = found.balances[Account("site", "london", "", "EUR")]
     assert owed.net_nanos == 4 * 500 - 500 - 700
 
@@ -206,18 +209,30 @@ def disarm(url: str, run: Callable[[str], Any]) -> None:
         ("DELETE FROM transfers WHERE number = 7", "transfer 7 is missing"),
         ("DELETE FROM transfers WHERE number = 58", "transfer 58 is missing"),
         ("UPDATE accounts SET name = 'eve' WHERE kind = 'user'", "transfer 1 .* not what was"),
-        ("UPDATE usage SET cost_nanos = 5 WHERE first = 10", "use/job-1/10/0 cost 5, and 16667 is"),
+        (
+            "UPDATE usage SET cost_nanos = 5 WHERE first = 10",
+            "use/job-1/10/0: its amount_nanos is 5, and 16667 is",
+        ),
         ("DELETE FROM usage WHERE first = 10", "use/job-1/10/0 is booked, and there is no such"),
         ("UPDATE usage SET tasks = 11 WHERE first = 10", "tasks of job job-1 from 20 on were char"),
-        ("UPDATE postings SET state = 'post' WHERE first = 9", r"cost 500 .post., and 500 .pendi"),
-        ("UPDATE postings SET state = 'void' WHERE first = 0", r"cost 500 .void., and 500 .post."),
+        (
+            "UPDATE postings SET state = 'post' WHERE first = 9",
+            "settle/sell/.*/1/9 is of 500, and nothing is",
+        ),
+        (
+            "UPDATE postings SET state = 'void' WHERE first = 0",
+            "settle/sell/.*/1/0: its kind is void, and post is",
+        ),
         (
             "UPDATE disputes SET state = 'accepted'",
             "/1/4 is of 500, and nothing is booked",
         ),
         ("UPDATE disputes SET state = 'rejected'", "sell of london in .* is not what was agreed"),
         ("DELETE FROM disputes", "reverse/sell/london-1-1/1/0 is booked, and there is no such"),
-        ("UPDATE payments SET amount_nanos = 1", "pay/london/EUR/wire is of 1, and 700 is booked"),
+        (
+            "UPDATE payments SET amount_nanos = 1",
+            "pay/london/EUR/wire: its amount_nanos is 1, and 700 is",
+        ),
         ("DELETE FROM payments", "pay/london/EUR/wire is booked, and there is no such record"),
         ("UPDATE postings SET wall_ns = 9", r"sell of london in \[.*\) is not what was agreed on"),
         (
@@ -244,6 +259,145 @@ def test_a_change_by_hand_is_found(
     told = " | ".join(each for check in found.checks for each in check.problems)
     with pytest.raises(AssertionError, match=problem):
         raise AssertionError(told)
+
+
+def fill_more(url: str, commit: Commit, usage: Usage) -> None:
+    """A detached job: what was tried again, what ran again, and what never ran."""
+    outcome = [[b"a"] * 10, [], [], []]
+    dropped = [[b""] * 10, [[n, "cancelled", "", b""] for n in range(10)], [], []]
+    partly = [[b"a"] * 10, [[3, "error", "", b""]], [], []]
+    with closing(SqlStore(url)) as store:
+        commit(
+            store,
+            JobOpened("job-2", "var", "ada", "risk", True, b"", 1_700_000_000.0),
+            usage(job="job-2", first=0, state="failed"),
+            usage(job="job-2", first=0, attempt=1),
+            OutcomeKept("job-2", 0, 10, pack(outcome)),
+            usage(job="job-2", first=10),  # of which one was tried again
+            usage(job="job-2", first=13, tasks=1, attempt=1),
+            OutcomeKept("job-2", 10, 10, pack(outcome)),
+            usage(job="job-2", first=20),
+            usage(job="job-2", first=20, attempt=5, state="repeat", cost_nanos=0),
+            OutcomeKept("job-2", 20, 10, pack(outcome)),
+            usage(job="job-2", first=30, cost_nanos=0),
+            OutcomeKept("job-2", 30, 10, pack(partly)),
+            OutcomeKept("job-2", 40, 10, pack(dropped)),
+            usage(job="job-2", first=50, pool="paris/grid"),  # a charge whose result was lost
+            usage(job="london:c", first=0),
+            usage(job="london:c", first=10, pool="paris/grid"),
+            contract("buy"),
+            *(posted(n, "buy") for n in range(3)),
+            *(settled(n, ["post", "void"][n % 2], "buy") for n in range(2)),
+            posted(20, "buy", cost_nanos=0),
+            settled(20, "post", "buy", cost_nanos=0),
+            Payment("london", "loss", "EUR", "paid", "loss", 9, "", 1.7e9),
+        )
+
+
+_CHARGE_AGAIN = (
+    "INSERT INTO usage SELECT {values} FROM usage WHERE job = '{job}' AND first = {first} "
+    "AND attempt = {attempt}"
+)
+
+
+def charged_again(job: str, first: int, attempt: int) -> str:
+    """Charge tasks once more, two attempts later."""
+    names = [f'"{each.name}"' for each in tables.usage.columns]
+    values = ", ".join("attempt + 2" if each == '"attempt"' else each for each in names)
+    return _CHARGE_AGAIN.format(values=values, job=job, first=first, attempt=attempt)
+
+
+EVE = "UPDATE {} SET \"user\" = 'eve'"
+OUTCOME = "INSERT INTO outcomes SELECT 'job-{}', {}, count, body FROM outcomes WHERE first = 0"
+
+
+@pytest.mark.parametrize(
+    ("edits", "problem"),
+    [
+        (["UPDATE postings SET cost_nanos = 0 WHERE first = 8"], "sell/.*/1/8 is of nothing, and"),
+        (["UPDATE postings SET cost_nanos = 0 WHERE side = 'buy'"], "buy/.*/1/0 is of nothing"),
+        (["UPDATE contracts SET site = 'paris'"], "sell/.*/1/0: its debit is site:paris EUR, an"),
+        (["UPDATE contracts SET currency = 'USD'"], "its credit is sold:london USD, and sold:lond"),
+        (["UPDATE contracts SET side = 'none' WHERE side = 'buy'"], "of a contract with nobody"),
+        (["DELETE FROM contracts"], "sell/.* is post, of a contract with nobody"),
+        (["UPDATE payments SET direction = 'paid'"], "wire: its debit is site:london EUR, and ban"),
+        (["UPDATE payments SET direction = 'received'"], "loss: its debit is loss: EUR, and site:"),
+        (["UPDATE payments SET through = 'bank'"], "loss: its credit is bank: EUR, and loss:"),
+        (["UPDATE payments SET paid_at_s = 5.0"], "wire: its at_s is 5.0, and 1700000000.0 is"),
+        (["UPDATE payments SET paid_at_s = -5.0"], "payment london/wire is none"),
+        (["UPDATE payments SET amount_nanos = 0"], "pay/london/EUR/wire is of nothing, and 700"),
+        (
+            ["UPDATE disputes SET state = 'rejected'"],
+            "reverse/sell/.*/1/0 is of nothing, and 500 is booked, as if rejected were accepted",
+        ),
+        (["UPDATE disputes SET state = 'open'"], "reverse/sell/.*/1/0 is of nothing, and 500 is"),
+        (["UPDATE disputes SET settled_at_s = 5.0"], "reverse/.*/1/0: its at_s is 5.0, and 17000"),
+        (["UPDATE disputes SET site = 'paris'"], "reverse/.*: its debit is sold:paris EUR, and so"),
+        (["UPDATE postings SET posted_at_s = 5.0"], "sell/.*/1/9: its at_s is 5.0, and 170000000"),
+        (["UPDATE postings SET state = 'pending'"], "sell/.*/1/0 is pending, and post is booked"),
+        (
+            ["UPDATE postings SET state = 'x' WHERE first = 8"],
+            "sell/.*/1/8 is x, of a contract wit",
+        ),
+        (["UPDATE usage SET cost_nanos = 0 WHERE first = 10"], "use/job-1/10/0 is of nothing, and"),
+        (["UPDATE usage SET cost_nanos = -1 WHERE first = 10"], "usage job-1/10/0 is none"),
+        ([EVE.format("usage"), EVE.format("usage_hours")], "use/job-1/0/0: its debit is user:eve/"),
+        (["UPDATE usage SET project = 'x'"], "use/job-1/0/0: its debit is user:ada/x USD, and use"),
+        (
+            ["UPDATE usage SET pool = 'x'"],
+            "use/job-1/0/0: its credit is pool:x USD, and pool:local",
+        ),
+        (["UPDATE usage SET currency = 'EUR'"], "use/job-1/0/0: its debit is user:ada/risk EUR"),
+        (["UPDATE usage SET ended_at_s = 1700000002.0"], "use/job-1/0/0: its at_s is 1700000002.0"),
+        (["UPDATE usage SET site = 'x'"], "usage job-1/0/0 is not of the site, origin or hour"),
+        (["UPDATE usage SET origin = 'x'"], "usage job-1/0/0 is not of the site, origin or hour"),
+        (["UPDATE usage SET hour = 1"], "usage job-1/0/0 is not of the site, origin or hour"),
+        (
+            [OUTCOME.format(2, 60)],
+            "results of job job-2 from 60 on are there, and no usage of them",
+        ),
+        ([OUTCOME.format(3, 0)], "results of job job-3 from 0 on are there, and no usage of them"),
+        (
+            [
+                "UPDATE outcomes SET count = 11 WHERE first = 0",
+                "DELETE FROM usage WHERE first = 10",
+            ],
+            "results of job job-2 from 10 on are there, and no usage of them",
+        ),
+        (
+            ["DELETE FROM usage WHERE first = 30"],
+            "results of job job-2 from 30 on are .* results of job job-2 from 34 on are there",
+        ),
+        ([charged_again("job-1", 10, 0)], "tasks of job job-1 from 10 on, of attempt 0, are charg"),
+        ([charged_again("job-2", 0, 1)], "tasks of job job-2 from 0 on, of attempt 1, are charged"),
+        ([charged_again("job-2", 13, 1)], "tasks of job job-2 from 13 on, of attempt 1, are charg"),
+    ],
+)
+def test_a_document_that_is_not_what_was_booked_is_found(
+    url: str, edits: list[str], problem: str, commit: Commit, usage: Usage
+) -> None:
+    fill(url, commit, usage)
+    fill_more(url, commit, usage)
+    found = audited(url)
+    assert found.is_clean, found
+    with vandal(url) as run:
+        for sql in edits:
+            run(sql)
+    told = " | ".join(each for check in audited(url).checks for each in check.problems)
+    with pytest.raises(AssertionError, match=problem):
+        raise AssertionError(told)
+
+
+def test_what_ran_for_nothing_as_long_as_it_may_is_charged_again(
+    url: str, commit: Commit, usage: Usage
+) -> None:
+    with closing(SqlStore(url)) as store:
+        second = 10**9
+        commit(store, usage(job="job-1", wall_ns=second))
+        commit(store, usage(attempt=1, wall_ns=4 * second, state="repeat", cost_nanos=0))
+        commit(store, usage(attempt=2, wall_ns=second))  # Job.may_repeat_free
+    found = audited(url)
+    assert found.is_clean, found
 
 
 def test_what_was_charged_before_there_was_a_journal_is_booked(
@@ -275,8 +429,13 @@ def test_holds_posts_voids_and_crashes_in_any_order_leave_clean_books(
         each.unlink()
     url = f"sqlite:///{path}"
     numbers = st.integers(0, 6)
+
+    def tried(n: int, attempt: int) -> UsageRecord:
+        """What was done is not done again; what failed is."""
+        return usage(first=10 * n, attempt=attempt, state="ok" if attempt == 6 else "failed")
+
     record = st.one_of(
-        st.builds(lambda n, attempt: usage(first=10 * n, attempt=attempt), numbers, numbers),
+        st.builds(tried, numbers, numbers),
         st.builds(posted, numbers, st.sampled_from(["buy", "sell"])),
         st.builds(
             settled, numbers, st.sampled_from(["post", "void"]), st.sampled_from(["buy", "sell"])
