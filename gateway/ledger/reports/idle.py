@@ -157,8 +157,8 @@ def showback_report(
     time has a row without a name, which nobody bears.
 
     `found` is by the keys, site, origin and pool, whatever the question's `where`: what that leaves
-    out bears its share as well. Pools without a price are named in a note, and their idle time is left
-    out.
+    out bears its share as well. Pools without a price are named in a note, and their idle time is
+    left out.
     """
     borne: dict[tuple[tuple[Any, ...], str], _Borne] = {}
     spare, unpriced = _by_pool_and_time(question, idle, prices)
