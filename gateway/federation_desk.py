@@ -63,7 +63,8 @@ def prices(site: "Site") -> list[PoolPrice]:
 async def deals(site: "Site") -> Any:
     """What was bought and sold."""
     totals = await site.surroundings.read(site.store.deal_totals)
-    return federation_views.deals(totals)
+    disputes = await site.surroundings.read(site.store.disputes)
+    return federation_views.deals(totals, disputes)
 
 
 def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:

@@ -3,6 +3,7 @@
 The keys are an interface (`--json`, Client.explain): they are only ever added to.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from federation.money import format_money
 from gateway.dispatch import refusal
 from gateway.exchange import Exchange
 from gateway.jobs import Job, Worker
+from gateway.ledger.records import DisputeRow
 from gateway.ledger.store import DealTotal
 from policies.market import Market
 from policies.placement import show_tag
@@ -70,8 +72,16 @@ def pools(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: flo
     return sorted(rows, key=lambda row: (row["site"], row["pool"]))
 
 
-def deals(totals: Iterable[DealTotal]) -> list[Any]:
-    """What was bought from, and sold to, each site, by what became of it."""
+def deals(totals: Iterable[DealTotal], disputes: Iterable[DisputeRow] = ()) -> list[Any]:
+    """What was bought from, and sold to, each site, by what became of it.
+
+    `reversed_nanos` is what of a row was taken back: only what was settled can be.
+    """
+    reversed_nanos: Counter[tuple[str, str, str, str]] = Counter()
+    for dispute in disputes:
+        if dispute.state == "accepted":
+            key = (dispute.site, dispute.side, dispute.currency, "post")
+            reversed_nanos[key] += dispute.cost_nanos
     return [
         {
             "site": each.site,
@@ -82,6 +92,7 @@ def deals(totals: Iterable[DealTotal]) -> list[Any]:
             "cost_nanos": each.cost_nanos,
             "currency": each.currency,
             "cost": format_money(each.cost_nanos, each.currency),
+            "reversed_nanos": reversed_nanos[each.site, each.side, each.currency, each.state],
         }
         for each in totals
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from federation.money import parse_money
 from gateway.estimates import claims
-from gateway.ledger.reports import Cell, Present, Question, Report, make_report
+from gateway.ledger.reports import ALL, UTILISATION, Cell, Present, Question, Report, make_report
 
 if TYPE_CHECKING:
     from gateway.site import Site
@@ -20,6 +20,11 @@ NUMBER_LIMIT: Final = 2**63 - 1
 async def report(site: "Site", details: Mapping[str, Any]) -> Any:
     """Make a report, as plain data. Raises ValueError, in words, for a question that is wrong."""
     question = _question(details, site.config.name)
+    kind = details.get("kind", "cost")
+    if not isinstance(kind, str):
+        raise ValueError("kind must be text")
+    if kind == UTILISATION and details.get("whose", ALL) != ALL:
+        raise ValueError("utilisation is of all that used the slots, whoever sent it")
     present = Present(
         site.surroundings.utc_s(),
         dict(site.broker.tariffs),
@@ -27,9 +32,6 @@ async def report(site: "Site", details: Mapping[str, Any]) -> Any:
         _static_price(details),
         site.census.unwritten(),
     )
-    kind = details.get("kind", "cost")
-    if not isinstance(kind, str):
-        raise ValueError("kind must be text")
     made: Report = await site.read(make_report, kind, site.store, question, present)
     if len(made.rows) > ROWS_MAX:
         raise ValueError(
@@ -56,7 +58,10 @@ def _question(details: Mapping[str, Any], site: str) -> Question:
     if not all(at is None or type(at) in (int, float) for at in bounds):
         raise ValueError("start_s and end_s must be seconds since 1970, UTC")
     start_s, end_s = (None if at is None else float(at) for at in bounds)
-    return Question.of(by, [(name, value) for name, value in where], start_s, end_s, site)
+    whose = details.get("whose")
+    if whose is not None and not isinstance(whose, str):
+        raise ValueError("whose must be text")
+    return Question.of(by, [(name, value) for name, value in where], start_s, end_s, site, whose)
 
 
 def _is_pair(item: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 from sqlalchemy import Connection
 
-from gateway.cli.moments import moment
+from gateway.cli.moments import span_options
 from gateway.cli.serve import configured
 from gateway.ledger.database import snapshot
 from gateway.ledger.errors import StoreError
@@ -21,8 +21,8 @@ from gateway.ledger.exports.car import computing_records
 from gateway.ledger.exports.focus import Row, charges
 from gateway.ledger.exports.focus_files import ParquetMissing, csv_lines, write_parquet
 from gateway.ledger.exports.focus_rules import check
-from gateway.ledger.exports.output import write_whole
 from gateway.ledger.exports.usage_record import usage_records
+from gateway.ledger.output import write_whole
 from gateway.ledger.records import HOUR_S
 
 PROBLEMS_MAX: Final = 20  # that are told of one file
@@ -37,17 +37,15 @@ def export() -> None:
 
 
 class _Period:
-    """What --from and --to say; raises click.UsageError."""
+    """What --from and --to say."""
 
-    def __init__(self, start: str | None, end: str | None) -> None:
-        self.start_s = moment(start, end_of_day=False) if start else None
-        self.end_s = moment(end, end_of_day=True) if end else None
-        if self.start_s is not None and self.end_s is not None and self.start_s >= self.end_s:
-            raise click.UsageError(f"--from {start} is not before --to {end}")
+    def __init__(self, span: dict[str, float]) -> None:
+        self.start_s = span.get("start_s")
+        self.end_s = span.get("end_s")
 
     @property
     def hours(self) -> tuple[int | None, int | None]:
-        """The same in whole hours, as sums are by the hour."""
+        """The same in whole hours, as sums are by the hour; raises click.UsageError."""
         for bound_s in (self.start_s, self.end_s):
             if bound_s is not None and bound_s % HOUR_S:
                 raise click.UsageError("this export is by the hour: --from and --to are whole ones")
@@ -67,9 +65,9 @@ def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], cli
     def decorate(command: Callable[..., Any]) -> click.Command:
         @functools.wraps(command)
         def wrapped(
-            path: str | None, state: str | None, start: str | None, end: str | None, **given: Any
+            path: str | None, state: str | None, span: dict[str, float], **given: Any
         ) -> None:
-            period = _Period(start, end)
+            period = _Period(span)
             config = configured(path, (), state)
             try:
                 with snapshot(config.database_url) as connection:
@@ -82,8 +80,7 @@ def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], cli
             click.option("--state", metavar="DIR", help="The folder of the database."),
             click.option("--config", "path", metavar="FILE", help="The gateway's configuration."),
             click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="A file."),
-            click.option("--to", "end", metavar="DATE", help="Last day, or moment (not included)."),
-            click.option("--from", "start", metavar="DATE", help="First day or moment, UTC."),
+            span_options,
             *reversed(options),
         ):
             made = option(made)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from federation.money import parse_money
+from federation.money import format_money, parse_money
 from federation.wishes import wishes_plain
 from gateway.cli import show
 from gateway.cli.common import (
@@ -82,14 +82,18 @@ def pools(reach: Reach, as_json: bool) -> None:
 @json_option
 @errors_to_exit_codes
 def deals(reach: Reach, as_json: bool) -> None:
-    """Show what was bought from other sites, and sold to them."""
+    """Show what was bought from other sites, and sold to them.
+
+    What was taken back after a dispute is in what was settled, and told apart. What is owed, with
+    payments: `gridfed report statement`.
+    """
     found = ask(reach, "deals")
     if as_json:
         show.as_json(found)
         return
     words = {"buy": "bought from", "sell": "sold to"}
     show.table(
-        ("", "site", "state", "tasks", "slot-s", "cost"),
+        ("", "site", "state", "tasks", "slot-s", "cost", "of it reversed"),
         [
             [
                 words.get(row["side"], row["side"]),
@@ -98,6 +102,9 @@ def deals(reach: Reach, as_json: bool) -> None:
                 f"{row['tasks']:,}",
                 show.seconds(row["wall_ns"]),
                 row["cost"],
+                format_money(row["reversed_nanos"], row["currency"])
+                if row.get("reversed_nanos")
+                else "",
             ]
             for row in found
         ],

@@ -15,9 +15,9 @@ def span_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, start: str | None, end: str | None, **kwargs: Any) -> Any:
         span: dict[str, float] = {}
         if start:
-            span["start_s"] = moment(start, end_of_day=False)
+            span["start_s"] = moment(start, end_of_day=False, option="--from")
         if end:
-            span["end_s"] = moment(end, end_of_day=True)
+            span["end_s"] = moment(end, end_of_day=True, option="--to")
         if start and end and span["start_s"] >= span["end_s"]:
             raise click.UsageError(f"--from {start} is not before --to {end}")
         return command(*args, span=span, **kwargs)
@@ -30,13 +30,17 @@ def span_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(wrapped)
 
 
-def moment(text: str, *, end_of_day: bool) -> float:
-    """A day or a moment in ISO form, as UTC epoch seconds; a last day is included whole."""
+def moment(text: str, *, end_of_day: bool, option: str | None = None) -> float:
+    """A day or a moment in ISO form, as UTC epoch seconds; a last day is included whole.
+
+    Raises click.BadParameter, of that option.
+    """
     try:
         if len(text) == len("2026-11-20"):
             day = date.fromisoformat(text) + timedelta(days=int(end_of_day))
             return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
         found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise click.BadParameter(f"{text!r}: write 2026-11-20 or 2026-11-20T18:00") from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        how = "write 2026-11-20 or 2026-11-20T18:00"
+        raise click.BadParameter(f"{text!r}: {how}", param_hint=option) from None

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -11,8 +12,9 @@ from federation.money import parse_money
 from gateway.cli import show
 from gateway.cli.between import show_statement, statement_report
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, reach_options
-from gateway.cli.moments import moment, span_options
-from gateway.ledger.reports import Cell, Report, to_csv, to_json, write_parquet
+from gateway.cli.moments import span_options
+from gateway.ledger.output import write_whole
+from gateway.ledger.reports import ALL, Cell, Report, to_csv, to_json, write_parquet
 from gateway.ledger.reports.keys import CHOICES, key_of
 from gateway.ledger.reports.report import is_decimal, is_whole
 
@@ -23,8 +25,9 @@ _SHOWN_DECIMALS: Final = Decimal("0.0001")
 def report() -> None:
     """Report cost, usage, carbon, savings, utilisation, showback; statement; a page of plots.
 
-    All times are UTC; a period has its beginning and not its end. docs/reports.md explains each
-    column.
+    All times are UTC; a period has its beginning and not its end. Reports are of our own users'
+    work, wherever it ran; --all, or asking for the origin, counts what other sites sent, too.
+    docs/reports.md explains each column.
     """
 
 
@@ -59,8 +62,7 @@ def _options(by: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             multiple=True,
             help="Only this, as in project=risk; repeated: of one key any, and all keys together.",
         ),
-        click.option("--from", "start", metavar="DATE", help="First day or moment, included."),
-        click.option("--to", "end", metavar="DATE", help="Last day, or the moment it ends before."),
+        span_options,
         _formats,
         reach_options,
         errors_to_exit_codes,
@@ -74,8 +76,14 @@ def _options(by: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return decorate
 
 
+_all_option = click.option(
+    "--all", "everything", is_flag=True, help="Also the work that other sites sent."
+)
+
+
 @report.command()
 @_options(by="user,project")
+@_all_option
 def cost(**given: Any) -> None:
     """What was charged, and what it would have cost by the list."""
     _report("cost", **given)
@@ -96,6 +104,7 @@ def statement(sites: tuple[str, ...], span: dict[str, float], reach: Reach, **fo
 
 @report.command()
 @_options(by="user,project")
+@_all_option
 def usage(**given: Any) -> None:
     """Tasks, slot time, CPU time and memory; failed and repeated work apart."""
     _report("usage", **given)
@@ -103,6 +112,7 @@ def usage(**given: Any) -> None:
 
 @report.command()
 @_options(by="user,project")
+@_all_option
 def carbon(**given: Any) -> None:
     """Energy, and the carbon dioxide that it stands for."""
     _report("carbon", **given)
@@ -110,6 +120,7 @@ def carbon(**given: Any) -> None:
 
 @report.command()
 @_options(by="project")
+@_all_option
 @click.option(
     "--static-price", metavar="PRICE", help='Per slot-hour of machines of your own: "0.03 USD".'
 )
@@ -132,6 +143,7 @@ def utilisation(**given: Any) -> None:
 
 @report.command()
 @_options(by="project")
+@_all_option
 def showback(**given: Any) -> None:
     """What everybody was charged, with their share of what stood idle."""
     _report("showback", **given)
@@ -153,7 +165,7 @@ def _write(made: Report, *, as_csv: bool, as_json: bool, parquet: str | None) ->
     elif as_csv:
         click.echo(to_csv(made), nl=False)
     elif parquet is not None:
-        write_parquet(made, parquet)
+        write_whole(Path(parquet), functools.partial(write_parquet, made))
         click.echo(f"{show.count(len(made.rows), 'row')} written to {parquet}")
     return as_json or as_csv or parquet is not None
 
@@ -161,21 +173,18 @@ def _write(made: Report, *, as_csv: bool, as_json: bool, parquet: str | None) ->
 def _details(
     by: str,
     where: tuple[str, ...],
-    start: str | None,
-    end: str | None,
+    span: dict[str, float],
     static_price: str | None = None,
+    everything: bool = False,
 ) -> dict[str, Any]:
     """What a gateway is asked for a report."""
     details: dict[str, Any] = {
         "by": [_known(part.strip(), "--by") for part in by.split(",") if part.strip()],
         "where": [_choice(text) for text in where],
+        **span,
     }
-    if start:
-        details["start_s"] = moment(start, end_of_day=False)
-    if end:
-        details["end_s"] = moment(end, end_of_day=True)
-    if start and end and details["start_s"] >= details["end_s"]:
-        raise click.UsageError(f"--from {start} is not before --to {end}")
+    if everything:
+        details["whose"] = ALL
     if static_price is not None:
         details["static_price"] = static_price
     return details

@@ -11,6 +11,7 @@ import click
 from federation.money import check_currency, format_amount, format_money
 from gateway.cli import show
 from gateway.cli.common import json_option
+from gateway.cli.moments import moment
 from gateway.cli.serve import configured
 from gateway.config import PoolConfig
 from gateway.intake import USUAL_POOL
@@ -44,7 +45,7 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
     busy.
     """
     config = configured(path, (), None)
-    at_s = time.time() if when is None else _moment(when)
+    at_s = time.time() if when is None else moment(when, end_of_day=False, option="--at")
     until_s = None if ahead is None else at_s + _length_s(ahead)
     pools = {pool.name: pool.prices for pool in config.pools or (PoolConfig(USUAL_POOL),)}
     found = {name: list(_holding(prices, at_s, until_s)) for name, prices in pools.items()}
@@ -228,16 +229,6 @@ def _decimal(name: str, text: str) -> Decimal:
         return Decimal(text)
     except InvalidOperation:
         raise click.BadParameter(f"{text!r} is not a number", param_hint=f"--{name}") from None
-
-
-def _moment(text: str) -> float:
-    """A moment in ISO form, UTC where it names no other zone."""
-    try:
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        hint = "write 2026-11-22 or 2026-11-22T18:00"
-        raise click.BadParameter(f"{text!r}: {hint}", param_hint="--at") from None
 
 
 def _length_s(text: str) -> float:

@@ -36,7 +36,7 @@ def entries(
             & (disputes.c.settled_at_s < stop_ms / 1000)
         )
         .add_columns(disputes.c.settled_at_s)
-        .join(disputes, _same(disputes))
+        .join(disputes, same_delivery(disputes))
     )
     found = []
     for query, read in ((delivered, _delivery), (reversed_, _reversal)):
@@ -47,7 +47,7 @@ def entries(
     yield from heapq.merge(*found, key=_order)
 
 
-def _same(table: Any) -> ColumnElement[bool]:
+def same_delivery(table: Any) -> ColumnElement[bool]:
     """Whether a row is of the same delivery."""
     return and_(*(table.c[name] == postings.c[name] for name in _POSTING_KEY))
 
@@ -100,7 +100,7 @@ def sums(
         .where(*_between(disputes.c.settled_at_s, first_ms, stop_ms))
         .group_by(contracts.c.currency)
         .join_from(postings, contracts, _OF_CONTRACT)
-        .join(disputes, _same(disputes))
+        .join(disputes, same_delivery(disputes))
     )
     for query in (delivered, reversed_):
         of_site = query.where(contracts.c.side == side, contracts.c.site == site)
@@ -145,7 +145,7 @@ def read_disputes(connection: Connection) -> list[DisputeRow]:
     """See Store.disputes."""
     query = (
         select(disputes, postings.c.tasks, postings.c.cost_nanos, contracts.c.currency)
-        .join_from(disputes, postings, _same(disputes))
+        .join_from(disputes, postings, same_delivery(disputes))
         .join(contracts, _OF_CONTRACT)
         .order_by(disputes.c.disputed_at_s, disputes.c.contract, disputes.c.epoch)
     )

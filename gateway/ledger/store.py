@@ -56,6 +56,7 @@ from .tables import (
     bundles,
     capacity,
     contracts,
+    disputes,
     functions,
     jobs,
     outcomes,
@@ -167,6 +168,8 @@ class CapacityTotal:
 class Pending:
     """What was delivered under one contract, and has no verdict yet; `site` is the other one.
 
+    `Store.reversed` has the same of what was taken back.
+
     `oldest_s` is when the first of it was delivered.
     """
 
@@ -184,9 +187,15 @@ class Pending:
     cost_nanos: int
 
     @property
+    def origin(self) -> str:
+        """The site that had sent it; empty: it is our own users'."""
+        origin, colon, _ = self.job.partition(":")
+        return origin if colon else ""
+
+    @property
     def relayed(self) -> bool:
         """Whether another site had sent it: it is none of our users'."""
-        return ":" in self.job
+        return bool(self.origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +289,9 @@ class Store(Protocol):
     def pending(self, start_s: float, end_s: float) -> list[Pending]:
         """Sum up by contract what was delivered in [start_s, end_s) and has no verdict yet."""
 
+    def reversed(self, start_s: float, end_s: float) -> list[Pending]:
+        """Sum up by contract what was delivered in [start_s, end_s) and taken back since."""
+
     def open_contracts(self) -> list[ContractRow]:
         """Return the contracts, of both sides, that have not ended."""
 
@@ -294,6 +306,9 @@ class Store(Protocol):
 
     def last_contracts(self, side: str) -> list[tuple[str, str]]:
         """Return (site, contract) of the contracts that were opened last with each site."""
+
+    def partners(self, side: str | None = None) -> list[str]:
+        """Return the sites that we ever had a contract with, by name; of one side or of both."""
 
     def deal_totals(self) -> list[DealTotal]:
         """Sum up what was delivered to and by other sites."""
@@ -509,29 +524,18 @@ class SqlStore:
 
     def pending(self, start_s: float, end_s: float) -> list[Pending]:
         """See Store."""
-        at = postings.c.posted_at_s
-        key = [
-            *(contracts.c[name] for name in ("side", "site", "pool", "job")),
-            *(func.coalesce(jobs.c[name], "") for name in ("user", "project", "name")),
-            contracts.c.currency,
-        ]
+        with self._reading() as connection:
+            return _by_contract(connection, _by_contract_query(start_s, end_s).where(IS_PENDING))
+
+    def reversed(self, start_s: float, end_s: float) -> list[Pending]:
+        """See Store."""
         query = (
-            select(*key, cast(func.count(), BigInteger), func.min(at))
-            .add_columns(*exact_sums(postings.c.tasks, postings.c.cost_nanos))
-            .join_from(
-                postings,
-                contracts,
-                (postings.c.side == contracts.c.side)
-                & (postings.c.contract == contracts.c.contract),
-            )
-            .join(jobs, jobs.c.job == contracts.c.job, isouter=True)
-            .where(IS_PENDING, at >= start_s, at < end_s)
-            .group_by(contracts.c.contract, *key)
-            .order_by(*key, contracts.c.contract)
+            _by_contract_query(start_s, end_s)
+            .join(disputes, mirror.same_delivery(disputes))
+            .where(disputes.c.state == "accepted")
         )
         with self._reading() as connection:
-            rows = connection.execute(query).all()
-        return [Pending(*row[:-4], *joined(row[-4:])) for row in rows]
+            return _by_contract(connection, query)
 
     def open_contracts(self) -> list[ContractRow]:
         """See Store."""
@@ -572,6 +576,14 @@ class SqlStore:
         )
         with self._reading() as connection:
             return [(site, contract) for site, contract in connection.execute(query)]
+
+    def partners(self, side: str | None = None) -> list[str]:
+        """See Store."""
+        query = select(contracts.c.site).distinct()
+        if side is not None:
+            query = query.where(contracts.c.side == side)
+        with self._reading() as connection:
+            return sorted(connection.scalars(query))  # as Python sorts, whatever the database does
 
     def deal_totals(self) -> list[DealTotal]:
         """See Store."""
@@ -725,6 +737,33 @@ def totals_query(
         .group_by(*key, table.c.currency)
         .order_by(*key, table.c.currency)
     )
+
+
+def _by_contract_query(start_s: float, end_s: float) -> Select[Any]:
+    """What was delivered in [start_s, end_s) by contract, as `Pending` has it."""
+    at = postings.c.posted_at_s
+    key = [
+        *(contracts.c[name] for name in ("side", "site", "pool", "job")),
+        *(func.coalesce(jobs.c[name], "") for name in ("user", "project", "name")),
+        contracts.c.currency,
+    ]
+    return (
+        select(*key, cast(func.count(), BigInteger), func.min(at))
+        .add_columns(*exact_sums(postings.c.tasks, postings.c.cost_nanos))
+        .join_from(
+            postings,
+            contracts,
+            (postings.c.side == contracts.c.side) & (postings.c.contract == contracts.c.contract),
+        )
+        .join(jobs, jobs.c.job == contracts.c.job, isouter=True)
+        .where(at >= start_s, at < end_s)
+        .group_by(contracts.c.contract, *key)
+        .order_by(*key, contracts.c.contract)
+    )
+
+
+def _by_contract(connection: Connection, query: Select[Any]) -> list[Pending]:
+    return [Pending(*row[:-4], *joined(row[-4:])) for row in connection.execute(query)]
 
 
 def usage_total(keys: int, row: Row[Any]) -> UsageTotal:

@@ -58,6 +58,7 @@ from gateway.ledger.writer import AT_ONCE_RECORDS
 
 Kept = dict[str, dict[int, tuple[int, bytes]]]  # by job and first task: count and body
 Later = Callable[[float, Callable[[], None]], None]
+_Delivery = tuple[str, str, int, int]  # side, contract, epoch, first
 
 
 @dataclass(slots=True)
@@ -85,11 +86,11 @@ class _Tables:
     uncounted: dict[str, list[range]] = field(default_factory=dict)  # for `charged`, by job
     contracts: dict[tuple[str, str], ContractOpened] = field(default_factory=dict)
     ended: set[tuple[str, str]] = field(default_factory=set)
-    postings: dict[tuple[str, str, int, int], Posted] = field(default_factory=dict)
-    verdicts: dict[tuple[str, str, int, int], str] = field(default_factory=dict)
-    disputes: dict[tuple[str, str, int, int], Disputed] = field(default_factory=dict)
-    answers: dict[tuple[str, str, int, int], DisputeSettled] = field(default_factory=dict)
-    statements: dict[tuple[str, str, int, int], StatementKept] = field(default_factory=dict)
+    postings: dict[_Delivery, Posted] = field(default_factory=dict)
+    verdicts: dict[_Delivery, str] = field(default_factory=dict)
+    disputes: dict[_Delivery, Disputed] = field(default_factory=dict)
+    answers: dict[_Delivery, DisputeSettled] = field(default_factory=dict)
+    statements: dict[_Delivery, StatementKept] = field(default_factory=dict)
     payments: dict[tuple[str, str, str], Payment] = field(default_factory=dict)
 
     alerts: dict[tuple[str, str, int], AlertRow] = field(default_factory=dict)
@@ -451,11 +452,24 @@ class MemoryStore:
 
     def pending(self, start_s: float, end_s: float) -> list[Pending]:
         """See Store."""
+        verdicts = self._tables.verdicts
+        return self._by_contract(lambda key: key not in verdicts, start_s, end_s)
+
+    def reversed(self, start_s: float, end_s: float) -> list[Pending]:
+        """See Store."""
+        answers = self._tables.answers
+        return self._by_contract(
+            lambda key: key in answers and answers[key].state == "accepted", start_s, end_s
+        )
+
+    def _by_contract(
+        self, counts: Callable[[_Delivery], bool], start_s: float, end_s: float
+    ) -> list[Pending]:
         found: dict[tuple[str, str], Pending] = {}
         tables = self._tables
         for key, posted in tables.postings.items():
             contract = tables.contracts.get(key[:2])
-            if contract is None or key in tables.verdicts:
+            if contract is None or not counts(key):
                 continue
             if not start_s <= posted.posted_at_s < end_s:
                 continue
@@ -502,6 +516,11 @@ class MemoryStore:
         """See Store."""
         return [(row.site, row.contract) for key, row in self._tables.contracts.items()
                 if key[0] == side]  # fmt: skip
+
+    def partners(self, side: str | None = None) -> list[str]:
+        """See Store."""
+        found = self._tables.contracts.values()
+        return sorted({each.site for each in found if side in (None, each.side)})
 
     def deal_totals(self) -> list[DealTotal]:
         """See Store."""

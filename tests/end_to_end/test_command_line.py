@@ -137,6 +137,9 @@ def test_reports_agree_to_the_nano_unit(site):
         everything = sum(row["cost_nanos"] for row in found["rows"])
         assert everything == found["totals"][0]["cost_nanos"]
         assert everything == found["facts"]["settled_nanos"]["USD"]
+    everything = json.loads(run("report", "cost", "--all", "--json"))
+    assert everything["totals"] == json.loads(run("report", "cost", "--json"))["totals"]
+    assert everything["facts"]["whose"] == "all"
     chosen = ["--where", "project=reported", "--by", "project,site"]
     (row,) = json.loads(run("report", "usage", *chosen, "--json"))["rows"]
     assert (row["site"], row["tasks"], row["tasks_failed"]) == ("local", 3000, 0)
@@ -248,6 +251,9 @@ def test_names_that_are_code_are_names_in_every_report(make_site):
         ({"kind": "utilisation", "start_s": 60}, "by the hour"),
         ({"kind": "utilisation", "by": ["user"]}, "no utilisation by 'user'"),
         ({"kind": "showback", "where": [["user", "ann"]]}, "have it in --by"),
+        ({"whose": 3}, "whose must be text"),
+        ({"whose": "theirs"}, "not 'theirs'"),
+        ({"kind": "utilisation", "whose": "ours"}, "all that used the slots"),
         ({"kind": "savings", "static_price": 3}, "static_price must be text"),
         ({"kind": "savings", "static_price": "-1 USD"}, "negative"),
     ],

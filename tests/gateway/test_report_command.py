@@ -54,6 +54,7 @@ def run(*arguments):
         (["savings", "--static-price", "3"], "is not an amount"),
         (["savings", "--static-price", "-3 USD"], "negative"),
         (["cost", "--static-price", "3 USD"], "No such option"),
+        (["utilisation", "--all"], "No such option"),
     ],
 )
 def test_what_is_wrong_is_told_before_anybody_is_asked(told, arguments, complaint):
@@ -67,6 +68,7 @@ def test_a_gateway_is_asked_what_was_written(told):
     arguments = ["--by", " user, tag:gpu ,", "--where", "project=a=b", "--where", "group="]
     run("savings", *arguments, "--from", "2026-11-20", "--to", "2026-11-20")
     run("cost", "--by", "", "--to", "2026-11-20T18:30")
+    run("carbon", "--by", "", "--all")
     assert told == [
         (
             "report",
@@ -79,6 +81,7 @@ def test_a_gateway_is_asked_what_was_written(told):
             },
         ),
         ("report", {"kind": "cost", "by": [], "where": [], "end_s": 1_795_199_400.0}),
+        ("report", {"kind": "carbon", "by": [], "where": [], "whose": "all"}),
     ]
 
 
@@ -102,6 +105,15 @@ def test_numbers_beyond_64_bits_are_numbers_again(told):
     assert report_of(ANSWER).rows[0][4] == 2**70
     assert json.loads(run("cost", "--json").output)["rows"][0]["cost_nanos"] == 2**70
     assert str(2**70) in run("cost", "--csv").output
+
+
+def test_parquet_is_written_whole_and_for_nobody_else(told, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "x.parquet"
+    assert "2 rows written" in run("cost", "--parquet", str(path)).output
+    assert parquet.read_table(path).num_rows == 2
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_parquet_that_can_not_be_written_is_a_failure_in_words(told):

@@ -1,6 +1,7 @@
 """What work cost: by site and day, by project, between sites, and over the day. Pure."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from datetime import date, timedelta
 from fractions import Fraction
 from typing import Any, Final
@@ -230,21 +231,23 @@ def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
 
 
 def deals(facts: PageFacts) -> Table | None:
-    """What stands between us and each site since the books began."""
+    """What stands between us and each site: its statement of account over the period."""
     rows = []
     for each in facts.deals:
-        amounts = (each.settled_nanos, each.held_nanos, each.refused_nanos)
-        places = writing.decimals(max(amounts))
+        amounts = astuple(each)[2:]
+        places = writing.decimals(max(map(abs, amounts)))
         rows.append(
             (
                 tables.name(each.site),
-                tables.text("bought" if each.side == "buy" else "sold"),
                 tables.text(each.currency),
                 *(tables.money(amount, places) for amount in amounts),
             )
         )
-    head = tables.heads("Site", "", "Currency", "Settled", "Held", "Refused", texts=3)
-    return Table(head, tuple(rows)) if rows else None
+    heads = (
+        *("Site", "Currency", "Opening", "Sold", "Refunded", "Bought", "Credited"),
+        *("Paid", "Received", "Balance", "Held of sold", "Held of bought"),
+    )
+    return Table(tables.heads(*heads, texts=2), tuple(rows)) if rows else None
 
 
 def _of(sums: Iterable[Sum], currency: str) -> list[Sum]:

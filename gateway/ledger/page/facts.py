@@ -4,12 +4,13 @@ All sums come from the same rows, each of which is read once: what stands in one
 nano-unit, what stands in another. Amounts of different currencies are never added.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from operator import attrgetter
 from typing import Any, Final
 
-from gateway.ledger.store import CapacityTotal, DealTotal, Dimension, UsageTotal
+from gateway.ledger.settlement import Statement
+from gateway.ledger.store import CapacityTotal, Dimension, UsageTotal
 
 # The dimensions of the rows that facts are made from.
 BY: Final = (
@@ -63,14 +64,23 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """What was bought of a site or sold to it since the books began; `side` is "buy" or "sell"."""
+    """The statement of account with a site over the period: see gateway.ledger.settlement.
+
+    Above zero the site owes us; what is held is in no balance.
+    """
 
     site: str
-    side: str
     currency: str
-    settled_nanos: int
-    held_nanos: int
-    refused_nanos: int
+    opening_nanos: int
+    sold_nanos: int
+    refunded_nanos: int
+    bought_nanos: int
+    credited_nanos: int
+    paid_nanos: int
+    received_nanos: int
+    balance_nanos: int
+    held_sold_nanos: int
+    held_bought_nanos: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +94,7 @@ class PageFacts:
         flows: all work, by (origin, site): who sent it, and where it ran.
         work: all work, by (site, state).
         slots: our own pools, for each hour of the week with any.
-        deals: with each site, whatever the period.
+        deals: with each site, and in each currency.
     """
 
     site: str
@@ -109,7 +119,7 @@ def facts_from(
     as_of_s: float,
     usage: Iterable[UsageTotal],
     capacity: Iterable[CapacityTotal],
-    deals: Iterable[DealTotal] = (),
+    statements: Iterable[Statement] = (),
 ) -> PageFacts:
     """Make the facts of a period at a site; `usage` is summed by `BY`, and read once."""
     days: _Sums = {}
@@ -150,7 +160,7 @@ def facts_from(
         slots=tuple(
             Slots(*at, used.get(at, 0), there.get(at, 0)) for at in sorted({*used, *there})
         ),
-        deals=tuple(_deals(deals)),
+        deals=tuple(map(_deal, statements)),
     )
 
 
@@ -169,10 +179,7 @@ def to_plain(facts: PageFacts) -> dict[str, Any]:
             [each.weekday, each.hour, str(each.used_ns), str(each.capacity_ns)]
             for each in facts.slots
         ],
-        "deals": [
-            [each.site, each.side, each.currency, *map(str, astuple(each)[3:])]
-            for each in facts.deals
-        ],
+        "deals": [[each.site, each.currency, *map(str, astuple(each)[2:])] for each in facts.deals],
     }
 
 
@@ -193,7 +200,7 @@ def from_plain(plain: Mapping[str, Any]) -> PageFacts:
             },
             slots=tuple(Slots(*map(int, each)) for each in plain["slots"]),
             deals=tuple(
-                Deal(*(_typed(str, text) for text in each[:3]), *map(int, each[3:]))
+                Deal(*(_typed(str, text) for text in each[:2]), *map(int, each[2:]))
                 for each in plain["deals"]
             ),
         )
@@ -284,10 +291,14 @@ def _in_order(found: tuple[tuple[Key, str], list[int]]) -> Any:
     return currency, [(part is None, part if part is not None else 0) for part in key]
 
 
-def _deals(totals: Iterable[DealTotal]) -> Iterator[Deal]:
-    found: dict[tuple[str, str, str], dict[str, int]] = {}
-    for each in totals:
-        costs = found.setdefault((each.site, each.side, each.currency), {})
-        costs[each.state] = costs.get(each.state, 0) + each.cost_nanos
-    for key, costs in sorted(found.items()):
-        yield Deal(*key, *(costs.get(state, 0) for state in ("post", "pending", "void")))
+def _deal(each: Statement) -> Deal:
+    account = each.account
+    return Deal(
+        each.site,
+        each.currency,
+        each.opening_nanos,
+        *(account.sold, account.refunded, account.bought, account.credited),
+        *(account.paid, account.received),
+        each.balance_nanos,
+        *(account.held_sold, account.held_bought),
+    )

@@ -9,14 +9,17 @@ sum up to the records, to the nano-unit, whatever the report is by. docs/reports
 column.
 """
 
-from .making import KINDS, Present, make_report
-from .question import Question
+from .making import KINDS, UTILISATION, Present, make_report
+from .question import ALL, OURS, Question
 from .rendering import NoParquet, to_csv, to_json, write_parquet
 from .report import Cell, Report
 from .standing import Claim
 
 __all__ = [
+    "ALL",
     "KINDS",
+    "OURS",
+    "UTILISATION",
     "Cell",
     "Claim",
     "NoParquet",

@@ -156,8 +156,9 @@ def showback_report(
     is paid for by contract, and bears nothing more. Where none of ours ran in a pool, its idle
     time has a row without a name, which nobody bears.
 
-    `found` is by the keys, site, origin and pool, of everything: what the question leaves out bears
-    its share as well. Pools without a price are named in a note, and their idle time is left out.
+    `found` is by the keys, site, origin and pool, whatever the question's `where`: what that leaves
+    out bears its share as well. Pools without a price are named in a note, and their idle time is
+    left out.
     """
     borne: dict[tuple[tuple[Any, ...], str], _Borne] = {}
     spare, unpriced = _by_pool_and_time(question, idle, prices)

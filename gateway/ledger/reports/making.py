@@ -11,9 +11,11 @@ from policies.tariffs import Tariff
 
 from . import idle, savings, tallies
 from .keys import key_of
-from .question import Question, read
+from .question import ALL, OURS, Question, read
 from .report import Report
-from .standing import Claim, find_standing, standing_notes, standing_plain
+from .standing import Claim, Deliveries, find_standing, standing_notes, standing_plain
+
+UTILISATION: Final = "utilisation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +45,33 @@ def make_report(kind: str, store: Store, question: Question, present: Present) -
     if kind not in KINDS:
         raise ValueError(f"no report {kind[:60]!r}: choose from {', '.join(KINDS)}")
     report = KINDS[kind](store, question, present)
+    whose = ALL if kind == UTILISATION else question.whose
+    report = replace(report, notes=(*report.notes, _whose_note(kind, question)))
     if "cost_nanos" not in report.columns:
-        return replace(report, facts={"as_of_s": present.now_s, **report.facts})
+        facts = {"as_of_s": present.now_s, "whose": whose, **report.facts}
+        return replace(report, facts=facts)
     period = (question.start_s or 0.0, question.end_s or TIME_LIMIT_S)
     standing = find_standing(
-        question, report, store.pending(*period), present.running, present.now_s
+        question,
+        report,
+        Deliveries(store.pending(*period), store.reversed(*period)),
+        present.running,
+        present.now_s,
     )
     return replace(
         report,
-        facts={**standing_plain(standing), **report.facts},
+        facts={"whose": whose, **standing_plain(standing), **report.facts},
         notes=(*report.notes, *standing_notes(standing)),
+    )
+
+
+def _whose_note(kind: str, question: Question) -> str:
+    if kind == UTILISATION:
+        return "of all that used the slots, whoever sent it"
+    if question.whose == OURS:
+        return "of our own users' work; --all counts what other sites sent, too"
+    return "of all work, what other sites sent included" + (
+        ", but chosen by origin" if question.chosen_origins else ""
     )
 
 
@@ -70,12 +89,12 @@ def _carbon(store: Store, question: Question, _present: Present) -> Report:
 
 def _savings(store: Store, question: Question, present: Present) -> Report:
     all_of_it = replace(question, by=())
-    hours = read(store, all_of_it, (Dimension.HOUR, *savings.EXTRA), savings.OURS)
-    pools = read(
-        store, replace(all_of_it, where={}), (Dimension.POOL, *savings.EXTRA), savings.OURS
-    )
+    hours = read(store, all_of_it, (Dimension.HOUR, *savings.EXTRA))
+    # Of the pools it is looked at all that those used whose work it is about.
+    theirs = replace(all_of_it, where=question.chosen_origins)
+    pools = read(store, theirs, (Dimension.POOL, *savings.EXTRA))
     grids = savings.size_grid(hours, _static_prices(present), question, present.now_s)
-    found = read(store, question, savings.EXTRA, savings.OURS)
+    found = read(store, question, savings.EXTRA)
     return savings.savings_report(question, found, savings.find_dearest(pools), grids)
 
 
@@ -92,7 +111,7 @@ def _static_prices(present: Present) -> dict[str, int]:
 
 
 def _utilisation(store: Store, question: Question, present: Present) -> Report:
-    question = question if question.by else replace(question, by=(key_of("pool"),))
+    question = replace(question, by=question.by or (key_of("pool"),), whose=ALL)
     idle.check_utilisation(question)
     used = read(store, question, idle.UTILISATION_EXTRA, idle.HERE)
     return idle.utilisation_report(question, used, _idle_hours(store, question, present))
@@ -125,6 +144,6 @@ KINDS: Final[Mapping[str, Callable[[Store, Question, Present], Report]]] = {
     "usage": _usage,
     "carbon": _carbon,
     "savings": _savings,
-    "utilisation": _utilisation,
+    UTILISATION: _utilisation,
     "showback": _showback,
 }

@@ -19,6 +19,8 @@ _PEAK: Final = _AMOUNTS.index("peak_memory_bytes")
 _amounts: Final[Callable[[UsageTotal], tuple[int, ...]]] = attrgetter(*_AMOUNTS)
 KEYS_MAX: Final = 8
 VALUES_MAX: Final = 100
+OURS: Final = "ours"
+ALL: Final = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Question:
         by: what its rows are by, in this order.
         where: what is counted: of each key any of these values, and all keys together.
         site: our own name, which stands for "here".
+        whose: OURS: what our own users sent; ALL: what other sites sent as well.
     """
 
     by: tuple[Key, ...]
@@ -36,6 +39,7 @@ class Question:
     start_s: float | None = None
     end_s: float | None = None
     site: str = ""
+    whose: str = OURS
 
     @classmethod
     def of(
@@ -45,8 +49,13 @@ class Question:
         start_s: float | None = None,
         end_s: float | None = None,
         site: str = "",
+        whose: str | None = None,
     ) -> "Question":
-        """A question in words. Raises ValueError, with the choices, for one that can't be."""
+        """A question in words. Raises ValueError, with the choices, for one that can't be.
+
+        Unless it is said whose work it is about, it is about that of our own users; of all if it
+        asks for the origin.
+        """
         keys = tuple(key_of(name) for name in dict.fromkeys(by))
         found: dict[str, tuple[Key, set[str]]] = {}
         for name, value in where:
@@ -62,13 +71,30 @@ class Question:
         if start_s is not None and end_s is not None and start_s >= end_s:
             raise ValueError("the period ends before it begins")
         asked = {key: frozenset(values) for key, values in found.values()}
-        return cls(keys, asked, start_s, end_s, site)
+        if whose is None:
+            by_origin = any(key.dimension is Dimension.ORIGIN for key in (*keys, *asked))
+            whose = ALL if by_origin else OURS
+        if whose not in (OURS, ALL):
+            raise ValueError(f'whose work: "{OURS}" or "{ALL}", not {str(whose)[:60]!r}')
+        return cls(keys, asked, start_s, end_s, site, whose)
 
     @property
     def is_whole_hours(self) -> bool:
         """Whether it begins and ends on a full hour."""
         bounds = [at for at in (self.start_s, self.end_s) if at is not None]
         return all(at % HOUR_S == 0 for at in bounds)
+
+    @property
+    def only(self) -> Mapping[Dimension, str | int]:
+        """What the store is to choose by whose work it is about."""
+        return {Dimension.ORIGIN: ""} if self.whose == OURS else {}
+
+    @property
+    def chosen_origins(self) -> Mapping[Key, frozenset[str]]:
+        """What of `where` says who sent the work."""
+        return {
+            key: values for key, values in self.where.items() if key.dimension is Dimension.ORIGIN
+        }
 
     def admits(self, cells: Mapping[Key, str]) -> bool:
         """Whether what has these cells is counted. Of every key of `where` there must be one."""
@@ -90,7 +116,7 @@ def read(
     if Dimension.HOUR in wanted:
         wanted.pop(Dimension.DAY, None)  # an hour tells its day
     dimensions = tuple(wanted)
-    chosen = {**_only(question), **(only or {})}
+    chosen = {**_only(question), **question.only, **(only or {})}
     found = store.usage_totals(dimensions, question.start_s, question.end_s, chosen)
     return fold(question, dimensions, extra, found)
 

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final
 
 from federation.errors import GridError
@@ -43,8 +44,11 @@ def to_json(report: Report) -> str:
     return json.dumps({"columns": report.columns, **named, "facts": dict(report.facts)}, indent=2)
 
 
-def write_parquet(report: Report, path: str) -> None:
-    """Write the rows to a file. Raises NoParquet: gridfed[parquet] is missing, or it can't be."""
+def write_parquet(report: Report, path: Path) -> None:
+    """Write the rows to a file. Raises NoParquet: gridfed[parquet] is missing, or it can't be.
+
+    And OSError.
+    """
     try:
         import pyarrow
         import pyarrow.parquet
@@ -64,10 +68,7 @@ def write_parquet(report: Report, path: str) -> None:
             raise NoParquet(f"column {name} does not fit into Parquet: {error}") from None
         kinds.append(pyarrow.field(name, kind))
     table = pyarrow.Table.from_arrays(columns, schema=pyarrow.schema(kinds))
-    try:
-        pyarrow.parquet.write_table(table, path)
-    except OSError as error:
-        raise NoParquet(f"can't write {path}: {error}") from None
+    pyarrow.parquet.write_table(table, path)
 
 
 def _safe(cell: Cell, column: str) -> Cell:

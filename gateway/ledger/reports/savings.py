@@ -1,7 +1,7 @@
 """Savings: what was paid, beside what the same work would have cost in two other ways. Pure.
 
 *Dearest pool*: all the work that was charged, at the price of the dearest pool in the books that
-ran work of our users in the period, in the same currency:
+ran such work in the period, in the same currency:
 
     price of a pool  = sum of its records' list cost / sum of their slot time
     dearest          = slot time of the work * price of the dearest pool
@@ -17,9 +17,9 @@ asked, less what is still to come; without a bound it begins with the first hour
 ended, or ends with the last. Work counts in the hour in which it ended: where tasks run for hours
 the busiest hour looks busier than it was.
 
-Both are of our own users' work that was charged: not of what other sites sent, nor of what ran
-again for nothing. Both are worked out for all of it, and divided over the rows by their slot time,
-so that rows add up to the nano-unit whatever the report is by.
+Both are of work that was charged, not of what ran again for nothing: as with other reports, of
+that of our own users unless all is asked for. Both are worked out for all of it, and divided over
+the rows by their slot time, so that rows add up to the nano-unit whatever the report is by.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,6 @@ from .question import HOUR_S, Question, merged, order
 from .report import HOUR_NS, Cell, Report, key_names, money, spread
 
 EXTRA: Final = (Dimension.STATE,)
-OURS: Final[Mapping[Dimension, str | int]] = {Dimension.ORIGIN: ""}
 CHARGED: Final = ("ok", "failed")
 
 _COLUMNS: Final = (

@@ -1,13 +1,15 @@
 """What of a cost is settled, what is held, and what is only an estimate, at a moment. Pure.
 
 *Booked* is what stands in the report: what ran, and was charged. Of it *held* is what other sites
-delivered and we have not settled: it may still be refused. The rest is *settled*: final. Beside
-the report stands what other sites hold of ours, work that we delivered and they have not settled;
+delivered and we have not settled: it may still be refused. The rest is *settled*: what users were
+charged is final. Of what is settled, some may be *reversed*: the site that delivered it accepted
+our dispute, and takes nothing for it. Beside the report stands what we delivered to other sites:
+what is *due*, as they have not settled it, and what is *refunded*, as we accepted their disputes;
 and the *estimate*, of the tasks that run now: their expected time at the price of their slot.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -15,7 +17,7 @@ from typing import Any, Final
 from federation.money import format_money
 from gateway.ledger.store import Dimension, Pending
 
-from .question import Question
+from .question import OURS, Question
 from .report import Report
 
 
@@ -35,7 +37,9 @@ class Standing:
     as_of_s: float
     booked_nanos: Mapping[str, int]
     held_nanos: Mapping[str, int] | None  # of what is booked: we may have to pay it
+    reversed_nanos: Mapping[str, int] | None  # of what is settled: we need not pay it after all
     due_nanos: Mapping[str, int] | None  # others may have to pay it
+    refunded_nanos: Mapping[str, int] | None  # others need not pay it after all
     estimated_nanos: Mapping[str, int] | None
 
     @property
@@ -48,13 +52,21 @@ class Standing:
         return {each: self.booked_nanos.get(each, 0) - held.get(each, 0) for each in currencies}
 
 
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """What was delivered between sites in a period and is not simply paid for, by contract."""
+
+    pending: Sequence[Pending] = ()
+    reversed: Sequence[Pending] = ()
+
+
 def claim_of(pending: Pending) -> Claim:
-    """A delivery without a verdict."""
+    """What was delivered under a contract."""
     is_bought = pending.side == "buy"
     return Claim(
         {
             Dimension.SITE: pending.site if is_bought else "",
-            Dimension.ORIGIN: "" if is_bought else pending.site,
+            Dimension.ORIGIN: pending.origin if is_bought else pending.site,
             Dimension.POOL: f"{pending.site}/{pending.pool}" if is_bought else pending.pool,
             Dimension.JOB: pending.job,
             Dimension.USER: pending.user,
@@ -69,27 +81,34 @@ def claim_of(pending: Pending) -> Claim:
 def find_standing(
     question: Question,
     report: Report,
-    pending: Iterable[Pending],
+    deliveries: Deliveries,
     running: Iterable[Claim],
     now_s: float,
 ) -> Standing:
-    """How final a report's costs are; `pending` is of its period."""
+    """How final a report's costs are; `deliveries` are of its period."""
     at = report.columns.index("currency"), report.columns.index("cost_nanos")
     booked = {str(row[at[0]]): int(row[at[1]] or 0) for row in report.totals}
-    pending = list(pending)
     is_over = question.end_s is not None and question.end_s <= now_s
     return Standing(
         now_s,
         booked,
-        _sums(question, (claim_of(each) for each in pending if each.side == "buy")),
-        _sums(question, (claim_of(each) for each in pending if each.side == "sell")),
+        _sums(question, _claims(deliveries.pending, "buy")),
+        _sums(question, _claims(deliveries.reversed, "buy")),
+        _sums(question, _claims(deliveries.pending, "sell")),
+        _sums(question, _claims(deliveries.reversed, "sell")),
         {} if is_over else _sums(question, running),
     )
+
+
+def _claims(found: Iterable[Pending], side: str) -> Iterator[Claim]:
+    return (claim_of(each) for each in found if each.side == side)
 
 
 def _sums(question: Question, claims: Iterable[Claim]) -> dict[str, int] | None:
     sums: Counter[str] = Counter()
     for each in claims:
+        if question.whose == OURS and each.facts.get(Dimension.ORIGIN):
+            continue
         if any(key.dimension not in each.facts for key in question.where):
             return None
         cells = {key: key.show(each.facts[key.dimension], question.site) for key in question.where}
@@ -108,7 +127,9 @@ def standing_plain(standing: Standing) -> dict[str, Any]:
         "booked_nanos": standing.booked_nanos,
         "settled_nanos": standing.settled_nanos,
         "held_nanos": standing.held_nanos,
+        "reversed_nanos": standing.reversed_nanos,
         "due_nanos": standing.due_nanos,
+        "refunded_nanos": standing.refunded_nanos,
         "estimated_nanos": standing.estimated_nanos,
     }
 
@@ -122,12 +143,14 @@ def standing_notes(standing: Standing) -> tuple[str, ...]:
         f"estimated, running now and not in the table: {_amounts(standing.estimated_nanos)}",
     ]
     # Of a site that deals with no other there is nothing to say.
-    if standing.held_nanos != {}:
-        held = _amounts(standing.held_nanos)
-        notes.append(f"held, delivered by other sites and not settled: {held}")
-    if standing.due_nanos != {}:
-        due = _amounts(standing.due_nanos)
-        notes.append(f"due, delivered to other sites and not settled: {due}")
+    for words, nanos in (
+        ("held, delivered by other sites and not settled", standing.held_nanos),
+        ("reversed, settled and then taken back by who delivered it", standing.reversed_nanos),
+        ("due, delivered to other sites and not settled", standing.due_nanos),
+        ("refunded, delivered to other sites and taken back by us", standing.refunded_nanos),
+    ):
+        if nanos != {}:
+            notes.append(f"{words}: {_amounts(nanos)}")
     return tuple(notes)
 
 

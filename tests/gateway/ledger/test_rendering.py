@@ -63,7 +63,7 @@ def test_json_has_exact_integers_decimals_and_what_else_is_known() -> None:
 
 def test_parquet_is_exact_beyond_64_bits(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    path = str(tmp_path / "report.parquet")
+    path = tmp_path / "report.parquet"
     write_parquet(made(("=1+1", "USD", 2**70, "1.000000001"), (None, "EUR", -1, None)), path)
     table = parquet.read_table(path)
     assert table.column_names == list(COLUMNS)
@@ -77,24 +77,23 @@ def test_parquet_is_exact_beyond_64_bits(tmp_path: Path) -> None:
         {"user": None, "currency": "EUR", "cost_nanos": Decimal(-1), "cost": None},
     ]
     # The same columns have the same types, whatever is in them: files can be joined.
-    write_parquet(made(), str(tmp_path / "empty.parquet"))
-    assert parquet.read_schema(str(tmp_path / "empty.parquet")) == table.schema
+    write_parquet(made(), tmp_path / "empty.parquet")
+    assert parquet.read_schema(tmp_path / "empty.parquet") == table.schema
 
 
 @pytest.mark.parametrize(
-    ("row", "place", "complaint"),
+    ("row", "complaint"),
     [
-        (("ada", "USD", 10**40, "1"), "x.parquet", "cost_nanos does not fit"),
-        (("\ud800", "USD", 1, "1"), "x.parquet", "user does not fit"),
-        (("ada", "USD", 1, "1"), "no/such/folder/x.parquet", "can't write"),
+        (("ada", "USD", 10**40, "1"), "cost_nanos does not fit"),
+        (("\ud800", "USD", 1, "1"), "user does not fit"),
     ],
 )
 def test_what_parquet_can_not_take_is_told(
-    tmp_path: Path, row: tuple[Any, ...], place: str, complaint: str
+    tmp_path: Path, row: tuple[Any, ...], complaint: str
 ) -> None:
     pytest.importorskip("pyarrow.parquet")
     with pytest.raises(NoParquet, match=complaint):
-        write_parquet(made(row), str(tmp_path / place))
+        write_parquet(made(row), tmp_path / "x.parquet")
 
 
 def test_without_pyarrow_parquet_is_refused_by_name(
@@ -109,7 +108,7 @@ def test_without_pyarrow_parquet_is_refused_by_name(
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(NoParquet, match=r"gridfed\[parquet\]"):
-        write_parquet(made(), str(tmp_path / "x.parquet"))
+        write_parquet(made(), tmp_path / "x.parquet")
 
 
 @given(

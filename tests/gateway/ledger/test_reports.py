@@ -9,17 +9,31 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.alerts.books import Books
+from gateway.ledger.page.gathering import gather
 from gateway.ledger.records import (
     Capacity,
     ContractOpened,
+    Disputed,
+    DisputeSettled,
     JobOpened,
     Posted,
     PostingSettled,
     UsageRecord,
 )
-from gateway.ledger.reports import KINDS, Claim, Present, Question, Report, make_report
+from gateway.ledger.reports import (
+    ALL,
+    KINDS,
+    OURS,
+    Claim,
+    Present,
+    Question,
+    Report,
+    make_report,
+)
 from gateway.ledger.reports.keys import KEYS
 from gateway.ledger.store import Dimension, Store
+from policies.alerts import Budget, Whose
 from policies.tariffs import Tariff
 from simulations.world.disk import Disk, MemoryStore
 
@@ -39,10 +53,12 @@ def ask(
     by: str = "",
     where: tuple[tuple[str, str], ...] = (),
     present: Present = PRESENT,
+    whose: str | None = None,
     **period: float,
 ) -> Report:
     names = by.split(",") if by else []
-    return make_report(kind, store, Question.of(names, where, site="london", **period), present)
+    question = Question.of(names, where, site="london", whose=whose, **period)
+    return make_report(kind, store, question, present)
 
 
 def column(report: Report, *names: str) -> list[Any]:
@@ -121,7 +137,7 @@ def test_carbon_is_added_up_across_currencies(store: Store, commit: Commit, usag
         "embodied_g": "0.000000007",
         "g_per_kwh": "250",
     }
-    assert report.facts == {"as_of_s": NOW_S}
+    assert report.facts == {"as_of_s": NOW_S, "whose": "ours"}
 
 
 CALENDAR = {
@@ -181,7 +197,7 @@ def test_here_has_our_own_name(store: Store, commit: Commit, usage: Usage) -> No
         ((("site", "paris"), ("site", "london")), 16_683),
         ((("site", "tokyo"),), None),
     ):
-        totals = ask(store, "cost", "", where).totals
+        totals = ask(store, "cost", "", where, whose="all").totals
         assert [row[2] for row in totals] == ([] if costs is None else [costs])
 
 
@@ -353,7 +369,8 @@ def test_sums_are_equal_however_they_are_grouped(usage: Usage, kind: str, data: 
     store.write([*records, *data.draw(st.lists(CAPACITY, max_size=8))], False, lambda: None)
     by = data.draw(st.lists(st.sampled_from(BY[kind]), unique=True, min_size=1, max_size=4))
     bound = st.none() | st.sampled_from([FRIDAY_S - 3600, FRIDAY_S, FRIDAY_S + 3600])
-    period = {"start_s": data.draw(bound), "end_s": None}
+    period: dict[str, Any] = {"start_s": data.draw(bound), "end_s": None}
+    period["whose"] = data.draw(st.sampled_from([OURS, ALL]))
     whole = ask(store, kind, "pool" if kind == "utilisation" else "", **period)
     report = ask(store, kind, ",".join(by), **period)
     assert _sums(whole, whole.totals) == _sums(whole, whole.rows)
@@ -469,7 +486,7 @@ def test_what_stood_idle_is_borne_by_who_used_the_pool(
     sent = usage(job="dublin:1", project="theirs", wall_ns=0, cost_nanos=3)
     unused = Capacity("cloud", FRIDAY_S, FRIDAY_S + 3600, 1)
     commit(store, *_a_busy_friday(usage), elsewhere, sent, unused)
-    report = ask(store, "showback", "project")
+    report = ask(store, "showback", "project", whose="all")
     names = ("project", "cost_nanos", "idle_ns", "idle_cost_nanos", "full_cost_nanos")
     idle_ns, idle_nanos = 5 * HOUR_NS // 2, 100_000_000
     assert column(report, *names) == [
@@ -487,6 +504,8 @@ def test_what_stood_idle_is_borne_by_who_used_the_pool(
     assert report.totals[0][report.columns.index("idle_cost_nanos")] == idle_nanos + 90_000_000
     chosen = ask(store, "showback", "project", (("project", "risk"),))
     assert column(chosen, *names) == column(report, *names)[1:2]
+    ours = ask(store, "showback", "project")
+    assert ours.rows == tuple(row for row in report.rows if row[0] != "theirs")
     by_pool = ask(store, "showback", "pool")
     assert ("cloud", 90_000_000) in column(by_pool, "pool", "idle_cost_nanos")
 
@@ -605,16 +624,27 @@ def test_what_is_settled_is_told_apart_from_what_is_held_and_what_is_guessed(
 ) -> None:
     commit(store, *_deliveries(usage))
     present = Present(NOW_S, PRICES, RUNNING)
-    report = ask(store, "cost", "user", present=present)
+    report = ask(store, "cost", "user", present=present, whose="all")
     assert report.facts == {
+        "whose": "all",
         "as_of_s": NOW_S,
         "booked_nanos": {"USD": 745},
         "settled_nanos": {"USD": 705},
         "held_nanos": {"USD": 40},
+        "reversed_nanos": {},
         "due_nanos": {"USD": 5},
+        "refunded_nanos": {},
         "estimated_nanos": {"EUR": 13, "USD": 11},
     }
+    ours = ask(store, "cost", "user", present=present)
+    assert ours.facts == report.facts | {
+        "whose": "ours",
+        "booked_nanos": {"USD": 740},
+        "settled_nanos": {"USD": 700},
+        "due_nanos": {},
+    }
     assert report.notes == (
+        "of all work, what other sites sent included",
         "as of 2026-11-30 00:00:00 UTC",
         "settled: 0.000000705 USD",
         "estimated, running now and not in the table: 0.000000013 EUR, 0.000000011 USD",
@@ -627,12 +657,141 @@ def test_what_is_settled_is_told_apart_from_what_is_held_and_what_is_guessed(
         (("site", "paris"), {"USD": 40}, {}, {}),
         (("worker", "w"), None, None, None),
     ):
-        facts = ask(store, "cost", "", (where,), present=present).facts
+        facts = ask(store, "cost", "", (where,), present=present, whose="all").facts
         found = [facts[f"{name}_nanos"] for name in ("held", "due", "estimated")]
         assert found == [held, due, estimated]
     past = ask(store, "cost", present=present, end_s=FRIDAY_S + 2).facts
     assert (past["held_nanos"], past["estimated_nanos"]) == ({}, {})
     assert past["settled_nanos"] == {"USD": 700}
+
+
+def test_what_was_taken_back_is_said_beside_what_is_settled(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, *_deliveries(usage))
+    commit(
+        store,
+        PostingSettled("c2", "sell", "dublin", 1, 0, "post", 5, "USD", FRIDAY_S + 5),
+        Disputed("buy", "c1", 1, 0, "paris", "wrong", FRIDAY_S + 6),
+        Disputed("sell", "c2", 1, 0, "dublin", "wrong", FRIDAY_S + 6),
+    )
+    assert ask(store, "cost", whose="all").facts["reversed_nanos"] == {}
+    commit(
+        store,
+        DisputeSettled(
+            *("buy", "c1", 1, 0, "paris", "accepted", "", FRIDAY_S + 9, 700, "USD"),
+        ),
+        DisputeSettled(
+            *("sell", "c2", 1, 0, "dublin", "accepted", "", FRIDAY_S + 9, 5, "USD"),
+        ),
+    )
+    report = ask(store, "cost", whose="all")
+    names = ("settled", "held", "reversed", "due", "refunded")
+    assert [report.facts[f"{name}_nanos"] for name in names] == [
+        *({"USD": 705}, {"USD": 40}, {"USD": 700}),
+        *({}, {"USD": 5}),
+    ]
+    assert report.notes[-2:] == (
+        "reversed, settled and then taken back by who delivered it: 0.0000007 USD",
+        "refunded, delivered to other sites and taken back by us: 0.000000005 USD",
+    )
+    ours = ask(store, "cost", where=(("user", "ada"),)).facts
+    assert (ours["reversed_nanos"], ours["refunded_nanos"]) == ({"USD": 700}, {})
+    assert ask(store, "cost", end_s=FRIDAY_S + 1).facts["reversed_nanos"] == {}
+    [buy, sell] = store.reversed(0.0, NOW_S)
+    assert (buy.site, buy.user, buy.records, buy.cost_nanos) == ("paris", "ada", 1, 700)
+    assert (sell.site, sell.job, sell.origin, sell.cost_nanos) == (
+        "dublin",
+        "dublin:1",
+        "dublin",
+        5,
+    )
+
+
+# --- whose work it is ----------------------------------------------------------------------------
+
+OTHERS_KINDS = ("cost", "usage", "carbon", "savings", "showback")
+
+
+def _three_trades(usage: Usage) -> list[Any]:
+    """Own work, bought, sold, and passed on from one site to another; projects of one name."""
+    hour = {"ended_at_s": FRIDAY_S + 60, "wall_ns": HOUR_NS, "energy_uj": 1}
+    return [
+        usage(first=0, cost_nanos=1, **hour),
+        usage(first=1, pool="paris/fast", cost_nanos=10, **hour),
+        usage(job="dublin:1", cost_nanos=100, **hour),
+        usage(job="dublin:2", pool="paris/fast", cost_nanos=1000, **hour),
+    ]
+
+
+@pytest.mark.parametrize("kind", OTHERS_KINDS)
+def test_a_report_is_of_our_own_users_unless_all_is_asked_for(
+    store: Store, commit: Commit, usage: Usage, kind: str
+) -> None:
+    commit(store, *_three_trades(usage))
+    ours, everything = (ask(store, kind, "project", whose=whose) for whose in (None, "all"))
+    assert column(ours, "project", "tasks") == [("risk", 20)]
+    assert column(everything, "project", "tasks") == [("risk", 40)]
+    assert (ours.facts["whose"], everything.facts["whose"]) == ("ours", "all")
+    assert "of our own users' work; --all counts what other sites sent, too" in ours.notes
+    assert "of all work, what other sites sent included" in everything.notes
+    if kind != "carbon":
+        costs = [
+            report.totals[0][report.columns.index("cost_nanos")] for report in (ours, everything)
+        ]
+        assert costs == [11, 1111]
+
+
+def test_who_asks_for_the_origin_asks_for_all(store: Store, commit: Commit, usage: Usage) -> None:
+    commit(store, *_three_trades(usage))
+    for kind in OTHERS_KINDS:
+        by_origin = ask(store, kind, "origin")
+        assert column(by_origin, "origin", "tasks") == [("dublin", 20), ("london", 20)]
+        dublins = ask(store, kind, "origin,project", (("origin", "dublin"),))
+        assert column(dublins, "project", "tasks") == [("risk", 20)]
+        assert "of all work, what other sites sent included, but chosen by origin" in dublins.notes
+        assert column(ask(store, kind, "origin", whose="ours"), "origin") == ["london"]
+    assert ask(store, "cost", "", (("origin", "dublin"),), whose="ours").rows == ()
+    with pytest.raises(ValueError, match='"ours" or "all", not \'theirs\''):
+        ask(store, "cost", whose="theirs")
+
+
+@pytest.mark.parametrize("whose", [None, "all"])
+def test_slots_are_used_by_whoever_used_them(
+    store: Store, commit: Commit, usage: Usage, whose: str | None
+) -> None:
+    commit(store, *_three_trades(usage))
+    report = ask(store, "utilisation", whose=whose)
+    assert column(report, "use", "slot_h") == [("ok", "2")]
+    assert report.facts["whose"] == "all"
+    assert report.notes == ("of all that used the slots, whoever sent it",)
+
+
+def test_report_page_and_budget_say_the_same_of_the_same_books(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, *_three_trades(usage))
+    day = {"start_s": FRIDAY_S, "end_s": FRIDAY_S + 86_400}
+    cost = ask(store, "cost", "project", **day)
+    [(project, nanos)] = column(cost, "project", "cost_nanos")
+    page = gather(store, "london", NOW_S, *day.values())
+    for sums in (page.projects, page.days, page.hours):
+        assert sum(each.cost_nanos for each in sums) == nanos == 11
+    flows = {each.key: each.cost_nanos for each in page.flows}
+    by_both = ask(store, "cost", "origin,site", **day)
+    assert flows == {tuple(row[:2]): row[4] for row in by_both.rows}
+    assert sum(flows.values()) == ask(store, "cost", whose="all", **day).totals[0][2] == 1111
+    budgets = [
+        Budget("all", 10**9, "USD"),
+        Budget("risk", 10**9, "USD", whose=Whose.PROJECT, of=project),
+        Budget("dublin", 10**9, "USD", whose=Whose.ORIGIN, of="dublin"),
+    ]
+    spent = Books(store).facts(budgets, (), FRIDAY_S + 3600).spent
+    assert [spent[rule.name].spent_nanos for rule in budgets] == [nanos, nanos, 1100]
+    dublin = ask(store, "cost", "", (("origin", "dublin"),), **day)
+    assert dublin.totals[0][2] == 1100
+    assert ask(store, "savings", **day).totals[0][3] == nanos
+    assert ask(store, "showback", **day).totals[0][3] == nanos
 
 
 def test_what_is_pending_of_a_contract_and_a_period(

@@ -514,6 +514,18 @@ def test_the_last_contracts_of_each_site_are_found_also_when_they_have_ended(
     assert sorted(store.last_contracts("sell")) == [("london", "london-1-7"), ("rome", "rome-1-1")]
 
 
+def test_the_sites_that_there_were_contracts_with(store: Store, commit: Commit) -> None:
+    assert store.partners() == store.partners("buy") == []
+    commit(store, contract("rome-1-1", "rome"), contract("london-1-7", "london"))
+    commit(store, contract("rome-1-2", "rome"), contract("x-1", "\u00c5bo"))
+    commit(store, contract("paris-1-1", "rome", side="buy"))
+    commit(store, contract("paris-1-2", "York", side="buy"))
+    commit(store, ContractEnded("london-1-7", "sell", "settled", 1_700_000_100.0))
+    assert store.partners() == ["York", "london", "rome", "\u00c5bo"]
+    assert store.partners("buy") == ["York", "rome"]
+    assert store.partners("sell") == ["london", "rome", "\u00c5bo"]
+
+
 def delivered(contract: str, first: int, at_s: float, **fields: Any) -> Posted:
     defaults: dict[str, Any] = {
         "side": "buy",

@@ -9,7 +9,8 @@ import pytest
 
 from gateway.ledger.page.facts import PageFacts, facts_from
 from gateway.ledger.page.rendering import render
-from gateway.ledger.store import CapacityTotal, DealTotal, UsageTotal
+from gateway.ledger.settlement import Account, Statement
+from gateway.ledger.store import CapacityTotal, UsageTotal
 
 HOUR_NS = 3600 * 10**9
 NOW_S = 1_795_324_200.0  # 2026-11-22T05:10Z
@@ -92,9 +93,15 @@ def london() -> PageFacts:
         month(),
         [CapacityTotal("local", hour, 96 * HOUR_NS) for hour in range(start, end)],
         [
-            DealTotal("frankfurt", "buy", "EUR", "post", 10, 1, 1_234_567_890_123),
-            DealTotal("frankfurt", "buy", "EUR", "pending", 10, 1, 23_400_000_001),
-            DealTotal("virginia", "buy", "USD", "void", 10, 1, 1),
+            Statement(
+                "frankfurt",
+                "EUR",
+                -5 * 10**9,
+                Account(
+                    bought=1_234_567_890_123, credited=7, paid=10**9, held_bought=23_400_000_001
+                ),
+            ),
+            Statement("virginia", "USD", 1, Account(sold=10, refunded=3, received=2)),
         ],
     )
 
@@ -117,7 +124,7 @@ def hostile() -> PageFacts:
         start * 3600.0 + 100,
         usage,
         [CapacityTotal(name, start + at, HOUR_NS * 50) for at, name in enumerate(HOSTILE)],
-        [DealTotal(name, "buy", "USD", "post", 1, 1, 10**9) for name in HOSTILE],
+        [Statement(name, "USD", 0, Account(bought=10**9)) for name in HOSTILE],
     )
 
 

@@ -12,6 +12,7 @@ from federation.wire import pack, unpack
 from gateway.ledger.page.facts import (
     PROJECTS_MAX,
     SITES_MAX,
+    Deal,
     PageFacts,
     Sum,
     currencies,
@@ -20,7 +21,16 @@ from gateway.ledger.page.facts import (
     to_plain,
 )
 from gateway.ledger.page.gathering import DAYS_MAX, gather
-from gateway.ledger.records import Capacity, UsageRecord
+from gateway.ledger.records import (
+    Capacity,
+    ContractOpened,
+    Disputed,
+    DisputeSettled,
+    Payment,
+    Posted,
+    PostingSettled,
+    UsageRecord,
+)
 from gateway.ledger.store import CapacityTotal, Store, UsageTotal
 
 HOUR_NS = 3600 * 10**9
@@ -93,7 +103,8 @@ def test_facts_travel_as_plain_data(usage: list[UsageTotal]) -> None:
         {"days": [[[1, "a"], "USD", "x"]]},
         {"days": 7},
         {"slots": [[1]]},
-        {"deals": [["a", "buy", 3, "1", "2", "3"]]},
+        {"deals": [["a", 3, *"0123456789"]]},
+        {"deals": [["a", "USD", "1", "2", "3"]]},
         {"end_s": None},
     ],
 )
@@ -139,6 +150,34 @@ def test_the_facts_of_a_store(
         ("rome", "here"): 10**7,
     }
     assert sum(each.capacity_ns for each in facts.slots) == 240 * 10**9
+
+
+def test_what_stands_between_sites_counts_what_was_taken_back_and_paid(
+    store: Store, commit: Callable[..., None]
+) -> None:
+    start_s = 1_795_305_600.0  # a midnight
+    deal = ("c1", "buy", "paris")
+    times = [start_s - 9, start_s + 1, start_s + 2, start_s + 3]
+    commit(
+        store,
+        ContractOpened(*deal, "job-1", "fast", 1, 1, "USD", 30.0, start_s - 99),
+        ContractOpened("c2", "sell", "rome", "rome:1", "local", 1, 1, "EUR", 30.0, start_s - 99),
+        *(Posted(*deal, 1, at, 1, 1, 10**at, "USD", time_s) for at, time_s in enumerate(times)),
+        Posted("c2", "sell", "rome", 1, 0, 1, 1, 77, "EUR", start_s + 1),
+        *(PostingSettled(*deal, 1, at, "post", 10**at, "USD", start_s + 9) for at in (0, 1, 2)),
+        Disputed("buy", "c1", 1, 0, "paris", "wrong", start_s + 10),
+        DisputeSettled("buy", "c1", 1, 0, "paris", "accepted", "", start_s + 11, 1, "USD"),
+        Payment("paris", "W1", "USD", "paid", "bank", 50, "", start_s + 12),
+        Payment("oslo", "W2", "NOK", "received", "bank", 5, "", start_s + 12),
+        Payment("paris", "W3", "USD", "paid", "bank", 50, "", start_s + DAY_S),
+    )
+    facts = gather(store, "here", start_s + 2 * DAY_S, start_s, start_s + DAY_S)
+    assert facts.deals == (
+        #            opening sold refunded bought credited paid received balance held
+        Deal("oslo", "NOK", 0, 0, 0, 0, 0, 0, 5, -5, 0, 0),
+        Deal("paris", "USD", -1, 0, 0, 110, 1, 50, 0, -60, 0, 1000),
+        Deal("rome", "EUR", 0, 0, 0, 0, 0, 0, 0, 0, 77, 0),
+    )
 
 
 def test_the_last_thirty_days_and_the_hour_under_way(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Where an export goes: a file that is there whole or not at all."""
+"""Where reports, pages and exports go: a file that is there whole or not at all."""
 
 import os
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from pathlib import Path
 from gateway.ledger.errors import StoreError
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Have a file written under another name, take it to the disk, and give it its own name.
 
     A file of that name is replaced; until then, and if anything goes wrong, it stays as it is.

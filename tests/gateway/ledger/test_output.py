@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.ledger.errors import StoreError
-from gateway.ledger.exports.output import write_whole
+from gateway.ledger.output import write_whole
 
 
 def test_a_file_is_replaced_and_nobody_else_reads_it(tmp_path: Path):
