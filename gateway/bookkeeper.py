@@ -218,8 +218,7 @@ class Bookkeeper:
         if not 0 <= self._office.utc_s() - self._tries_since_s < TRY_AGAIN_S:
             self._tries.clear()
             self._tries_since_s = self._office.utc_s()
-        totals = await self._office.read(self._office.store.deal_totals)
-        for seller in sorted({each.site for each in totals if each.side == "buy"}):
+        for seller in await self._office.read(self._office.store.partners, "buy"):
             if self._office.is_partner(seller):
                 await self._look_at(seller)
         await self.disputes.say_again()

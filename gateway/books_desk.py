@@ -53,7 +53,7 @@ def _statement_rows(
     store: Store, wanted: list[str], start_s: float, end_s: float
 ) -> list[list[Any]]:
     payments, kept = store.payments(), store.statements()
-    names = {each.site for each in store.deal_totals()} | {each.site for each in payments}
+    names = {*store.partners(), *(each.site for each in payments)}
     for name in wanted:
         if name not in names:
             known = ", ".join(sorted(names)) or "none yet"
@@ -249,7 +249,7 @@ async def _settle(site: "Site", details: Details) -> Any:
 
 
 def _is_known(store: Store, name: str) -> bool:
-    return any(each.site == name for each in store.deal_totals())
+    return name in store.partners()
 
 
 # --- what a question says ------------------------------------------------------------------------
