@@ -425,8 +425,8 @@ def test_holds_posts_voids_and_crashes_in_any_order_leave_clean_books(
     data: st.DataObject, tmp_path: Path, commit: Commit, usage: Usage
 ) -> None:
     path = tmp_path / "books.db"
-    for each in tmp_path.iterdir():
-        each.unlink()
+    for file in tmp_path.iterdir():
+        file.unlink()
     url = f"sqlite:///{path}"
     numbers = st.integers(0, 6)
 
