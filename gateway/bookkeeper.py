@@ -47,9 +47,10 @@ from gateway.books_rules import PERIODS, period_of
 from gateway.disputes import Disputes
 from gateway.effects import Side
 from gateway.faults import describe_fault
+from gateway.ledger import owed
 from gateway.ledger.errors import StoreError
 from gateway.ledger.records import StatementKept, settled
-from gateway.ledger.settlement import agreed_until, settled_until
+from gateway.ledger.settlement import settled_until
 from gateway.office import AHEAD_MAX_MS, Office
 
 TOLD_MAX: Final = 5  # of what differs in a contract, in the log
@@ -124,20 +125,16 @@ class Bookkeeper:
                 self._waiting[site] -= 1
                 try:
                     await self.in_turn(job)
+                except (StoreError, SQLAlchemyError) as error:  # another time it may work
+                    self._office.say(f"books: the store can't be used: {error}"[:300])
                 except Exception as error:  # noqa: BLE001 - no other site may end ours
                     self._office.say(describe_fault(f"the books with {site or 'others'}", error))
 
-    async def in_turn(self, job: Callable[[], Awaitable[T]]) -> T | None:
-        """Do something while nothing else is done, and send what it says.
-
-        What goes wrong with the store is told, and tried again another time; GridError is raised.
-        """
+    async def in_turn(self, job: Callable[[], Awaitable[T]]) -> T:
+        """Do something while nothing else is done, and send what it says."""
         async with self._turn:
             try:
                 return await job()
-            except (StoreError, SQLAlchemyError) as error:
-                self._office.say(f"books: the store can't be used: {error}"[:300])
-                return None
             finally:
                 self._office.post.flush()
 
@@ -183,6 +180,9 @@ class Bookkeeper:
                     raise ProtocolError("a comparison that is too long")
             case Reconciled():
                 sums_of(message.sums)
+                # Only what agrees is kept, and says no more than the question.
+                if message.state == "agreed" and len(envelope) > ENVELOPE_BYTES_MAX:
+                    raise ProtocolError("a comparison that is too long")
             case AskEntries():
                 self._check_window(_window(message))
             case Entries():
@@ -246,12 +246,10 @@ class Bookkeeper:
         over_ms = self._office.now_ms - int(rules.settle_s * 1000)
 
         def find() -> Window | None:
-            kept = [
-                each for each in store.statements() if (each.side, each.site) == ("buy", seller)
-            ]
+            kept = owed.kept_with(store, "buy", seller)
             next_ms = partial(store.next_delivery_ms, "buy", seller)
-            agreed_ms = next_ms(agreed_until(kept, next_ms))
-            open_ms = next_ms(agreed_until(kept, next_ms, is_final=True))
+            agreed_ms = next_ms(owed.agreed_until_ms(store, kept, "buy", seller))
+            open_ms = next_ms(owed.agreed_until_ms(store, kept, "buy", seller, is_final=True))
             if open_ms is not None:
                 first_ms, stop_ms = period_of(open_ms, rules.period)
                 if stop_ms <= over_ms and (agreed_ms is None or agreed_ms >= stop_ms):
@@ -275,9 +273,8 @@ class Bookkeeper:
         store = self._office.store
 
         def find() -> int:
-            kept = [e for e in store.statements() if (e.side, e.site) == ("buy", seller)]
-            next_ms = partial(store.next_delivery_ms, "buy", seller)
-            return agreed_until(kept, next_ms, is_final=True)
+            kept = owed.kept_with(store, "buy", seller)
+            return owed.agreed_until_ms(store, kept, "buy", seller, is_final=True)
 
         until_ms: int = await self._office.read(find)
         return until_ms
@@ -290,33 +287,30 @@ class Bookkeeper:
         What has not been yet is left out. The state is empty when it does not answer in time.
         """
         window = Window(first_ms, max(first_ms + 1, min(stop_ms, self._office.now_ms)))
-        await self.in_turn(lambda: self._ask(seller, window))
-        asked = self._asked.get((seller, window))
-        if asked is None:
-            return "", "the store can't be used"
+        asked = await self.in_turn(lambda: self._ask(seller, window))
         with trio.move_on_after(ANSWER_S):
             await asked.answered.wait()
         return asked.state, asked.details
 
-    async def _ask(self, seller: str, window: Window) -> None:
+    async def _ask(self, seller: str, window: Window) -> _Asked:
         self._tries[seller, window] += 1
         account = await self._account("buy", seller, window)
         message = Reconcile(
             window.first_ms, window.stop_ms, window.is_final, account.plain, account.digest
         )
         envelope = self._office.tell(seller, Side.SELLER, message)
-        self._asked[seller, window] = _Asked(account, envelope)
+        asked = self._asked[seller, window] = _Asked(account, envelope)
+        return asked
 
     async def _compared(self, seller: str, message: Reconciled, envelope: bytes) -> None:
-        window = Window(message.first_ms, message.stop_ms, message.is_final)
+        window = _window(message)
         asked = self._asked.get((seller, window))
         if asked is None or asked.answered.is_set():
             return  # it is another question by now
         is_agreed = message.state == "agreed" and message.digest == asked.account.digest
         state = "agreed" if is_agreed else "pending" if message.state == "pending" else "differs"
         details = "" if is_agreed else _difference(asked.account, message)
-        # Only what agrees proves anything, and says no more than that.
-        proof = envelope if is_agreed and len(envelope) <= ENVELOPE_BYTES_MAX else b""
+        proof = envelope if is_agreed else b""
         await self._keep("buy", seller, window, asked.account, state, details, asked.envelope,
                          proof)  # fmt: skip
         asked.state, asked.details = state, details

@@ -2,16 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from federation.errors import GridError
 from federation.money import NANOS_LIMIT, check_currency, format_amount
 from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, EntryState
 from gateway.bookkeeper import Bookkeeper
-from gateway.ledger.records import NUMBER_LIMIT, DisputeRow, Payment, StatementKept
-from gateway.ledger.settlement import Statement, accounts, agreed_until, statements_of
+from gateway.ledger import owed
+from gateway.ledger.records import NUMBER_LIMIT, DisputeRow, Payment
+from gateway.ledger.settlement import Statement
 from gateway.ledger.store import Store
+from gateway.report_desk import narrow
 
 if TYPE_CHECKING:
     from gateway.site import Site
@@ -52,30 +53,20 @@ async def statement(site: "Site", details: Details) -> Any:
 def _statement_rows(
     store: Store, wanted: list[str], start_s: float, end_s: float
 ) -> list[list[Any]]:
-    payments, kept = store.payments(), store.statements()
-    names = {*store.partners(), *(each.site for each in payments)}
+    payments = store.payments()
+    names = owed.partners(store, payments)
     for name in wanted:
         if name not in names:
-            known = ", ".join(sorted(names)) or "none yet"
+            known = ", ".join(names) or "none yet"
             raise BadBooksQuestion(f"no dealings with {name[:60]!r}; there are: {known}")
     rows = []
-    for name in sorted(names & set(wanted) if wanted else names):
-        before = _accounts(store, name, payments, 0.0, start_s)
-        within = _accounts(store, name, payments, start_s, end_s)
-        until = [_until(store, kept, name, is_final=is_final) for is_final in (False, True)]
-        rows += [[*_statement_row(each), *until] for each in statements_of(name, before, within)]
+    for name in names:
+        if wanted and name not in wanted:
+            continue
+        until = [_date(at_ms) for at_ms in owed.agreed_both_ms(store, name)]
+        found = owed.statements(store, payments, name, start_s, end_s)
+        rows += [[*_statement_row(each), *until] for each in found]
     return rows
-
-
-def _accounts(
-    store: Store, name: str, payments: list[Payment], start_s: float, end_s: float
-) -> Any:
-    first_ms, stop_ms = round(start_s * 1000), round(end_s * 1000)
-    return accounts(
-        store.entry_sums("sell", name, first_ms, stop_ms),
-        store.entry_sums("buy", name, first_ms, stop_ms),
-        [each for each in payments if each.site == name and start_s <= each.paid_at_s < end_s],
-    )
 
 
 def _statement_row(each: Statement) -> list[Any]:
@@ -88,26 +79,15 @@ def _statement_row(each: Statement) -> list[Any]:
     return [
         *(each.site, each.currency),
         *map(format_amount, amounts),
-        # As text where it is more than an integer of the wire holds.
-        each.balance_nanos if abs(each.balance_nanos) <= NUMBER_LIMIT else str(each.balance_nanos),
+        narrow(each.balance_nanos),
         *map(format_amount, (account.held_sold, account.held_bought)),
         *(account.sold_tasks, account.bought_tasks),
     ]
 
 
-def _until(store: Store, kept: list[StatementKept], name: str, *, is_final: bool) -> str:
-    """The end of what is agreed on in both directions; a date, as whole days are compared."""
-    times_ms = [
-        agreed_until(
-            [each for each in kept if (each.side, each.site) == (side, name)],
-            partial(store.next_delivery_ms, side, name),
-            is_final=is_final,
-        )
-        for side in ("buy", "sell")
-        if store.next_delivery_ms(side, name, 0) is not None
-    ]
-    until_ms = min(times_ms, default=0)
-    return datetime.fromtimestamp(until_ms / 1000, UTC).strftime("%Y-%m-%d") if until_ms else ""
+def _date(at_ms: int) -> str:
+    """A date, as whole days are compared; empty for none."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d") if at_ms else ""
 
 
 async def disputes(site: "Site", _details: Details) -> Any:
@@ -194,7 +174,7 @@ async def dispute(site: "Site", details: Details) -> Any:
     found = await keeper.in_turn(
         lambda: keeper.disputes.dispute(contract, _chosen(details), reason)
     )
-    return [_dispute_view(each) for each in found or ()]
+    return [_dispute_view(each) for each in found]
 
 
 async def answer_dispute(site: "Site", details: Details) -> Any:
@@ -206,7 +186,7 @@ async def answer_dispute(site: "Site", details: Details) -> Any:
     found = await keeper.in_turn(
         lambda: keeper.disputes.answer(contract, _chosen(details), accept=accept, reason=reason)
     )
-    return [_dispute_view(each) for each in found or ()]
+    return [_dispute_view(each) for each in found]
 
 
 async def settle(site: "Site", details: Details) -> Any:

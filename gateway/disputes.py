@@ -63,14 +63,13 @@ class Disputes:
             )
         )
         await self.say_again()
-        self._office.post.flush()
         return await self.rows("buy", row.site, contract)
 
     async def say_again(self) -> None:
         """Tell sellers what is disputed and not answered: they may not have heard."""
         told: dict[tuple[str, str, str], list[list[int]]] = defaultdict(list)
         for each in await self.rows("buy"):
-            if each.state == "open":
+            if each.state == "open" and self._office.is_partner(each.site):
                 told[each.site, each.contract, each.reason].append([each.epoch, each.first])
         for (site, contract, reason), rows in told.items():
             for at in range(0, len(rows), ENTRIES_MAX):
@@ -138,7 +137,6 @@ class Disputes:
                 for each in found[at : at + ENTRIES_MAX]
             ]
             self._office.tell(buyer, Side.BUYER, DisputeAnswer(contract, rows, reason))
-        self._office.post.flush()
         return await self.rows("sell", buyer, contract)
 
     async def answered(self, seller: str, message: DisputeAnswer) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from gateway.jobs import Assignment, Job
+from gateway.ledger.records import seller_of, sender_of
 from gateway.ledger.reports import Claim
 from gateway.ledger.store import Dimension
 from policies.placement import show_tags
@@ -23,22 +24,20 @@ def claims(jobs: Iterable[Job]) -> Iterator[Claim]:
     for job in jobs:
         spec = job.spec
         by_worker = sorted(job.assignments.values(), key=lambda each: each.worker.handle)
-        origin, colon, _ = job.id.partition(":")  # of a job that another site sent
         of_job = {
             Dimension.USER: spec.user,
             Dimension.GROUP: spec.group,
             Dimension.PROJECT: spec.project,
             Dimension.NAME: spec.name,
             Dimension.JOB: job.id,
-            Dimension.ORIGIN: origin if colon else "",
+            Dimension.ORIGIN: sender_of(job.id),
             Dimension.TAGS: show_tags(spec.tags),
         }
         for _, group in groupby(by_worker, key=lambda each: each.worker.handle):
             assignments = list(group)
             worker = assignments[0].worker
-            site, slash, _ = worker.offer.pool.partition("/")  # of a contract with another site
             at_worker = {
-                Dimension.SITE: site if slash else "",
+                Dimension.SITE: seller_of(worker.offer.pool),
                 Dimension.POOL: worker.offer.pool,
                 Dimension.WORKER: worker.name,
             }

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from federation.deals import Sealed
 from federation.errors import GridError
@@ -11,7 +11,7 @@ from gateway.effects import Side
 from gateway.ledger.records import ContractRow
 from gateway.ledger.store import Store
 
-AHEAD_MAX_MS = 3_600_000  # that another's clock may be ahead of ours in what it books
+AHEAD_MAX_MS: Final = 3_600_000  # that another's clock may be ahead of ours in what it books
 
 
 class Post(Protocol):

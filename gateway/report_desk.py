@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from federation.money import parse_money
 from gateway.estimates import claims
+from gateway.ledger.records import NUMBER_LIMIT
 from gateway.ledger.reports import ALL, UTILISATION, Cell, Present, Question, Report, make_report
 
 if TYPE_CHECKING:
     from gateway.site import Site
 
 ROWS_MAX: Final = 100_000
-NUMBER_LIMIT: Final = 2**63 - 1
 
 
 async def report(site: "Site", details: Mapping[str, Any]) -> Any:
@@ -43,7 +43,7 @@ async def report(site: "Site", details: Mapping[str, Any]) -> Any:
         "columns": list(made.columns),
         "rows": _plain(made.rows),
         "totals": _plain(made.totals),
-        "facts": _narrow(dict(made.facts)),
+        "facts": narrow(dict(made.facts)),
         "notes": list(made.notes),
     }
 
@@ -78,10 +78,11 @@ def _static_price(details: Mapping[str, Any]) -> tuple[int, str] | None:
 
 
 def _plain(rows: Iterable[tuple[Cell, ...]]) -> list[list[Any]]:
-    return [[_narrow(cell) for cell in row] for row in rows]
+    return [[narrow(cell) for cell in row] for row in rows]
 
 
-def _narrow(value: Any) -> Any:
+def narrow(value: Any) -> Any:
+    """A whole number as text where it is more than one of the wire holds; in maps, too."""
     if isinstance(value, dict):
-        return {key: _narrow(each) for key, each in value.items()}
+        return {key: narrow(each) for key, each in value.items()}
     return str(value) if type(value) is int and abs(value) > NUMBER_LIMIT else value

@@ -21,6 +21,7 @@ from gateway.ledger.exports.car import computing_records
 from gateway.ledger.exports.focus import Row, charges
 from gateway.ledger.exports.focus_files import ParquetMissing, csv_lines, write_parquet
 from gateway.ledger.exports.focus_rules import check
+from gateway.ledger.exports.rows import Run
 from gateway.ledger.exports.usage_record import usage_records
 from gateway.ledger.output import write_whole
 from gateway.ledger.records import HOUR_S
@@ -55,8 +56,9 @@ class _Period:
         )
         return start, end
 
-
-_Lines = Callable[[Connection, str, _Period], Iterable[str]]
+    def runs(self, connection: Connection, *, everywhere: bool) -> Iterator[Run]:
+        """What ended within them: here, or everywhere."""
+        return reading.runs(connection, self.start_s, self.end_s, ran_here=not everywhere)
 
 
 def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], click.Command]:
@@ -152,7 +154,7 @@ def usage_record(
     connection: Connection, site: str, period: _Period, out: Path | None, everywhere: bool
 ) -> None:
     """OGF Usage Record 1.0: an XML record for each run."""
-    runs = reading.runs(connection, period.start_s, period.end_s, ran_here=not everywhere)
+    runs = period.runs(connection, everywhere=everywhere)
     _write(usage_records(site, runs), out)
 
 
@@ -166,7 +168,7 @@ def car(
     benchmark: Benchmark | None,
 ) -> None:
     """EMI Compute Accounting Record: an XML record for each run."""
-    runs = reading.runs(connection, period.start_s, period.end_s, ran_here=not everywhere)
+    runs = period.runs(connection, everywhere=everywhere)
     _write(computing_records(site, runs, benchmark), out)
 
 
@@ -180,7 +182,7 @@ def apel(
     benchmark: Benchmark | None,
 ) -> None:
     """APEL individual job message: a record for each run."""
-    runs = reading.runs(connection, period.start_s, period.end_s, ran_here=not everywhere)
+    runs = period.runs(connection, everywhere=everywhere)
     _write(apel_messages.job_messages(site, runs, benchmark), out)
 
 

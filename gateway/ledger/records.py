@@ -187,16 +187,12 @@ class UsageRecord:
     @property
     def site(self) -> str:
         """The site that it was bought from; empty: it ran here."""
-        # Only others' pools have a slash in their name.
-        site, slash, _ = self.pool.partition("/")
-        return site if slash else ""
+        return seller_of(self.pool)
 
     @property
     def origin(self) -> str:
         """The site that sent it; empty: its user is ours."""
-        # Only jobs that another site sends have a colon in their name.
-        origin, colon, _ = self.job.partition(":")
-        return origin if colon else ""
+        return sender_of(self.job)
 
     @property
     def records(self) -> int:
@@ -319,8 +315,7 @@ class Posted:
     @property
     def delivery(self) -> Delivery:
         """What both sides say of it."""
-        stop, at_ms = self.first + self.tasks, round(self.posted_at_s * 1000)
-        return Delivery(self.epoch, self.first, stop, self.cost_nanos, self.wall_ns, at_ms)
+        return _delivery(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,8 +528,7 @@ class PostingRow:
     @property
     def delivery(self) -> Delivery:
         """What both sides say of it."""
-        stop, at_ms = self.first + self.tasks, round(self.posted_at_s * 1000)
-        return Delivery(self.epoch, self.first, stop, self.cost_nanos, self.wall_ns, at_ms)
+        return _delivery(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,6 +548,23 @@ class DisputeRow:
     tasks: int
     cost_nanos: int
     currency: str
+
+
+def seller_of(pool: str) -> str:
+    """The site that a pool is of; empty: ours. Only others' pools have a slash in their name."""
+    site, slash, _ = pool.partition("/")
+    return site if slash else ""
+
+
+def sender_of(job: str) -> str:
+    """The site that sent a job; empty: none. Only such a job has a colon in its name."""
+    site, colon, _ = job.partition(":")
+    return site if colon else ""
+
+
+def _delivery(row: Posted | PostingRow) -> Delivery:
+    stop, at_ms = row.first + row.tasks, round(row.posted_at_s * 1000)
+    return Delivery(row.epoch, row.first, stop, row.cost_nanos, row.wall_ns, at_ms)
 
 
 def posted(

@@ -47,6 +47,7 @@ from .records import (
     PostingRow,
     Record,
     StatementKept,
+    sender_of,
 )
 from .rollup import Piece, pieces
 from .tables import (
@@ -189,8 +190,7 @@ class Pending:
     @property
     def origin(self) -> str:
         """The site that had sent it; empty: it is our own users'."""
-        origin, colon, _ = self.job.partition(":")
-        return origin if colon else ""
+        return sender_of(self.job)
 
     @property
     def relayed(self) -> bool:

@@ -26,6 +26,7 @@ from gateway.bookkeeper import Bookkeeper
 from gateway.books_rules import BookRules, period_of
 from gateway.ledger.audit import audit
 from gateway.ledger.database import snapshot
+from gateway.ledger.errors import StoreError
 from gateway.ledger.records import ContractEnded, ContractOpened, posted, settled
 from gateway.ledger.settlement import agreed_until
 from gateway.ledger.store import SqlStore
@@ -498,3 +499,43 @@ async def test_what_has_not_been_yet_is_not_compared(world):
             await trio.testing.wait_all_tasks_blocked()
             await world.deliver()
     assert found == [("agreed", "")]
+
+
+async def test_an_order_that_the_store_can_not_keep_fails_and_a_job_is_tried_again(world):
+    async def fail():
+        raise StoreError("the disk is gone")
+
+    keeper = world.london.keeper
+    with pytest.raises(StoreError):
+        await keeper.in_turn(fail)
+    done = trio.Event()
+
+    async def work():
+        done.set()
+
+    keeper._later("paris", fail)
+    keeper._later("paris", work)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keeper.run)
+        await done.wait()
+        nursery.cancel_scope.cancel()
+    assert any("the disk is gone" in each for each in world.london.told)
+
+
+async def test_an_answer_that_agrees_at_length_is_no_proof(world):
+    both(world, delivery(0))
+    world.utc_s += DAY_S
+    await world.london.keeper.in_turn(world.london.keeper.look)
+    answer = Reconciled(DAY_3_MS, DAY_4_MS, False, "agreed", {}, bytes(32), {})
+    with pytest.raises(ProtocolError, match="too long"):
+        world.london.keeper.hear("paris", answer, bytes(1 << 20))
+
+
+async def test_a_site_that_we_do_not_talk_to_any_more_hears_of_no_dispute(world):
+    both(world, delivery(0))
+    await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
+    assert world.mail
+    world.mail.clear()
+    world.london.strangers.add("paris")
+    await world.london.keeper.disputes.say_again()
+    assert not world.mail

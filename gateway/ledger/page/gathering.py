@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
+from gateway.ledger import owed
 from gateway.ledger.records import HOUR_S, TIME_LIMIT_S
-from gateway.ledger.settlement import Statement, accounts, statements_of
+from gateway.ledger.settlement import Statement
 from gateway.ledger.store import Store, UsageTotal
 
 from .facts import BY, PageFacts, facts_from
@@ -47,17 +48,8 @@ def gather(
 def _statements(store: Store, start: int, end: int) -> Iterator[Statement]:
     """What stands between us and each site: what `gridfed report statement` says."""
     payments = store.payments()
-    for site in sorted({*store.partners(), *(each.site for each in payments)}):
-        paid = [each for each in payments if each.site == site]
-        before, within = (
-            accounts(
-                store.entry_sums("sell", site, from_s * 1000, to_s * 1000),
-                store.entry_sums("buy", site, from_s * 1000, to_s * 1000),
-                [each for each in paid if from_s <= each.paid_at_s < to_s],
-            )
-            for from_s, to_s in ((0, start), (start, end))
-        )
-        yield from statements_of(site, before, within)
+    for site in owed.partners(store, payments):
+        yield from owed.statements(store, payments, site, start, end)
 
 
 def _usage(store: Store, start: int, end: int) -> Iterator[UsageTotal]:

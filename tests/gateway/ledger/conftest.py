@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from postgres import Postgres
 from sqlalchemy import Engine, event
 
 from gateway.ledger.records import Record, UsageRecord
@@ -118,3 +120,23 @@ def connections() -> Iterator[list[Any]]:
     event.listen(Engine, "connect", note)
     yield made
     event.remove(Engine, "connect", note)
+
+
+@pytest.fixture
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
+    """Name a database of a kind that is not there, or empty."""
+    numbers = count()
+
+    def new(kind: str) -> str:
+        if kind == "sqlite":
+            return f"sqlite:///{tmp_path / f'books{next(numbers)}.db'}"
+        server: Postgres = request.getfixturevalue("postgres")
+        return server.new_database()
+
+    return new
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, new_url: Callable[[str], str]) -> str:
+    """An empty database of either kind."""
+    return new_url(request.param)

@@ -3,12 +3,10 @@
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres import Postgres
 
 from gateway.ledger import copying
 from gateway.ledger.copying import backup, move, restore
@@ -19,21 +17,6 @@ from gateway.ledger.tables import metadata
 
 Usage = Callable[..., UsageRecord]
 Commit = Callable[..., None]
-
-
-@pytest.fixture
-def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
-    """Name a database of a kind that is not there, or empty."""
-
-    numbers = count()
-
-    def new(kind: str) -> str:
-        if kind == "sqlite":
-            return f"sqlite:///{tmp_path / f'books{next(numbers)}.db'}"
-        server: Postgres = request.getfixturevalue("postgres")
-        return server.new_database()
-
-    return new
 
 
 def fill(store: SqlStore, commit: Commit, usage: Usage) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from alembic import command
 from alembic.config import Config
-from postgres import Postgres
 from sqlalchemy import Connection, create_engine, text
 
 from gateway.ledger import database
@@ -35,14 +34,6 @@ OLD = (
     *("started_at_s", "ended_at_s", "wall_ns", "cpu_ns", "peak_memory_bytes", "price_nanos"),
     *("currency", "tariff", "cost_nanos"),
 )
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'ledger.db'}"
-    server: Postgres = request.getfixturevalue("postgres")
-    return server.new_database()
 
 
 def migrate(connection: Connection, version: str) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from postgres import Postgres
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
@@ -77,14 +76,6 @@ def agreed(store: Store) -> StatementKept:
     return StatementKept(
         "sell", "london", *span, False, "agreed", sums, account.digest, "", b"", b"", 1.7e9
     )
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'ledger.db'}"
-    server: Postgres = request.getfixturevalue("postgres")
-    return server.new_database()
 
 
 def audited(url: str) -> Audit:

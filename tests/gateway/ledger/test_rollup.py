@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ledger_processes import ROLLING, start
-from postgres import Postgres
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
@@ -48,24 +46,6 @@ BEGIN_S = 1_699_999_200.0  # an hour begins
 HOUR_S = 3_600.0
 DAY_S = 86_400.0
 KINDS = ("sqlite", "postgresql")
-
-
-@pytest.fixture
-def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
-    numbers = count()
-
-    def new(kind: str) -> str:
-        if kind == "sqlite":
-            return f"sqlite:///{tmp_path / f'books{next(numbers)}.db'}"
-        server: Postgres = request.getfixturevalue("postgres")
-        return server.new_database()
-
-    return new
-
-
-@pytest.fixture(params=KINDS)
-def url(request: pytest.FixtureRequest, new_url: Callable[[str], str]) -> str:
-    return new_url(request.param)
 
 
 def audited(url: str) -> Audit:

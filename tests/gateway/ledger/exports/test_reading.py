@@ -3,12 +3,10 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
 from exports_support import SITE
-from postgres import Postgres
 from sqlalchemy import Connection
 
 from federation.contracts import Delivery, Verdict
@@ -31,14 +29,6 @@ from gateway.ledger.store import SqlStore
 
 COLUMN = {column.name: place for place, column in enumerate(EXPORTED)}
 END_S = 1_700_000_001.5
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'ledger.db'}"
-    server: Postgres = request.getfixturevalue("postgres")
-    return server.new_database()
 
 
 @pytest.fixture

@@ -1,0 +1,61 @@
+"""Reads what sites owe each other from a store; what it comes to is settlement's to say."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from .records import Payment, StatementKept
+from .settlement import Account, Statement, accounts, agreed_until, statements_of
+from .store import Store
+
+
+def partners(store: Store, payments: Iterable[Payment]) -> list[str]:
+    """Whom we ever dealt with, or paid, by name."""
+    return sorted({*store.partners(), *(each.site for each in payments)})
+
+
+def statements(
+    store: Store, payments: list[Payment], site: str, start_s: float, end_s: float
+) -> list[Statement]:
+    """What was between us and a site in [start_s, end_s), UTC epoch seconds, by currency."""
+    before = _accounts(store, payments, site, 0.0, start_s)
+    return statements_of(site, before, _accounts(store, payments, site, start_s, end_s))
+
+
+def _accounts(
+    store: Store, payments: list[Payment], site: str, start_s: float, end_s: float
+) -> dict[str, Account]:
+    first_ms, stop_ms = round(start_s * 1000), round(end_s * 1000)
+    return accounts(
+        store.entry_sums("sell", site, first_ms, stop_ms),
+        store.entry_sums("buy", site, first_ms, stop_ms),
+        [each for each in payments if each.site == site and start_s <= each.paid_at_s < end_s],
+    )
+
+
+def kept_with(store: Store, side: str, site: str) -> list[StatementKept]:
+    """What was found out with a site about what one side delivered, in the order of time."""
+    return [each for each in store.statements() if (each.side, each.site) == (side, site)]
+
+
+def agreed_until_ms(
+    store: Store, kept: Iterable[StatementKept], side: str, site: str, *, is_final: bool = False
+) -> int:
+    """Up to when all of it is agreed on, or closed; `kept` is what `kept_with` returns."""
+    return agreed_until(kept, partial(store.next_delivery_ms, side, site), is_final=is_final)
+
+
+def agreed_both_ms(store: Store, site: str) -> Iterator[int]:
+    """Up to when all that either delivered is agreed on, and then, up to when it is closed.
+
+    Zero: nothing is; a side that delivered nothing does not count.
+    """
+    sides = [
+        (side, kept_with(store, side, site))
+        for side in ("buy", "sell")
+        if store.next_delivery_ms(side, site, 0) is not None
+    ]
+    for is_final in (False, True):
+        times_ms = (
+            agreed_until_ms(store, kept, side, site, is_final=is_final) for side, kept in sides
+        )
+        yield min(times_ms, default=0)
