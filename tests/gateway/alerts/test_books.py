@@ -1,6 +1,7 @@
 """What is read of the books for a budget, and for deliveries without a verdict."""
 
 import itertools
+import threading
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -37,7 +38,9 @@ def store(request, tmp_path):
 
 
 def write(store, *records):
-    store.write(records, False, lambda: None)
+    written = threading.Event()
+    store.write(records, True, written.set)
+    assert written.wait(30.0)
 
 
 def spent(books, now_s=NOW_S, **fields):
