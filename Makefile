@@ -1,15 +1,16 @@
-# make demo    run the main job on a federation of three sites, one of which is killed
-# make test    the fast suite
-# make check   lint, types, import rules
-# make bench   benchmarks, with results in benchmarks/results (long)
-# make stress  the transport's stress test and other long tests
-# make swarm   random worlds until one breaks: SEEDS=300, or MINUTES=5 of them
+# make demo      run the main job on a federation of three sites, one of which is killed
+# make test      the fast suite
+# make thorough  what the fast suite leaves out for its length: more kills, larger crowds
+# make check     lint, types, import rules
+# make bench     benchmarks, with results in benchmarks/results (long)
+# make stress    the transport's stress test and other long tests
+# make swarm     random worlds until one breaks: SEEDS=300, or MINUTES=5 of them
 # Each sets up what it needs, in .venv. PYTHON names another interpreter (3.11 or newer).
 
 PYTHON ?= python3
 PY := .venv/bin/python
 
-.PHONY: demo test check stress swarm bench format clean
+.PHONY: demo test thorough check stress swarm bench format clean
 
 .venv/ready: pyproject.toml requirements-dev.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -23,6 +24,9 @@ demo: .venv/ready
 
 test: .venv/ready
 	$(PY) -m pytest -n 2 --dist worksteal
+
+thorough: .venv/ready
+	$(PY) -m pytest -n 2 --dist worksteal -m thorough
 
 check: .venv/ready
 	.venv/bin/ruff check .

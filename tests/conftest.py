@@ -1,5 +1,6 @@
 """Real processes for the tests: a gateway with workers, started and ended here."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,17 @@ from gateway.config import PoolConfig
 # Tests assert nothing of time: the machine is shared.
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
+
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 4 << 30
+
+
+def pytest_configure() -> None:
+    """Keep the tests' files in memory, where there is room: most of them sync databases."""
+    if MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
+        room = os.statvfs(MEMORY)
+        if room.f_bavail * room.f_frsize >= MEMORY_BYTES and not room.f_flag & os.ST_NOEXEC:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,9 @@
 """Alerts of a real gateway, by its command line, over a kill."""
 
 import json
-import subprocess
-import sys
 import time
 
+from command_support import quick
 from tests_support import wait_until
 
 CONFIG = """
@@ -21,15 +20,7 @@ command = ["sh", "-c", 'echo "$GRIDFED_ALERT_LEVEL $GRIDFED_ALERT_TEST" >> told'
 
 
 def gridfed(site, *arguments, code=0):
-    """What a command prints, on either side."""
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments, "--gateway", site.address],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == code, done.stderr
-    return done.stdout or done.stderr
+    return quick(*arguments, "--gateway", site.address, code=code)
 
 
 def test_a_budget_is_told_once_whatever_becomes_of_the_gateway(make_site):

@@ -6,28 +6,15 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 
 import psutil
 import pytest
+from command_support import quick, run
 from tests_support import make_certificate, wait_until
 
 from federation import Client
 from federation.errors import GridError, JobNotFound
-
-
-def run(*arguments, code=0, **environment):
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == code, done.stderr
-    return done.stdout if code == 0 else done.stderr
 
 
 def square(x):
@@ -42,7 +29,7 @@ def site(shared_site, monkeypatch):
 
 def test_status(site):
     assert "site local: up" in run("status")
-    found = json.loads(run("status", "--json"))
+    found = json.loads(quick("status", "--json"))
     assert found["state"] == "up"
     assert found["pools"][0]["slots"] == 2
 
@@ -52,23 +39,23 @@ def test_jobs_and_job(site):
         results = client.options(name="shown", project="cli").map(square, range(10))
         assert sum(results) == 285
         client.job(results.job).wait(20)
-    assert "shown" in run("jobs")
+    assert "shown" in quick("jobs")
     found = json.loads(run("job", results.job, "--json"))
     assert (found["done"], found["project"], found["state"]) == (10, "cli", "done")
-    assert "10 done, 0 failed, 0 cancelled of 10" in run("job", results.job)
-    assert any(row["id"] == results.job for row in json.loads(run("jobs", "--json")))
+    assert "10 done, 0 failed, 0 cancelled of 10" in quick("job", results.job)
+    assert any(row["id"] == results.job for row in json.loads(quick("jobs", "--json")))
 
 
 def test_workers(site):
-    (worker,) = json.loads(run("workers", "--json"))
+    (worker,) = json.loads(quick("workers", "--json"))
     assert worker["slots"] == 2
-    assert worker["name"] in run("workers")
+    assert worker["name"] in quick("workers")
 
 
 def test_cancel(site):
     with site.client() as client:
         job = client.submit_job(time.sleep, [60] * 5)
-        assert "5 tasks cancelled" in run("cancel", job.id, "--stop")
+        assert "5 tasks cancelled" in quick("cancel", job.id, "--stop")
         assert job.wait(20) == "cancelled"
 
 
@@ -78,8 +65,8 @@ def test_forget(site):
         other = client.submit_job(time.sleep, [600])
         assert list(job.results()) == [0, 1, 4]
         job.wait(20)
-        assert "has not ended: cancel it first" in run("forget", other.id, code=1)
-        assert "are gone" in run("forget", job.id)
+        assert "has not ended: cancel it first" in quick("forget", other.id, code=1)
+        assert "are gone" in quick("forget", job.id)
         with pytest.raises(JobNotFound, match="are gone"):
             next(job.results())
         assert job.details()["forgotten"]
@@ -90,36 +77,36 @@ def test_forget(site):
 
 
 def test_a_job_that_is_not_there(site):
-    assert "no job 'nonesuch'" in run("job", "nonesuch", code=1)
-    assert "no unfinished job" in run("cancel", "nonesuch", code=1)
+    assert "no job 'nonesuch'" in quick("job", "nonesuch", code=1)
+    assert "no unfinished job" in quick("cancel", "nonesuch", code=1)
 
 
 def test_drain_and_back(make_site):
     site = make_site(1)
     address = ["--gateway", site.address]
-    (worker,) = json.loads(run("workers", "--json", *address))
-    assert "is draining" in run("drain", worker["name"], *address)
+    (worker,) = json.loads(quick("workers", "--json", *address))
+    assert "is draining" in quick("drain", worker["name"], *address)
     with site.client() as client:
         future = client.submit(square, 4)
-        assert json.loads(run("workers", "--json", *address))[0]["state"] == "draining"
+        assert json.loads(quick("workers", "--json", *address))[0]["state"] == "draining"
         assert not future.done()
-        run("drain", worker["name"], "--undo", *address)
+        quick("drain", worker["name"], "--undo", *address)
         assert future.result(timeout=30) == 16
-    assert "--all" in run("drain", *address, code=2)
-    run("drain", "--all", *address)
-    assert json.loads(run("status", "--json", *address))["state"] == "draining"
+    assert "--all" in quick("drain", *address, code=2)
+    quick("drain", "--all", *address)
+    assert json.loads(quick("status", "--json", *address))["state"] == "draining"
 
 
 def test_a_waiting_job_says_why(make_site):
     site = make_site(1)
     address = ["--gateway", site.address]
-    (worker,) = json.loads(run("workers", "--json", *address))
-    run("drain", worker["name"], *address)
+    (worker,) = json.loads(quick("workers", "--json", *address))
+    quick("drain", worker["name"], *address)
     with site.client() as client:
         future = client.submit(square, 4)
-        found = json.loads(run("job", future.job, "--json", *address))
+        found = json.loads(quick("job", future.job, "--json", *address))
         assert found["why_waiting"][0]["reason"] == "draining"
-        run("drain", worker["name"], "--undo", *address)
+        quick("drain", worker["name"], "--undo", *address)
         future.result(timeout=30)
 
 
@@ -131,27 +118,27 @@ def test_reports_agree_to_the_nano_unit(site):
         cost = client.job(results.job).cost()
     groupings = ("project", "user,project", "job,project", "day,project", "pool,project,name")
     for by in (*groupings, "week,weekday,project", "month,hour-of-day,project,worker"):
-        found = json.loads(run("report", "cost", "--by", by, "--json"))
+        found = json.loads(quick("report", "cost", "--by", by, "--json"))
         mine = [row for row in found["rows"] if row["project"] == "reported"]
         assert sum(row["cost_nanos"] for row in mine) == cost.nanos
         everything = sum(row["cost_nanos"] for row in found["rows"])
         assert everything == found["totals"][0]["cost_nanos"]
         assert everything == found["facts"]["settled_nanos"]["USD"]
-    everything = json.loads(run("report", "cost", "--all", "--json"))
-    assert everything["totals"] == json.loads(run("report", "cost", "--json"))["totals"]
+    everything = json.loads(quick("report", "cost", "--all", "--json"))
+    assert everything["totals"] == json.loads(quick("report", "cost", "--json"))["totals"]
     assert everything["facts"]["whose"] == "all"
     chosen = ["--where", "project=reported", "--by", "project,site"]
-    (row,) = json.loads(run("report", "usage", *chosen, "--json"))["rows"]
+    (row,) = json.loads(quick("report", "usage", *chosen, "--json"))["rows"]
     assert (row["site"], row["tasks"], row["tasks_failed"]) == ("local", 3000, 0)
-    table = csv.DictReader(io.StringIO(run("report", "usage", "--by", "job", "--csv")))
+    table = csv.DictReader(io.StringIO(quick("report", "usage", "--by", "job", "--csv")))
     (row,) = [row for row in table if row["job"] == results.job]
     assert int(row["cost_nanos"]) == cost.nanos
     assert int(row["tasks"]) == 3000
-    shown = run("report", "usage", "--by", "project")
+    shown = quick("report", "usage", "--by", "project")
     assert "reported" in shown
     assert "tasks failed" in shown
     assert "total" in shown
-    assert "nothing recorded" in run("report", "cost", "--to", "2001-01-01")
+    assert "nothing recorded" in quick("report", "cost", "--to", "2001-01-01")
 
 
 def test_every_kind_of_report(site, tmp_path):
@@ -162,20 +149,20 @@ def test_every_kind_of_report(site, tmp_path):
             assert "kinds" in [row[0] for row in found["rows"]]
             assert found["facts"]["as_of_s"] > 0
     kept = ["report", "savings", "--static-price", "1 USD", "--json"]
-    assert json.loads(run(*kept))["facts"]["static"]["USD"]["price_nanos"] == 10**9
-    assert "static: a grid of" in run("report", "savings")
+    assert json.loads(quick(*kept))["facts"]["static"]["USD"]["price_nanos"] == 10**9
+    assert "static: a grid of" in quick("report", "savings")
 
     # What stands there unused is in the report long before it is in the books.
     def idle_ns():
-        found = json.loads(run("report", "utilisation", "--json"))
+        found = json.loads(quick("report", "utilisation", "--json"))
         return [row["slot_ns"] for row in found["rows"] if row["use"] == "idle"]
 
     wait_until(lambda: any(each > 10**9 for each in idle_ns()), "idle slots")
-    assert "idle" in run("report", "utilisation", "--by", "hour-of-day,weekday")
+    assert "idle" in quick("report", "utilisation", "--by", "hour-of-day,weekday")
     parquet = pytest.importorskip("pyarrow.parquet")
     path = str(tmp_path / "report.parquet")
-    assert "written to" in run("report", "cost", "--by", "project", "--parquet", path)
-    found = json.loads(run("report", "cost", "--by", "project", "--json"))
+    assert "written to" in quick("report", "cost", "--by", "project", "--parquet", path)
+    found = json.loads(quick("report", "cost", "--by", "project", "--json"))
     assert [row["project"] for row in parquet.read_table(path).to_pylist()] == [
         row["project"] for row in found["rows"]
     ]
@@ -193,18 +180,19 @@ def test_what_runs_is_an_estimate_and_told_apart(make_site):
         assert found["cost_nanos"] == 0
         assert found["estimated_costs_nanos"]["USD"] > 0
         assert found["as_of_s"] > 0
-        assert "more, for what runs now" in run("job", job.id, *address)
+        assert "more, for what runs now" in quick("job", job.id, *address)
         report = ["report", "cost", "--by", "group", "--json", *address]
-        (row,) = json.loads(run(*report))["rows"]
-        facts = json.loads(run(*report))["facts"]
+        (row,) = json.loads(quick(*report))["rows"]
+        facts = json.loads(quick(*report))["facts"]
         assert row["group"] == "equity desk"
         assert facts["settled_nanos"] == facts["booked_nanos"] == {"USD": row["cost_nanos"]}
         assert facts["estimated_nanos"] == found["estimated_costs_nanos"]
-        others = json.loads(run(*report, "--where", "group=cooks"))
+        others = json.loads(quick(*report, "--where", "group=cooks"))
         assert (others["rows"], others["facts"]["estimated_nanos"]) == ([], {})
         job.cancel(stop=True)
 
 
+@pytest.mark.thorough
 def test_slots_are_counted_across_a_kill(make_site):
     site = make_site(1)
     began_s = time.time()
@@ -212,7 +200,7 @@ def test_slots_are_counted_across_a_kill(make_site):
     site.start()
 
     def idle_ns():
-        found = json.loads(run("report", "utilisation", "--json", "--gateway", site.address))
+        found = json.loads(quick("report", "utilisation", "--json", "--gateway", site.address))
         return sum(row["slot_ns"] for row in found["rows"] if row["use"] == "idle")
 
     wait_until(lambda: idle_ns() > 10**9, "idle slots")
@@ -228,11 +216,11 @@ def test_names_that_are_code_are_names_in_every_report(make_site):
     with site.client(user=name) as client:
         assert client.options(project=name, name=name).submit(square, 3).result(timeout=30) == 9
     by = ["--by", "user,project,name"]
-    assert name in run("report", "usage", *by, *address)
-    row, *_ = csv.DictReader(io.StringIO(run("report", "savings", *by, "--csv", *address)))
+    assert name in quick("report", "usage", *by, *address)
+    row, *_ = csv.DictReader(io.StringIO(quick("report", "savings", *by, "--csv", *address)))
     assert row["user"] == row["project"] == row["name"] == f"'{name}"
     chosen = ["--where", f"user={name}", "--json", *address]
-    (row,) = json.loads(run("report", "cost", *chosen))["rows"]
+    (row,) = json.loads(quick("report", "cost", *chosen))["rows"]
     assert row["user"] == name
 
 
@@ -264,15 +252,15 @@ def test_a_question_for_a_report_that_is_wrong_is_answered_in_words(site, detail
 
 
 def test_bad_words_are_told(site):
-    assert "choose from" in run("report", "cost", "--by", "colour", code=2)
-    assert "only one of" in run("report", "cost", "--csv", "--json", code=2)
+    assert "choose from" in quick("report", "cost", "--by", "colour", code=2)
+    assert "only one of" in quick("report", "cost", "--csv", "--json", code=2)
     days = ["--from", "2026-01-02", "--to", "2026-01-01"]
-    assert "is not before" in run("report", "cost", *days, code=2)
-    assert "2026-11-20" in run("report", "cost", "--from", "yesterday", code=2)
+    assert "is not before" in quick("report", "cost", *days, code=2)
+    assert "2026-11-20" in quick("report", "cost", "--from", "yesterday", code=2)
     assert "gridfed up" in run("status", "--gateway", "ipc:///nowhere/at/all", code=5)
-    assert "must start with" in run("status", "--gateway", "ws://localhost:1", code=2)
-    assert "must end in a port" in run("status", "--gateway", "tcp://localhost:99999", code=2)
-    assert "may be 107 bytes long" in run("status", "--gateway", f"ipc:///{'x' * 200}", code=2)
+    assert "must start with" in quick("status", "--gateway", "ws://localhost:1", code=2)
+    assert "must end in a port" in quick("status", "--gateway", "tcp://localhost:99999", code=2)
+    assert "may be 107 bytes long" in quick("status", "--gateway", f"ipc:///{'x' * 200}", code=2)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +280,7 @@ def test_bad_words_are_told(site):
 def test_a_bad_configuration_is_told_with_its_place(tmp_path, text, complaint):
     path = tmp_path / "site.toml"
     path.write_text(text)
-    assert complaint in run("gateway", "--config", str(path), "--state", str(tmp_path), code=2)
+    assert complaint in quick("gateway", "--config", str(path), "--state", str(tmp_path), code=2)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +296,7 @@ def test_a_bad_configuration_is_told_with_its_place(tmp_path, text, complaint):
 )
 def test_a_command_that_is_wrong_is_told_apart_from_one_that_failed(tmp_path, arguments, complaint):
     state = ["--state", str(tmp_path)] if arguments[0] != "status" else []
-    assert complaint in run(*arguments, *state, code=2)
+    assert complaint in quick(*arguments, *state, code=2)
 
 
 def test_a_gateway_does_not_start_where_another_distribution_owns_a_package_of_ours(tmp_path):
@@ -366,7 +354,7 @@ def test_a_gateway_that_stops_lets_running_tasks_end(make_site, tmp_path):
 
 
 def slot_states(site):
-    found = json.loads(run("workers", "--json", GRIDFED_GATEWAY=site.address))
+    found = json.loads(quick("workers", "--json", GRIDFED_GATEWAY=site.address))
     return [slot["state"] for worker in found for slot in worker["slot_details"]]
 
 
@@ -377,15 +365,17 @@ def test_a_worker_that_is_refused_says_so_once(make_site):
     assert worker.text().count("choose one with --pool; there are local") == 1
 
 
+@pytest.mark.thorough
 def test_workers_of_one_name_drain_together_and_that_is_said(make_site):
     site = make_site(0)
     for _ in range(2):
         site.add_worker(1, "--name", "twin")
     wait_until(lambda: site.gateway.text().count("worker twin joined") == 2, "the twins")
-    told = run("drain", "twin", "--gateway", site.address)
+    told = quick("drain", "twin", "--gateway", site.address)
     assert told == "worker twin (2 workers of that name) is draining\n"
 
 
+@pytest.mark.thorough
 def test_a_worker_that_is_stopped_at_once_is_not_waited_for(make_site):
     site = make_site(0)
     worker = site.add_worker(1, "--name", "hasty")
@@ -418,11 +408,12 @@ def tls_site(make_site, tmp_path):
     return site, ca, ["--tls-certificate-file", mine]
 
 
+@pytest.mark.thorough
 def test_every_question_can_be_asked_over_mutual_tls(tls_site):
     _, ca, certificate = tls_site
-    assert json.loads(run("status", "--json", *ca, *certificate))["state"] == "up"
-    assert "no workers" in run("workers", *ca, *certificate)
-    assert "TLS fails" in run("status", *ca, code=5)
+    assert json.loads(quick("status", "--json", *ca, *certificate))["state"] == "up"
+    assert "no workers" in quick("workers", *ca, *certificate)
+    assert "TLS fails" in quick("status", *ca, code=5)
 
 
 def test_a_worker_joins_over_mutual_tls_without_naming_the_host(tls_site):
@@ -437,7 +428,7 @@ def test_a_tls_file_that_is_no_good_is_named(tmp_path, content):
     if content is not None:
         path.write_text(content)
     address = ["--gateway", "tls+tcp://127.0.0.1:1", "--tls-ca-file", str(path)]
-    assert str(path) in run("status", *address, code=2)
+    assert str(path) in quick("status", *address, code=2)
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,13 @@
 
 import csv
 import io
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from command_support import quick, run
 from tests_support import SiteProcess
 
 NAMES = ("=1+1", "<b>x</b>", "a%%0A", "bo'b; DROP TABLE usage;--", "Zoë")
@@ -41,14 +38,7 @@ def export(site: SiteProcess) -> Callable[..., str]:
         database = ("--state", str(site.folder / "state"))
         if arguments[0] == "focus-check":
             database = ()
-        done = subprocess.run(
-            [sys.executable, "-m", "gateway", "export", *arguments, *database],
-            capture_output=True,
-            timeout=60,
-            env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        )
-        assert done.returncode == code, done.stderr
-        return (done.stdout if code == 0 else done.stderr).decode()
+        return quick("export", *arguments, *database, code=code)
 
     return export_
 
@@ -79,6 +69,11 @@ def test_focus_in_parquet(export, tmp_path: Path):
     export("focus", "--parquet", "--out", str(out))
     assert parquet.read_table(out).num_rows >= len(NAMES)
     assert "--parquet needs --out" in export("focus", "--parquet", code=2)
+
+
+def test_the_encoding_of_a_terminal_changes_nothing(site):
+    said = run("export", "focus", "--state", str(site.folder / "state"), PYTHONIOENCODING="ascii")
+    assert NAMES[-1] in said
 
 
 @pytest.mark.parametrize("kind", ["usage-record", "car"])
@@ -128,12 +123,4 @@ def test_what_is_wrong_is_told(export, arguments: tuple[str, ...], complaint: st
 
 
 def test_no_database_is_told(tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway", "export", "focus", "--state", str(tmp_path)],
-        capture_output=True,
-        timeout=60,
-        text=True,
-    )
-    assert done.returncode == 1
-    assert "there is no database" in done.stderr
-    assert json.dumps(done.stdout) == '""'
+    assert "there is no database" in quick("export", "focus", "--state", str(tmp_path), code=1)

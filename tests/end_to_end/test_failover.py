@@ -119,6 +119,7 @@ def test_a_gateway_that_stops_on_purpose_is_left_at_once(pair):
         assert client.address == second.address
 
 
+@pytest.mark.thorough
 def test_when_both_are_dead_the_first_to_come_back_gets_the_work(pair):
     first, second = pair
     with Client(f"{first.address},{second.address}") as client:
@@ -146,6 +147,7 @@ def test_when_none_comes_back_everything_fails_once_give_up_s_is_over(pair):
     assert len(resolved) == 1
 
 
+@pytest.mark.thorough
 def test_a_detached_job_is_asked_for_at_its_own_gateway(pair):
     first, second = pair
     with Client(first.address, connect_timeout_s=1.0) as client:

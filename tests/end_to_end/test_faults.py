@@ -170,6 +170,7 @@ def test_kill_9_of_an_agent_ends_its_slots_and_its_tasks_run_elsewhere(make_site
         assert client.job(future.job).details()["failed"] == 0
 
 
+@pytest.mark.thorough
 def test_a_worker_that_was_paused_comes_back(make_site):
     site = make_site(0, config="[limits]\ngrace_s = 1.0\nheartbeat_s = 0.2\n")
     worker = site.add_worker()
@@ -342,6 +343,7 @@ def _use_client(address, queue):
         queue.put(sum(client.map(square, range(50))))
 
 
+@pytest.mark.thorough
 def test_many_clients_at_once(shared_site):
     context = multiprocessing.get_context("spawn")
     queue = context.SimpleQueue()
@@ -355,6 +357,7 @@ def test_many_clients_at_once(shared_site):
     assert [queue.get() for _ in processes] == [sum(x * x for x in range(50))] * 8
 
 
+@pytest.mark.thorough
 def test_200_clients_in_one_process(shared_site):
     clients = [shared_site.client() for _ in range(200)]
     try:
@@ -408,6 +411,7 @@ def test_a_task_that_stops_the_clock_harms_nobody(make_site):
     assert "left" not in site.gateway.text()
 
 
+@pytest.mark.thorough
 def test_without_a_gateway_nobody_waits_longer_than_asked(make_site):
     site = make_site(1)
     with site.client() as client:
@@ -423,6 +427,7 @@ def test_without_a_gateway_nobody_waits_longer_than_asked(make_site):
         client._engine.close()
 
 
+@pytest.mark.thorough
 def test_failures_are_still_failures_after_a_restart(make_site):
     site = make_site(1)
     with site.client() as client:

@@ -184,6 +184,7 @@ def test_a_client_explains_a_function_before_and_a_job_after_it_was_submitted(pa
         job.cancel()
 
 
+@pytest.mark.thorough
 def test_a_job_goes_on_through_a_site_that_knows_more(tmp_path):
     shows = '[[show]]\nreaders = ["paris"]\n[[show]]\nhidden = true\n'
     tokyo = Member(tmp_path, "tokyo", 2, "0.04 USD", f"tags = {{ gpu = 2 }}\n{shows}")
@@ -262,6 +263,7 @@ def test_a_seller_that_is_paused_and_goes_on_delivers_nothing_twice(fragile, tmp
     wait_until(lambda: settled(london, paris), "the books to agree")
 
 
+@pytest.mark.thorough
 def test_a_buyer_that_is_killed_takes_up_its_detached_job_and_pays_once(fragile, tmp_path):
     london, paris = fragile
     folder = tmp_path / "ran"
@@ -290,6 +292,7 @@ bands = [{ name = "always", from = "00:00", to = "24:00", price = "0.04 USD" }]
 """
 
 
+@pytest.mark.thorough
 def test_a_buyer_that_is_killed_pays_by_the_terms_that_were_quoted_before(tmp_path):
     with dear_and_cheap(tmp_path, TERMS) as (london, paris):
         with london.client() as client:

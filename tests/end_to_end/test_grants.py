@@ -159,6 +159,7 @@ def test_where_tokens_are_required_they_come_over_tls_and_nothing_else_does(tmp_
         site.gateway.stop()
 
 
+@pytest.mark.thorough
 def test_a_client_that_loses_its_gateway_goes_to_a_site_that_it_never_heard_of(tmp_path):
     both, alone = make_certificate(tmp_path)
     doors = [f"tls+tcp://127.0.0.1:{free_port()}" for _ in range(2)]

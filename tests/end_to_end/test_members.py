@@ -1,17 +1,14 @@
 """A federation as its operators make it: init, invite, join, approve, by the command line."""
 
 import json
-import subprocess
-import sys
 import tomllib
 
 import pytest
-from click.testing import CliRunner
+from command_support import quick, run
 from tests_support import Process, wait_until
 
 from gateway.cli.federate import parse_rule, parse_span
 from gateway.cli.found import TEMPLATE
-from gateway.cli.main import cli
 from gateway.config import check, load
 from gateway.federation_config import FederationConfig
 from gateway.knobs import ConfigError
@@ -20,25 +17,6 @@ from gateway.permissions import Verb, forbid, from_plain, permit
 pytestmark = pytest.mark.slow
 
 QUICK = 'rotation_spread_s = 0.5\nrotation_overlap_s = 0.5\nfollow_expulsions = "any"\n'
-
-
-def run(*arguments, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout if code == 0 else done.stderr
-
-
-def quick(*arguments, code=0):
-    """A command in this very process: quicker, where nothing depends on that it is another."""
-    result = CliRunner().invoke(cli, arguments)
-    assert result.exit_code == code, result.output
-    return result.output
 
 
 class Site:
@@ -112,6 +90,7 @@ def alone(tmp_path):
     return Site(tmp_path, "london")
 
 
+@pytest.mark.thorough
 def test_two_machines_become_a_federation_by_the_real_command(tmp_path):
     where = {name: ["--config-dir", str(tmp_path / name)] for name in ("london", "paris")}
     prints, gateways = {}, []
@@ -171,6 +150,7 @@ def test_keys_rotate_under_a_running_gateway(sites):
     assert paris.level(london) == "approved"
 
 
+@pytest.mark.thorough
 def test_what_a_command_decides_while_the_gateway_runs_is_there_after_it_and_before(sites):
     london, paris, _ = sites
     london.start()

@@ -1,30 +1,18 @@
 """The page of a site that runs, opened in a real browser."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from browser_support import Browser
+from command_support import quick
 
 NAME = "<b onclick='x'>risk & co</b>"
 
 
-def run(*arguments: str, code: int = 0, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == code, done.stderr
-    return done.stdout if code == 0 else done.stderr
-
-
 def page(site, *arguments: str, code: int = 0) -> str:
-    return run("-m", "gateway", "report", "page", *arguments, "--gateway", site.address, code=code)
+    return quick("report", "page", *arguments, "--gateway", site.address, code=code)
 
 
 @pytest.fixture
@@ -68,6 +56,8 @@ def test_a_period_without_work(shared_site, tmp_path: Path) -> None:
 
 def test_without_the_library_it_says_what_to_install(tmp_path: Path) -> None:
     hidden = "import sys; sys.modules['matplotlib'] = None; from gateway.cli.main import run; run()"
-    said = run("-c", hidden, "report", "page", str(tmp_path / "page.html"), code=1)
-    assert "install gridfed[html]" in said
+    command = [sys.executable, "-c", hidden, "report", "page", str(tmp_path / "page.html")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "install gridfed[html]" in done.stderr
     assert not list(tmp_path.iterdir())

@@ -47,6 +47,7 @@ def test_a_database_that_is_killed_holds_results_back_and_loses_none(server, sit
         assert charges(client) == 3000
 
 
+@pytest.mark.thorough
 def test_a_detached_job_goes_on_after_both_were_killed(server, site):
     with site.client() as client:
         job = client.submit_job(slow, range(1000))
@@ -63,6 +64,7 @@ def test_a_detached_job_goes_on_after_both_were_killed(server, site):
         assert charges(client) == 1000
 
 
+@pytest.mark.thorough
 def test_the_command_moves_a_site_from_sqlite_to_postgresql(server, make_site):
     site = make_site(1)
     with site.client() as client:

@@ -25,6 +25,7 @@ def demo(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.thorough
 def test_a_site_killed_half_way_changes_no_bit_of_the_figures(demo, capsys):
     with demo.local_federation(demo.PLANS) as sites:
         figures, bill = demo.run_on(sites, kills=True, options=OPTIONS, days=DAYS)

@@ -25,7 +25,9 @@ def test_another_seed_gives_another_run() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("driver", [[], ["--trio"]], ids=["heap", "trio"])
+@pytest.mark.parametrize(
+    "driver", [[], pytest.param(["--trio"], marks=pytest.mark.thorough)], ids=["heap", "trio"]
+)
 def test_other_processes_with_other_hash_seeds_do_the_same(driver: list[str]) -> None:
     command = [sys.executable, "-m", "simulations", "run", "random", "--seed", "3", "--trace"]
 
@@ -42,6 +44,7 @@ def test_other_processes_with_other_hash_seeds_do_the_same(driver: list[str]) ->
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_equal_seeds_give_equal_runs_under_trio() -> None:
     plan = draw_plan(8)
     assert any(site.others for site in plan.sites)

@@ -17,6 +17,7 @@ def test_a_scenario_ends_well(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["lost_gateway", "power_cut", "slow_store", "pause", "lost_site", "partitioned_sites"]
 )
+@pytest.mark.thorough
 def test_a_scenario_ends_well_with_real_sites(name: str) -> None:
     assert run_under_trio(SCENARIOS[name](7), 7).broken is None
 
@@ -25,6 +26,7 @@ def test_every_scenario_says_what_it_is() -> None:
     assert all(scenario.__doc__ for scenario in SCENARIOS.values())
 
 
+@pytest.mark.thorough
 def test_a_split_corrects_itself_when_a_site_turns_out_to_be_slow() -> None:
     run = World(SCENARIOS["slow_site"](7), 7).run()
     assert run.broken is None

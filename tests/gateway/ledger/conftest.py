@@ -40,8 +40,14 @@ STORES = {"sqlite": _sqlite, "memory": _memory(), "postgresql": None}
 @pytest.fixture(params=STORES)
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
     """Open a store of each kind under contract, always the same one; close it in the end."""
-    kind = STORES[request.param] or _on(request.getfixturevalue("postgres").new_database())
-    yield from _opener(kind, tmp_path)
+    kind = STORES[request.param]
+    if kind is not None:
+        yield from _opener(kind, tmp_path)
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    url = server.new_books()
+    yield from _opener(_on(url), tmp_path)
+    server.drop(url)
 
 
 @pytest.fixture
@@ -123,20 +129,23 @@ def connections() -> Iterator[list[Any]]:
 
 
 @pytest.fixture
-def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
-    """Name a database of a kind that is not there, or empty."""
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """Name a database of a kind, for books that nothing is in yet."""
     numbers = count()
+    made: list[str] = []
 
     def new(kind: str) -> str:
         if kind == "sqlite":
             return f"sqlite:///{tmp_path / f'books{next(numbers)}.db'}"
-        server: Postgres = request.getfixturevalue("postgres")
-        return server.new_database()
+        made.append(request.getfixturevalue("postgres").new_books())
+        return made[-1]
 
-    return new
+    yield new
+    for url in made:
+        request.getfixturevalue("postgres").drop(url)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, new_url: Callable[[str], str]) -> str:
-    """An empty database of either kind."""
+    """Books of either kind that nothing is in yet."""
     return new_url(request.param)

@@ -52,8 +52,16 @@ def fill(store: SqlStore, commit: Commit, usage: Usage) -> None:
 KINDS = ("sqlite", "postgresql")
 
 
-@pytest.mark.parametrize("source", KINDS)
-@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("sqlite", "postgresql"),
+        *(
+            pytest.param(source, target, marks=pytest.mark.thorough)
+            for source, target in (("postgresql", "sqlite"), ("sqlite",) * 2, ("postgresql",) * 2)
+        ),
+    ],
+)
 def test_what_is_moved_is_the_same_to_the_byte(
     source: str, target: str, new_url: Any, commit: Commit, usage: Usage
 ) -> None:

@@ -225,7 +225,7 @@ def test_no_sum_changes_whatever_is_rolled_up_and_wherever_it_stops(
 
 @settings(max_examples=5, deadline=None, suppress_health_check=NO_FIXTURES)
 @given(data=st.data())
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_same_on_postgresql(
     data: st.DataObject, small_pieces: None, new_url: Any, commit: Commit, usage: Usage
 ) -> None:
