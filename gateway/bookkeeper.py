@@ -24,6 +24,7 @@ from federation.contracts import Verdict
 from federation.deals import Settle
 from federation.errors import ProtocolError
 from federation.money import format_money
+from federation.payments import Match, Payments, Standing
 from federation.reconciliation import (
     CONTRACTS_MAX,
     DAY_MS,
@@ -43,6 +44,7 @@ from federation.reconciliation import (
     sums_of,
 )
 from federation.wire import pack
+from gateway import payments
 from gateway.books_rules import PERIODS, period_of
 from gateway.disputes import Disputes
 from gateway.effects import Side
@@ -52,6 +54,7 @@ from gateway.ledger.errors import StoreError
 from gateway.ledger.records import StatementKept, settled
 from gateway.ledger.settlement import settled_until
 from gateway.office import AHEAD_MAX_MS, Office
+from gateway.payments import PaymentsDesk
 
 TOLD_MAX: Final = 5  # of what differs in a contract, in the log
 UNCLEAR_MAX: Final = 50  # and kept with what was compared
@@ -96,17 +99,40 @@ class _Asked:
     account: Account
     envelope: bytes
     unclear: list[str] = field(default_factory=list)
+    waiting: int = 0  # operators who do so
     state: str = ""  # once it is answered
     details: str = ""
     answered: trio.Event = field(default_factory=trio.Event)
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What an operator's question found out.
+
+    Attributes:
+        state: of what was delivered; empty when the seller has not answered in time.
+        details: what differs, for people.
+        paid: all payments, side by side.
+    """
+
+    state: str
+    details: str
+    paid: list[Match]
+
+    @property
+    def unmatched(self) -> list[Match]:
+        """The payments that not both have, as far as we know."""
+        even = (Standing.CONFIRMED, Standing.TOO_OLD)
+        return [each for each in self.paid if each.standing not in even]
+
+
 class Bookkeeper:
-    """One site's side of it; `disputes` has what is disputed."""
+    """One site's side of it; `disputes` has what is disputed, `payments` what was paid."""
 
     def __init__(self, office: Office) -> None:
         self._office = office
         self.disputes = Disputes(office)
+        self.payments = PaymentsDesk(office)
         self._asked: dict[tuple[str, Window], _Asked] = {}
         self._tries: Counter[tuple[str, Window]] = Counter()
         self._tries_since_s = office.utc_s()
@@ -169,6 +195,8 @@ class Bookkeeper:
                 self._later(site, lambda: self.disputes.disputed(site, message))
             case DisputeAnswer():
                 self._later(site, lambda: self.disputes.answered(site, message))
+            case Payments():
+                self._later(site, lambda: self.payments.heard(site, message, envelope))
 
     def _check(self, message: Any, envelope: bytes) -> None:
         """Raise ProtocolError for what nobody may say of the books."""
@@ -185,18 +213,10 @@ class Bookkeeper:
                     raise ProtocolError("a comparison that is too long")
             case AskEntries():
                 self._check_window(_window(message))
-            case Entries():
-                if len(message.rows) > ENTRIES_MAX or any(len(row) > 8 for row in message.rows):
-                    raise ProtocolError("more entries than one message holds, or none at all")
-            case Dispute():
-                if not 0 < len(message.deliveries) <= ENTRIES_MAX:
-                    raise ProtocolError("a dispute about nothing, or about too much")
-            case DisputeAnswer():
-                is_short = len(message.answers) <= ENTRIES_MAX
-                if not is_short or any(len(row) != 4 for row in message.answers):
-                    raise ProtocolError("an answer is [epoch, first, at, 1 or 0]")
+            case Payments():
+                payments.check(message, envelope)
             case _:
-                raise AssertionError(f"{message.kind!r} is not about the books")
+                _check_rows(message)
 
     def _is_open(self, site: str, message: Reconciled) -> bool:
         """Whether that was asked, and not answered yet."""
@@ -213,7 +233,8 @@ class Bookkeeper:
 
     async def look(self) -> None:
         """Compare what is due, and ask again what was not answered."""
-        self._asked.clear()
+        # But for what an operator waits for.
+        self._asked = {key: each for key, each in self._asked.items() if each.waiting}
         self._entries_asked.clear()
         if not 0 <= self._office.utc_s() - self._tries_since_s < TRY_AGAIN_S:
             self._tries.clear()
@@ -222,6 +243,7 @@ class Bookkeeper:
             if self._office.is_partner(seller):
                 await self._look_at(seller)
         await self.disputes.say_again()
+        await self.payments.say_again()
 
     async def _recall(self) -> None:
         """Know before when nothing may be booked, of each side and site."""
@@ -281,25 +303,34 @@ class Bookkeeper:
 
     # --- as a buyer ----------------------------------------------------------------------------
 
-    async def compare(self, seller: str, first_ms: int, stop_ms: int) -> tuple[str, str]:
-        """Compare some time with a seller now: the state, and what differs.
+    async def compare(self, seller: str, first_ms: int, stop_ms: int) -> Comparison:
+        """Compare some time with a seller now, and all payments.
 
-        What has not been yet is left out. The state is empty when it does not answer in time.
+        What has not been yet is left out.
         """
         window = Window(first_ms, max(first_ms + 1, min(stop_ms, self._office.now_ms)))
-        asked = await self.in_turn(lambda: self._ask(seller, window))
-        with trio.move_on_after(ANSWER_S):
-            await asked.answered.wait()
-        return asked.state, asked.details
+        asked = await self.in_turn(lambda: self._ask(seller, window, waiting=1))
+        try:
+            told = await self.in_turn(lambda: self.payments.ask(seller))
+            with trio.move_on_after(ANSWER_S):
+                await asked.answered.wait()
+                await told.wait()
+        finally:
+            asked.waiting -= 1
+        return Comparison(asked.state, asked.details, await self.payments.matches(seller))
 
-    async def _ask(self, seller: str, window: Window) -> _Asked:
+    async def _ask(self, seller: str, window: Window, *, waiting: int = 0) -> _Asked:
+        before = self._asked.get((seller, window))
+        if before is not None and before.waiting and not before.answered.is_set():
+            before.waiting += waiting
+            return before
         self._tries[seller, window] += 1
         account = await self._account("buy", seller, window)
         message = Reconcile(
             window.first_ms, window.stop_ms, window.is_final, account.plain, account.digest
         )
         envelope = self._office.tell(seller, Side.SELLER, message)
-        asked = self._asked[seller, window] = _Asked(account, envelope)
+        asked = self._asked[seller, window] = _Asked(account, envelope, waiting=waiting)
         return asked
 
     async def _compared(self, seller: str, message: Reconciled, envelope: bytes) -> None:
@@ -473,6 +504,23 @@ class Bookkeeper:
             )
             if state == "agreed":
                 self._office.note_settled(side, site, window.stop_ms)
+
+
+def _check_rows(message: Any) -> None:
+    """Raise ProtocolError for too many rows, or such as there are none."""
+    match message:
+        case Entries():
+            if len(message.rows) > ENTRIES_MAX or any(len(row) > 8 for row in message.rows):
+                raise ProtocolError("more entries than one message holds, or none at all")
+        case Dispute():
+            if not 0 < len(message.deliveries) <= ENTRIES_MAX:
+                raise ProtocolError("a dispute about nothing, or about too much")
+        case DisputeAnswer():
+            is_short = len(message.answers) <= ENTRIES_MAX
+            if not is_short or any(len(row) != 4 for row in message.answers):
+                raise ProtocolError("an answer is [epoch, first, at, 1 or 0]")
+        case _:
+            raise AssertionError(f"{message.kind!r} is not about the books")
 
 
 def _window(message: Reconcile | Reconciled | AskEntries) -> Window:

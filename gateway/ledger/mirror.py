@@ -11,8 +11,8 @@ from federation.reconciliation import Entry, EntryState, Sums
 
 from .database import streamed
 from .exact import exact_sums, joined
-from .records import DisputeRow, Payment, PostingRow, StatementKept
-from .tables import contracts, disputes, payments, postings, statements
+from .records import DisputeRow, PaymentRow, PaymentsTold, PostingRow, StatementKept
+from .tables import contracts, disputes, payments, payments_told, postings, statements
 
 _POSTING_KEY = ("side", "contract", "epoch", "first")
 _OF_CONTRACT = and_(
@@ -160,7 +160,14 @@ def read_statements(connection: Connection) -> list[StatementKept]:
     return [StatementKept(**row._mapping) for row in connection.execute(query)]
 
 
-def read_payments(connection: Connection) -> list[Payment]:
+def read_payments(connection: Connection) -> list[PaymentRow]:
     """See Store.payments."""
-    query = select(payments).order_by(payments.c.paid_at_s, payments.c.site, payments.c.reference)
-    return [Payment(**row._mapping) for row in connection.execute(query)]
+    order = ("paid_at_s", "site", "reference", "currency", "attempt")
+    query = select(payments).order_by(*(payments.c[name] for name in order))
+    return [PaymentRow(**row._mapping) for row in connection.execute(query)]
+
+
+def read_payments_told(connection: Connection) -> list[PaymentsTold]:
+    """See Store.payments_told."""
+    query = select(payments_told).order_by(payments_told.c.site)
+    return [PaymentsTold(**row._mapping) for row in connection.execute(query)]

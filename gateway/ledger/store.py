@@ -43,7 +43,8 @@ from .records import (
     Capacity,
     ContractRow,
     DisputeRow,
-    Payment,
+    PaymentRow,
+    PaymentsTold,
     PostingRow,
     Record,
     StatementKept,
@@ -334,8 +335,11 @@ class Store(Protocol):
     def statements(self) -> list[StatementKept]:
         """Return what was found out with other sites, by site, side and time."""
 
-    def payments(self) -> list[Payment]:
-        """Return all payments, the first ones first."""
+    def payments(self) -> list[PaymentRow]:
+        """Return all payments, the first ones first; those that were undone, too."""
+
+    def payments_told(self) -> list[PaymentsTold]:
+        """Return what each other site said last that it has booked of payments, by site."""
 
     def alerts(self) -> list[AlertRow]:
         """Return every alert as it was fired last, in order."""
@@ -630,10 +634,15 @@ class SqlStore:
         with self._reading() as connection:
             return mirror.read_statements(connection)
 
-    def payments(self) -> list[Payment]:
+    def payments(self) -> list[PaymentRow]:
         """See Store."""
         with self._reading() as connection:
             return mirror.read_payments(connection)
+
+    def payments_told(self) -> list[PaymentsTold]:
+        """See Store."""
+        with self._reading() as connection:
+            return mirror.read_payments_told(connection)
 
     def alerts(self) -> list[AlertRow]:
         """See Store."""

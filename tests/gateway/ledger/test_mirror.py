@@ -1,6 +1,7 @@
 """What two sites must have in common, on every store."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 
 from federation.contracts import Delivery, Verdict
 from federation.reconciliation import Entry, EntryState, account_of
@@ -10,6 +11,8 @@ from gateway.ledger.records import (
     Disputed,
     DisputeSettled,
     Payment,
+    PaymentRow,
+    PaymentsTold,
     StatementKept,
     posted,
     settled,
@@ -118,8 +121,39 @@ def test_payments_are_booked_once_by_their_reference(store: Store, commit: Commi
     commit(store, paid)
     commit(store, loss)
     commit(store, Payment("paris", "ref-1", "EUR", "paid", "bank", 700, "", 9.0))
-    assert store.payments() == [paid, loss]
+    assert store.payments() == [PaymentRow(**asdict(each)) for each in (paid, loss)]
     balances = store.balances()
     assert balances[Account("site", "paris", "", "EUR")].net_nanos == 600
     assert balances[Account("bank", "", "", "EUR")].net_nanos == -700
     assert balances[Account("loss", "", "", "EUR")].net_nanos == 100
+
+
+def test_a_payment_is_undone_once_and_booked_again(store: Store, commit: Commit) -> None:
+    wrong = Payment("paris", "ref/1", "EUR", "paid", "bank", 700, "", 5.0)
+    right = Payment("paris", "ref/1", "EUR", "paid", "bank", 70, "", 8.0, attempt=1)
+    commit(store, wrong)
+    [row] = store.payments()
+    commit(store, row.undone("a digit too many", 7.0))
+    commit(store, row.undone("again", 9.0))
+    commit(store, right)
+    undone, booked = store.payments()
+    assert (undone.stands, undone.undone_why, undone.undone_at_s) == (
+        False,
+        "a digit too many",
+        7.0,
+    )
+    assert booked == PaymentRow(**asdict(right))
+    balance = store.balances()[Account("site", "paris", "", "EUR")]
+    assert (balance.debits_nanos, balance.credits_nanos) == (770, 700)
+
+
+def test_of_what_another_site_says_it_paid_the_newest_stands(store: Store, commit: Commit) -> None:
+    first, second = (
+        PaymentsTold("paris", bytes(n), n, b"heard", b"envelope", float(n)) for n in (1, 2)
+    )
+    other = PaymentsTold("york", b"", 0, b"", b"e", 3.0)
+    commit(store, first, other)
+    commit(store, second)
+    assert store.payments_told() == [second, other]
+    assert second.digest != first.digest
+    assert store.balances() == {}
