@@ -52,7 +52,7 @@ from gateway.faults import describe_fault
 from gateway.ledger import owed
 from gateway.ledger.errors import StoreError
 from gateway.ledger.records import StatementKept, settled
-from gateway.ledger.settlement import settled_until
+from gateway.ledger.settlement import settled_until, void_share
 from gateway.office import AHEAD_MAX_MS, Office
 from gateway.payments import PaymentsDesk
 
@@ -63,6 +63,8 @@ ASKED_AT_ONCE: Final = 50  # contracts whose entries are asked for in one round
 ANSWER_S: Final = 20.0  # that a seller has to answer an operator's question
 TRIES_MAX: Final = 3  # of a day that differs, and may be mended on the way
 TRY_AGAIN_S: Final = 6 * 3600.0
+WATCHED_MS: Final = 7 * DAY_MS  # in which a buyer's verdicts are looked at
+VOID_MIN: Final = 10  # deliveries: what comes too late now and then is no reason
 SKEW_MS: Final = 60_000
 ENVELOPE_BYTES_MAX: Final = 1 << 15  # of what is kept: sums in two hundred currencies
 DETAILS_CHARS_MAX: Final = 2_000
@@ -136,6 +138,7 @@ class Bookkeeper:
         self._asked: dict[tuple[str, Window], _Asked] = {}
         self._tries: Counter[tuple[str, Window]] = Counter()
         self._tries_since_s = office.utc_s()
+        self._shunning: set[str] = set()  # buyers that people were told of
         self._entries_asked: set[tuple[str, str, int, int]] = set()
         self._turn = trio.Lock()
         self._waiting: Counter[str] = Counter()
@@ -244,6 +247,28 @@ class Bookkeeper:
                 await self._look_at(seller)
         await self.disputes.say_again()
         await self.payments.say_again()
+        await self._watch_verdicts()
+
+    async def _watch_verdicts(self) -> None:
+        """Tell people once of each buyer that pays for less of what it gets than it should."""
+        store, limit, stop_ms = (
+            self._office.store,
+            self._office.rules.void_share_max,
+            (self._office.now_ms),
+        )
+        for buyer in await self._office.read(store.partners, "sell"):
+            asked = "sell", buyer, stop_ms - WATCHED_MS, stop_ms
+            void = await self._office.read(store.void_sums, *asked)
+            share = void_share(await self._office.read(store.entry_sums, *asked), void)
+            count = sum(each.deliveries for each in void.values())
+            if share <= limit or count < VOID_MIN:
+                self._shunning.discard(buyer)
+            elif buyer not in self._shunning:
+                self._shunning.add(buyer)
+                self._office.say(
+                    f"books: {buyer} has voided {share:.0%} of the slot time that it got in a "
+                    f"week, {count:,} deliveries: see `gridfed deliveries {buyer}`"
+                )
 
     async def _recall(self) -> None:
         """Know before when nothing may be booked, of each side and site."""

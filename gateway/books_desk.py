@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 from federation.errors import GridError
@@ -22,7 +23,8 @@ Details = Mapping[str, Any]
 STATEMENT_COLUMNS: Final = (
     *("site", "currency", "opening", "sold", "refunded", "bought", "credited"),
     *("paid", "received", "written_off", "balance", "balance_nanos", "held_sold", "held_bought"),
-    *("sold_tasks", "bought_tasks", "unconfirmed", "to_confirm", "agreed_until", "closed_until"),
+    *("sold_tasks", "bought_tasks", "void_sold", "void_bought", "void_sold_tasks"),
+    *("void_bought_tasks", "unconfirmed", "to_confirm", "agreed_until", "closed_until"),
 )
 DELIVERIES_SHOWN: Final = 1_000
 NAME_CHARS_MAX: Final = 100
@@ -83,6 +85,8 @@ def _statement_row(each: Statement) -> list[Any]:
         narrow(each.balance_nanos),
         *map(format_amount, (account.held_sold, account.held_bought)),
         *(account.sold_tasks, account.bought_tasks),
+        *map(format_amount, (account.void_sold, account.void_bought)),
+        *(account.void_sold_tasks, account.void_bought_tasks),
         *map(format_amount, (each.unconfirmed_nanos, each.to_confirm_nanos)),
     ]
 
@@ -125,9 +129,9 @@ async def deliveries(site: "Site", details: Details) -> Any:
 
     def find() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        for side in ("buy", "sell"):
-            times = round(start_s * 1000), round(end_s * 1000)
-            for each in site.store.entries(side, name, *times, contract):
+        times = round(start_s * 1000), round(end_s * 1000)
+        for side, read in product(("buy", "sell"), (site.store.entries, site.store.voids)):
+            for each in read(side, name, *times, contract):
                 if len(found) == DELIVERIES_SHOWN:
                     return found
                 delivery = each.delivery

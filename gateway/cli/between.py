@@ -18,6 +18,10 @@ _PAYMENT_COLUMNS: Final = (
     *("site", "reference", "at", "direction", "amount", "currency", "through", "state"),
     *("theirs", "note"),
 )
+_SELDOM: Final = (
+    *("refunded", "credited", "written_off", "held_sold", "held_bought", "unconfirmed"),
+    *("to_confirm", "void_sold", "void_bought", "void_sold_tasks", "void_bought_tasks"),
+)
 _csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 
 
@@ -73,6 +77,9 @@ def deliveries(
         ],
         f"nothing was delivered to {site} or by it",
     )
+    if found and not contract:
+        for line in void_lines(ask(reach, "statement", sites=[site], **span)):
+            click.echo(show.clean(line))
 
 
 @click.command()
@@ -243,6 +250,22 @@ def _show_settled(found: dict[str, Any], as_json: bool) -> None:
         show_statement(found)
 
 
+def void_lines(found: dict[str, Any]) -> list[str]:
+    """What buyers have voided, of statements of account, in words."""
+    lines = []
+    for cells in found["rows"]:
+        row = dict(zip(found["columns"], cells, strict=True))
+        for who, whose, side in ((row["site"], "it", "sold"), ("we", "we", "bought")):
+            void = row[f"void_{side}_tasks"]
+            if void:
+                paid = row[f"{side}_tasks"]
+                has = "has" if side == "sold" else "have"
+                amount = f"{row[f'void_{side}']} {row['currency']}"
+                whole = f"{void + paid:,} tasks that {whose} got"
+                lines.append(f"{who} {has} voided {void:,} of {whole}: {amount}")
+    return lines
+
+
 def statement_report(found: dict[str, Any]) -> Report:
     """Statements of account as a table for programs."""
     rows = tuple(map(tuple, found["rows"]))
@@ -254,7 +277,13 @@ def show_statement(found: dict[str, Any]) -> None:
     named = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
     for row in named:
         row["balance_nanos"] = int(row["balance_nanos"])
-    columns = [name for name in found["columns"] if name != "balance_nanos"]
+    # What is nothing anywhere would only make the table too wide to read.
+    columns = [
+        name
+        for name in found["columns"]
+        if name != "balance_nanos"
+        and (name not in _SELDOM or any(Decimal(row[name]) for row in named))
+    ]
     show.table(
         [name.replace("_", " ") for name in columns],
         [[row[name] for name in columns] for row in named],

@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, literal, select
 
@@ -20,31 +20,49 @@ _OF_CONTRACT = and_(
 )
 
 
+_STATES: Final = {
+    "post": EntryState.POSTED,
+    "pending": EntryState.PENDING,
+    "void": EntryState.VOID,
+}
+
+
 def entries(
     connection: Connection, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
 ) -> Iterator[Entry]:
     """See Store.entries."""
-    delivered = _delivered(
-        (postings.c.posted_at_s >= first_ms / 1000)
-        & (postings.c.posted_at_s < stop_ms / 1000)
-        & (postings.c.state != "void")
-    )
+    between = _between(postings.c.posted_at_s, first_ms, stop_ms)
+    delivered = _delivered(and_(postings.c.state != "void", *between))
     reversed_ = (
         _delivered(
-            (disputes.c.state == "accepted")
-            & (disputes.c.settled_at_s >= first_ms / 1000)
-            & (disputes.c.settled_at_s < stop_ms / 1000)
+            and_(
+                disputes.c.state == "accepted",
+                *_between(disputes.c.settled_at_s, first_ms, stop_ms),
+            )
         )
         .add_columns(disputes.c.settled_at_s)
         .join(disputes, same_delivery(disputes))
     )
-    found = []
-    for query, read in ((delivered, _delivery), (reversed_, _reversal)):
-        of_site = query.where(contracts.c.side == side, contracts.c.site == site)
-        if contract:
-            of_site = of_site.where(postings.c.contract == contract)
-        found.append(map(read, streamed(connection, of_site)))
+    found = [
+        map(read, streamed(connection, _of(query, side, site, contract)))
+        for query, read in ((delivered, _delivery), (reversed_, _reversal))
+    ]
     yield from heapq.merge(*found, key=_order)
+
+
+def voids(
+    connection: Connection, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
+) -> Iterator[Entry]:
+    """See Store.voids."""
+    between = _between(postings.c.posted_at_s, first_ms, stop_ms)
+    query = _delivered(and_(postings.c.state == "void", *between))
+    yield from map(_delivery, streamed(connection, _of(query, side, site, contract)))
+
+
+def _of(query: Select[Any], side: str, site: str, contract: str = "") -> Select[Any]:
+    """The same of one side and site, and of a contract if one is named."""
+    of_site = query.where(contracts.c.side == side, contracts.c.site == site)
+    return of_site.where(postings.c.contract == contract) if contract else of_site
 
 
 def same_delivery(table: Any) -> ColumnElement[bool]:
@@ -71,8 +89,7 @@ def _delivery(row: Row[Any]) -> Entry:
         *(row.epoch, row.first, row.tasks, row.cost_nanos, row.state),
         *(row.wall_ns, row.posted_at_s),
     )
-    state = EntryState.POSTED if row.state == "post" else EntryState.PENDING
-    return Entry(row.contract, row.currency, posting.delivery, state)
+    return Entry(row.contract, row.currency, posting.delivery, _STATES[row.state])
 
 
 def _reversal(row: Row[Any]) -> Entry:
@@ -103,10 +120,26 @@ def sums(
         .join(disputes, same_delivery(disputes))
     )
     for query in (delivered, reversed_):
-        of_site = query.where(contracts.c.side == side, contracts.c.site == site)
-        for currency, kind, count, *halves in connection.execute(of_site):
+        for currency, kind, count, *halves in connection.execute(_of(query, side, site)):
             _add(found.setdefault(currency, Sums()), kind, int(count), *joined(halves))
     return found
+
+
+def void_sums(
+    connection: Connection, side: str, site: str, first_ms: int, stop_ms: int
+) -> dict[str, Sums]:
+    """See Store.void_sums."""
+    amounts = exact_sums(postings.c.tasks, postings.c.wall_ns, postings.c.cost_nanos)
+    query = (
+        select(contracts.c.currency, func.sum(postings.c.records), *amounts)
+        .where(postings.c.state == "void", *_between(postings.c.posted_at_s, first_ms, stop_ms))
+        .group_by(contracts.c.currency)
+        .join_from(postings, contracts, _OF_CONTRACT)
+    )
+    return {
+        currency: Sums(int(count), *joined(halves))
+        for currency, count, *halves in connection.execute(_of(query, side, site))
+    }
 
 
 def _between(at_s: ColumnElement[float], first_ms: int, stop_ms: int) -> list[ColumnElement[bool]]:

@@ -38,6 +38,8 @@ def _accounts(
         store.entry_sums("sell", site, first_ms, stop_ms),
         store.entry_sums("buy", site, first_ms, stop_ms),
         moved((each for each in payments if each.site == site), start_s, end_s),
+        store.void_sums("sell", site, first_ms, stop_ms),
+        store.void_sums("buy", site, first_ms, stop_ms),
     )
 
 

@@ -11,6 +11,7 @@ balance is what one of the two has to pay.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from federation.payments import Line, Match, Standing, lines_of, match
 from federation.reconciliation import Sums
@@ -30,6 +31,7 @@ class Account:
         written_off: what will never be paid to us, less what we will never pay; this site's own
             judgement, which the other one need not share.
         held_sold, held_bought: delivered, and without a verdict.
+        void_sold, void_bought: delivered, and not paid for, by the buyer's verdict: in no balance.
     """
 
     sold: int = 0
@@ -43,6 +45,10 @@ class Account:
     held_bought: int = 0
     sold_tasks: int = 0
     bought_tasks: int = 0
+    void_sold: int = 0
+    void_bought: int = 0
+    void_sold_tasks: int = 0
+    void_bought_tasks: int = 0
 
     @property
     def net(self) -> int:
@@ -104,7 +110,11 @@ def statements_of(
 
 
 def accounts(
-    sold: Mapping[str, Sums], bought: Mapping[str, Sums], moved: Iterable[tuple[str, str, int]]
+    sold: Mapping[str, Sums],
+    bought: Mapping[str, Sums],
+    moved: Iterable[tuple[str, str, int]] = (),
+    void_sold: Mapping[str, Sums] = MappingProxyType({}),
+    void_bought: Mapping[str, Sums] = MappingProxyType({}),
 ) -> dict[str, Account]:
     """Put together what was sold, bought and moved, by currency; `moved` is what it yields."""
     sums: dict[str, dict[str, int]] = {}
@@ -112,8 +122,9 @@ def accounts(
         of_currency = sums.setdefault(currency, {})
         of_currency[name] = of_currency.get(name, 0) + nanos
     found = {}
-    for currency in {*sold, *bought, *sums}:
+    for currency in {*sold, *bought, *sums, *void_sold, *void_bought}:
         ours, theirs = sold.get(currency, Sums()), bought.get(currency, Sums())
+        void, refused = void_sold.get(currency, Sums()), void_bought.get(currency, Sums())
         found[currency] = Account(
             sold=ours.cost_nanos,
             refunded=ours.reversed_nanos,
@@ -123,6 +134,10 @@ def accounts(
             held_bought=theirs.pending_nanos,
             sold_tasks=ours.tasks,
             bought_tasks=theirs.tasks,
+            void_sold=void.cost_nanos,
+            void_bought=refused.cost_nanos,
+            void_sold_tasks=void.tasks,
+            void_bought_tasks=refused.tasks,
             **sums.get(currency, {}),
         )
     return found
@@ -144,6 +159,13 @@ def moved(
             yield each.currency, column, nanos
         if each.undone_at_s is not None and start_s <= each.undone_at_s < end_s:
             yield each.currency, column, -nanos
+
+
+def void_share(delivered: Mapping[str, Sums], void: Mapping[str, Sums]) -> float:
+    """What share of the slot time that has a verdict is void: 0 to 1."""
+    void_ns = sum(each.wall_ns for each in void.values())
+    whole_ns = void_ns + sum(each.wall_ns for each in delivered.values())
+    return void_ns / whole_ns if whole_ns else 0.0
 
 
 def lines(payments: Iterable[PaymentRow]) -> list[Line]:

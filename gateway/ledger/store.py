@@ -326,6 +326,14 @@ class Store(Protocol):
     def entry_sums(self, side: str, site: str, first_ms: int, stop_ms: int) -> dict[str, Sums]:
         """Sum up what `entries` yields of all contracts, by currency."""
 
+    def voids(
+        self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
+    ) -> Iterator[Entry]:
+        """Yield what was delivered in that time and is void, in the same order."""
+
+    def void_sums(self, side: str, site: str, first_ms: int, stop_ms: int) -> dict[str, Sums]:
+        """Sum up what `voids` yields of all contracts, by currency, as deliveries."""
+
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
         """When the first delivery, or reversal, from this moment on was booked."""
 
@@ -618,6 +626,18 @@ class SqlStore:
         """See Store."""
         with self._reading() as connection:
             return mirror.sums(connection, side, site, first_ms, stop_ms)
+
+    def voids(
+        self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
+    ) -> Iterator[Entry]:
+        """See Store."""
+        with self._reading() as connection:
+            yield from mirror.voids(connection, side, site, first_ms, stop_ms, contract)
+
+    def void_sums(self, side: str, site: str, first_ms: int, stop_ms: int) -> dict[str, Sums]:
+        """See Store."""
+        with self._reading() as connection:
+            return mirror.void_sums(connection, side, site, first_ms, stop_ms)
 
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
         """See Store."""

@@ -581,6 +581,26 @@ class MemoryStore:
         """See Store."""
         return account_of(self.entries(side, site, first_ms, stop_ms)).sums
 
+    def voids(
+        self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
+    ) -> Iterator[Entry]:
+        """See Store."""
+        tables = self._tables
+        found = [
+            Entry(each.contract, each.currency, each.delivery, EntryState.VOID)
+            for key, each in tables.postings.items()
+            if (each.side, each.site) == (side, site) and contract in ("", each.contract)
+            if tables.verdicts.get(key) == "void" and first_ms <= each.delivery.at_ms < stop_ms
+        ]
+        yield from sorted(found, key=lambda each: (each.contract, each.row[:2]))
+
+    def void_sums(self, side: str, site: str, first_ms: int, stop_ms: int) -> dict[str, Sums]:
+        """See Store."""
+        found: dict[str, Sums] = {}
+        for each in self.voids(side, site, first_ms, stop_ms):
+            found.setdefault(each.currency, Sums()).add(replace(each, state=EntryState.POSTED))
+        return found
+
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
         """See Store."""
         tables = self._tables

@@ -658,3 +658,24 @@ async def test_an_operator_who_waits_for_a_comparison_gets_it_whatever_is_looked
     assert comparison.state == "agreed"
     assert [each.line.reference for each in comparison.unmatched] == ["wire-1"]
     assert not world.london.keeper._asked
+
+
+async def test_a_buyer_that_voids_too_much_is_named_once(world):
+    world.utc_s += 1
+    for n in range(9):
+        world.paris.posted(delivery(10 * n), Verdict.VOID)
+    for n in range(9, 41):
+        world.paris.posted(delivery(10 * n), Verdict.POST)
+    await world.look(world.paris)
+    assert world.paris.told == []  # a few may be too late
+    world.paris.posted(delivery(1000), Verdict.VOID)
+    await world.look(world.paris, world.paris)
+    [told] = world.paris.told
+    assert "london has voided 24% of the slot time that it got in a week, 10 deliveries" in told
+    world.utc_s += 8 * DAY_S
+    await world.look(world.paris)
+    for n in range(200, 210):
+        world.paris.posted(delivery(10 * n, world.utc_s - 9), Verdict.VOID)
+    await world.look(world.paris, world.london)
+    assert [each for each in world.paris.told if "voided 100%" in each] == world.paris.told[1:]
+    assert not any("voided" in each for each in world.london.told)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from federation.contracts import Delivery, Verdict
-from federation.reconciliation import Entry, EntryState, account_of
+from federation.reconciliation import Entry, EntryState, Sums, account_of
 from gateway.ledger.postings import Account
 from gateway.ledger.records import (
     ContractOpened,
@@ -76,6 +76,21 @@ def test_entries_are_what_both_sides_must_have(store: Store, commit: Commit) -> 
     assert (sums.deliveries, sums.cost_nanos, sums.pending_nanos) == (4, 2000, 2000)
     assert store.next_delivery_ms("buy", "paris", AT_MS + 1) == AT_MS + 1
     assert store.next_delivery_ms("buy", "paris", AT_MS + 6) is None
+
+
+def test_what_is_void_is_told_apart(store: Store, commit: Commit) -> None:
+    fill(store, commit)
+    void = [
+        Entry(contract, "EUR", delivery(20, 1, at_ms=AT_MS + 2), EntryState.VOID)
+        for contract in ("a-1", "b-1")
+    ]
+    assert list(store.voids("buy", "paris", AT_MS, AT_MS + 5)) == void
+    assert list(store.voids("buy", "paris", AT_MS, AT_MS + 5, "b-1")) == void[1:]
+    assert list(store.voids("buy", "paris", AT_MS + 3, AT_MS + 5)) == []
+    assert list(store.voids("sell", "paris", AT_MS, AT_MS + 5)) == []
+    sums = Sums(deliveries=2, tasks=20, wall_ns=14, cost_nanos=1000)
+    assert store.void_sums("buy", "paris", AT_MS, AT_MS + 5) == {"EUR": sums}
+    assert store.void_sums("buy", "paris", 0, AT_MS) == {}
 
 
 def test_a_dispute_is_settled_once_and_reverses_what_was_paid(store: Store, commit: Commit) -> None:

@@ -6,8 +6,16 @@ from typing import Any
 from federation.payments import Standing, told
 from federation.reconciliation import Sums
 from federation.wire import pack
+from gateway.cli.between import void_lines
 from gateway.ledger.records import PaymentRow, PaymentsTold
-from gateway.ledger.settlement import accounts, lines, matches, moved, statements_of
+from gateway.ledger.settlement import (
+    accounts,
+    lines,
+    matches,
+    moved,
+    statements_of,
+    void_share,
+)
 
 
 def payment(reference: str, nanos: int, **others: Any) -> PaymentRow:
@@ -70,3 +78,28 @@ def test_a_statement_says_what_one_side_alone_has() -> None:
     # Theirs is ours with the sign changed, but for what one side alone has.
     mirrored = accounts({}, {}, moved(theirs, 0.0, 20.0))["USD"].net
     assert -mirrored == dollars.balance_nanos - dollars.unconfirmed_nanos + dollars.to_confirm_nanos
+
+
+def test_what_a_buyer_voids_is_in_its_statement_and_in_no_balance() -> None:
+    paid, void = Sums(1, 10, 300, 50), Sums(3, 30, 700, 90)
+    found = accounts({"USD": paid}, {}, (), {"USD": void}, {"EUR": void})
+    assert found["USD"].net == 50
+    assert (found["USD"].void_sold, found["USD"].void_sold_tasks) == (90, 30)
+    assert (found["EUR"].net, found["EUR"].void_bought, found["EUR"].void_bought_tasks) == (
+        0,
+        90,
+        30,
+    )
+    assert void_share({"USD": paid}, {"USD": void, "EUR": Sums(1, 1, 0, 0)}) == 0.7
+    assert void_share({}, {"USD": void}) == 1.0
+    assert void_share({}, {}) == 0.0
+
+
+def test_it_is_said_in_words() -> None:
+    columns = ("site", "currency", "void_sold", "void_sold_tasks", "sold_tasks")
+    columns += ("void_bought", "void_bought_tasks", "bought_tasks")
+    rows = [["paris", "USD", "0.5", 1_000, 3_000, "0", 0, 7], ["rome", "EUR", "0", 0, 1, "2", 3, 0]]
+    assert void_lines({"columns": columns, "rows": rows}) == [
+        "paris has voided 1,000 of 4,000 tasks that it got: 0.5 USD",
+        "we have voided 3 of 3 tasks that we got: 2 EUR",
+    ]
