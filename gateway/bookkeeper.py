@@ -258,8 +258,8 @@ class Bookkeeper:
         )
         for buyer in await self._office.read(store.partners, "sell"):
             asked = "sell", buyer, stop_ms - WATCHED_MS, stop_ms
-            void = await self._office.read(store.void_sums, *asked)
-            share = void_share(await self._office.read(store.entry_sums, *asked), void)
+            delivered, void = await self._office.read(store.verdict_sums, *asked)
+            share = void_share(delivered, void)
             count = sum(each.deliveries for each in void.values())
             if share <= limit or count < VOID_MIN:
                 self._shunning.discard(buyer)

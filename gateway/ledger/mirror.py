@@ -60,8 +60,13 @@ def voids(
 
 
 def _of(query: Select[Any], side: str, site: str, contract: str = "") -> Select[Any]:
-    """The same of one side and site, and of a contract if one is named."""
-    of_site = query.where(contracts.c.side == side, contracts.c.site == site)
+    """The same of one side and site, and of a contract if one is named.
+
+    As a set of contracts: a database that knows nothing of how many rows there are begins a join
+    with all postings, and looks up for each whose it is.
+    """
+    theirs = select(contracts.c.contract).where(contracts.c.side == side, contracts.c.site == site)
+    of_site = query.where(postings.c.side == side, postings.c.contract.in_(theirs))
     return of_site.where(postings.c.contract == contract) if contract else of_site
 
 
@@ -102,12 +107,22 @@ def sums(
     connection: Connection, side: str, site: str, first_ms: int, stop_ms: int
 ) -> dict[str, Sums]:
     """See Store.entry_sums."""
+    return verdict_sums(connection, side, site, first_ms, stop_ms)[0]
+
+
+def verdict_sums(
+    connection: Connection, side: str, site: str, first_ms: int, stop_ms: int
+) -> tuple[dict[str, Sums], dict[str, Sums]]:
+    """See Store.verdict_sums."""
     found: dict[str, Sums] = {}
+    void: dict[str, Sums] = {}
+    if first_ms >= stop_ms:
+        return found, void  # what no database knows before it has looked at every row
     amounts = exact_sums(postings.c.tasks, postings.c.wall_ns, postings.c.cost_nanos)
-    # Void ones are in no sum, and of old ones one row may stand for many.
+    # Of old ones one row may stand for many.
     delivered = (
         select(contracts.c.currency, postings.c.state, func.sum(postings.c.records), *amounts)
-        .where(postings.c.state != "void", *_between(postings.c.posted_at_s, first_ms, stop_ms))
+        .where(*_between(postings.c.posted_at_s, first_ms, stop_ms))
         .group_by(contracts.c.currency, postings.c.state)
         .join_from(postings, contracts, _OF_CONTRACT)
     )
@@ -121,25 +136,11 @@ def sums(
     )
     for query in (delivered, reversed_):
         for currency, kind, count, *halves in connection.execute(_of(query, side, site)):
-            _add(found.setdefault(currency, Sums()), kind, int(count), *joined(halves))
-    return found
-
-
-def void_sums(
-    connection: Connection, side: str, site: str, first_ms: int, stop_ms: int
-) -> dict[str, Sums]:
-    """See Store.void_sums."""
-    amounts = exact_sums(postings.c.tasks, postings.c.wall_ns, postings.c.cost_nanos)
-    query = (
-        select(contracts.c.currency, func.sum(postings.c.records), *amounts)
-        .where(postings.c.state == "void", *_between(postings.c.posted_at_s, first_ms, stop_ms))
-        .group_by(contracts.c.currency)
-        .join_from(postings, contracts, _OF_CONTRACT)
-    )
-    return {
-        currency: Sums(int(count), *joined(halves))
-        for currency, count, *halves in connection.execute(_of(query, side, site))
-    }
+            if kind == "void":
+                void[currency] = Sums(int(count), *joined(halves))
+            else:
+                _add(found.setdefault(currency, Sums()), kind, int(count), *joined(halves))
+    return found, void
 
 
 def _between(at_s: ColumnElement[float], first_ms: int, stop_ms: int) -> list[ColumnElement[bool]]:
@@ -158,11 +159,8 @@ def _add(found: Sums, kind: str, count: int, tasks: int, wall_ns: int, cost_nano
 
 def next_delivery_ms(connection: Connection, side: str, site: str, since_ms: int) -> int | None:
     """See Store.next_delivery_ms."""
-    delivered = (
-        select(func.min(postings.c.posted_at_s))
-        .join_from(postings, contracts, _OF_CONTRACT)
-        .where(contracts.c.side == side, contracts.c.site == site)
-        .where(postings.c.posted_at_s >= since_ms / 1000)
+    delivered = _of(select(func.min(postings.c.posted_at_s)), side, site).where(
+        postings.c.posted_at_s >= since_ms / 1000
     )
     reversed_ = select(func.min(disputes.c.settled_at_s)).where(
         disputes.c.side == side,
@@ -174,7 +172,9 @@ def next_delivery_ms(connection: Connection, side: str, site: str, since_ms: int
     return min((round(at_s * 1000) for at_s in times if at_s is not None), default=None)
 
 
-def read_disputes(connection: Connection) -> list[DisputeRow]:
+def read_disputes(
+    connection: Connection, contract: str = "", is_open: bool = False
+) -> list[DisputeRow]:
     """See Store.disputes."""
     query = (
         select(disputes, postings.c.tasks, postings.c.cost_nanos, contracts.c.currency)
@@ -182,14 +182,22 @@ def read_disputes(connection: Connection) -> list[DisputeRow]:
         .join(contracts, _OF_CONTRACT)
         .order_by(disputes.c.disputed_at_s, disputes.c.contract, disputes.c.epoch)
     )
+    if contract:
+        # The key begins with the side.
+        query = query.where(disputes.c.side.in_(("buy", "sell")), disputes.c.contract == contract)
+    if is_open:
+        query = query.where(disputes.c.state == "open")
     return [DisputeRow(**row._mapping) for row in connection.execute(query)]
 
 
-def read_statements(connection: Connection) -> list[StatementKept]:
+def read_statements(connection: Connection, side: str = "", site: str = "") -> list[StatementKept]:
     """See Store.statements."""
     query = select(statements).order_by(
         statements.c.site, statements.c.side, statements.c.first_ms, statements.c.stop_ms
     )
+    for column, name in ((statements.c.side, side), (statements.c.site, site)):
+        if name:
+            query = query.where(column == name)
     return [StatementKept(**row._mapping) for row in connection.execute(query)]
 
 

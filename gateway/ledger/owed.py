@@ -34,18 +34,15 @@ def _accounts(
     store: Store, payments: list[PaymentRow], site: str, start_s: float, end_s: float
 ) -> dict[str, Account]:
     first_ms, stop_ms = round(start_s * 1000), round(end_s * 1000)
-    return accounts(
-        store.entry_sums("sell", site, first_ms, stop_ms),
-        store.entry_sums("buy", site, first_ms, stop_ms),
-        moved((each for each in payments if each.site == site), start_s, end_s),
-        store.void_sums("sell", site, first_ms, stop_ms),
-        store.void_sums("buy", site, first_ms, stop_ms),
-    )
+    sold, void_sold = store.verdict_sums("sell", site, first_ms, stop_ms)
+    bought, void_bought = store.verdict_sums("buy", site, first_ms, stop_ms)
+    paid = moved((each for each in payments if each.site == site), start_s, end_s)
+    return accounts(sold, bought, paid, void_sold, void_bought)
 
 
 def kept_with(store: Store, side: str, site: str) -> list[StatementKept]:
     """What was found out with a site about what one side delivered, in the order of time."""
-    return [each for each in store.statements() if (each.side, each.site) == (side, site)]
+    return store.statements(side, site)
 
 
 def agreed_until_ms(

@@ -231,6 +231,8 @@ contracts = Table(
     Column("list_nanos", BigInteger, nullable=False, server_default="0"),
 )
 Index("contracts_by_end", contracts.c.ended_at_s)
+# What was between us and one site: without it all deliveries are read for each site.
+Index("contracts_by_site", contracts.c.side, contracts.c.site)
 
 postings = Table(
     "postings",

@@ -594,12 +594,14 @@ class MemoryStore:
         ]
         yield from sorted(found, key=lambda each: (each.contract, each.row[:2]))
 
-    def void_sums(self, side: str, site: str, first_ms: int, stop_ms: int) -> dict[str, Sums]:
+    def verdict_sums(
+        self, side: str, site: str, first_ms: int, stop_ms: int
+    ) -> tuple[dict[str, Sums], dict[str, Sums]]:
         """See Store."""
-        found: dict[str, Sums] = {}
+        void: dict[str, Sums] = {}
         for each in self.voids(side, site, first_ms, stop_ms):
-            found.setdefault(each.currency, Sums()).add(replace(each, state=EntryState.POSTED))
-        return found
+            void.setdefault(each.currency, Sums()).add(replace(each, state=EntryState.POSTED))
+        return self.entry_sums(side, site, first_ms, stop_ms), void
 
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
         """See Store."""
@@ -617,11 +619,13 @@ class MemoryStore:
         found = (round(at_s * 1000) for at_s in times)
         return min((at_ms for at_ms in found if at_ms >= since_ms), default=None)
 
-    def disputes(self) -> list[DisputeRow]:
+    def disputes(self, contract: str = "", is_open: bool = False) -> list[DisputeRow]:
         """See Store."""
         tables, found = self._tables, []
         for key, each in tables.disputes.items():
             posted, answer = tables.postings[key], tables.answers.get(key)
+            if contract not in ("", each.contract) or (is_open and answer is not None):
+                continue
             found.append(
                 DisputeRow(
                     **asdict(each),
@@ -635,9 +639,10 @@ class MemoryStore:
             )
         return sorted(found, key=lambda each: (each.disputed_at_s, each.contract, each.epoch))
 
-    def statements(self) -> list[StatementKept]:
+    def statements(self, side: str = "", site: str = "") -> list[StatementKept]:
         """See Store."""
-        return [each for _, each in sorted(self._tables.statements.items())]
+        found = (each for _, each in sorted(self._tables.statements.items()))
+        return [each for each in found if side in ("", each.side) and site in ("", each.site)]
 
     def payments(self) -> list[PaymentRow]:
         """See Store."""

@@ -89,8 +89,10 @@ def test_what_is_void_is_told_apart(store: Store, commit: Commit) -> None:
     assert list(store.voids("buy", "paris", AT_MS + 3, AT_MS + 5)) == []
     assert list(store.voids("sell", "paris", AT_MS, AT_MS + 5)) == []
     sums = Sums(deliveries=2, tasks=20, wall_ns=14, cost_nanos=1000)
-    assert store.void_sums("buy", "paris", AT_MS, AT_MS + 5) == {"EUR": sums}
-    assert store.void_sums("buy", "paris", 0, AT_MS) == {}
+    entries = store.entry_sums("buy", "paris", AT_MS, AT_MS + 5)
+    assert store.verdict_sums("buy", "paris", AT_MS, AT_MS + 5) == (entries, {"EUR": sums})
+    for span in ((0, AT_MS), (AT_MS, AT_MS), (AT_MS + 5, AT_MS)):
+        assert store.verdict_sums("buy", "paris", *span) == ({}, {})
 
 
 def test_a_dispute_is_settled_once_and_reverses_what_was_paid(store: Store, commit: Commit) -> None:
@@ -98,6 +100,8 @@ def test_a_dispute_is_settled_once_and_reverses_what_was_paid(store: Store, comm
     commit(store, Disputed("sell", "a-1", 0, 10, "paris", "wrong", 1_700_000_003.0))
     commit(store, Disputed("sell", "a-1", 0, 10, "paris", "again", 1_700_000_004.0))
     [row] = store.disputes()
+    assert store.disputes("a-1") == store.disputes("a-1", True) == store.disputes("", True) == [row]
+    assert store.disputes("b-1") == []
     assert (row.state, row.reason, row.cost_nanos, row.tasks) == ("open", "wrong", 500, 10)
     before = store.balances()[Account("site", "paris", "", "EUR")].net_nanos
     answer = DisputeSettled(
@@ -105,7 +109,8 @@ def test_a_dispute_is_settled_once_and_reverses_what_was_paid(store: Store, comm
     )
     commit(store, answer)
     commit(store, answer)
-    [row] = store.disputes()
+    assert store.disputes("a-1", True) == []
+    [row] = store.disputes("a-1")
     assert (row.state, row.answer, row.settled_at_s) == ("accepted", "so be it", 1_700_000_005.5)
     assert store.balances()[Account("site", "paris", "", "EUR")].net_nanos == before - 500
     at_ms = 1_700_000_005_500
@@ -125,7 +130,8 @@ def test_a_final_statement_that_is_agreed_stays(store: Store, commit: Commit) ->
 
     for each in (kept("differs", True, "1"), kept("agreed", False, "2"), kept("agreed", True, "3")):
         commit(store, each)
-        assert store.statements() == [each]
+        assert store.statements() == store.statements("buy", "paris") == [each]
+    assert store.statements("sell", "paris") == store.statements("buy", "york") == []
     commit(store, kept("differs", True, "4"))
     assert store.statements() == [kept("agreed", True, "3")]
 

@@ -33,6 +33,7 @@ def upgrade() -> None:
         "note, paid_at_s, 0 FROM payments_before"
     )
     op.execute("DROP TABLE payments_before")
+    op.create_index("contracts_by_site", "contracts", ["side", "site"])
     op.create_table(
         "payments_told",
         sa.Column("site", TEXT, primary_key=True),
