@@ -51,7 +51,7 @@ from gateway.effects import Side
 from gateway.faults import describe_fault
 from gateway.ledger import owed
 from gateway.ledger.errors import StoreError
-from gateway.ledger.records import StatementKept, settled
+from gateway.ledger.records import ContractSide, StatementKept, settled
 from gateway.ledger.settlement import settled_until, void_share
 from gateway.office import AHEAD_MAX_MS, Office
 from gateway.payments import PaymentsDesk
@@ -105,6 +105,17 @@ class _Asked:
     state: str = ""  # once it is answered
     details: str = ""
     answered: trio.Event = field(default_factory=trio.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a comparison came to: the state, what differs, and the signed envelopes that say so."""
+
+    account: Account
+    state: str
+    details: str
+    ours: bytes
+    theirs: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,8 +378,8 @@ class Bookkeeper:
         state = "agreed" if is_agreed else "pending" if message.state == "pending" else "differs"
         details = "" if is_agreed else _difference(asked.account, message)
         proof = envelope if is_agreed else b""
-        await self._keep("buy", seller, window, asked.account, state, details, asked.envelope,
-                         proof)  # fmt: skip
+        found = _Found(asked.account, state, details, asked.envelope, proof)
+        await self._keep("buy", seller, window, found)
         asked.state, asked.details = state, details
         asked.answered.set()
         if is_agreed:
@@ -439,8 +450,8 @@ class Bookkeeper:
                 told = (f"{contract}: {each}" for each in unclear)
                 asked.unclear += islice(told, UNCLEAR_MAX - len(asked.unclear))
                 details = "; ".join(asked.unclear)
-                await self._keep("buy", seller, window, asked.account, "differs", details,
-                                 asked.envelope, b"")  # fmt: skip
+                found = _Found(asked.account, "differs", details, asked.envelope)
+                await self._keep("buy", seller, window, found)
 
     # --- as a seller ---------------------------------------------------------------------------
 
@@ -463,7 +474,8 @@ class Bookkeeper:
         details = "" if state == "agreed" else _difference(account, message)
         if not account.sums or not window.is_period:
             return  # else a buyer could fill our disk with comparisons of nothing
-        await self._keep("sell", buyer, window, account, state, details, ours, envelope)
+        found = _Found(account, state, details, ours, envelope)
+        await self._keep("sell", buyer, window, found)
 
     async def _tell_entries(self, buyer: str, message: AskEntries) -> None:
         first_ms, stop_ms = message.first_ms, message.stop_ms
@@ -499,17 +511,7 @@ class Bookkeeper:
                 break
         return found
 
-    async def _keep(
-        self,
-        side: Any,
-        site: str,
-        window: Window,
-        account: Account,
-        state: str,
-        details: str,
-        ours: bytes,
-        theirs: bytes,
-    ) -> None:
+    async def _keep(self, side: ContractSide, site: str, window: Window, found: _Found) -> None:
         if window.is_kept:
             await self._office.write(
                 StatementKept(
@@ -518,16 +520,16 @@ class Bookkeeper:
                     window.first_ms,
                     window.stop_ms,
                     window.is_final,
-                    state,
-                    pack(account.plain),
-                    account.digest,
-                    details[:DETAILS_CHARS_MAX],
-                    ours,
-                    theirs,
+                    found.state,
+                    pack(found.account.plain),
+                    found.account.digest,
+                    found.details[:DETAILS_CHARS_MAX],
+                    found.ours,
+                    found.theirs,
                     self._office.utc_s(),
                 )
             )
-            if state == "agreed":
+            if found.state == "agreed":
                 self._office.note_settled(side, site, window.stop_ms)
 
 

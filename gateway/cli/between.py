@@ -18,10 +18,6 @@ _PAYMENT_COLUMNS: Final = (
     *("site", "reference", "at", "direction", "amount", "currency", "through", "state"),
     *("theirs", "note"),
 )
-_SELDOM: Final = (
-    *("refunded", "credited", "written_off", "held_sold", "held_bought", "unconfirmed"),
-    *("to_confirm", "void_sold", "void_bought", "void_sold_tasks", "void_bought_tasks"),
-)
 _csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 
 
@@ -277,13 +273,7 @@ def show_statement(found: dict[str, Any]) -> None:
     named = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
     for row in named:
         row["balance_nanos"] = int(row["balance_nanos"])
-    # What is nothing anywhere would only make the table too wide to read.
-    columns = [
-        name
-        for name in found["columns"]
-        if name != "balance_nanos"
-        and (name not in _SELDOM or any(Decimal(row[name]) for row in named))
-    ]
+    columns = [name for name in found["columns"] if name != "balance_nanos"]
     show.table(
         [name.replace("_", " ") for name in columns],
         [[row[name] for name in columns] for row in named],

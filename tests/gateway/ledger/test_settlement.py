@@ -8,6 +8,7 @@ from federation.reconciliation import Sums
 from federation.wire import pack
 from gateway.cli.between import void_lines
 from gateway.ledger.records import PaymentRow, PaymentsTold
+from gateway.ledger.reports import Report, to_csv
 from gateway.ledger.settlement import (
     accounts,
     lines,
@@ -103,3 +104,9 @@ def test_it_is_said_in_words() -> None:
         "paris has voided 1,000 of 4,000 tasks that it got: 0.5 USD",
         "we have voided 3 of 3 tasks that we got: 2 EUR",
     ]
+
+
+def test_amounts_of_a_statement_are_numbers_in_csv_and_names_are_no_formulas() -> None:
+    columns = ("site", "balance", "to_confirm", "note")
+    made = to_csv(Report(columns, (("=1+1", "-0.5", "-2", "-x"),), ()))
+    assert made.splitlines()[1] == "'=1+1,-0.5,-2,'-x"
