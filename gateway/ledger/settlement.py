@@ -1,9 +1,10 @@
 """What two sites owe each other: statements of account, which both sides get equal. Pure.
 
-A statement is made of what both have booked with the same time: deliveries that were paid for,
-reversals, payments. So the balance at one site is that at the other with the sign changed, to the
-nano-unit, for any time that has been compared (gateway.bookkeeper). What has no verdict yet is
-held: it is told apart, and in no balance.
+A statement is made of what both have booked: deliveries that were paid for and reversals, with the
+same time (gateway.bookkeeper compares them), and payments, by the same reference, each when its
+people saw it. So the balance at one site is that at the other with the sign changed, to the
+nano-unit, but for payments that one alone has booked by then, and for what one has written off.
+What has no verdict yet is held: it is told apart, and in no balance; nor is what was voided.
 
 As there is one account for each site and currency, what is sold and bought is netted by itself: the
 balance is what one of the two has to pay.
