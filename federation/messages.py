@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from federation import deals, reconciliation
+from federation import deals, payments, reconciliation
 from federation.wire import (
     Anything,
     Catalogue,
@@ -413,7 +413,7 @@ MESSAGES = Catalogue(
         *(Assign, Recall, Drain),
         *(Report, Returned, Pulse),
         *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
-        *(*reconciliation.FROM_BUYER, *reconciliation.FROM_SELLER),
+        *(*reconciliation.FROM_BUYER, *reconciliation.FROM_SELLER, payments.Payments),
         *(Statements, GossipMessage, Advert),
     ]
 )

@@ -42,6 +42,7 @@ class EntryState(IntEnum):
     PENDING = 0  # delivered, and without a verdict
     POSTED = 1  # delivered, and paid
     REVERSAL = 2  # of a delivery that was paid
+    VOID = 3  # delivered, and not wanted: in no comparison, so that it never travels
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,13 @@ def _is_row(value: object) -> bool:
     return type(value) is list and all(map(_is_count, value))
 
 
+def _is_lines(value: object) -> bool:
+    return type(value) is list and all(
+        type(line) is list and all(type(cell) is str or _is_count(cell) for cell in line)
+        for line in value
+    )
+
+
 def _is_plain_map(value: object) -> bool:
     return type(value) is dict and all(type(key) is str for key in value)
 
@@ -135,6 +142,7 @@ Prints = list[list[Any]]
 Plain = dict[str, Any]
 Names = list[str]
 Rows = list[list[int]]
+Lines = list[list[Any]]
 Anything = Any
 
 CHECKS: dict[str, Callable[[object], bool]] = {
@@ -154,6 +162,7 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "Plain": _is_plain_map,
     "Names": lambda value: type(value) is list and all(type(item) is str for item in value),
     "Rows": lambda value: type(value) is list and all(map(_is_row, value)),
+    "Lines": _is_lines,
     "Anything": lambda value: True,
 }
 

@@ -24,6 +24,7 @@ from federation.contracts import Verdict
 from federation.deals import Settle
 from federation.errors import ProtocolError
 from federation.money import format_money
+from federation.payments import Match, Payments, Standing
 from federation.reconciliation import (
     CONTRACTS_MAX,
     DAY_MS,
@@ -43,15 +44,17 @@ from federation.reconciliation import (
     sums_of,
 )
 from federation.wire import pack
+from gateway import payments
 from gateway.books_rules import PERIODS, period_of
 from gateway.disputes import Disputes
 from gateway.effects import Side
 from gateway.faults import describe_fault
 from gateway.ledger import owed
 from gateway.ledger.errors import StoreError
-from gateway.ledger.records import StatementKept, settled
-from gateway.ledger.settlement import settled_until
+from gateway.ledger.records import ContractSide, StatementKept, settled
+from gateway.ledger.settlement import settled_until, void_share
 from gateway.office import AHEAD_MAX_MS, Office
+from gateway.payments import PaymentsDesk
 
 TOLD_MAX: Final = 5  # of what differs in a contract, in the log
 UNCLEAR_MAX: Final = 50  # and kept with what was compared
@@ -60,6 +63,8 @@ ASKED_AT_ONCE: Final = 50  # contracts whose entries are asked for in one round
 ANSWER_S: Final = 20.0  # that a seller has to answer an operator's question
 TRIES_MAX: Final = 3  # of a day that differs, and may be mended on the way
 TRY_AGAIN_S: Final = 6 * 3600.0
+WATCHED_MS: Final = 7 * DAY_MS  # in which a buyer's verdicts are looked at
+VOID_MIN: Final = 10  # deliveries: what comes too late now and then is no reason
 SKEW_MS: Final = 60_000
 ENVELOPE_BYTES_MAX: Final = 1 << 15  # of what is kept: sums in two hundred currencies
 DETAILS_CHARS_MAX: Final = 2_000
@@ -96,20 +101,55 @@ class _Asked:
     account: Account
     envelope: bytes
     unclear: list[str] = field(default_factory=list)
+    waiting: int = 0  # operators who do so
     state: str = ""  # once it is answered
     details: str = ""
     answered: trio.Event = field(default_factory=trio.Event)
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a comparison came to: the state, what differs, and the signed envelopes that say so."""
+
+    account: Account
+    state: str
+    details: str
+    ours: bytes
+    theirs: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What an operator's question found out.
+
+    Attributes:
+        state: of what was delivered; empty when the seller has not answered in time.
+        details: what differs, for people.
+        paid: all payments, side by side.
+    """
+
+    state: str
+    details: str
+    paid: list[Match]
+
+    @property
+    def unmatched(self) -> list[Match]:
+        """The payments that not both have, as far as we know."""
+        even = (Standing.CONFIRMED, Standing.TOO_OLD)
+        return [each for each in self.paid if each.standing not in even]
+
+
 class Bookkeeper:
-    """One site's side of it; `disputes` has what is disputed."""
+    """One site's side of it; `disputes` has what is disputed, `payments` what was paid."""
 
     def __init__(self, office: Office) -> None:
         self._office = office
         self.disputes = Disputes(office)
+        self.payments = PaymentsDesk(office)
         self._asked: dict[tuple[str, Window], _Asked] = {}
         self._tries: Counter[tuple[str, Window]] = Counter()
         self._tries_since_s = office.utc_s()
+        self._shunning: set[str] = set()  # buyers that people were told of
         self._entries_asked: set[tuple[str, str, int, int]] = set()
         self._turn = trio.Lock()
         self._waiting: Counter[str] = Counter()
@@ -169,6 +209,8 @@ class Bookkeeper:
                 self._later(site, lambda: self.disputes.disputed(site, message))
             case DisputeAnswer():
                 self._later(site, lambda: self.disputes.answered(site, message))
+            case Payments():
+                self._later(site, lambda: self.payments.heard(site, message, envelope))
 
     def _check(self, message: Any, envelope: bytes) -> None:
         """Raise ProtocolError for what nobody may say of the books."""
@@ -185,18 +227,10 @@ class Bookkeeper:
                     raise ProtocolError("a comparison that is too long")
             case AskEntries():
                 self._check_window(_window(message))
-            case Entries():
-                if len(message.rows) > ENTRIES_MAX or any(len(row) > 8 for row in message.rows):
-                    raise ProtocolError("more entries than one message holds, or none at all")
-            case Dispute():
-                if not 0 < len(message.deliveries) <= ENTRIES_MAX:
-                    raise ProtocolError("a dispute about nothing, or about too much")
-            case DisputeAnswer():
-                is_short = len(message.answers) <= ENTRIES_MAX
-                if not is_short or any(len(row) != 4 for row in message.answers):
-                    raise ProtocolError("an answer is [epoch, first, at, 1 or 0]")
+            case Payments():
+                payments.check(message, envelope)
             case _:
-                raise AssertionError(f"{message.kind!r} is not about the books")
+                _check_rows(message)
 
     def _is_open(self, site: str, message: Reconciled) -> bool:
         """Whether that was asked, and not answered yet."""
@@ -213,7 +247,8 @@ class Bookkeeper:
 
     async def look(self) -> None:
         """Compare what is due, and ask again what was not answered."""
-        self._asked.clear()
+        # But for what an operator waits for.
+        self._asked = {key: each for key, each in self._asked.items() if each.waiting}
         self._entries_asked.clear()
         if not 0 <= self._office.utc_s() - self._tries_since_s < TRY_AGAIN_S:
             self._tries.clear()
@@ -222,6 +257,29 @@ class Bookkeeper:
             if self._office.is_partner(seller):
                 await self._look_at(seller)
         await self.disputes.say_again()
+        await self.payments.say_again()
+        await self._watch_verdicts()
+
+    async def _watch_verdicts(self) -> None:
+        """Tell people once of each buyer that pays for less of what it gets than it should."""
+        store, limit, stop_ms = (
+            self._office.store,
+            self._office.rules.void_share_max,
+            (self._office.now_ms),
+        )
+        for buyer in await self._office.read(store.partners, "sell"):
+            asked = "sell", buyer, stop_ms - WATCHED_MS, stop_ms
+            delivered, void = await self._office.read(store.verdict_sums, *asked)
+            share = void_share(delivered, void)
+            count = sum(each.deliveries for each in void.values())
+            if share <= limit or count < VOID_MIN:
+                self._shunning.discard(buyer)
+            elif buyer not in self._shunning:
+                self._shunning.add(buyer)
+                self._office.say(
+                    f"books: {buyer} has voided {share:.0%} of the slot time that it got in a "
+                    f"week, {count:,} deliveries: see `gridfed deliveries {buyer}`"
+                )
 
     async def _recall(self) -> None:
         """Know before when nothing may be booked, of each side and site."""
@@ -281,25 +339,34 @@ class Bookkeeper:
 
     # --- as a buyer ----------------------------------------------------------------------------
 
-    async def compare(self, seller: str, first_ms: int, stop_ms: int) -> tuple[str, str]:
-        """Compare some time with a seller now: the state, and what differs.
+    async def compare(self, seller: str, first_ms: int, stop_ms: int) -> Comparison:
+        """Compare some time with a seller now, and all payments.
 
-        What has not been yet is left out. The state is empty when it does not answer in time.
+        What has not been yet is left out.
         """
         window = Window(first_ms, max(first_ms + 1, min(stop_ms, self._office.now_ms)))
-        asked = await self.in_turn(lambda: self._ask(seller, window))
-        with trio.move_on_after(ANSWER_S):
-            await asked.answered.wait()
-        return asked.state, asked.details
+        asked = await self.in_turn(lambda: self._ask(seller, window, waiting=1))
+        try:
+            told = await self.in_turn(lambda: self.payments.ask(seller))
+            with trio.move_on_after(ANSWER_S):
+                await asked.answered.wait()
+                await told.wait()
+        finally:
+            asked.waiting -= 1
+        return Comparison(asked.state, asked.details, await self.payments.matches(seller))
 
-    async def _ask(self, seller: str, window: Window) -> _Asked:
+    async def _ask(self, seller: str, window: Window, *, waiting: int = 0) -> _Asked:
+        before = self._asked.get((seller, window))
+        if before is not None and before.waiting and not before.answered.is_set():
+            before.waiting += waiting
+            return before
         self._tries[seller, window] += 1
         account = await self._account("buy", seller, window)
         message = Reconcile(
             window.first_ms, window.stop_ms, window.is_final, account.plain, account.digest
         )
         envelope = self._office.tell(seller, Side.SELLER, message)
-        asked = self._asked[seller, window] = _Asked(account, envelope)
+        asked = self._asked[seller, window] = _Asked(account, envelope, waiting=waiting)
         return asked
 
     async def _compared(self, seller: str, message: Reconciled, envelope: bytes) -> None:
@@ -311,8 +378,8 @@ class Bookkeeper:
         state = "agreed" if is_agreed else "pending" if message.state == "pending" else "differs"
         details = "" if is_agreed else _difference(asked.account, message)
         proof = envelope if is_agreed else b""
-        await self._keep("buy", seller, window, asked.account, state, details, asked.envelope,
-                         proof)  # fmt: skip
+        found = _Found(asked.account, state, details, asked.envelope, proof)
+        await self._keep("buy", seller, window, found)
         asked.state, asked.details = state, details
         asked.answered.set()
         if is_agreed:
@@ -383,8 +450,8 @@ class Bookkeeper:
                 told = (f"{contract}: {each}" for each in unclear)
                 asked.unclear += islice(told, UNCLEAR_MAX - len(asked.unclear))
                 details = "; ".join(asked.unclear)
-                await self._keep("buy", seller, window, asked.account, "differs", details,
-                                 asked.envelope, b"")  # fmt: skip
+                found = _Found(asked.account, "differs", details, asked.envelope)
+                await self._keep("buy", seller, window, found)
 
     # --- as a seller ---------------------------------------------------------------------------
 
@@ -407,7 +474,8 @@ class Bookkeeper:
         details = "" if state == "agreed" else _difference(account, message)
         if not account.sums or not window.is_period:
             return  # else a buyer could fill our disk with comparisons of nothing
-        await self._keep("sell", buyer, window, account, state, details, ours, envelope)
+        found = _Found(account, state, details, ours, envelope)
+        await self._keep("sell", buyer, window, found)
 
     async def _tell_entries(self, buyer: str, message: AskEntries) -> None:
         first_ms, stop_ms = message.first_ms, message.stop_ms
@@ -443,17 +511,7 @@ class Bookkeeper:
                 break
         return found
 
-    async def _keep(
-        self,
-        side: Any,
-        site: str,
-        window: Window,
-        account: Account,
-        state: str,
-        details: str,
-        ours: bytes,
-        theirs: bytes,
-    ) -> None:
+    async def _keep(self, side: ContractSide, site: str, window: Window, found: _Found) -> None:
         if window.is_kept:
             await self._office.write(
                 StatementKept(
@@ -462,17 +520,34 @@ class Bookkeeper:
                     window.first_ms,
                     window.stop_ms,
                     window.is_final,
-                    state,
-                    pack(account.plain),
-                    account.digest,
-                    details[:DETAILS_CHARS_MAX],
-                    ours,
-                    theirs,
+                    found.state,
+                    pack(found.account.plain),
+                    found.account.digest,
+                    found.details[:DETAILS_CHARS_MAX],
+                    found.ours,
+                    found.theirs,
                     self._office.utc_s(),
                 )
             )
-            if state == "agreed":
+            if found.state == "agreed":
                 self._office.note_settled(side, site, window.stop_ms)
+
+
+def _check_rows(message: Any) -> None:
+    """Raise ProtocolError for too many rows, or such as there are none."""
+    match message:
+        case Entries():
+            if len(message.rows) > ENTRIES_MAX or any(len(row) > 8 for row in message.rows):
+                raise ProtocolError("more entries than one message holds, or none at all")
+        case Dispute():
+            if not 0 < len(message.deliveries) <= ENTRIES_MAX:
+                raise ProtocolError("a dispute about nothing, or about too much")
+        case DisputeAnswer():
+            is_short = len(message.answers) <= ENTRIES_MAX
+            if not is_short or any(len(row) != 4 for row in message.answers):
+                raise ProtocolError("an answer is [epoch, first, at, 1 or 0]")
+        case _:
+            raise AssertionError(f"{message.kind!r} is not about the books")
 
 
 def _window(message: Reconcile | Reconciled | AskEntries) -> Window:

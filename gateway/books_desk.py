@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 from federation.errors import GridError
@@ -9,9 +10,10 @@ from federation.money import NANOS_LIMIT, check_currency, format_amount
 from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, EntryState
 from gateway.bookkeeper import Bookkeeper
 from gateway.ledger import owed
-from gateway.ledger.records import NUMBER_LIMIT, DisputeRow, Payment
+from gateway.ledger.records import NUMBER_LIMIT, DisputeRow, Payment, PaymentRow, Record
 from gateway.ledger.settlement import Statement
 from gateway.ledger.store import Store
+from gateway.payments import told_of
 from gateway.report_desk import narrow
 
 if TYPE_CHECKING:
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
 Details = Mapping[str, Any]
 STATEMENT_COLUMNS: Final = (
     *("site", "currency", "opening", "sold", "refunded", "bought", "credited"),
-    *("paid", "received", "balance", "balance_nanos", "held_sold", "held_bought"),
-    *("sold_tasks", "bought_tasks", "agreed_until", "closed_until"),
+    *("paid", "received", "written_off", "balance", "balance_nanos", "held_sold", "held_bought"),
+    *("sold_tasks", "bought_tasks", "void_sold", "void_bought", "void_sold_tasks"),
+    *("void_bought_tasks", "unconfirmed", "to_confirm", "agreed_until", "closed_until"),
 )
 DELIVERIES_SHOWN: Final = 1_000
 NAME_CHARS_MAX: Final = 100
@@ -74,7 +77,7 @@ def _statement_row(each: Statement) -> list[Any]:
     amounts = (
         each.opening_nanos,
         *(account.sold, account.refunded, account.bought, account.credited),
-        *(account.paid, account.received, each.balance_nanos),
+        *(account.paid, account.received, account.written_off, each.balance_nanos),
     )
     return [
         *(each.site, each.currency),
@@ -82,6 +85,9 @@ def _statement_row(each: Statement) -> list[Any]:
         narrow(each.balance_nanos),
         *map(format_amount, (account.held_sold, account.held_bought)),
         *(account.sold_tasks, account.bought_tasks),
+        *map(format_amount, (account.void_sold, account.void_bought)),
+        *(account.void_sold_tasks, account.void_bought_tasks),
+        *map(format_amount, (each.unconfirmed_nanos, each.to_confirm_nanos)),
     ]
 
 
@@ -123,9 +129,9 @@ async def deliveries(site: "Site", details: Details) -> Any:
 
     def find() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        for side in ("buy", "sell"):
-            times = round(start_s * 1000), round(end_s * 1000)
-            for each in site.store.entries(side, name, *times, contract):
+        times = round(start_s * 1000), round(end_s * 1000)
+        for side, read in product(("buy", "sell"), (site.store.entries, site.store.voids)):
+            for each in read(side, name, *times, contract):
                 if len(found) == DELIVERIES_SHOWN:
                     return found
                 delivery = each.delivery
@@ -148,6 +154,68 @@ async def deliveries(site: "Site", details: Details) -> Any:
     return await site.read(find)
 
 
+async def payments(site: "Site", details: Details) -> Any:
+    """What we and other sites have booked of payments between us, side by side."""
+    name = details.get("site", "")
+    if not isinstance(name, str):
+        raise BadBooksQuestion("site must be a name")
+
+    def find() -> list[dict[str, Any]]:
+        paid = site.store.payments()
+        told = (each.site for each in site.store.payments_told())
+        names = sorted({*(each.site for each in paid), *told})
+        return [row for each in names if name in ("", each) for row in _paid(site, paid, each)]
+
+    return await site.read(find)
+
+
+def _paid(site: "Site", paid: list[PaymentRow], name: str) -> list[dict[str, Any]]:
+    """The payments with one site, the oldest first."""
+    matched = owed.paid_with(site.store, paid, name)
+    ours = {(each.line.reference, each.line.currency): each for each in matched if each.ours}
+    rows = []
+    for each in paid:
+        if each.site != name:
+            continue
+        found = ours.get((each.reference, each.currency)) if each.stands else None
+        if found is not None:
+            state = str(found.standing)
+        else:
+            state = "written off" if each.stands else "undone"
+        rows.append(
+            {
+                "site": name,
+                "reference": each.reference,
+                "at_s": each.paid_at_s,
+                "direction": each.direction,
+                "amount": format_amount(each.amount_nanos),
+                "currency": each.currency,
+                "through": each.through,
+                "state": state,
+                "theirs": str(found.theirs) if found is not None and found.theirs else "",
+                "note": each.note if each.stands else each.undone_why,
+            }
+        )
+    for alone in matched:
+        if alone.ours is None and alone.theirs is not None:
+            line = alone.theirs
+            rows.append(
+                {
+                    "site": name,
+                    "reference": line.reference,
+                    "at_s": line.at_ms / 1000,
+                    "direction": "",
+                    "amount": "",
+                    "currency": line.currency,
+                    "through": "",
+                    "state": str(alone.standing),
+                    "theirs": str(line),
+                    "note": "",
+                }
+            )
+    return sorted(rows, key=lambda row: row["at_s"])
+
+
 # --- orders --------------------------------------------------------------------------------------
 
 
@@ -162,10 +230,15 @@ async def reconcile(site: "Site", details: Details) -> Any:
     if "start_s" not in details:
         details = {**details, "start_s": await keeper.closed_until_ms(name) / 1000}
     start_s, end_s = _span(details, site.surroundings.utc_s())
-    state, why = await keeper.compare(name, round(start_s * 1000), round(end_s * 1000))
-    if not state:
-        raise BadBooksQuestion(f"{name[:60]!r} has not answered: {why or 'is it up, and known?'}")
-    return {"site": name, "state": state, "details": why}
+    found = await keeper.compare(name, round(start_s * 1000), round(end_s * 1000))
+    if not found.state:
+        raise BadBooksQuestion(f"{name[:60]!r} has not answered: is it up, and known?")
+    return {
+        "site": name,
+        "state": found.state,
+        "details": found.details,
+        "payments": [told_of(each) for each in found.unmatched],
+    }
 
 
 async def dispute(site: "Site", details: Details) -> Any:
@@ -191,23 +264,38 @@ async def answer_dispute(site: "Site", details: Details) -> Any:
 
 async def settle(site: "Site", details: Details) -> Any:
     """Book what was paid, received, changed into another currency, or written off."""
-    # One after the other: no reference counts twice.
-    return await _keeper(site).in_turn(lambda: _settle(site, details))
+    return await _book(site, details, _settle)
 
 
-async def _settle(site: "Site", details: Details) -> Any:
-    name, reference = _text(details, "site"), _text(details, "reference")
-    now_s = site.surroundings.utc_s()
-    note = details.get("note", "")
-    if not isinstance(note, str) or len(note) > REASON_CHARS_MAX or not (note + "x").isprintable():
-        raise BadBooksQuestion(f"note must be up to {REASON_CHARS_MAX} printable characters")
+async def undo_payment(site: "Site", details: Details) -> Any:
+    """Reverse what was booked under a reference by mistake."""
+    return await _book(site, details, _undo)
+
+
+async def _book(
+    site: "Site", details: Details, make: Callable[[list[PaymentRow], Details, float], list[Record]]
+) -> Any:
+    """Book payments, or what undoes them, and tell the other site; the statement after that."""
+    keeper, name = _keeper(site), _text(details, "site")
     if not await site.read(_is_known, site.store, name):
         raise BadBooksQuestion(f"no dealings with {name!r}: see `gridfed report statement`")
-    if any(
-        (each.site, each.reference) == (name, reference)
-        for each in await site.read(site.store.payments)
-    ):
+
+    async def book() -> None:
+        paid = [each for each in await site.read(site.store.payments) if each.site == name]
+        await site.harden(*make(paid, details, site.surroundings.utc_s()))
+        await keeper.payments.tell(name)
+
+    # One after the other: no reference counts twice.
+    await keeper.in_turn(book)
+    return await statement(site, {"sites": [name]})
+
+
+def _settle(paid: list[PaymentRow], details: Details, now_s: float) -> list[Record]:
+    name, reference, note = _text(details, "site"), _text(details, "reference"), _note(details)
+    same = [each for each in paid if each.reference == reference]
+    if any(each.stands for each in same):
         raise BadBooksQuestion(f"reference {reference!r} with {name} is booked already")
+    attempt = max((each.attempt + 1 for each in same), default=0)
     direction = details.get("direction")
     if direction not in ("paid", "received"):
         raise BadBooksQuestion('direction must be "paid" or "received"')
@@ -215,17 +303,28 @@ async def _settle(site: "Site", details: Details) -> Any:
     if through not in ("bank", "loss", "exchange"):
         raise BadBooksQuestion('through must be "bank", "loss" or "exchange"')
     nanos, currency = _amount(details, "amount_nanos", "currency")
-    made = [Payment(name, reference, currency, direction, through, nanos, note, now_s)]
+    made: list[Record] = [
+        Payment(name, reference, currency, direction, through, nanos, note, now_s, attempt)
+    ]
     if through == "exchange":
         into_nanos, into = _amount(details, "into_nanos", "into_currency")
         if into == currency:
             raise BadBooksQuestion(f"{currency} into {into} is no exchange")
         other = "received" if direction == "paid" else "paid"
         made.append(
-            Payment(name, reference, into, other, through, into_nanos, note, now_s)  # type: ignore[arg-type]
+            Payment(name, reference, into, other, through, into_nanos, note, now_s, attempt)  # type: ignore[arg-type]
         )
-    await site.harden(*made)
-    return await statement(site, {"sites": [name]})
+    return made
+
+
+def _undo(paid: list[PaymentRow], details: Details, now_s: float) -> list[Record]:
+    name, reference, note = _text(details, "site"), _text(details, "reference"), _note(details)
+    found = [each for each in paid if each.reference == reference and each.stands]
+    if not found:
+        raise BadBooksQuestion(
+            f"nothing is booked with {name} under {reference!r}: see `gridfed payments`"
+        )
+    return [each.undone(note, max(now_s, each.paid_at_s)) for each in found]
 
 
 def _is_known(store: Store, name: str) -> bool:
@@ -259,6 +358,13 @@ def _text(details: Details, key: str) -> str:
     if type(value) is not str or not 0 < len(value) <= NAME_CHARS_MAX or not value.isprintable():
         raise BadBooksQuestion(f"{key} must be 1 to {NAME_CHARS_MAX} printable characters")
     return value
+
+
+def _note(details: Details) -> str:
+    note = details.get("note", "")
+    if not isinstance(note, str) or len(note) > REASON_CHARS_MAX or not (note + "x").isprintable():
+        raise BadBooksQuestion(f"note must be up to {REASON_CHARS_MAX} printable characters")
+    return note
 
 
 def _reason(details: Details) -> str:
@@ -297,6 +403,7 @@ QUESTIONS: Final[dict[str, Callable[["Site", Details], Awaitable[Any]]]] = {
     "statement": statement,
     "disputes": disputes,
     "deliveries": deliveries,
+    "payments": payments,
 }
 # For who can reach our own socket.
 ORDERS: Final[dict[str, Callable[["Site", Details], Awaitable[Any]]]] = {
@@ -304,4 +411,5 @@ ORDERS: Final[dict[str, Callable[["Site", Details], Awaitable[Any]]]] = {
     "dispute": dispute,
     "answer_dispute": answer_dispute,
     "settle": settle,
+    "undo_payment": undo_payment,
 }

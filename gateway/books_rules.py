@@ -11,6 +11,7 @@ _BOUNDS: Final = {
     "settle_s": (60.0, 864_000.0),
     "dispute_days": (0.01, 366.0),
     "detail_days": (0.0, 36_525.0),
+    "void_share_max": (0.0, 1.0),
 }
 ROOM_DAYS: Final = 1.0  # between the last dispute and rolling up: what is planned takes a moment
 PERIODS: Final = ("day", "week", "month")
@@ -25,6 +26,8 @@ class BookRules:
         settle_s: how long after its end a day is compared: what is under way arrives meanwhile.
         dispute_days: how long after it was delivered something may be disputed.
         period: what is closed as a whole: "day", "week" (from Monday) or "month", UTC.
+        void_share_max: of the slot time that a buyer has given its verdict on in a week; when more
+            is void, people are told. 1: never.
         detail_days: what ended longer ago rolls up, its sums unchanged; 0: never.
     """
 
@@ -32,6 +35,7 @@ class BookRules:
     settle_s: float = 600.0
     dispute_days: float = 30.0
     period: str = "month"
+    void_share_max: float = 0.2
     detail_days: float = 90.0
 
     def __post_init__(self) -> None:

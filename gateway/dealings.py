@@ -7,7 +7,7 @@ sessions by which they dialled us; gossip goes over either. What is about money 
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from federation import deals, reconciliation
+from federation import deals, payments, reconciliation
 from federation.errors import ProtocolError
 from federation.messages import MESSAGES, Advert, GossipMessage, NeedFunction, PutFunction, Unknown
 from gateway.circle import Circle
@@ -19,11 +19,11 @@ from gateway.neighbours import Neighbours
 from gateway.reception import Reception
 from gateway.surroundings import Surroundings
 
-SEALED: Final = (*deals.SEALED, *reconciliation.SEALED)
+SEALED: Final = (*deals.SEALED, *reconciliation.SEALED, payments.Payments)
 # What a site may say of the books, by what it is to us.
 ABOUT_BOOKS: Final = {
-    Side.BUYER: reconciliation.FROM_BUYER,
-    Side.SELLER: reconciliation.FROM_SELLER,
+    Side.BUYER: (*reconciliation.FROM_BUYER, payments.Payments),
+    Side.SELLER: (*reconciliation.FROM_SELLER, payments.Payments),
 }
 # These overtake what waits: a lease that is renewed too late costs all that runs under it.
 URGENT: Final = (deals.Renew, deals.Granted, deals.Settle)
@@ -67,7 +67,7 @@ class Dealings:
             peers,
             reception.exchange,
             surroundings,
-            carry=self._carry_gossip,
+            carry=self.reach,
             say=say,
             shows=reception.config.shows,
             doors=federation.doors if federation is not None else (),
@@ -87,8 +87,8 @@ class Dealings:
         if guest is not None:  # otherwise what matters is said again when the buyer is back
             self._peers.answer(guest, message, urgent=is_urgent)
 
-    def _carry_gossip(self, site: str, message: GossipMessage | Advert) -> None:
-        """By whatever session there is; on a new one only if there is none."""
+    def reach(self, site: str, message: Any) -> None:
+        """Queue a message by whatever session there is; on a new one only if there is none."""
         guest = self._guests.get(site)
         if site not in self._peers.links.up and guest is not None:
             self._peers.answer(guest, message)

@@ -21,12 +21,12 @@ class Disputes:
     def __init__(self, office: Office) -> None:
         self._office = office
 
-    async def rows(self, side: str, site: str = "", contract: str = "") -> list[DisputeRow]:
-        """The disputes of one side, of a site and a contract if these are named."""
+    async def rows(self, side: str, contract: str, site: str = "") -> list[DisputeRow]:
+        """The disputes of one side and a contract, if it is with this site."""
         return [
             each
-            for each in await self._office.read(self._office.store.disputes)
-            if each.side == side and site in ("", each.site) and contract in ("", each.contract)
+            for each in await self._office.read(self._office.store.disputes, contract)
+            if each.side == side and site in ("", each.site)
         ]
 
     async def dispute(
@@ -63,13 +63,13 @@ class Disputes:
             )
         )
         await self.say_again()
-        return await self.rows("buy", row.site, contract)
+        return await self.rows("buy", contract, row.site)
 
     async def say_again(self) -> None:
         """Tell sellers what is disputed and not answered: they may not have heard."""
         told: dict[tuple[str, str, str], list[list[int]]] = defaultdict(list)
-        for each in await self.rows("buy"):
-            if each.state == "open" and self._office.is_partner(each.site):
+        for each in await self._office.read(self._office.store.disputes, "", True):
+            if each.side == "buy" and self._office.is_partner(each.site):
                 told[each.site, each.contract, each.reason].append([each.epoch, each.first])
         for (site, contract, reason), rows in told.items():
             for at in range(0, len(rows), ENTRIES_MAX):
@@ -87,7 +87,7 @@ class Disputes:
             if each.state == "post"
         }
         known = {
-            (each.epoch, each.first): each for each in await self.rows("sell", buyer, contract)
+            (each.epoch, each.first): each for each in await self.rows("sell", contract, buyer)
         }
         now_s, days = self._office.utc_s(), self._office.rules.dispute_days
         new: list[Record] = []
@@ -122,7 +122,7 @@ class Disputes:
         wanted = None if deliveries is None else set(deliveries)
         found = [
             each
-            for each in await self.rows("sell", contract=contract)
+            for each in await self.rows("sell", contract)
             if each.state == "open" and (wanted is None or (each.epoch, each.first) in wanted)
         ]
         if not found:
@@ -137,14 +137,14 @@ class Disputes:
                 for each in found[at : at + ENTRIES_MAX]
             ]
             self._office.tell(buyer, Side.BUYER, DisputeAnswer(contract, rows, reason))
-        return await self.rows("sell", buyer, contract)
+        return await self.rows("sell", contract, buyer)
 
     async def answered(self, seller: str, message: DisputeAnswer) -> None:
         """Book what a seller answers."""
         contract, reason = message.contract, shown(message.reason)
         open_ = {
             (each.epoch, each.first): each
-            for each in await self.rows("buy", seller, contract)
+            for each in await self.rows("buy", contract, seller)
             if each.state == "open"
         }
         new = []

@@ -23,6 +23,9 @@ class Post(Protocol):
     def carry(self, site: str, side: Side, message: Any) -> None:
         """Queue a message for a site, which is our buyer or our seller in this."""
 
+    def reach(self, site: str, message: Any) -> None:
+        """Queue a message for a site, by whatever session there is; on a new one if none is."""
+
     def flush(self) -> None:
         """Send what was queued."""
 
@@ -67,6 +70,10 @@ class Office:
         sealed = self.post.seal(site, message)
         self.post.carry(site, side, sealed)
         return sealed.envelope
+
+    def reach(self, site: str, message: Any) -> None:
+        """Say something signed to a site, whether it is our buyer, our seller or both."""
+        self.post.reach(site, self.post.seal(site, message))
 
     async def contract(self, side: str, contract: str, site: str = "") -> ContractRow | None:
         """A contract of the books, if it is with this site."""

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, assert_never
 
-from federation.contracts import BILL_FIELDS, Delivery, Verdict
-from federation.deals import Settle
 from federation.messages import Assign, NeedFunction, PutFunction, RejectJob
 from gateway.effects import (
     AnswerBill,
@@ -26,16 +24,17 @@ from gateway.effects import (
     Write,
 )
 from gateway.functions import Functions
+from gateway.late_bills import LateBills
 from gateway.ledger.records import (
     FunctionKept,
     JobEnded,
     JobOpened,
     OutcomeKept,
     Record,
-    settled,
 )
 from gateway.ledger.store import Store
 from gateway.lobby import Guest, Lobby
+from gateway.recalling import Recall, recall_now
 
 _Waiting = Tell | Say | AnswerBill
 
@@ -67,6 +66,7 @@ class Outbox:
             soon; it is called from the store's writer thread.
         on_results: told, in the site's own thread, of jobs of which more results, or the end,
             can be read from now on.
+        recall: how the store is asked for what takes a while.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Outbox:
         functions: Functions,
         on_stored: Callable[[Callable[[], None]], None],
         on_results: Callable[[Iterable[str]], None],
+        recall: Recall = recall_now,
     ) -> None:
         self._lobby = lobby
         self._store = store
@@ -86,8 +87,7 @@ class Outbox:
         self._batches: deque[_Batch] = deque()
         self.carrier: Carrier | None = None  # a single site has nobody to say anything to
         self._sites: dict[str, int] = {}
-        # Of which site and contract, and what: see _books.
-        self._read: tuple[str, str, tuple[str, dict[tuple[int, ...], str]]] | None = None
+        self._late_bills = LateBills(store, recall, self._perform_and_flush)
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:
         """Carry out effects; return the guests to be expelled, which is the site's to do."""
@@ -124,10 +124,6 @@ class Outbox:
         else:
             self._tell(tells)
         return expels
-
-    def tick(self) -> None:
-        """Time has passed."""
-        self._read = None
 
     def _with_function(self, record: Record) -> list[Record]:
         """A detached job is stored together with the function that it runs."""
@@ -167,46 +163,12 @@ class Outbox:
             self.carrier.carry(say.site, say.side, say.message)
 
     def _answer_bill(self, answer: AnswerBill) -> None:
-        """Settle a bill by the books: what was posted here is paid, and nothing else."""
-        contract = answer.bill.contract
-        currency, posted = self._books(answer.site, contract)
-        verdicts, booked = [], []
-        for row in answer.bill.deliveries:
-            if len(row) != BILL_FIELDS:
-                continue
-            state = posted.get(tuple(row))
-            verdicts.append([row[0], row[1], int(state is not None)])
-            if state == "pending":
-                posted[tuple(row)] = "post"
-                booked.append(
-                    settled(
-                        contract,
-                        "buy",
-                        answer.site,
-                        Delivery.of(row),
-                        Verdict.POST,
-                        currency,
-                        answer.utc_s,
-                    )
-                )
-        say = Say(answer.site, Side.SELLER, Settle(contract, verdicts))
-        self.perform([*(Write(each, durable=True) for each in booked), say])
+        self._late_bills.take(answer)
 
-    def _books(self, site: str, contract: str) -> tuple[str, dict[tuple[int, ...], str]]:
-        """The currency of a contract that is over, and the state of each posting under it.
-
-        Read once between two ticks: a seller may bill a large contract row by row.
-        """
-        if self._read is None or self._read[:2] != (site, contract):
-            bought = self._store.contract("buy", contract)
-            is_its_own = bought is not None and bought.site == site
-            rows = self._store.postings("buy", contract) if is_its_own else ()
-            currency = bought.currency if bought is not None else ""
-            found: dict[tuple[int, ...], str] = {
-                tuple(row.delivery.row): row.state for row in rows if row.state != "void"
-            }
-            self._read = site, contract, (currency, found)
-        return self._read[2]
+    def _perform_and_flush(self, effects: Iterable[Effect]) -> None:
+        self.perform(effects)
+        if self.carrier is not None:
+            self.carrier.flush()
 
     def _send_function(self, send: SendFunction) -> None:
         """Let a seller have a function that a contract needs."""

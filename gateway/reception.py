@@ -42,6 +42,7 @@ from gateway.outbox import Outbox
 from gateway.passes import Denied, Pass, Passes, TokenCredentials
 from gateway.permits import Nobody
 from gateway.prices import Prices
+from gateway.recalling import Recall, recall_now
 from gateway.recovery import history_of, recovered
 from gateway.surroundings import Surroundings
 from gateway.terms import answer_ended
@@ -52,14 +53,8 @@ SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
 BACKLOG_MAX: Final = 50_000
 BACKLOG_BYTES_MAX: Final = 256 << 20
 
-# What the store knows of a job from before, and what it was charged; or why it can't be read.
+# What the store knows of a job from before, and what it was charged.
 Recalled = tuple[JobRow, Event] | None
-Recall = Callable[[Callable[[], Recalled], Callable[[Recalled | str], None]], None]
-
-
-def recall_now(find: Callable[[], Recalled], then: Callable[[Recalled | str], None]) -> None:
-    """Ask the store on the spot: for a world in which that takes no time."""
-    then(find())
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +82,7 @@ class Reception:
         on_stored: see Outbox.
         ask: takes a guest's question; the answer is posted when it is there.
         say: takes lines for the operator.
-        recall: `recall(find, then)` calls `find`, which may take its time, and then, in the site's
-            own thread, `then` with what it returned, or with a sentence when the store failed.
+        recall: asks the store for what takes a while.
         on_results: see Outbox.
     """
 
@@ -137,7 +131,7 @@ class Reception:
             handles=seat.handles,
             at_home=self._credentials(required=False),
         )
-        self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results)
+        self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall)
         self._recall = recall
         self.pulses: dict[int, Any] = {}
         self._unread: set[int] = set()
@@ -201,7 +195,6 @@ class Reception:
         """
         self._ticks += 1
         self.catch_up()
-        self.outbox.tick()
         happened: list[Event] = []
         self._take(self.lobby.tick(self._clock.now_s()), happened)
         self._watch_readers(happened)

@@ -52,7 +52,8 @@ from gateway.lobby import Guest, Lobby, News
 from gateway.neighbours import Society
 from gateway.office import Office
 from gateway.peers import open_society
-from gateway.reception import SLOW_TICKS, Recalled, Reception, Seat
+from gateway.recalling import T
+from gateway.reception import SLOW_TICKS, Reception, Seat
 from gateway.sessions import TICK_S, PipeWatch
 from gateway.surroundings import Surroundings
 
@@ -321,9 +322,9 @@ class Site:
         if self.desk.takes(guest, question):
             self._nursery.start_soon(self.desk.answer, guest, question)
 
-    def _recall(self, find: Callable[[], Recalled], then: Callable[[Recalled | str], None]) -> None:
+    def _recall(self, find: Callable[[], T], then: Callable[[T | str], None]) -> None:
         async def look_up() -> None:
-            found: Recalled | str
+            found: T | str
             try:
                 if not self.broker.trouble:
                     await self.record()  # what is on its way there counts too

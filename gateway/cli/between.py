@@ -1,6 +1,7 @@
 """What sites owe each other: statement, deliveries, reconcile, dispute, settle."""
 
-from typing import Any
+from decimal import Decimal
+from typing import Any, Final
 
 import click
 
@@ -8,7 +9,31 @@ from federation.money import parse_money
 from gateway.cli import show
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 from gateway.cli.moments import span_options
-from gateway.ledger.reports import Report, to_json
+from gateway.ledger.reports import Report, to_csv, to_json
+
+_DELIVERY_COLUMNS: Final = (
+    *("side", "contract", "epoch", "first", "tasks", "wall_ns", "cost", "currency", "state", "at"),
+)
+_PAYMENT_COLUMNS: Final = (
+    *("site", "reference", "at", "direction", "amount", "currency", "through", "state"),
+    *("theirs", "note"),
+)
+_csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+
+
+def _write(
+    found: list[dict[str, Any]], columns: tuple[str, ...], *, as_json: bool, as_csv: bool
+) -> bool:
+    """Print a list for programs, as it was asked for; False when people are to read it."""
+    if as_json and as_csv:
+        raise click.UsageError("only one of --csv and --json")
+    if as_json:
+        show.as_json(found)
+    elif as_csv:
+        timed = [{**row, "at": show.when(row["at_s"])} for row in found]
+        rows = tuple(tuple(row[name] for name in columns) for row in timed)
+        click.echo(to_csv(Report(columns, rows, ())), nl=False)
+    return as_json or as_csv
 
 
 @click.command()
@@ -17,14 +42,19 @@ from gateway.ledger.reports import Report, to_json
 @span_options
 @reach_options
 @json_option
+@_csv_option
 @errors_to_exit_codes
 def deliveries(
-    site: str, contract: str, span: dict[str, float], reach: Reach, as_json: bool
+    site: str,
+    contract: str,
+    span: dict[str, float],
+    reach: Reach,
+    as_json: bool,
+    as_csv: bool,
 ) -> None:
     """List what was delivered to SITE and by it: a thousand deliveries at most."""
     found = ask(reach, "deliveries", site=site, contract=contract, **span)
-    if as_json:
-        show.as_json(found)
+    if _write(found, _DELIVERY_COLUMNS, as_json=as_json, as_csv=as_csv):
         return
     words = {"buy": "bought", "sell": "sold"}
     show.table(
@@ -43,6 +73,9 @@ def deliveries(
         ],
         f"nothing was delivered to {site} or by it",
     )
+    if found and not contract:
+        for line in void_lines(ask(reach, "statement", sites=[site], **span)):
+            click.echo(show.clean(line))
 
 
 @click.command()
@@ -55,7 +88,7 @@ def reconcile(site: str, span: dict[str, float], reach: Reach, as_json: bool) ->
     """Compare what SITE delivered to us with its books, now. Exit code 1 when they differ.
 
     Sites do so by themselves once a day, and close each period; a verdict that one of them lacks is
-    mended on the way.
+    mended on the way. Payments are compared as well, those of all time.
     """
     found = ask(reach, "reconcile", site=site, **span)
     if as_json:
@@ -63,8 +96,40 @@ def reconcile(site: str, span: dict[str, float], reach: Reach, as_json: bool) ->
     else:
         why = f": {show.clean(found['details'])}" if found["details"] else ""
         click.echo(f"{found['state']} with {show.clean(found['site'])}{why}")
-    if found["state"] != "agreed":
+        for each in found["payments"]:
+            click.echo(f"payment {show.clean(each)}")
+    if found["state"] != "agreed" or found["payments"]:
         raise SystemExit(1)
+
+
+@click.command()
+@click.argument("site", required=False, default="")
+@reach_options
+@json_option
+@_csv_option
+@errors_to_exit_codes
+def payments(site: str, reach: Reach, as_json: bool, as_csv: bool) -> None:
+    """List what was paid between SITE, or every other site, and us, and who has booked it.
+
+    "to be confirmed": the other site says so, and nothing is booked here. "here alone": the other
+    way round. "differs": both have the reference, of something else. Nothing is booked by the word
+    of another site: `gridfed settle` does it.
+    """
+    found = ask(reach, "payments", site=site)
+    if _write(found, _PAYMENT_COLUMNS, as_json=as_json, as_csv=as_csv):
+        return
+    show.table(
+        ("site", "reference", "at", "we", "through", "state", "it says that it", "note"),
+        [
+            [
+                *(row["site"], row["reference"], show.when(row["at_s"])),
+                f"{row['direction']} {row['amount']} {row['currency']}" if row["amount"] else "",
+                *(row[key] for key in ("through", "state", "theirs", "note")),
+            ]
+            for row in found
+        ],
+        "no payments yet",
+    )
 
 
 @click.command()
@@ -127,7 +192,8 @@ def answer(
 @click.option("--received", metavar="AMOUNT", help="That it paid to us.")
 @click.option("--as", "into", metavar="AMOUNT", help="Nothing was paid: it is owed as this now.")
 @click.option("--write-off", is_flag=True, help="Nothing was paid, and nothing will be.")
-@click.option("--reference", required=True, help="That of the bank, or of what was agreed.")
+@click.option("--reference", help="That of the bank, or of what was agreed.")
+@click.option("--undo", metavar="REF", help="It was a mistake: reverse what is booked under REF.")
 @click.option("--note", default="", help="The rate, or the reason.")
 @reach_options
 @json_option
@@ -138,7 +204,8 @@ def settle(  # noqa: PLR0913 - options
     received: str | None,
     into: str | None,
     write_off: bool,
-    reference: str,
+    reference: str | None,
+    undo: str | None,
     note: str,
     reach: Reach,
     as_json: bool,
@@ -146,8 +213,16 @@ def settle(  # noqa: PLR0913 - options
     """Book what SITE and we have settled outside; it books the counterpart, by the same reference.
 
     A payment: --paid or --received. A conversion of what we owe: --paid "100 EUR" --as "108 USD";
-    of what it owes us: --received … --as …. A loss: --received AMOUNT --write-off.
+    of what it owes us: --received … --as …. A loss: --received AMOUNT --write-off. What was undone
+    can be booked again, under the same reference.
     """
+    if undo is not None:
+        if write_off or any(each is not None for each in (paid, received, into, reference)):
+            raise click.UsageError("--undo alone, with --note at most")
+        _show_settled(ask(reach, "undo_payment", site=site, reference=undo, note=note), as_json)
+        return
+    if reference is None:
+        raise click.UsageError("Missing option '--reference'.")
     if (paid is None) == (received is None):
         raise click.UsageError("--paid or --received, one of them")
     if into is not None and write_off:
@@ -161,11 +236,30 @@ def settle(  # noqa: PLR0913 - options
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     details["through"] = "exchange" if into is not None else "loss" if write_off else "bank"
-    found = ask(reach, "settle", **details)
+    _show_settled(ask(reach, "settle", **details), as_json)
+
+
+def _show_settled(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(to_json(statement_report(found)))
     else:
         show_statement(found)
+
+
+def void_lines(found: dict[str, Any]) -> list[str]:
+    """What buyers have voided, of statements of account, in words."""
+    lines = []
+    for cells in found["rows"]:
+        row = dict(zip(found["columns"], cells, strict=True))
+        for who, whose, side in ((row["site"], "it", "sold"), ("we", "we", "bought")):
+            void = row[f"void_{side}_tasks"]
+            if void:
+                paid = row[f"{side}_tasks"]
+                has = "has" if side == "sold" else "have"
+                amount = f"{row[f'void_{side}']} {row['currency']}"
+                whole = f"{void + paid:,} tasks that {whose} got"
+                lines.append(f"{who} {has} voided {void:,} of {whole}: {amount}")
+    return lines
 
 
 def statement_report(found: dict[str, Any]) -> Report:
@@ -190,6 +284,9 @@ def show_statement(found: dict[str, Any]) -> None:
             site, amount = row["site"], f"{row['balance'].lstrip('-')} {row['currency']}"
             who = f"{site} owes us" if row["balance_nanos"] > 0 else f"we owe {site}"
             click.echo(show.clean(f"{who} {amount}"))
+        if Decimal(row["unconfirmed"]) or Decimal(row["to_confirm"]):
+            site = show.clean(row["site"])
+            click.echo(f"{site} has other payments than we: see `gridfed payments {site}`")
     click.echo(f"as of {show.when(found['as_of_s'])} UTC; what is held is in no balance")
 
 

@@ -9,7 +9,7 @@ import click
 # Each module is imported when one of its commands is asked for: most need no database, and no site.
 _COMMANDS: Final = {
     "alerts": ("alerts",),
-    "between": ("deliveries", "reconcile", "disputes", "dispute", "answer", "settle"),
+    "between": ("deliveries", "reconcile", "disputes", "dispute", "answer", "settle", "payments"),
     "books": ("db", "audit"),
     "control": ("cancel", "forget", "drain"),
     "export": ("export",),

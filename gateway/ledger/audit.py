@@ -22,6 +22,8 @@ from sqlalchemy import (
     String,
     Table,
     and_,
+    case,
+    cast,
     except_,
     exists,
     func,
@@ -60,7 +62,15 @@ from .postings import (
     transfers_of,
     used_sides,
 )
-from .records import DisputeSettled, Payment, Posted, PostingSettled, Record, UsageRecord
+from .records import (
+    DisputeSettled,
+    Payment,
+    PaymentUndone,
+    Posted,
+    PostingSettled,
+    Record,
+    UsageRecord,
+)
 from .tables import (
     SUMMED,
     SUMMED_BY,
@@ -185,13 +195,17 @@ def _rows(connection: Connection, query: Any) -> Iterator[tuple[Any, ...]]:
 _SLASH: Final = literal_column("'/'", String)
 _REVERSAL: Final = literal_column("'reverse/'", String) + DELIVERY_KEY
 _PAYMENT: Final = (
-    literal_column("'pay/'", String)
+    case(
+        (payments.c.attempt == 0, literal_column("'pay/'", String)),
+        else_=literal_column("'pay-'", String) + cast(payments.c.attempt, String) + _SLASH,
+    )
     + payments.c.site
     + _SLASH
     + payments.c.currency
     + _SLASH
     + payments.c.reference
 )
+_UNDOING: Final = literal_column("'undo/'", String) + _PAYMENT
 _OF_CONTRACT: Final = and_(
     contracts.c.side == postings.c.side, contracts.c.contract == postings.c.contract
 )
@@ -338,19 +352,38 @@ def _unsettled(connection: Connection, past: int) -> Generator[str]:
             continue
         for problem in books.problems(dispute, books.transfer(row[-width:]), is_gone=is_gone):
             yield problem if state == "accepted" else f"{problem}, as if {state} were accepted"
-    columns = [payments.c[name] for name in Payment.__dataclass_fields__]
+    yield from _unpaid(connection, books, past)
+
+
+def _unpaid(connection: Connection, books: _Books, past: int) -> Generator[str]:
+    """Payments, and what undid them, that are not booked, or not as what they are."""
+    is_gone, width = bool(past), len(_BOOKED)
+    undoing = transfers.alias("undoing")
+    names = [*Payment.__dataclass_fields__, "undone_why", "undone_at_s"]
     query = (
-        select(*columns, *_booked_as(transfers))
+        select(*(payments.c[name] for name in names))
+        .add_columns(*_booked_as(transfers), *_booked_as(undoing))
         .select_from(payments)
         .outerjoin(transfers, and_(transfers.c.key == _PAYMENT, transfers.c.number > past))
+        .outerjoin(undoing, and_(undoing.c.key == _UNDOING, undoing.c.number > past))
     )
     for row in _rows(connection, query):
+        site, reference, currency, direction, through, nanos, _, _, attempt, *undone = row[:11]
         try:
-            payment = Payment(*row[:-width])
+            payment = Payment(*row[:9])
+            undoing_ = PaymentUndone(
+                *(site, reference, currency, attempt, direction, through, nanos),
+                *(undone[0], undone[1] or 0.0),
+            )
         except _NO_RECORD as error:
-            yield f"payment {row[0]}/{row[1]} is none: {error}"
+            yield f"payment {site}/{reference} is none: {error}"
             continue
-        yield from books.problems(payment, books.transfer(row[-width:]), is_gone=is_gone)
+        paid, unpaid = books.transfer(row[-2 * width : -width]), books.transfer(row[-width:])
+        yield from books.problems(payment, paid, is_gone=is_gone)
+        if undone[1] is not None:
+            yield from books.problems(undoing_, unpaid, is_gone=is_gone)
+        elif unpaid is not None:
+            yield f"{unpaid.key} is booked, and the payment stands"
 
 
 def _disagreed(connection: Connection) -> Generator[str]:
@@ -371,7 +404,10 @@ def _strangers(connection: Connection, past: int) -> Generator[str]:
         "hold": [select(DELIVERY_KEY)],
         "post": [select(literal_column("'settle/'", String) + DELIVERY_KEY)],
         "void": [select(literal_column("'settle/'", String) + DELIVERY_KEY)],
-        "reversal": [select(_REVERSAL).join_from(disputes, postings, _OF_DISPUTE)],
+        "reversal": [
+            select(_REVERSAL).join_from(disputes, postings, _OF_DISPUTE),
+            select(_UNDOING),
+        ],
     }
     for kind, keys in documents.items():
         # As a set: a join on keys that are put together from columns would try every pair.
@@ -488,6 +524,11 @@ def _rolled_up_between_sites(
     live = and_(transfers.c.key == _PAYMENT, transfers.c.number > past)
     for row in connection.execute(select(payments).where(~exists().where(live))):
         yield paid_sides(row), row.amount_nanos
+    live = and_(transfers.c.key == _UNDOING, transfers.c.number > past)
+    undone = payments.c.undone_at_s.is_not(None)
+    for row in connection.execute(select(payments).where(undone, ~exists().where(live))):
+        debit, credit = paid_sides(row)
+        yield (credit, debit), row.amount_nanos
 
 
 def _twice(connection: Connection) -> Generator[str]:

@@ -21,7 +21,7 @@ from .database import PAGE_ROWS, streamed, transaction
 from .exact import HALF, exact_sums, joined
 from .mirror import read_disputes, read_payments
 from .postings import Account, Balance, Transfer, transfers_of
-from .records import DisputeSettled, Posted, PostingSettled, Record, UsageRecord
+from .records import DisputeSettled, Payment, Posted, PostingSettled, Record, UsageRecord
 from .statements import Rows, Statement
 from .tables import (
     BALANCED,
@@ -338,4 +338,7 @@ def _documents(connection: Connection) -> Iterator[Record]:
                 cost_nanos=each.cost_nanos,
                 currency=each.currency,
             )
-    yield from read_payments(connection)
+    for payment in read_payments(connection):
+        yield Payment(*(getattr(payment, name) for name in Payment.__dataclass_fields__))
+        if payment.undone_at_s is not None:
+            yield payment.undone(payment.undone_why, payment.undone_at_s)

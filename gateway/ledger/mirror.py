@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, literal, select
 
@@ -11,8 +11,8 @@ from federation.reconciliation import Entry, EntryState, Sums
 
 from .database import streamed
 from .exact import exact_sums, joined
-from .records import DisputeRow, Payment, PostingRow, StatementKept
-from .tables import contracts, disputes, payments, postings, statements
+from .records import DisputeRow, PaymentRow, PaymentsTold, PostingRow, StatementKept
+from .tables import contracts, disputes, payments, payments_told, postings, statements
 
 _POSTING_KEY = ("side", "contract", "epoch", "first")
 _OF_CONTRACT = and_(
@@ -20,31 +20,54 @@ _OF_CONTRACT = and_(
 )
 
 
+_STATES: Final = {
+    "post": EntryState.POSTED,
+    "pending": EntryState.PENDING,
+    "void": EntryState.VOID,
+}
+
+
 def entries(
     connection: Connection, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
 ) -> Iterator[Entry]:
     """See Store.entries."""
-    delivered = _delivered(
-        (postings.c.posted_at_s >= first_ms / 1000)
-        & (postings.c.posted_at_s < stop_ms / 1000)
-        & (postings.c.state != "void")
-    )
+    between = _between(postings.c.posted_at_s, first_ms, stop_ms)
+    delivered = _delivered(and_(postings.c.state != "void", *between))
     reversed_ = (
         _delivered(
-            (disputes.c.state == "accepted")
-            & (disputes.c.settled_at_s >= first_ms / 1000)
-            & (disputes.c.settled_at_s < stop_ms / 1000)
+            and_(
+                disputes.c.state == "accepted",
+                *_between(disputes.c.settled_at_s, first_ms, stop_ms),
+            )
         )
         .add_columns(disputes.c.settled_at_s)
         .join(disputes, same_delivery(disputes))
     )
-    found = []
-    for query, read in ((delivered, _delivery), (reversed_, _reversal)):
-        of_site = query.where(contracts.c.side == side, contracts.c.site == site)
-        if contract:
-            of_site = of_site.where(postings.c.contract == contract)
-        found.append(map(read, streamed(connection, of_site)))
+    found = [
+        map(read, streamed(connection, _of(query, side, site, contract)))
+        for query, read in ((delivered, _delivery), (reversed_, _reversal))
+    ]
     yield from heapq.merge(*found, key=_order)
+
+
+def voids(
+    connection: Connection, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
+) -> Iterator[Entry]:
+    """See Store.voids."""
+    between = _between(postings.c.posted_at_s, first_ms, stop_ms)
+    query = _delivered(and_(postings.c.state == "void", *between))
+    yield from map(_delivery, streamed(connection, _of(query, side, site, contract)))
+
+
+def _of(query: Select[Any], side: str, site: str, contract: str = "") -> Select[Any]:
+    """The same of one side and site, and of a contract if one is named.
+
+    As a set of contracts: a database that knows nothing of how many rows there are begins a join
+    with all postings, and looks up for each whose it is.
+    """
+    theirs = select(contracts.c.contract).where(contracts.c.side == side, contracts.c.site == site)
+    of_site = query.where(postings.c.side == side, postings.c.contract.in_(theirs))
+    return of_site.where(postings.c.contract == contract) if contract else of_site
 
 
 def same_delivery(table: Any) -> ColumnElement[bool]:
@@ -71,8 +94,7 @@ def _delivery(row: Row[Any]) -> Entry:
         *(row.epoch, row.first, row.tasks, row.cost_nanos, row.state),
         *(row.wall_ns, row.posted_at_s),
     )
-    state = EntryState.POSTED if row.state == "post" else EntryState.PENDING
-    return Entry(row.contract, row.currency, posting.delivery, state)
+    return Entry(row.contract, row.currency, posting.delivery, _STATES[row.state])
 
 
 def _reversal(row: Row[Any]) -> Entry:
@@ -85,12 +107,22 @@ def sums(
     connection: Connection, side: str, site: str, first_ms: int, stop_ms: int
 ) -> dict[str, Sums]:
     """See Store.entry_sums."""
+    return verdict_sums(connection, side, site, first_ms, stop_ms)[0]
+
+
+def verdict_sums(
+    connection: Connection, side: str, site: str, first_ms: int, stop_ms: int
+) -> tuple[dict[str, Sums], dict[str, Sums]]:
+    """See Store.verdict_sums."""
     found: dict[str, Sums] = {}
+    void: dict[str, Sums] = {}
+    if first_ms >= stop_ms:
+        return found, void  # what no database knows before it has looked at every row
     amounts = exact_sums(postings.c.tasks, postings.c.wall_ns, postings.c.cost_nanos)
-    # Void ones are in no sum, and of old ones one row may stand for many.
+    # Of old ones one row may stand for many.
     delivered = (
         select(contracts.c.currency, postings.c.state, func.sum(postings.c.records), *amounts)
-        .where(postings.c.state != "void", *_between(postings.c.posted_at_s, first_ms, stop_ms))
+        .where(*_between(postings.c.posted_at_s, first_ms, stop_ms))
         .group_by(contracts.c.currency, postings.c.state)
         .join_from(postings, contracts, _OF_CONTRACT)
     )
@@ -103,10 +135,12 @@ def sums(
         .join(disputes, same_delivery(disputes))
     )
     for query in (delivered, reversed_):
-        of_site = query.where(contracts.c.side == side, contracts.c.site == site)
-        for currency, kind, count, *halves in connection.execute(of_site):
-            _add(found.setdefault(currency, Sums()), kind, int(count), *joined(halves))
-    return found
+        for currency, kind, count, *halves in connection.execute(_of(query, side, site)):
+            if kind == "void":
+                void[currency] = Sums(int(count), *joined(halves))
+            else:
+                _add(found.setdefault(currency, Sums()), kind, int(count), *joined(halves))
+    return found, void
 
 
 def _between(at_s: ColumnElement[float], first_ms: int, stop_ms: int) -> list[ColumnElement[bool]]:
@@ -125,11 +159,8 @@ def _add(found: Sums, kind: str, count: int, tasks: int, wall_ns: int, cost_nano
 
 def next_delivery_ms(connection: Connection, side: str, site: str, since_ms: int) -> int | None:
     """See Store.next_delivery_ms."""
-    delivered = (
-        select(func.min(postings.c.posted_at_s))
-        .join_from(postings, contracts, _OF_CONTRACT)
-        .where(contracts.c.side == side, contracts.c.site == site)
-        .where(postings.c.posted_at_s >= since_ms / 1000)
+    delivered = _of(select(func.min(postings.c.posted_at_s)), side, site).where(
+        postings.c.posted_at_s >= since_ms / 1000
     )
     reversed_ = select(func.min(disputes.c.settled_at_s)).where(
         disputes.c.side == side,
@@ -141,7 +172,9 @@ def next_delivery_ms(connection: Connection, side: str, site: str, since_ms: int
     return min((round(at_s * 1000) for at_s in times if at_s is not None), default=None)
 
 
-def read_disputes(connection: Connection) -> list[DisputeRow]:
+def read_disputes(
+    connection: Connection, contract: str = "", is_open: bool = False
+) -> list[DisputeRow]:
     """See Store.disputes."""
     query = (
         select(disputes, postings.c.tasks, postings.c.cost_nanos, contracts.c.currency)
@@ -149,18 +182,33 @@ def read_disputes(connection: Connection) -> list[DisputeRow]:
         .join(contracts, _OF_CONTRACT)
         .order_by(disputes.c.disputed_at_s, disputes.c.contract, disputes.c.epoch)
     )
+    if contract:
+        # The key begins with the side.
+        query = query.where(disputes.c.side.in_(("buy", "sell")), disputes.c.contract == contract)
+    if is_open:
+        query = query.where(disputes.c.state == "open")
     return [DisputeRow(**row._mapping) for row in connection.execute(query)]
 
 
-def read_statements(connection: Connection) -> list[StatementKept]:
+def read_statements(connection: Connection, side: str = "", site: str = "") -> list[StatementKept]:
     """See Store.statements."""
     query = select(statements).order_by(
         statements.c.site, statements.c.side, statements.c.first_ms, statements.c.stop_ms
     )
+    for column, name in ((statements.c.side, side), (statements.c.site, site)):
+        if name:
+            query = query.where(column == name)
     return [StatementKept(**row._mapping) for row in connection.execute(query)]
 
 
-def read_payments(connection: Connection) -> list[Payment]:
+def read_payments(connection: Connection) -> list[PaymentRow]:
     """See Store.payments."""
-    query = select(payments).order_by(payments.c.paid_at_s, payments.c.site, payments.c.reference)
-    return [Payment(**row._mapping) for row in connection.execute(query)]
+    order = ("paid_at_s", "site", "reference", "currency", "attempt")
+    query = select(payments).order_by(*(payments.c[name] for name in order))
+    return [PaymentRow(**row._mapping) for row in connection.execute(query)]
+
+
+def read_payments_told(connection: Connection) -> list[PaymentsTold]:
+    """See Store.payments_told."""
+    query = select(payments_told).order_by(payments_told.c.site)
+    return [PaymentsTold(**row._mapping) for row in connection.execute(query)]

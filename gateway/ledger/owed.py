@@ -3,38 +3,46 @@
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from .records import Payment, StatementKept
-from .settlement import Account, Statement, accounts, agreed_until, statements_of
+from federation.payments import Match
+
+from .records import PaymentRow, StatementKept
+from .settlement import Account, Statement, accounts, agreed_until, matches, moved, statements_of
 from .store import Store
 
 
-def partners(store: Store, payments: Iterable[Payment]) -> list[str]:
+def partners(store: Store, payments: Iterable[PaymentRow]) -> list[str]:
     """Whom we ever dealt with, or paid, by name."""
     return sorted({*store.partners(), *(each.site for each in payments)})
 
 
 def statements(
-    store: Store, payments: list[Payment], site: str, start_s: float, end_s: float
+    store: Store, payments: list[PaymentRow], site: str, start_s: float, end_s: float
 ) -> list[Statement]:
     """What was between us and a site in [start_s, end_s), UTC epoch seconds, by currency."""
     before = _accounts(store, payments, site, 0.0, start_s)
-    return statements_of(site, before, _accounts(store, payments, site, start_s, end_s))
+    within = _accounts(store, payments, site, start_s, end_s)
+    return statements_of(site, before, within, paid_with(store, payments, site))
+
+
+def paid_with(store: Store, payments: Iterable[PaymentRow], site: str) -> list[Match]:
+    """What a site and we have booked of payments, side by side, as of now."""
+    told = next((each for each in store.payments_told() if each.site == site), None)
+    return matches((each for each in payments if each.site == site), told)
 
 
 def _accounts(
-    store: Store, payments: list[Payment], site: str, start_s: float, end_s: float
+    store: Store, payments: list[PaymentRow], site: str, start_s: float, end_s: float
 ) -> dict[str, Account]:
     first_ms, stop_ms = round(start_s * 1000), round(end_s * 1000)
-    return accounts(
-        store.entry_sums("sell", site, first_ms, stop_ms),
-        store.entry_sums("buy", site, first_ms, stop_ms),
-        [each for each in payments if each.site == site and start_s <= each.paid_at_s < end_s],
-    )
+    sold, void_sold = store.verdict_sums("sell", site, first_ms, stop_ms)
+    bought, void_bought = store.verdict_sums("buy", site, first_ms, stop_ms)
+    paid = moved((each for each in payments if each.site == site), start_s, end_s)
+    return accounts(sold, bought, paid, void_sold, void_bought)
 
 
 def kept_with(store: Store, side: str, site: str) -> list[StatementKept]:
     """What was found out with a site about what one side delivered, in the order of time."""
-    return [each for each in store.statements() if (each.side, each.site) == (side, site)]
+    return store.statements(side, site)
 
 
 def agreed_until_ms(

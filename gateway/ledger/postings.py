@@ -14,6 +14,7 @@ another one. What is not certain yet is *held*, and the hold is posted or voided
 | a dispute was accepted | the same, the other way round |
 | we paid a site | site | bank, exchange or loss |
 | a site paid us | bank, exchange or loss | site |
+| a payment was undone | the same, the other way round |
 
 The account of a site is what we owe each other: the mirror of our account in its books. `bought`
 and `sold` are in between: what is left on them when all is settled is our margin, or our loss (work
@@ -24,7 +25,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from .records import DisputeSettled, Payment, Posted, PostingSettled, Record, UsageRecord
+from .records import (
+    DisputeSettled,
+    Payment,
+    PaymentUndone,
+    Posted,
+    PostingSettled,
+    Record,
+    UsageRecord,
+)
 
 AccountKind = Literal["user", "pool", "bought", "sold", "site", "bank", "exchange", "loss"]
 TransferKind = Literal["entry", "hold", "post", "void", "reversal"]
@@ -117,6 +126,8 @@ def transfers_of(record: Record) -> tuple[Transfer, ...]:
             return (_reversed(record),)
         case Payment() if record.amount_nanos:
             return (_paid(record),)
+        case PaymentUndone() if record.amount_nanos:
+            return (_unpaid(record),)
         case _:
             return ()
 
@@ -189,12 +200,31 @@ def _reversed(record: DisputeSettled) -> Transfer:
 
 def _paid(record: Payment) -> Transfer:
     return Transfer(
-        f"pay/{record.site}/{record.currency}/{record.reference}",
+        _payment_key(record),
         "entry",
         *paid_sides(record),
         record.amount_nanos,
         record.paid_at_s,
     )
+
+
+def _unpaid(record: PaymentUndone) -> Transfer:
+    debit, credit = paid_sides(record)
+    return Transfer(
+        f"undo/{_payment_key(record)}",
+        "reversal",
+        credit,
+        debit,
+        record.amount_nanos,
+        record.undone_at_s,
+        _payment_key(record),
+    )
+
+
+def _payment_key(record: Payment | PaymentUndone) -> str:
+    # As there was no other attempt once, the first is not named.
+    pay = f"pay-{record.attempt}" if record.attempt else "pay"
+    return f"{pay}/{record.site}/{record.currency}/{record.reference}"
 
 
 def paid_sides(record: Any) -> tuple[Account, Account]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from federation.contracts import Delivery, Verdict
+from federation.payments import digest_of
 
 NUMBER_LIMIT: Final = 2**63 - 1
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999, where calendars end
@@ -429,12 +430,15 @@ class StatementKept:
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """An amount between us and another site that is no delivery; unique by site and reference.
+    """An amount between us and another site that is no delivery.
+
+    Unique by site, reference, currency and attempt.
 
     Attributes:
         direction: "paid" by us, "received" by us.
         through: "bank"; "exchange", into or out of another currency; "loss", written off.
         note: the rate, or the reason.
+        attempt: how often what was booked under this reference was undone before.
     """
 
     site: str
@@ -445,10 +449,60 @@ class Payment:
     amount_nanos: int
     note: str
     paid_at_s: float
+    attempt: int = 0
 
     def __post_init__(self) -> None:
-        _check(self.amount_nanos)
+        _check(self.amount_nanos, self.attempt)
         _check_times(self.paid_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentUndone:
+    """A payment was booked by mistake, and is reversed. The first time stands.
+
+    What it repeats of the payment is as it is there.
+    """
+
+    site: str
+    reference: str
+    currency: str
+    attempt: int
+    direction: PaymentDirection
+    through: PaymentMeans
+    amount_nanos: int
+    undone_why: str
+    undone_at_s: float
+
+    def __post_init__(self) -> None:
+        _check(self.amount_nanos, self.attempt)
+        _check_times(self.undone_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentsTold:
+    """What another site says it has booked of payments with us; the newest stands.
+
+    Attributes:
+        lines: federation.payments.Payments.lines, packed; `since_ms` is from when on that is all.
+        heard: the digest of what it had heard of us by then.
+        envelope: the signed one that said so.
+    """
+
+    site: str
+    lines: bytes
+    since_ms: int
+    heard: bytes
+    envelope: bytes
+    told_at_s: float
+
+    def __post_init__(self) -> None:
+        _check(self.since_ms)
+        _check_times(self.told_at_s)
+
+    @property
+    def digest(self) -> bytes:
+        """By which it is said that this was heard."""
+        return digest_of(self.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -550,6 +604,42 @@ class DisputeRow:
     currency: str
 
 
+@dataclass(frozen=True, slots=True)
+class PaymentRow:
+    """A payment as it was booked, and when and why it was undone: None and "" if it stands."""
+
+    site: str
+    reference: str
+    currency: str
+    direction: PaymentDirection
+    through: PaymentMeans
+    amount_nanos: int
+    note: str
+    paid_at_s: float
+    attempt: int = 0
+    undone_at_s: float | None = None
+    undone_why: str = ""
+
+    @property
+    def stands(self) -> bool:
+        """Whether it was not undone."""
+        return self.undone_at_s is None
+
+    def undone(self, why: str, at_s: float) -> PaymentUndone:
+        """The record that reverses it."""
+        return PaymentUndone(
+            self.site,
+            self.reference,
+            self.currency,
+            self.attempt,
+            self.direction,
+            self.through,
+            self.amount_nanos,
+            why,
+            at_s,
+        )
+
+
 def seller_of(pool: str) -> str:
     """The site that a pool is of; empty: ours. Only others' pools have a slash in their name."""
     site, slash, _ = pool.partition("/")
@@ -638,6 +728,8 @@ Record = (
     | DisputeSettled
     | StatementKept
     | Payment
+    | PaymentUndone
+    | PaymentsTold
     | AlertFired
     | AlertEnded
 )

@@ -1,20 +1,24 @@
 """What two sites owe each other: statements of account, which both sides get equal. Pure.
 
-A statement is made of what both have booked with the same time: deliveries that were paid for,
-reversals, payments. So the balance at one site is that at the other with the sign changed, to the
-nano-unit, for any time that has been compared (gateway.bookkeeper). What has no verdict yet is
-held: it is told apart, and in no balance.
+A statement is made of what both have booked: deliveries that were paid for and reversals, with the
+same time (gateway.bookkeeper compares them), and payments, by the same reference, each when its
+people saw it. So the balance at one site is that at the other with the sign changed, to the
+nano-unit, but for payments that one alone has booked by then, and for what one has written off.
+What has no verdict yet is held: it is told apart, and in no balance; nor is what was voided.
 
 As there is one account for each site and currency, what is sold and bought is netted by itself: the
 balance is what one of the two has to pay.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from federation.payments import Line, Match, Standing, lines_of, match
 from federation.reconciliation import Sums
+from federation.wire import unpack
 
-from .records import Payment, StatementKept
+from .records import PaymentRow, PaymentsTold, StatementKept
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +28,11 @@ class Account:
     Attributes:
         sold: to it, and paid for; `refunded` what of that was reversed, then or before.
         bought: from it; `credited` what of that was reversed.
-        paid, received: payments, conversions and losses.
+        paid, received: payments and conversions, less what was undone.
+        written_off: what will never be paid to us, less what we will never pay; this site's own
+            judgement, which the other one need not share.
         held_sold, held_bought: delivered, and without a verdict.
+        void_sold, void_bought: delivered, and not paid for, by the buyer's verdict: in no balance.
     """
 
     sold: int = 0
@@ -34,15 +41,21 @@ class Account:
     credited: int = 0
     paid: int = 0
     received: int = 0
+    written_off: int = 0
     held_sold: int = 0
     held_bought: int = 0
     sold_tasks: int = 0
     bought_tasks: int = 0
+    void_sold: int = 0
+    void_bought: int = 0
+    void_sold_tasks: int = 0
+    void_bought_tasks: int = 0
 
     @property
     def net(self) -> int:
         """What it adds to what the site owes us."""
-        return self.sold - self.refunded - self.bought + self.credited + self.paid - self.received
+        traded = self.sold - self.refunded - self.bought + self.credited
+        return traded + self.paid - self.received - self.written_off
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +63,18 @@ class Statement:
     """An account of one site and currency: what was owed before, what came, what is owed then.
 
     Above zero the site owes us, below we owe it.
+
+    Attributes:
+        unconfirmed_nanos: what payments have added to the balance that the site has not, by now.
+        to_confirm_nanos: what payments would add that it has and we have not.
     """
 
     site: str
     currency: str
     opening_nanos: int
     account: Account
+    unconfirmed_nanos: int = 0
+    to_confirm_nanos: int = 0
 
     @property
     def balance_nanos(self) -> int:
@@ -67,43 +86,109 @@ def statements_of(
     site: str,
     before: Mapping[str, Account],
     within: Mapping[str, Account],
+    paid: Iterable[Match] = (),
 ) -> list[Statement]:
-    """A statement for each currency in which there is anything."""
+    """A statement for each currency in which there is anything; `paid` is what `matches` found."""
+    here: dict[str, int] = {}
+    there: dict[str, int] = {}
+    for each in paid:
+        if each.standing not in (Standing.CONFIRMED, Standing.TOO_OLD):
+            for sums, line, sign in ((here, each.ours, 1), (there, each.theirs, -1)):
+                if line is not None:
+                    nanos = sums.get(line.currency, 0) + sign * line.effect_nanos
+                    sums[line.currency] = nanos
     return [
         Statement(
             site,
             currency,
             before[currency].net if currency in before else 0,
             within.get(currency, Account()),
+            here.get(currency, 0),
+            there.get(currency, 0),
         )
-        for currency in sorted({*before, *within})
+        for currency in sorted({*before, *within, *here, *there})
     ]
 
 
 def accounts(
-    sold: Mapping[str, Sums], bought: Mapping[str, Sums], payments: Iterable[Payment]
+    sold: Mapping[str, Sums],
+    bought: Mapping[str, Sums],
+    moved: Iterable[tuple[str, str, int]] = (),
+    void_sold: Mapping[str, Sums] = MappingProxyType({}),
+    void_bought: Mapping[str, Sums] = MappingProxyType({}),
 ) -> dict[str, Account]:
-    """Put together what was sold, bought and paid, by currency."""
-    paid: dict[tuple[str, str], int] = {}
-    for each in payments:
-        key = each.currency, each.direction
-        paid[key] = paid.get(key, 0) + each.amount_nanos
+    """Put together what was sold, bought and moved, by currency; `moved` is what it yields."""
+    sums: dict[str, dict[str, int]] = {}
+    for currency, name, nanos in moved:
+        of_currency = sums.setdefault(currency, {})
+        of_currency[name] = of_currency.get(name, 0) + nanos
     found = {}
-    for currency in {*sold, *bought, *(currency for currency, _ in paid)}:
+    for currency in {*sold, *bought, *sums, *void_sold, *void_bought}:
         ours, theirs = sold.get(currency, Sums()), bought.get(currency, Sums())
+        void, refused = void_sold.get(currency, Sums()), void_bought.get(currency, Sums())
         found[currency] = Account(
             sold=ours.cost_nanos,
             refunded=ours.reversed_nanos,
             bought=theirs.cost_nanos,
             credited=theirs.reversed_nanos,
-            paid=paid.get((currency, "paid"), 0),
-            received=paid.get((currency, "received"), 0),
             held_sold=ours.pending_nanos,
             held_bought=theirs.pending_nanos,
             sold_tasks=ours.tasks,
             bought_tasks=theirs.tasks,
+            void_sold=void.cost_nanos,
+            void_bought=refused.cost_nanos,
+            void_sold_tasks=void.tasks,
+            void_bought_tasks=refused.tasks,
+            **sums.get(currency, {}),
         )
     return found
+
+
+def moved(
+    payments: Iterable[PaymentRow], start_s: float, end_s: float
+) -> Iterator[tuple[str, str, int]]:
+    """Yield what payments come to in [start_s, end_s): currency, column of an account, amount.
+
+    What was undone counts from when it was booked to when it was undone: a time that both sites
+    have compared stays as it was.
+    """
+    for each in payments:
+        column, nanos = str(each.direction), each.amount_nanos
+        if each.through == "loss":
+            column, nanos = "written_off", nanos if column == "received" else -nanos
+        if start_s <= each.paid_at_s < end_s:
+            yield each.currency, column, nanos
+        if each.undone_at_s is not None and start_s <= each.undone_at_s < end_s:
+            yield each.currency, column, -nanos
+
+
+def void_share(delivered: Mapping[str, Sums], void: Mapping[str, Sums]) -> float:
+    """What share of the slot time that has a verdict is void: 0 to 1."""
+    void_ns = sum(each.wall_ns for each in void.values())
+    whole_ns = void_ns + sum(each.wall_ns for each in delivered.values())
+    return void_ns / whole_ns if whole_ns else 0.0
+
+
+def lines(payments: Iterable[PaymentRow]) -> list[Line]:
+    """What both sites have to have: all but what was undone, and what is written off."""
+    return [
+        Line(
+            each.reference,
+            each.currency,
+            each.direction,
+            each.amount_nanos,
+            round(each.paid_at_s * 1000),
+        )
+        for each in payments
+        if each.stands and each.through != "loss"
+    ]
+
+
+def matches(payments: Iterable[PaymentRow], told: PaymentsTold | None) -> list[Match]:
+    """What we and one site have booked of payments, side by side; `told` is what it said last."""
+    if told is None:
+        return match(lines(payments), None)
+    return match(lines(payments), lines_of(unpack(told.lines, len(told.lines))), told.since_ms)
 
 
 def agreed_until(

@@ -46,6 +46,8 @@ from .records import (
     JobOpened,
     OutcomeKept,
     Payment,
+    PaymentsTold,
+    PaymentUndone,
     Posted,
     PostingSettled,
     Record,
@@ -64,6 +66,7 @@ from .tables import (
     jobs,
     outcomes,
     payments,
+    payments_told,
     postings,
     statements,
     usage,
@@ -84,6 +87,7 @@ _NO_REASON: Final = literal_column("''", Text)
 
 _AGREED: Final = literal_column("'agreed'", Text)
 _POSTING: Final = ("side", "contract", "epoch", "first")
+_PAYMENT: Final = ("site", "reference", "currency", "attempt")
 _ALERT: Final = ("name", "key", "level")
 _END: Final = ("state", "reason", "ended_at_s", "done", "failed", "cancelled")
 
@@ -108,7 +112,7 @@ class Statements:
             ContractOpened: Rows(dialect, contracts, _BODY_ROWS, ContractOpened),
             Posted: Rows(dialect, postings, _USAGE_ROWS, Posted),
             Disputed: Rows(dialect, disputes, _BODY_ROWS, Disputed),
-            Payment: Rows(dialect, payments, _BODY_ROWS),
+            Payment: Rows(dialect, payments, _BODY_ROWS, Payment),
             **{kind: _Changes(dialect, changes) for kind, changes in _changes(dialect).items()},
         }
         count = hardenings.c.count
@@ -244,6 +248,13 @@ def _changes(dialect: Dialect) -> dict[type[Any], list[ClauseElement]]:
             .where(disputes.c.state == _OPEN)
             .values({name: _field(name) for name in ("state", "answer", "settled_at_s")})
         ],
+        PaymentUndone: [
+            update(payments)
+            .where(*(payments.c[name] == _field(name) for name in _PAYMENT))
+            .where(payments.c.undone_at_s.is_(None))
+            .values({name: _field(name) for name in ("undone_at_s", "undone_why")})
+        ],
+        PaymentsTold: [_keep_payments(dialect)],
         StatementKept: [_keep_statement(dialect)],
         ContractEnded: [
             update(contracts)
@@ -269,6 +280,15 @@ def _open_job(dialect: Dialect) -> ClauseElement:
         where=jobs.c.state.in_([_LOST, _ABANDONED]),
     )
     return opened
+
+
+def _keep_payments(dialect: Dialect) -> ClauseElement:
+    insert = insert_into(dialect, payments_told, PaymentsTold.__dataclass_fields__)
+    kept: ClauseElement = insert.on_conflict_do_update(
+        index_elements=[payments_told.c.site],
+        set_={name: insert.excluded[name] for name in PaymentsTold.__dataclass_fields__},
+    )
+    return kept
 
 
 def _keep_statement(dialect: Dialect) -> ClauseElement:

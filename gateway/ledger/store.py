@@ -43,7 +43,8 @@ from .records import (
     Capacity,
     ContractRow,
     DisputeRow,
-    Payment,
+    PaymentRow,
+    PaymentsTold,
     PostingRow,
     Record,
     StatementKept,
@@ -325,17 +326,33 @@ class Store(Protocol):
     def entry_sums(self, side: str, site: str, first_ms: int, stop_ms: int) -> dict[str, Sums]:
         """Sum up what `entries` yields of all contracts, by currency."""
 
+    def verdict_sums(
+        self, side: str, site: str, first_ms: int, stop_ms: int
+    ) -> tuple[dict[str, Sums], dict[str, Sums]]:
+        """The same, and a sum of what `voids` yields, as deliveries."""
+
+    def voids(
+        self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
+    ) -> Iterator[Entry]:
+        """Yield what was delivered in that time and is void, in the same order."""
+
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
         """When the first delivery, or reversal, from this moment on was booked."""
 
-    def disputes(self) -> list[DisputeRow]:
-        """Return all disputes, the first ones first."""
+    def disputes(self, contract: str = "", is_open: bool = False) -> list[DisputeRow]:
+        """Return disputes, the first ones first: all, of a contract, those without an answer."""
 
-    def statements(self) -> list[StatementKept]:
-        """Return what was found out with other sites, by site, side and time."""
+    def statements(self, side: str = "", site: str = "") -> list[StatementKept]:
+        """Return what was found out with other sites, by site, side and time.
 
-    def payments(self) -> list[Payment]:
-        """Return all payments, the first ones first."""
+        Of one side, and of one site, if these are named.
+        """
+
+    def payments(self) -> list[PaymentRow]:
+        """Return all payments, the first ones first; those that were undone, too."""
+
+    def payments_told(self) -> list[PaymentsTold]:
+        """Return what each other site said last that it has booked of payments, by site."""
 
     def alerts(self) -> list[AlertRow]:
         """Return every alert as it was fired last, in order."""
@@ -615,25 +632,44 @@ class SqlStore:
         with self._reading() as connection:
             return mirror.sums(connection, side, site, first_ms, stop_ms)
 
+    def voids(
+        self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
+    ) -> Iterator[Entry]:
+        """See Store."""
+        with self._reading() as connection:
+            yield from mirror.voids(connection, side, site, first_ms, stop_ms, contract)
+
+    def verdict_sums(
+        self, side: str, site: str, first_ms: int, stop_ms: int
+    ) -> tuple[dict[str, Sums], dict[str, Sums]]:
+        """See Store."""
+        with self._reading() as connection:
+            return mirror.verdict_sums(connection, side, site, first_ms, stop_ms)
+
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
         """See Store."""
         with self._reading() as connection:
             return mirror.next_delivery_ms(connection, side, site, since_ms)
 
-    def disputes(self) -> list[DisputeRow]:
+    def disputes(self, contract: str = "", is_open: bool = False) -> list[DisputeRow]:
         """See Store."""
         with self._reading() as connection:
-            return mirror.read_disputes(connection)
+            return mirror.read_disputes(connection, contract, is_open)
 
-    def statements(self) -> list[StatementKept]:
+    def statements(self, side: str = "", site: str = "") -> list[StatementKept]:
         """See Store."""
         with self._reading() as connection:
-            return mirror.read_statements(connection)
+            return mirror.read_statements(connection, side, site)
 
-    def payments(self) -> list[Payment]:
+    def payments(self) -> list[PaymentRow]:
         """See Store."""
         with self._reading() as connection:
             return mirror.read_payments(connection)
+
+    def payments_told(self) -> list[PaymentsTold]:
+        """See Store."""
+        with self._reading() as connection:
+            return mirror.read_payments_told(connection)
 
     def alerts(self) -> list[AlertRow]:
         """See Store."""

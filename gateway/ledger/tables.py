@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 # The newest migration. A database that carries it is opened without loading Alembic.
-SCHEMA_VERSION: Final = "0009"
+SCHEMA_VERSION: Final = "0010"
 
 # Ordered by code points, in PostgreSQL as in SQLite, whatever its locale: reports must not differ.
 TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
@@ -231,6 +231,8 @@ contracts = Table(
     Column("list_nanos", BigInteger, nullable=False, server_default="0"),
 )
 Index("contracts_by_end", contracts.c.ended_at_s)
+# What was between us and one site: without it all deliveries are read for each site.
+Index("contracts_by_site", contracts.c.side, contracts.c.site)
 
 postings = Table(
     "postings",
@@ -292,6 +294,20 @@ payments = Table(
     Column("amount_nanos", BigInteger, nullable=False),
     Column("note", TEXT, nullable=False),
     Column("paid_at_s", Double, nullable=False),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    Column("undone_at_s", Double),
+    Column("undone_why", TEXT, nullable=False, server_default=""),
+)
+# What other sites say that they have booked: the newest list of each.
+payments_told = Table(
+    "payments_told",
+    metadata,
+    Column("site", TEXT, primary_key=True),
+    Column("lines", LargeBinary, nullable=False),
+    Column("since_ms", BigInteger, nullable=False),
+    Column("heard", LargeBinary, nullable=False),
+    Column("envelope", LargeBinary, nullable=False),
+    Column("told_at_s", Double, nullable=False),
 )
 # Deliveries without a verdict are few, and asked for each minute: not all there ever were are read.
 # The word stands in the SQL of both, as an index over a part is only used for that part.

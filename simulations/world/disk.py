@@ -35,6 +35,9 @@ from gateway.ledger.records import (
     JobOpened,
     OutcomeKept,
     Payment,
+    PaymentRow,
+    PaymentsTold,
+    PaymentUndone,
     Posted,
     PostingRow,
     PostingSettled,
@@ -91,7 +94,8 @@ class _Tables:
     disputes: dict[_Delivery, Disputed] = field(default_factory=dict)
     answers: dict[_Delivery, DisputeSettled] = field(default_factory=dict)
     statements: dict[_Delivery, StatementKept] = field(default_factory=dict)
-    payments: dict[tuple[str, str, str], Payment] = field(default_factory=dict)
+    payments: dict[tuple[str, str, str, int], PaymentRow] = field(default_factory=dict)
+    payments_told: dict[str, PaymentsTold] = field(default_factory=dict)
 
     alerts: dict[tuple[str, str, int], AlertRow] = field(default_factory=dict)
     booked: dict[str, Booked] = field(default_factory=dict)  # by key, in order
@@ -168,8 +172,10 @@ class Disk:
                 self._forget(job)
             case ContractOpened() | Posted() | PostingSettled() | ContractEnded():
                 self._deal(record)
-            case Disputed() | DisputeSettled() | StatementKept() | Payment():
+            case Disputed() | DisputeSettled() | StatementKept():
                 self._agree(record)
+            case Payment() | PaymentUndone() | PaymentsTold():
+                self._pay(record)
 
             case AlertFired() | AlertEnded():
                 self._alert(record)
@@ -196,20 +202,32 @@ class Disk:
             case PostingSettled():
                 tables.verdicts.setdefault((*key, record.epoch, record.first), record.state)
 
-    def _agree(self, record: Disputed | DisputeSettled | StatementKept | Payment) -> None:
+    def _agree(self, record: Disputed | DisputeSettled | StatementKept) -> None:
         tables = self.tables
         match record:
             case Disputed(side, contract, epoch, first):
                 tables.disputes.setdefault((side, contract, epoch, first), record)
             case DisputeSettled(side, contract, epoch, first):
                 tables.answers.setdefault((side, contract, epoch, first), record)
-            case Payment():
-                key = record.site, record.reference, record.currency
-                tables.payments.setdefault(key, record)
             case StatementKept(side, site, first_ms, stop_ms):
                 before = tables.statements.get((site, side, first_ms, stop_ms))
                 if before is None or record.replaces(before):
                     tables.statements[site, side, first_ms, stop_ms] = record
+
+    def _pay(self, record: Payment | PaymentUndone | PaymentsTold) -> None:
+        tables = self.tables
+        match record:
+            case Payment():
+                key = record.site, record.reference, record.currency, record.attempt
+                tables.payments.setdefault(key, PaymentRow(**asdict(record)))
+            case PaymentUndone():
+                key = record.site, record.reference, record.currency, record.attempt
+                paid = tables.payments.get(key)
+                if paid is not None and paid.stands:
+                    why, at_s = record.undone_why, record.undone_at_s
+                    tables.payments[key] = replace(paid, undone_at_s=at_s, undone_why=why)
+            case PaymentsTold(site):
+                tables.payments_told[site] = record
 
     def _alert(self, record: AlertFired | AlertEnded) -> None:
         alerts, key = self.tables.alerts, (record.name, record.key, record.level)
@@ -563,6 +581,28 @@ class MemoryStore:
         """See Store."""
         return account_of(self.entries(side, site, first_ms, stop_ms)).sums
 
+    def voids(
+        self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""
+    ) -> Iterator[Entry]:
+        """See Store."""
+        tables = self._tables
+        found = [
+            Entry(each.contract, each.currency, each.delivery, EntryState.VOID)
+            for key, each in tables.postings.items()
+            if (each.side, each.site) == (side, site) and contract in ("", each.contract)
+            if tables.verdicts.get(key) == "void" and first_ms <= each.delivery.at_ms < stop_ms
+        ]
+        yield from sorted(found, key=lambda each: (each.contract, each.row[:2]))
+
+    def verdict_sums(
+        self, side: str, site: str, first_ms: int, stop_ms: int
+    ) -> tuple[dict[str, Sums], dict[str, Sums]]:
+        """See Store."""
+        void: dict[str, Sums] = {}
+        for each in self.voids(side, site, first_ms, stop_ms):
+            void.setdefault(each.currency, Sums()).add(replace(each, state=EntryState.POSTED))
+        return self.entry_sums(side, site, first_ms, stop_ms), void
+
     def next_delivery_ms(self, side: str, site: str, since_ms: int) -> int | None:
         """See Store."""
         tables = self._tables
@@ -579,11 +619,13 @@ class MemoryStore:
         found = (round(at_s * 1000) for at_s in times)
         return min((at_ms for at_ms in found if at_ms >= since_ms), default=None)
 
-    def disputes(self) -> list[DisputeRow]:
+    def disputes(self, contract: str = "", is_open: bool = False) -> list[DisputeRow]:
         """See Store."""
         tables, found = self._tables, []
         for key, each in tables.disputes.items():
             posted, answer = tables.postings[key], tables.answers.get(key)
+            if contract not in ("", each.contract) or (is_open and answer is not None):
+                continue
             found.append(
                 DisputeRow(
                     **asdict(each),
@@ -597,13 +639,18 @@ class MemoryStore:
             )
         return sorted(found, key=lambda each: (each.disputed_at_s, each.contract, each.epoch))
 
-    def statements(self) -> list[StatementKept]:
+    def statements(self, side: str = "", site: str = "") -> list[StatementKept]:
         """See Store."""
-        return [each for _, each in sorted(self._tables.statements.items())]
+        found = (each for _, each in sorted(self._tables.statements.items()))
+        return [each for each in found if side in ("", each.side) and site in ("", each.site)]
 
-    def payments(self) -> list[Payment]:
+    def payments(self) -> list[PaymentRow]:
         """See Store."""
         return sorted(self._tables.payments.values(), key=lambda each: each.paid_at_s)
+
+    def payments_told(self) -> list[PaymentsTold]:
+        """See Store."""
+        return [each for _, each in sorted(self._tables.payments_told.items())]
 
     def alerts(self) -> list[AlertRow]:
         """See Store."""

@@ -1,5 +1,7 @@
 """Statements, reconciliation, disputes and payments of two sites, real processes over tls+tcp."""
 
+import csv
+import io
 import json
 from decimal import Decimal
 
@@ -44,13 +46,19 @@ def balance(member, other):
     return {row["currency"]: row["balance_nanos"] for row in found["rows"]}
 
 
+def payments(member):
+    """What became of each payment that was not undone."""
+    found = json.loads(order(member, "payments", "--json"))
+    return {row["reference"]: row["state"] for row in found if row["state"] != "undone"}
+
+
 def test_both_sites_have_the_same_statement_and_agree_on_it(pair):
     london, paris = pair
     owed = balance(paris, "london")["USD"]
     assert owed > 0
     assert balance(london, "paris") == {"USD": -owed}
     found = json.loads(order(london, "reconcile", "paris", "--json"))
-    assert found == {"site": "paris", "state": "agreed", "details": ""}
+    assert found == {"site": "paris", "state": "agreed", "details": "", "payments": []}
     assert "we owe paris" in order(london, "report", "statement")
     assert "london owes us" in order(paris, "report", "statement")
 
@@ -59,6 +67,10 @@ def test_what_is_disputed_and_accepted_is_reversed_in_both_books(pair):
     london, paris = pair
     before = balance(paris, "london")["USD"]
     rows = json.loads(order(london, "deliveries", "paris", "--json"))
+    text = order(london, "deliveries", "paris", "--csv")
+    assert [each["first"] for each in csv.DictReader(io.StringIO(text))] == [
+        str(row["first"]) for row in rows
+    ]
     paid = [row for row in rows if row["state"] == "posted" and float(row["cost"])]
     first, second, third = paid[:3]
     for each in (first, second):
@@ -98,7 +110,22 @@ def test_what_is_paid_is_owed_no_more_and_a_reference_counts_once(pair):
     paid = ("settle", "paris", "--paid", half, "--reference", "wire-1")
     assert "we owe paris" in order(london, *paid)
     assert "booked already" in order(london, *paid, code=1)
+    wait_until(lambda: payments(paris) == {"wire-1": "to be confirmed"}, "Paris hears of it")
+    assert balance(paris, "london")["USD"] == owed  # nothing is booked by the word of London
+    assert "london has other payments than we" in order(paris, "report", "statement")
+    assert "it has not booked that" in order(london, "reconcile", "paris", code=1)
+    order(paris, "settle", "london", "--received", "9 USD", "--reference", "wire-1")
+    wait_until(lambda: payments(london) == {"wire-1": "differs"}, "London hears of a slip")
+    order(paris, "settle", "london", "--undo", "wire-1", "--note", "a slip")
+    assert "nothing is booked" in order(paris, "settle", "london", "--undo", "wire-1", code=1)
     order(paris, "settle", "london", "--received", half, "--reference", "wire-1")
+    wait_until(lambda: payments(london) == {"wire-1": "confirmed"}, "London hears that it is there")
+    assert "agreed with paris" in order(london, "reconcile", "paris")
+    rows = list(csv.DictReader(io.StringIO(order(paris, "payments", "london", "--csv"))))
+    assert [(row["state"], row["amount"], row["note"]) for row in rows] == [
+        ("undone", "9", "a slip"),
+        ("confirmed", half.split()[0], ""),
+    ]
     rest = owed - owed // 2
     assert balance(paris, "london") == {"USD": rest}
     assert balance(london, "paris") == {"USD": -rest}
@@ -112,6 +139,12 @@ def test_what_is_paid_is_owed_no_more_and_a_reference_counts_once(pair):
     assert balance(london, "paris") == {"USD": 0, "EUR": -500_000_000}
     order(paris, "settle", "london", "--received", "0.5 EUR", "--write-off", "--reference", "loss")
     assert balance(paris, "london") == {"USD": 0, "EUR": 0}
+    found = json.loads(order(paris, "report", "statement", "--with", "london", "--json"))
+    [euros] = [row for row in found["rows"] if row["currency"] == "EUR"]
+    assert (euros["received"], euros["written_off"]) == ("0", "0.5")
+    assert "agreed with paris" in order(london, "reconcile", "paris")
+    for member in pair:
+        assert " 0" in run("audit", "--config", str(member.config))
 
 
 @pytest.mark.parametrize(
@@ -126,6 +159,11 @@ def test_what_is_paid_is_owed_no_more_and_a_reference_counts_once(pair):
             "no exchange",
         ),
         (("settle", "paris", "--reference", "x"), "one of them"),
+        (("settle", "paris", "--paid", "1 USD"), "--reference"),
+        (("settle", "paris", "--undo", "x", "--paid", "1 USD"), "--undo alone"),
+        (("settle", "paris", "--undo", "nothing"), "nothing is booked"),
+        (("payments", "--csv", "--json"), "only one of"),
+        (("deliveries", "paris", "--csv", "--json"), "only one of"),
         (("dispute", "london-9-9", "--reason", "x"), "no contract 'london-9-9'"),
         (("report", "statement", "--with", "rome"), "no dealings with 'rome'"),
         (("reconcile", "paris", "--from", "2026-01-02", "--to", "2026-01-01"), "is not before"),

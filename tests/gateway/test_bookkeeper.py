@@ -13,6 +13,7 @@ from federation.contracts import Delivery, Verdict
 from federation.deals import Sealed, Settle
 from federation.errors import ProtocolError
 from federation.messages import MESSAGES
+from federation.payments import Payments
 from federation.reconciliation import (
     DAY_MS,
     AskEntries,
@@ -22,12 +23,13 @@ from federation.reconciliation import (
     Reconcile,
     Reconciled,
 )
-from gateway.bookkeeper import Bookkeeper
+from federation.wire import pack
+from gateway.bookkeeper import Bookkeeper, Comparison
 from gateway.books_rules import BookRules, period_of
 from gateway.ledger.audit import audit
 from gateway.ledger.database import snapshot
 from gateway.ledger.errors import StoreError
-from gateway.ledger.records import ContractEnded, ContractOpened, posted, settled
+from gateway.ledger.records import ContractEnded, ContractOpened, Payment, posted, settled
 from gateway.ledger.settlement import agreed_until
 from gateway.ledger.store import SqlStore
 from gateway.office import NoSuchEntry, Office
@@ -84,8 +86,25 @@ class Books:
         if site == self.other:
             self.world.mail.append((self.name, message))
 
+    def reach(self, site, message):
+        self.carry(site, None, message)
+
     def flush(self):
         pass
+
+    def pay(self, reference, nanos, direction, through="bank", attempt=0):
+        at_s = self.world.utc_s
+        self.write(
+            Payment(self.other, reference, "USD", direction, through, nanos, "", at_s, attempt)
+        )
+
+    def undo(self, reference):
+        [row] = [each for each in self.store.payments() if each.reference == reference]
+        self.write(row.undone("a slip", self.world.utc_s))
+
+    async def paid(self):
+        found = await self.keeper.payments.matches(self.other)
+        return {each.line.reference: str(each.standing) for each in found}
 
     def posted(self, delivery, verdict=None):
         self.write(posted(CONTRACT, self.side, self.other, delivery, "USD"))
@@ -152,9 +171,10 @@ class World:
                 verdict = Verdict.POST if is_paid else Verdict.VOID
                 self.paris.settle(pending[epoch, first], verdict)
 
-    async def look(self):
-        await self.london.keeper.in_turn(self.london.keeper.look)
-        await self.deliver()
+    async def look(self, *sites):
+        for each in sites or [self.london]:
+            await each.keeper.in_turn(each.keeper.look)
+            await self.deliver()
 
     def told(self):
         return self.london.told + self.paris.told
@@ -360,6 +380,7 @@ def reconcile(first_ms, stop_ms, *, is_final=False):
         Entries(CONTRACT, 0, 5, [[1]] * 5001, True),
         Dispute(CONTRACT, [], "no"),
         DisputeAnswer(CONTRACT, [[1, 0, 1]], "no"),
+        Payments([["wire", "USD", "stole", 1, 5]], 0, b""),
     ],
 )  # fmt: skip
 async def test_what_can_not_be_said_about_the_books_ends_the_session(world, message):
@@ -498,7 +519,7 @@ async def test_what_has_not_been_yet_is_not_compared(world):
         while not found:
             await trio.testing.wait_all_tasks_blocked()
             await world.deliver()
-    assert found == [("agreed", "")]
+    assert found == [Comparison("agreed", "", [])]
 
 
 async def test_an_order_that_the_store_can_not_keep_fails_and_a_job_is_tried_again(world):
@@ -539,3 +560,122 @@ async def test_a_site_that_we_do_not_talk_to_any_more_hears_of_no_dispute(world)
     world.london.strangers.add("paris")
     await world.london.keeper.disputes.say_again()
     assert not world.mail
+
+
+async def test_what_one_site_has_paid_the_other_is_told_and_books_nothing(world):
+    world.london.pay("wire-1", 100, "paid")
+    world.london.pay("lost", 5, "paid", through="loss")  # our own judgement
+    await world.london.keeper.payments.tell("paris")
+    await world.deliver()
+    assert await world.london.paid() == {"wire-1": "here alone"}
+    assert await world.paris.paid() == {"wire-1": "to be confirmed"}
+    assert world.paris.store.payments() == []
+    [told] = world.paris.told
+    assert "london says that it paid 0.0000001 USD under 'wire-1', which is not booked" in told
+    world.paris.pay("wire-1", 100, "received")
+    await world.paris.keeper.payments.tell("london")
+    await world.deliver()
+    for each in (world.london, world.paris):
+        assert await each.paid() == {"wire-1": "confirmed"}
+        assert each.clean()
+    await world.look(world.london, world.paris)
+    assert not world.mail
+    assert world.paris.told == [told]
+
+
+async def test_who_has_not_heard_of_a_payment_is_told_again_by_buyer_and_seller_alike(world):
+    world.london.pay("wire-1", 100, "paid")
+    world.paris.pay("wire-2", 7, "received")
+    for each in (world.london, world.paris):
+        await each.keeper.in_turn(each.keeper.look)
+        assert world.mail
+        world.mail.clear()  # lost
+    await world.look(world.paris)
+    assert await world.london.paid() == {"wire-1": "here alone", "wire-2": "to be confirmed"}
+    assert await world.paris.paid() == {"wire-2": "here alone", "wire-1": "to be confirmed"}
+    world.london.strangers.add("paris")
+    world.london.pay("wire-3", 100, "paid")
+    await world.london.keeper.payments.tell("paris")
+    await world.london.keeper.payments.say_again()
+    assert not world.mail
+
+
+async def test_what_was_undone_is_told_and_may_come_again(world):
+    world.london.pay("wire-1", 900, "paid")
+    world.paris.pay("wire-1", 90, "received")
+    await world.look(world.london, world.paris)
+    assert await world.london.paid() == await world.paris.paid() == {"wire-1": "differs"}
+    assert any("which is paid 0.0000009 USD here" in each for each in world.london.told)
+    world.london.undo("wire-1")
+    await world.look(world.london)
+    assert await world.paris.paid() == {"wire-1": "here alone"}
+    world.london.pay("wire-1", 90, "paid", attempt=1)
+    await world.look(world.london)
+    for each in (world.london, world.paris):
+        assert await each.paid() == {"wire-1": "confirmed"}
+        assert each.clean()
+
+
+async def test_a_site_that_tells_of_ever_new_payments_fills_no_disk_and_no_log(world):
+    both(world, delivery(0))
+    before = world.paris.store.balances()
+    for n in range(30):
+        lines = [[f"wire-{n}-{m}", "USD", "paid", 1, 5] for m in range(1_000)]
+        world.paris.keeper.hear("london", Payments(lines, 0, b""), b"envelope")
+        await world.work()
+    [kept] = world.paris.store.payments_told()
+    assert kept.lines == pack(lines)
+    assert world.paris.store.payments() == []
+    assert world.paris.store.balances() == before
+    assert len(world.paris.told) == 30 * 5
+    with pytest.raises(ProtocolError, match="too long"):
+        world.paris.keeper.hear("london", Payments([], 0, b""), bytes(1 << 20))
+    lines += [["one more", "USD", "paid", 1, 5]]
+    with pytest.raises(ProtocolError, match="more payments"):
+        world.paris.keeper.hear("london", Payments(lines, 0, b""), b"")
+    world.paris.keeper.hear("rome", Payments([], 0, b""), b"")  # we never dealt with it
+    await world.work()
+    assert len(world.paris.store.payments_told()) == 1
+
+
+async def test_an_operator_who_waits_for_a_comparison_gets_it_whatever_is_looked_at(world):
+    both(world, delivery(0))
+    world.paris.pay("wire-1", 7, "received")
+    world.utc_s += DAY_S
+    found = []
+    async with trio.open_nursery() as nursery:
+
+        async def compare():
+            found.append(await world.london.keeper.compare("paris", DAY_3_MS, DAY_4_MS))
+
+        nursery.start_soon(compare)
+        await trio.testing.wait_all_tasks_blocked()
+        await world.london.keeper.in_turn(world.london.keeper.look)  # it is due anyway
+        while not found:
+            await world.deliver()
+            await trio.testing.wait_all_tasks_blocked()
+    [comparison] = found
+    assert comparison.state == "agreed"
+    assert [each.line.reference for each in comparison.unmatched] == ["wire-1"]
+    assert not world.london.keeper._asked
+
+
+async def test_a_buyer_that_voids_too_much_is_named_once(world):
+    world.utc_s += 1
+    for n in range(9):
+        world.paris.posted(delivery(10 * n), Verdict.VOID)
+    for n in range(9, 41):
+        world.paris.posted(delivery(10 * n), Verdict.POST)
+    await world.look(world.paris)
+    assert world.paris.told == []  # a few may be too late
+    world.paris.posted(delivery(1000), Verdict.VOID)
+    await world.look(world.paris, world.paris)
+    [told] = world.paris.told
+    assert "london has voided 24% of the slot time that it got in a week, 10 deliveries" in told
+    world.utc_s += 8 * DAY_S
+    await world.look(world.paris)
+    for n in range(200, 210):
+        world.paris.posted(delivery(10 * n, world.utc_s - 9), Verdict.VOID)
+    await world.look(world.paris, world.london)
+    assert [each for each in world.paris.told if "voided 100%" in each] == world.paris.told[1:]
+    assert not any("voided" in each for each in world.london.told)

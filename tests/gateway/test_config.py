@@ -140,6 +140,7 @@ def test_how_long_records_are_kept_one_by_one(write):
     ("text", "complaint"),
     [
         ("detail_days = -1", r"\[books\] detail_days is -1: it must be 0 to"),
+        ("void_share_max = 1.5", r"\[books\] void_share_max is 1.5: it must be 0 to 1"),
         ('detail_days = "x"', r"\[books\] detail_days must be a number"),
         ("days = 1", r"\[books\] has no key 'days'; there are detail_days"),
     ],

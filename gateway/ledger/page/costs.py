@@ -245,7 +245,7 @@ def deals(facts: PageFacts) -> Table | None:
         )
     heads = (
         *("Site", "Currency", "Opening", "Sold", "Refunded", "Bought", "Credited"),
-        *("Paid", "Received", "Balance", "Held of sold", "Held of bought"),
+        *("Paid", "Received", "Written off", "Balance", "Held of sold", "Held of bought"),
     )
     return Table(tables.heads(*heads, texts=2), tuple(rows)) if rows else None
 

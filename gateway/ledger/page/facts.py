@@ -78,6 +78,7 @@ class Deal:
     credited_nanos: int
     paid_nanos: int
     received_nanos: int
+    written_off_nanos: int
     balance_nanos: int
     held_sold_nanos: int
     held_bought_nanos: int
@@ -298,7 +299,7 @@ def _deal(each: Statement) -> Deal:
         each.currency,
         each.opening_nanos,
         *(account.sold, account.refunded, account.bought, account.credited),
-        *(account.paid, account.received),
+        *(account.paid, account.received, account.written_off),
         each.balance_nanos,
         *(account.held_sold, account.held_bought),
     )

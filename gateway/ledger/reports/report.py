@@ -25,6 +25,10 @@ _DECIMALS: Final = frozenset(
     {
         *("cost", "list_cost", "idle_cost", "full_cost", "dearest", "dearest_saved", "static"),
         *("static_saved", "slot_h", "share", "energy_kwh", "carbon_g", "embodied_g", "g_per_kwh"),
+        # Of statements between sites.
+        *("opening", "sold", "refunded", "bought", "credited", "paid", "received", "written_off"),
+        *("balance", "held_sold", "held_bought", "void_sold", "void_bought", "unconfirmed"),
+        *("to_confirm", "amount"),
     }
 )
 

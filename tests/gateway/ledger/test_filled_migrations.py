@@ -17,6 +17,8 @@ from gateway.ledger.database import snapshot
 from gateway.ledger.postings import balances, transfers_of
 from gateway.ledger.records import (
     ContractOpened,
+    Payment,
+    PaymentRow,
     Posted,
     PostingSettled,
     Record,
@@ -129,6 +131,33 @@ def test_what_was_booked_under_an_older_schema_is_all_there(
     with snapshot(url) as connection:
         found = audit(connection)
     assert found.is_clean, found
+
+
+def test_payments_of_an_older_schema_stand_and_can_be_undone(url: str) -> None:
+    paid = Payment("paris", "wire", "EUR", "paid", "bank", 700, "n", 5.0)
+    with closing(SqlStore(url)) as store:
+        store.write([paid], True, lambda: None)  # with its transfer
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        for table in ("payments", "payments_told"):
+            connection.execute(text(f"DROP TABLE {table}"))
+        old = {name: value for name, value in asdict(paid).items() if name != "attempt"}
+        kinds = {int: "BIGINT", float: "DOUBLE PRECISION", str: "TEXT"}
+        columns = ", ".join(f"{name} {kinds[type(value)]} NOT NULL" for name, value in old.items())
+        key = "PRIMARY KEY (site, reference, currency)"
+        connection.execute(text(f"CREATE TABLE payments ({columns}, {key})"))
+        insert(connection, "payments", **old)
+        connection.execute(text("UPDATE alembic_version SET version_num = '0009'"))
+    engine.dispose()
+    with closing(SqlStore(url)) as store:
+        [row] = store.payments()
+        assert row == PaymentRow(**asdict(paid))
+        again = replace(paid, amount_nanos=70, paid_at_s=8.0, attempt=1)
+        store.write([row.undone("a slip", 7.0), again], True, lambda: None)
+    with closing(SqlStore(url)) as store:
+        assert [each.stands for each in store.payments()] == [False, True]
+    with snapshot(url) as connection:
+        assert audit(connection).is_clean
 
 
 @pytest.mark.parametrize("version", [f"000{number}" for number in range(2, 9)])

@@ -26,6 +26,7 @@ from gateway.ledger.records import (
     JobOpened,
     OutcomeKept,
     Payment,
+    PaymentUndone,
     Posted,
     PostingSettled,
     Record,
@@ -282,6 +283,9 @@ def fill_more(url: str, commit: Commit, usage: Usage) -> None:
             posted(20, "buy", cost_nanos=0),
             settled(20, "post", "buy", cost_nanos=0),
             Payment("london", "loss", "EUR", "paid", "loss", 9, "", 1.7e9),
+            Payment("london", "oops", "EUR", "paid", "bank", 90, "", 1.7e9),
+            PaymentUndone("london", "oops", "EUR", 0, "paid", "bank", 90, "a slip", 1.7e9),
+            Payment("london", "oops", "EUR", "paid", "bank", 9, "", 1.7e9, attempt=1),
         )
 
 
@@ -316,6 +320,22 @@ OUTCOME = "INSERT INTO outcomes SELECT 'job-{}', {}, count, body FROM outcomes W
         (["UPDATE payments SET through = 'bank'"], "loss: its credit is bank: EUR, and loss:"),
         (["UPDATE payments SET paid_at_s = 5.0"], "wire: its at_s is 5.0, and 1700000000.0 is"),
         (["UPDATE payments SET paid_at_s = -5.0"], "payment london/wire is none"),
+        (
+            ["UPDATE payments SET undone_at_s = NULL"],
+            "undo/pay/london/EUR/oops is booked, and the payment stands",
+        ),
+        (
+            ["UPDATE payments SET undone_at_s = 5.0 WHERE reference = 'wire'"],
+            "undo/pay/london/EUR/wire is of 700, and nothing is booked",
+        ),
+        (
+            ["UPDATE payments SET undone_at_s = 5.0 WHERE undone_at_s > 0"],
+            "undo/.*oops: its at_s is 5.0, and 1700000000.0 is booked",
+        ),
+        (
+            ["UPDATE payments SET attempt = 2 WHERE attempt = 1"],
+            "pay-1/london/EUR/oops is booked, and there is no such record",
+        ),
         (["UPDATE payments SET amount_nanos = 0"], "pay/london/EUR/wire is of nothing, and 700"),
         (
             ["UPDATE disputes SET state = 'rejected'"],

@@ -1,15 +1,18 @@
 """What two sites must have in common, on every store."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 
 from federation.contracts import Delivery, Verdict
-from federation.reconciliation import Entry, EntryState, account_of
+from federation.reconciliation import Entry, EntryState, Sums, account_of
 from gateway.ledger.postings import Account
 from gateway.ledger.records import (
     ContractOpened,
     Disputed,
     DisputeSettled,
     Payment,
+    PaymentRow,
+    PaymentsTold,
     StatementKept,
     posted,
     settled,
@@ -75,11 +78,30 @@ def test_entries_are_what_both_sides_must_have(store: Store, commit: Commit) -> 
     assert store.next_delivery_ms("buy", "paris", AT_MS + 6) is None
 
 
+def test_what_is_void_is_told_apart(store: Store, commit: Commit) -> None:
+    fill(store, commit)
+    void = [
+        Entry(contract, "EUR", delivery(20, 1, at_ms=AT_MS + 2), EntryState.VOID)
+        for contract in ("a-1", "b-1")
+    ]
+    assert list(store.voids("buy", "paris", AT_MS, AT_MS + 5)) == void
+    assert list(store.voids("buy", "paris", AT_MS, AT_MS + 5, "b-1")) == void[1:]
+    assert list(store.voids("buy", "paris", AT_MS + 3, AT_MS + 5)) == []
+    assert list(store.voids("sell", "paris", AT_MS, AT_MS + 5)) == []
+    sums = Sums(deliveries=2, tasks=20, wall_ns=14, cost_nanos=1000)
+    entries = store.entry_sums("buy", "paris", AT_MS, AT_MS + 5)
+    assert store.verdict_sums("buy", "paris", AT_MS, AT_MS + 5) == (entries, {"EUR": sums})
+    for span in ((0, AT_MS), (AT_MS, AT_MS), (AT_MS + 5, AT_MS)):
+        assert store.verdict_sums("buy", "paris", *span) == ({}, {})
+
+
 def test_a_dispute_is_settled_once_and_reverses_what_was_paid(store: Store, commit: Commit) -> None:
     fill(store, commit, "sell")
     commit(store, Disputed("sell", "a-1", 0, 10, "paris", "wrong", 1_700_000_003.0))
     commit(store, Disputed("sell", "a-1", 0, 10, "paris", "again", 1_700_000_004.0))
     [row] = store.disputes()
+    assert store.disputes("a-1") == store.disputes("a-1", True) == store.disputes("", True) == [row]
+    assert store.disputes("b-1") == []
     assert (row.state, row.reason, row.cost_nanos, row.tasks) == ("open", "wrong", 500, 10)
     before = store.balances()[Account("site", "paris", "", "EUR")].net_nanos
     answer = DisputeSettled(
@@ -87,7 +109,8 @@ def test_a_dispute_is_settled_once_and_reverses_what_was_paid(store: Store, comm
     )
     commit(store, answer)
     commit(store, answer)
-    [row] = store.disputes()
+    assert store.disputes("a-1", True) == []
+    [row] = store.disputes("a-1")
     assert (row.state, row.answer, row.settled_at_s) == ("accepted", "so be it", 1_700_000_005.5)
     assert store.balances()[Account("site", "paris", "", "EUR")].net_nanos == before - 500
     at_ms = 1_700_000_005_500
@@ -107,7 +130,8 @@ def test_a_final_statement_that_is_agreed_stays(store: Store, commit: Commit) ->
 
     for each in (kept("differs", True, "1"), kept("agreed", False, "2"), kept("agreed", True, "3")):
         commit(store, each)
-        assert store.statements() == [each]
+        assert store.statements() == store.statements("buy", "paris") == [each]
+    assert store.statements("sell", "paris") == store.statements("buy", "york") == []
     commit(store, kept("differs", True, "4"))
     assert store.statements() == [kept("agreed", True, "3")]
 
@@ -118,8 +142,39 @@ def test_payments_are_booked_once_by_their_reference(store: Store, commit: Commi
     commit(store, paid)
     commit(store, loss)
     commit(store, Payment("paris", "ref-1", "EUR", "paid", "bank", 700, "", 9.0))
-    assert store.payments() == [paid, loss]
+    assert store.payments() == [PaymentRow(**asdict(each)) for each in (paid, loss)]
     balances = store.balances()
     assert balances[Account("site", "paris", "", "EUR")].net_nanos == 600
     assert balances[Account("bank", "", "", "EUR")].net_nanos == -700
     assert balances[Account("loss", "", "", "EUR")].net_nanos == 100
+
+
+def test_a_payment_is_undone_once_and_booked_again(store: Store, commit: Commit) -> None:
+    wrong = Payment("paris", "ref/1", "EUR", "paid", "bank", 700, "", 5.0)
+    right = Payment("paris", "ref/1", "EUR", "paid", "bank", 70, "", 8.0, attempt=1)
+    commit(store, wrong)
+    [row] = store.payments()
+    commit(store, row.undone("a digit too many", 7.0))
+    commit(store, row.undone("again", 9.0))
+    commit(store, right)
+    undone, booked = store.payments()
+    assert (undone.stands, undone.undone_why, undone.undone_at_s) == (
+        False,
+        "a digit too many",
+        7.0,
+    )
+    assert booked == PaymentRow(**asdict(right))
+    balance = store.balances()[Account("site", "paris", "", "EUR")]
+    assert (balance.debits_nanos, balance.credits_nanos) == (770, 700)
+
+
+def test_of_what_another_site_says_it_paid_the_newest_stands(store: Store, commit: Commit) -> None:
+    first, second = (
+        PaymentsTold("paris", bytes(n), n, b"heard", b"envelope", float(n)) for n in (1, 2)
+    )
+    other = PaymentsTold("york", b"", 0, b"", b"e", 3.0)
+    commit(store, first, other)
+    commit(store, second)
+    assert store.payments_told() == [second, other]
+    assert second.digest != first.digest
+    assert store.balances() == {}

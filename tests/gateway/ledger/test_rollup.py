@@ -26,12 +26,14 @@ from gateway.ledger import checkpoints, rollup
 from gateway.ledger.audit import Audit, audit
 from gateway.ledger.copying import move
 from gateway.ledger.database import snapshot
+from gateway.ledger.postings import Account
 from gateway.ledger.records import (
     NUMBER_LIMIT,
     ContractEnded,
     ContractOpened,
     JobEnded,
     JobOpened,
+    Payment,
     Posted,
     PostingSettled,
     StatementKept,
@@ -327,6 +329,28 @@ def test_what_was_left_as_it_was_not_over_is_rolled_up_when_it_is(
     assert rows(url, "usage WHERE job = 'job-2'") == 2
     assert rows(url, "transfers") == 3
     assert audited(url).is_clean
+
+
+def test_payments_are_undone_before_and_after_a_checkpoint_stands_for_them(
+    url: str, commit: Commit
+) -> None:
+    paid = [
+        Payment("paris", name, "EUR", "paid", "bank", 7, "", BEGIN_S) for name in ("old", "new")
+    ]
+    site = Account("site", "paris", "", "EUR")
+    with closing(SqlStore(url)) as store:
+        commit(store, *paid)
+        commit(store, store.payments()[1].undone("a slip", BEGIN_S + 1))
+        assert roll_up(store, LATER_S)
+        assert not list(store.booked(0, 10))
+        assert audited(url).is_clean, problems(audited(url))
+        commit(store, store.payments()[0].undone("another", LATER_S))
+        assert [each.stands for each in store.payments()] == [False, False]
+        assert store.balances()[site].net_nanos == 0
+    assert audited(url).is_clean, problems(audited(url))
+    with closing(SqlStore(url)) as store:
+        assert roll_up(store, LATER_S + 100 * DAY_S)
+    assert audited(url).is_clean, problems(audited(url))
 
 
 def test_sums_that_no_column_holds_stay_in_several_rows(

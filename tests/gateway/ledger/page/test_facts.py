@@ -169,14 +169,15 @@ def test_what_stands_between_sites_counts_what_was_taken_back_and_paid(
         DisputeSettled("buy", "c1", 1, 0, "paris", "accepted", "", start_s + 11, 1, "USD"),
         Payment("paris", "W1", "USD", "paid", "bank", 50, "", start_s + 12),
         Payment("oslo", "W2", "NOK", "received", "bank", 5, "", start_s + 12),
+        Payment("paris", "L1", "USD", "received", "loss", 7, "", start_s + 13),
         Payment("paris", "W3", "USD", "paid", "bank", 50, "", start_s + DAY_S),
     )
     facts = gather(store, "here", start_s + 2 * DAY_S, start_s, start_s + DAY_S)
     assert facts.deals == (
-        #            opening sold refunded bought credited paid received balance held
-        Deal("oslo", "NOK", 0, 0, 0, 0, 0, 0, 5, -5, 0, 0),
-        Deal("paris", "USD", -1, 0, 0, 110, 1, 50, 0, -60, 0, 1000),
-        Deal("rome", "EUR", 0, 0, 0, 0, 0, 0, 0, 0, 77, 0),
+        #            opening sold refunded bought credited paid received lost balance held
+        Deal("oslo", "NOK", 0, 0, 0, 0, 0, 0, 5, 0, -5, 0, 0),
+        Deal("paris", "USD", -1, 0, 0, 110, 1, 50, 0, 7, -67, 0, 1000),
+        Deal("rome", "EUR", 0, 0, 0, 0, 0, 0, 0, 0, 0, 77, 0),
     )
 
 

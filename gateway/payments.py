@@ -1,0 +1,123 @@
+"""What we and another site have booked of payments between us: told to each other, and compared.
+
+Nothing is posted by the word of the other alone: what it says is kept beside the books, the newest
+list of each site, and shown where ours differ. Who has not heard our newest list is told again.
+"""
+
+from typing import Final
+
+import trio
+
+from federation.errors import ProtocolError
+from federation.payments import Match, Payments, Standing, lines_of, told
+from federation.wire import pack
+from gateway.ledger import owed
+from gateway.ledger.records import PaymentsTold
+from gateway.ledger.settlement import lines, matches
+from gateway.office import Office
+
+TOLD_MAX: Final = 5  # payments of which one message makes us speak
+ENVELOPE_BYTES_MAX: Final = 1 << 19
+
+
+def check(message: Payments, envelope: bytes) -> None:
+    """Raise ProtocolError for what nobody may say of payments."""
+    if len(envelope) > ENVELOPE_BYTES_MAX:
+        raise ProtocolError("a list of payments that is too long")
+    lines_of(message.lines)
+
+
+class PaymentsDesk:
+    """One site's side of it."""
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+        self._asked: dict[str, trio.Event] = {}  # what is set when a site has answered
+
+    async def matches(self, site: str) -> list[Match]:
+        """What a site and we have booked, side by side."""
+        store = self._office.store
+        found: list[Match] = await self._office.read(
+            lambda: owed.paid_with(store, store.payments(), site)
+        )
+        return found
+
+    async def ask(self, site: str) -> trio.Event:
+        """Tell a site what we have, and ask what it has; the event is set when it has said so."""
+        await self.tell(site, is_asking=True)
+        return self._asked.setdefault(site, trio.Event())
+
+    async def tell(self, site: str, *, is_asking: bool = False) -> None:
+        """Tell a site what we have booked with it."""
+        if not self._office.is_partner(site):
+            return
+        heard = None if is_asking else await self._told_by(site)
+        self._office.reach(site, await self._ours(site, heard))
+
+    async def say_again(self) -> None:
+        """Tell those that have not heard the newest of ours."""
+        office = self._office
+        known = {each.site: each for each in await office.read(office.store.payments_told)}
+        paid = {each.site for each in await office.read(office.store.payments)}
+        for site in sorted(paid | known.keys()):
+            theirs = known.get(site)
+            message = await self._ours(site, theirs)
+            if office.is_partner(site) and (theirs is None or theirs.heard != message.digest):
+                office.reach(site, message)
+
+    async def heard(self, site: str, message: Payments, envelope: bytes) -> None:
+        """Keep what a site has booked; tell it what we have, if that is news to it."""
+        office = self._office
+        if not office.is_partner(site) or site not in await office.read(office.store.partners):
+            return  # we never dealt with it
+        before, packed = await self._told_by(site), pack(message.lines)
+        now = PaymentsTold(
+            *(site, packed, message.since_ms, message.heard, envelope, office.utc_s())
+        )
+        is_news = before is None or (before.lines, before.since_ms) != (packed, message.since_ms)
+        if before is None or is_news or before.heard != message.heard:
+            await office.write(now)
+        if is_news:
+            await self._say(site, before, now)
+        ours = await self._ours(site, now)
+        if is_news or message.heard != ours.digest:
+            office.reach(site, ours)
+        if (asked := self._asked.pop(site, None)) is not None:
+            asked.set()
+
+    async def _say(self, site: str, before: PaymentsTold | None, now: PaymentsTold) -> None:
+        """Tell people of payments that are here otherwise, or not at all, and were not told of."""
+        ours = [each for each in await self._office.read(self._office.store.payments)
+                if each.site == site]  # fmt: skip
+        known = {each.theirs for each in matches(ours, before)}
+        new = [
+            each
+            for each in matches(ours, now)
+            if each.standing in (Standing.DIFFERS, Standing.THERE_ALONE)
+            and each.theirs not in known
+        ]
+        for each in new[:TOLD_MAX]:
+            here = "not booked here" if each.ours is None else f"{each.ours} here"
+            self._office.say(
+                f"books: {site} says that it {each.theirs} under {each.line.reference!r}, which is "
+                f"{here}: see `gridfed payments`"
+            )
+
+    async def _ours(self, site: str, heard: PaymentsTold | None) -> Payments:
+        """All that we have booked with a site, as it is told."""
+        paid = await self._office.read(self._office.store.payments)
+        found = lines(each for each in paid if each.site == site)
+        return told(found, heard.digest if heard is not None else b"")
+
+    async def _told_by(self, site: str) -> PaymentsTold | None:
+        known = await self._office.read(self._office.store.payments_told)
+        return next((each for each in known if each.site == site), None)
+
+
+def told_of(found: Match) -> str:
+    """A payment that not both have, in words."""
+    name = f"{found.line.reference!r}"
+    if found.ours is None:
+        return f"{name}: it {found.theirs}, and nothing is booked here"
+    there = f"it {found.theirs}" if found.theirs is not None else "it has not booked that"
+    return f"{name}: we {found.ours}, and {there}"

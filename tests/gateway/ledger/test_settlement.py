@@ -1,0 +1,112 @@
+"""What two sites owe each other, as both have it."""
+
+from dataclasses import replace
+from typing import Any
+
+from federation.payments import Standing, told
+from federation.reconciliation import Sums
+from federation.wire import pack
+from gateway.cli.between import void_lines
+from gateway.ledger.records import PaymentRow, PaymentsTold
+from gateway.ledger.reports import Report, to_csv
+from gateway.ledger.settlement import (
+    accounts,
+    lines,
+    matches,
+    moved,
+    statements_of,
+    void_share,
+)
+
+
+def payment(reference: str, nanos: int, **others: Any) -> PaymentRow:
+    made = PaymentRow("paris", reference, "USD", "paid", "bank", nanos, "", 10.0)
+    return replace(made, **others)
+
+
+def net(payments: list[PaymentRow], start_s: float, end_s: float) -> int:
+    found = accounts({}, {}, moved(payments, start_s, end_s))
+    return found["USD"].net if found else 0
+
+
+def test_what_is_written_off_is_a_column_of_its_own() -> None:
+    payments = [
+        payment("wire", 100, direction="received"),
+        payment("case-9", 30, direction="received", through="loss"),
+        payment("case-10", 4, through="loss"),
+    ]
+    sold = {"USD": Sums(cost_nanos=126)}
+    account = accounts(sold, {}, moved(payments, 0.0, 20.0))["USD"]
+    assert (account.received, account.paid, account.written_off) == (100, 0, 26)
+    assert account.net == 0
+
+
+def test_what_was_undone_counts_until_then() -> None:
+    payments = [payment("slip", 900, undone_at_s=30.0), payment("slip", 90, paid_at_s=40.0)]
+    assert net(payments, 0.0, 20.0) == 900
+    assert net(payments, 20.0, 35.0) == -900
+    assert net(payments, 0.0, 50.0) == 90
+    lost = payment("case", 5, direction="received", through="loss", undone_at_s=30.0)
+    assert net([lost], 0.0, 20.0) == -5
+    assert net([lost], 0.0, 31.0) == 0
+
+
+def said(ours: list[PaymentRow]) -> PaymentsTold:
+    message = told(lines(ours), b"")
+    return PaymentsTold("paris", pack(message.lines), message.since_ms, b"", b"", 50.0)
+
+
+def test_what_is_undone_or_written_off_needs_no_counterpart() -> None:
+    ours = [payment("a", 1, undone_at_s=20.0), payment("b", 2, through="loss"), payment("c", 3)]
+    assert [each.reference for each in lines(ours)] == ["c"]
+    assert [each.standing for each in matches(ours, None)] == [Standing.UNTOLD]
+
+
+def test_a_statement_says_what_one_side_alone_has() -> None:
+    ours = [payment("same", 100), payment("more", 50), payment("ours", 7), payment("back", 3,
+            direction="received")]  # fmt: skip
+    theirs = [
+        payment("same", 100, direction="received"),
+        payment("more", 40, direction="received"),
+        payment("theirs", 5, direction="received"),
+        payment("theirs too", 900, currency="EUR"),
+    ]
+    paid = matches(ours, said(theirs))
+    euros, dollars = statements_of("paris", {}, accounts({}, {}, moved(ours, 0.0, 20.0)), paid)
+    assert (euros.currency, euros.unconfirmed_nanos, euros.to_confirm_nanos) == ("EUR", 0, -900)
+    assert dollars.unconfirmed_nanos == 50 + 7 - 3
+    assert dollars.to_confirm_nanos == 40 + 5
+    # Theirs is ours with the sign changed, but for what one side alone has.
+    mirrored = accounts({}, {}, moved(theirs, 0.0, 20.0))["USD"].net
+    assert -mirrored == dollars.balance_nanos - dollars.unconfirmed_nanos + dollars.to_confirm_nanos
+
+
+def test_what_a_buyer_voids_is_in_its_statement_and_in_no_balance() -> None:
+    paid, void = Sums(1, 10, 300, 50), Sums(3, 30, 700, 90)
+    found = accounts({"USD": paid}, {}, (), {"USD": void}, {"EUR": void})
+    assert found["USD"].net == 50
+    assert (found["USD"].void_sold, found["USD"].void_sold_tasks) == (90, 30)
+    assert (found["EUR"].net, found["EUR"].void_bought, found["EUR"].void_bought_tasks) == (
+        0,
+        90,
+        30,
+    )
+    assert void_share({"USD": paid}, {"USD": void, "EUR": Sums(1, 1, 0, 0)}) == 0.7
+    assert void_share({}, {"USD": void}) == 1.0
+    assert void_share({}, {}) == 0.0
+
+
+def test_it_is_said_in_words() -> None:
+    columns = ("site", "currency", "void_sold", "void_sold_tasks", "sold_tasks")
+    columns += ("void_bought", "void_bought_tasks", "bought_tasks")
+    rows = [["paris", "USD", "0.5", 1_000, 3_000, "0", 0, 7], ["rome", "EUR", "0", 0, 1, "2", 3, 0]]
+    assert void_lines({"columns": columns, "rows": rows}) == [
+        "paris has voided 1,000 of 4,000 tasks that it got: 0.5 USD",
+        "we have voided 3 of 3 tasks that we got: 2 EUR",
+    ]
+
+
+def test_amounts_of_a_statement_are_numbers_in_csv_and_names_are_no_formulas() -> None:
+    columns = ("site", "balance", "to_confirm", "note")
+    made = to_csv(Report(columns, (("=1+1", "-0.5", "-2", "-x"),), ()))
+    assert made.splitlines()[1] == "'=1+1,-0.5,-2,'-x"
