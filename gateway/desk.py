@@ -282,10 +282,10 @@ class Desk:
         start_s, end_s = details.get("start_s"), details.get("end_s")
         if not all(type(at) in (int, float, type(None)) for at in (start_s, end_s)):
             raise BadQuestion("start_s and end_s must be seconds since 1970, UTC")
-        site, now_s = self._site, self._site.surroundings.utc_s()
+        site, present = self._site, report_desk.present(self._site)
         try:
             facts: PageFacts = await site.read(
-                gather, site.store, site.config.name, now_s, start_s, end_s
+                gather, site.store, site.config.name, present, start_s, end_s
             )
         except ValueError as error:
             raise BadQuestion(str(error)) from None

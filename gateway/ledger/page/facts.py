@@ -4,9 +4,9 @@ All sums come from the same rows, each of which is read once: what stands in one
 nano-unit, what stands in another. Amounts of different currencies are never added.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import Any, Final
 
 from gateway.ledger.settlement import Statement
@@ -84,6 +84,23 @@ class Deal:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsettled:
+    """What of our users' work at one site is not final, or is no more; None is all the others.
+
+    Attributes:
+        held_nanos: of what is booked: the site delivered it, and we have not settled it.
+        reversed_nanos: of what is settled: the site took it back since.
+        estimated_nanos: booked nowhere yet: what the tasks that run now are expected to cost.
+    """
+
+    site: str | None
+    currency: str
+    held_nanos: int
+    reversed_nanos: int
+    estimated_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
 class PageFacts:
     """What one page says. Sites are named, our own too; times are UTC.
 
@@ -95,6 +112,7 @@ class PageFacts:
         work: all work, by (site, state).
         slots: our own pools, for each hour of the week with any.
         deals: with each site, and in each currency.
+        unsettled: likewise, of our users' work, as of `as_of_s`.
     """
 
     site: str
@@ -108,6 +126,7 @@ class PageFacts:
     work: tuple[Sum, ...]
     slots: tuple[Slots, ...]
     deals: tuple[Deal, ...]
+    unsettled: tuple[Unsettled, ...]
 
 
 _SUMS: Final = ("days", "projects", "hours", "flows", "work")
@@ -120,8 +139,12 @@ def facts_from(
     usage: Iterable[UsageTotal],
     capacity: Iterable[CapacityTotal],
     statements: Iterable[Statement] = (),
+    unsettled: Iterable[Unsettled] = (),
 ) -> PageFacts:
-    """Make the facts of a period at a site; `usage` is summed by `BY`, and read once."""
+    """Make the facts of a period at a site; `usage` is summed by `BY`, and read once.
+
+    Of `unsettled` there may be several of one site and currency; an empty site is our own.
+    """
     days: _Sums = {}
     projects: _Sums = {}
     hours: _Sums = {}
@@ -161,6 +184,7 @@ def facts_from(
             Slots(*at, used.get(at, 0), there.get(at, 0)) for at in sorted({*used, *there})
         ),
         deals=tuple(map(_deal, statements)),
+        unsettled=tuple(_summed_up(unsettled, site, sites)),
     )
 
 
@@ -179,7 +203,13 @@ def to_plain(facts: PageFacts) -> dict[str, Any]:
             [each.weekday, each.hour, str(each.used_ns), str(each.capacity_ns)]
             for each in facts.slots
         ],
-        "deals": [[each.site, each.currency, *map(str, astuple(each)[2:])] for each in facts.deals],
+        **{
+            name: [
+                [each.site, each.currency, *map(str, astuple(each)[2:])]
+                for each in getattr(facts, name)
+            ]
+            for name in ("deals", "unsettled")
+        },
     }
 
 
@@ -203,6 +233,14 @@ def from_plain(plain: Mapping[str, Any]) -> PageFacts:
                 Deal(*(_typed(str, text) for text in each[:2]), *map(int, each[2:]))
                 for each in plain["deals"]
             ),
+            unsettled=tuple(
+                Unsettled(
+                    None if site is None else _typed(str, site),
+                    _typed(str, currency),
+                    *map(int, amounts),
+                )
+                for site, currency, *amounts in plain["unsettled"]
+            ),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"this is not what a page is made of: {error!r}") from None
@@ -218,7 +256,7 @@ def total(sums: Iterable[Sum]) -> Sum:
 
 def currencies(facts: PageFacts) -> list[str]:
     """The currencies of all work, the one with most slot time first: amounts can't be compared."""
-    wall_ns: dict[str, int] = {}
+    wall_ns = dict.fromkeys((each.currency for each in facts.unsettled), 0)
     for each in facts.flows:
         wall_ns[each.currency] = wall_ns.get(each.currency, 0) + each.wall_ns
     return sorted(wall_ns, key=lambda currency: (-wall_ns[currency], currency))
@@ -284,6 +322,19 @@ def _listed(sums: _Sums) -> tuple[Sum, ...]:
         Sum(key, currency, *amounts)
         for (key, currency), amounts in sorted(sums.items(), key=_in_order)
     )
+
+
+def _summed_up(
+    found: Iterable[Unsettled], own: str, kept: Container[tuple[str, object]]
+) -> Iterator[Unsettled]:
+    sums: dict[tuple[str, str | None], list[int]] = {}
+    for each in found:
+        name = each.site or own
+        key = each.currency, name if name == own or (each.currency, name) in kept else None
+        amounts = each.held_nanos, each.reversed_nanos, each.estimated_nanos
+        sums[key] = [*map(add, sums.get(key, (0, 0, 0)), amounts)]
+    for currency, site in sorted(sums, key=lambda key: (key[0], key[1] is None, key[1] or "")):
+        yield Unsettled(site, currency, *sums[currency, site])
 
 
 def _in_order(found: tuple[tuple[Key, str], list[int]]) -> Any:

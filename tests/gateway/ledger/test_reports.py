@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.alerts.books import Books
+from gateway.ledger.page.facts import Unsettled
 from gateway.ledger.page.gathering import gather
 from gateway.ledger.records import (
     Capacity,
@@ -774,7 +775,7 @@ def test_report_page_and_budget_say_the_same_of_the_same_books(
     day = {"start_s": FRIDAY_S, "end_s": FRIDAY_S + 86_400}
     cost = ask(store, "cost", "project", **day)
     [(project, nanos)] = column(cost, "project", "cost_nanos")
-    page = gather(store, "london", NOW_S, *day.values())
+    page = gather(store, "london", Present(NOW_S), *day.values())
     for sums in (page.projects, page.days, page.hours):
         assert sum(each.cost_nanos for each in sums) == nanos == 11
     flows = {each.key: each.cost_nanos for each in page.flows}
@@ -792,6 +793,30 @@ def test_report_page_and_budget_say_the_same_of_the_same_books(
     assert dublin.totals[0][2] == 1100
     assert ask(store, "savings", **day).totals[0][3] == nanos
     assert ask(store, "showback", **day).totals[0][3] == nanos
+
+
+def test_report_and_page_say_the_same_of_what_is_not_final(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(
+        store,
+        *_deliveries(usage),
+        Disputed("buy", "c1", 1, 0, "paris", "wrong", FRIDAY_S + 5),
+        DisputeSettled("buy", "c1", 1, 0, "paris", "accepted", "", FRIDAY_S + 6, 700, "USD"),
+    )
+    present = Present(NOW_S, PRICES, (*RUNNING, Claim({Dimension.ORIGIN: "dublin"}, "USD", 999)))
+    for end_s, runs in ((NOW_S + 3600, True), (NOW_S - 3600, False)):
+        day = {"start_s": FRIDAY_S, "end_s": end_s}
+        facts = ask(store, "cost", present=present, **day).facts
+        page = gather(store, "london", present, *day.values())
+        for name in ("held_nanos", "reversed_nanos", "estimated_nanos"):
+            sums: Counter[str] = Counter()
+            for each in page.unsettled:
+                sums[each.currency] += getattr(each, name)
+            assert {code: nanos for code, nanos in sums.items() if nanos} == facts[name]
+        by_site = {(each.site, each.currency): each for each in page.unsettled}
+        assert by_site["paris", "USD"] == Unsettled("paris", "USD", 40, 700, 0)
+        assert (("london", "EUR") in by_site) is runs
 
 
 def test_what_is_pending_of_a_contract_and_a_period(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.ledger.page.facts import PageFacts, facts_from
+from gateway.ledger.page.facts import PageFacts, Unsettled, facts_from
 from gateway.ledger.page.rendering import render
 from gateway.ledger.settlement import Account, Statement
 from gateway.ledger.store import CapacityTotal, UsageTotal
@@ -103,6 +103,11 @@ def london() -> PageFacts:
             ),
             Statement("virginia", "USD", 1, Account(sold=10, refunded=3, received=2)),
         ],
+        [
+            Unsettled("frankfurt", "EUR", 23_400_000_001, 0, 0),
+            Unsettled("virginia", "USD", 5_000_000_000, 250_000_000, 0),
+            Unsettled("", "USD", 0, 0, 31_500_000_000),
+        ],
     )
 
 
@@ -125,6 +130,7 @@ def hostile() -> PageFacts:
         usage,
         [CapacityTotal(name, start + at, HOUR_NS * 50) for at, name in enumerate(HOSTILE)],
         [Statement(name, "USD", 0, Account(bought=10**9)) for name in HOSTILE],
+        [Unsettled(name, "USD", 10**8, 10**7, 10**9) for name in HOSTILE],
     )
 
 

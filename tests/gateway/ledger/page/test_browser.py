@@ -45,7 +45,7 @@ def test_every_plot_is_seen(browser: Browser, tmp_path: Path, london_page: str, 
     browser.resize(1100, 900, dark=dark)
     show(browser, tmp_path, london_page)
     boxes = browser.evaluate(_BOXES)
-    assert len(boxes) == 11
+    assert len(boxes) == 13
     for box in boxes:
         assert box["done"]
         assert box["drawn"] > 0
