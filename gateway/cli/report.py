@@ -19,6 +19,7 @@ from gateway.ledger.reports.keys import CHOICES, key_of
 from gateway.ledger.reports.report import is_decimal, is_whole
 
 _SHOWN_DECIMALS: Final = Decimal("0.0001")
+_UNKNOWN: Final = "\N{EN DASH}"
 
 
 @click.group()
@@ -226,8 +227,8 @@ def _heading(column: str) -> str:
 
 
 def _shown(cell: Cell, column: str) -> str:
-    if cell is None:
-        return ""
+    if cell is None:  # of a number: it is not known, or there is none; which is not zero
+        return _UNKNOWN if is_whole(column) or is_decimal(column) else ""
     if column.endswith("_ns"):
         return show.seconds(int(cell))
     if is_whole(column):

@@ -96,6 +96,7 @@ class Dimension(StrEnum):
     PRICE_CLASS = "price_class"
     STATE = "state"
     TARIFF = "tariff"
+    FOOTPRINT = "footprint"  # what is known of it: carbon and energy, energy, or nothing
     HOUR = "hour"  # counted from 1970-01-01T00, UTC
     DAY = "day"  # counted from 1970-01-01, UTC
 

@@ -19,6 +19,7 @@ BY: Final = (
     Dimension.ORIGIN,
     Dimension.PROJECT,
     Dimension.STATE,
+    Dimension.FOOTPRINT,
 )
 SITES_MAX: Final = 8  # that are told apart; then come the others
 PROJECTS_MAX: Final = 15  # of a currency
@@ -27,7 +28,9 @@ _AMOUNTS: Final = (
     *("tasks", "wall_ns", "cost_nanos", "list_cost_nanos"),
     *("energy_uj", "carbon_ng", "embodied_ng"),
 )
-_amounts: Final = attrgetter(*_AMOUNTS)
+_RATED: Final = ("measured_ns", "rated_ns", "rated_uj")
+_of_row: Final = attrgetter(*_AMOUNTS)
+_of_sum: Final = attrgetter(*_AMOUNTS, *_RATED)
 _FIRST_WEEKDAY: Final = 3  # 1970-01-01 was a Thursday; Monday is 0
 
 Key = tuple[str | int | None, ...]
@@ -36,7 +39,11 @@ _Sums = dict[tuple[Key, str], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What the usage of one key and one currency sums up to; a name of None is all the others."""
+    """What the usage of one key and one currency sums up to; a name of None is all the others.
+
+    Of emissions not everything may be known. `measured_ns` is the slot time of which the energy is;
+    `rated_ns` and `rated_uj` are the slot time and the energy of which the carbon is.
+    """
 
     key: Key
     currency: str
@@ -47,6 +54,9 @@ class Sum:
     energy_uj: int
     carbon_ng: int
     embodied_ng: int
+    measured_ns: int
+    rated_ns: int
+    rated_uj: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +162,15 @@ def facts_from(
     work: _Sums = {}
     used: dict[tuple[int, int], int] = {}
     for row in usage:
-        hour, ran_at, origin, project, state = row.key
+        hour, ran_at, origin, project, state, footprint = row.key
         day, hour_of_day = divmod(int(hour), 24)
-        ran_at, origin, amounts = ran_at or site, origin or site, _amounts(row)
+        ran_at, origin = ran_at or site, origin or site
+        is_rated = footprint == "carbon"
+        amounts = (
+            *_of_row(row),
+            row.wall_ns if footprint else 0,
+            *((row.wall_ns, row.energy_uj) if is_rated else (0, 0)),
+        )
         _add(flows, ((origin, ran_at), row.currency), amounts)
         _add(work, ((ran_at, state), row.currency), amounts)
         if origin == site:
@@ -194,7 +210,7 @@ def to_plain(facts: PageFacts) -> dict[str, Any]:
         **{name: getattr(facts, name) for name in ("site", "start_s", "end_s", "as_of_s")},
         **{
             name: [
-                [list(each.key), each.currency, *map(str, _amounts(each))]
+                [list(each.key), each.currency, *map(str, _of_sum(each))]
                 for each in getattr(facts, name)
             ]
             for name in _SUMS
@@ -249,9 +265,9 @@ def from_plain(plain: Mapping[str, Any]) -> PageFacts:
 def total(sums: Iterable[Sum]) -> Sum:
     """Add up sums of one currency, or of whatever has the same unit in all of them."""
     found = list(sums)
-    amounts = [sum(each) for each in zip(*map(_amounts, found), strict=True)]
+    amounts = [sum(each) for each in zip(*map(_of_sum, found), strict=True)]
     currency = found[0].currency if found else ""
-    return Sum((), currency, *(amounts or [0] * len(_AMOUNTS)))
+    return Sum((), currency, *(amounts or [0] * len((*_AMOUNTS, *_RATED))))
 
 
 def currencies(facts: PageFacts) -> list[str]:
@@ -278,7 +294,8 @@ def _add(sums: _Sums, key: tuple[Key, str], amounts: Sequence[int]) -> None:
         sums[key] = list(amounts)
         return
     # Written out, for a year has a million of them.
-    tasks, wall_ns, cost_nanos, list_cost_nanos, energy_uj, carbon_ng, embodied_ng = amounts
+    tasks, wall_ns, cost_nanos, list_cost_nanos, energy_uj, carbon_ng, embodied_ng, *rated = amounts
+    measured_ns, rated_ns, rated_uj = rated
     found[0] += tasks
     found[1] += wall_ns
     found[2] += cost_nanos
@@ -286,6 +303,9 @@ def _add(sums: _Sums, key: tuple[Key, str], amounts: Sequence[int]) -> None:
     found[4] += energy_uj
     found[5] += carbon_ng
     found[6] += embodied_ng
+    found[7] += measured_ns
+    found[8] += rated_ns
+    found[9] += rated_uj
 
 
 def _bounded(sums: _Sums, at: int, kept: Container[tuple[str, object]]) -> _Sums:

@@ -84,7 +84,7 @@ def _usage(store: Store, question: Question, _present: Present) -> Report:
 
 
 def _carbon(store: Store, question: Question, _present: Present) -> Report:
-    return tallies.carbon_report(question, read(store, question))
+    return tallies.carbon_report(question, read(store, question, tallies.CARBON_EXTRA))
 
 
 def _savings(store: Store, question: Question, present: Present) -> Report:

@@ -11,7 +11,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, create_engine, text
 
-from gateway.ledger import database
+from gateway.ledger import database, tables
 from gateway.ledger.audit import audit
 from gateway.ledger.database import snapshot
 from gateway.ledger.postings import balances, transfers_of
@@ -129,6 +129,46 @@ def test_what_was_booked_under_an_older_schema_is_all_there(
     with snapshot(url) as connection:
         found = audit(connection)
     assert found.is_clean, found
+
+
+@pytest.mark.parametrize("version", [f"000{number}" for number in range(5, 10)])
+def test_what_is_known_of_footprints_is_told_of_what_was_booked_before(
+    url: str, version: str, usage: Usage
+) -> None:
+    emitted: list[tuple[int, int, str]] = [(9, 7, "static"), (9, 0, ""), (0, 0, ""), (0, 0, "http")]
+    records = [
+        usage(first=n, wall_ns=2**61 + n, energy_uj=uj, carbon_ng=ng, carbon_source=source)
+        for n, (uj, ng, source) in enumerate(emitted * 3)
+    ]
+    names = [each.name for each in tables.usage.columns if each.name != "footprint"]
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        migrate(connection, version)
+        for each in records:
+            insert(connection, "usage", **{name: getattr(each, name) for name in names})
+    engine.dispose()
+    with closing(SqlStore(url)) as store:
+        found = {
+            each.key: (each.records, each.wall_ns, each.energy_uj, each.carbon_ng)
+            for each in store.usage_totals([Dimension.FOOTPRINT])
+        }
+        assert found == {
+            key: tuple(
+                sum(getattr(each, name) for each in records if (each.footprint,) == key)
+                for name in ("records", "wall_ns", "energy_uj", "carbon_ng")
+            )
+            for key in (("",), ("energy",), ("carbon",))
+        }
+        by_job = store.usage_totals([Dimension.JOB, Dimension.FOOTPRINT])
+        assert {each.key[1:]: each.records for each in by_job} == {
+            key: row[0] for key, row in found.items()
+        }
+        while store.roll_up(1_800_000_000.0, 0.0):
+            pass
+        rolled_up = store.usage_totals([Dimension.JOB, Dimension.FOOTPRINT])
+        assert {each.key[1:]: each.wall_ns for each in rolled_up} == {
+            key: row[1] for key, row in found.items()
+        }
 
 
 @pytest.mark.parametrize("version", [f"000{number}" for number in range(2, 9)])

@@ -1,5 +1,6 @@
 """Reports: every record in one row, every sum exact whatever the report is by."""
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -31,6 +32,8 @@ from gateway.ledger.reports import (
     Question,
     Report,
     make_report,
+    to_csv,
+    to_json,
 )
 from gateway.ledger.reports.keys import KEYS
 from gateway.ledger.store import Dimension, Store
@@ -121,8 +124,13 @@ def test_failed_and_repeated_work_is_told_apart(store: Store, commit: Commit, us
 
 
 def test_carbon_is_added_up_across_currencies(store: Store, commit: Commit, usage: Usage) -> None:
-    green = {"energy_uj": 3_600 * 10**9, "carbon_ng": 250 * 10**9, "embodied_ng": 7}
-    commit(store, usage(first=0, **green), usage(first=1, currency="EUR", energy_uj=0))
+    green: dict[str, Any] = {
+        "energy_uj": 1_800 * 10**9,
+        "carbon_ng": 125 * 10**9,
+        "embodied_ng": 7,
+        "carbon_source": "static",
+    }
+    commit(store, usage(first=0, **green), usage(first=1, currency="EUR", **green))
     report = ask(store, "carbon", "user")
     assert "currency" not in report.columns
     (row,) = report.rows
@@ -134,11 +142,57 @@ def test_carbon_is_added_up_across_currencies(store: Store, commit: Commit, usag
         "energy_kwh": "1",
         "carbon_ng": 250 * 10**9,
         "carbon_g": "250",
-        "embodied_ng": 7,
-        "embodied_g": "0.000000007",
+        "embodied_ng": 14,
+        "embodied_g": "0.000000014",
         "g_per_kwh": "250",
+        "energy_unknown_ns": 0,
+        "carbon_unknown_ns": 0,
     }
     assert report.facts == {"as_of_s": NOW_S, "whose": "ours"}
+    assert not any("not known" in note for note in report.notes)
+
+
+def test_carbon_that_nobody_knows_is_unknown_and_not_zero(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    known = {"energy_uj": 3_600 * 10**9, "carbon_ng": 250 * 10**9, "embodied_ng": 1}
+    commit(
+        store,
+        usage(first=0, user="known", wall_ns=4 * HOUR_NS, carbon_source="static", **known),
+        # As clean as can be, and measured: that is a zero.
+        usage(first=1, user="clean", wall_ns=HOUR_NS, energy_uj=5, carbon_source="static"),
+        usage(first=2, user="no factor", wall_ns=2 * HOUR_NS, energy_uj=3_600 * 10**9),
+        usage(first=3, user="nothing", wall_ns=HOUR_NS),
+    )
+    report = ask(store, "carbon", "user")
+    shown = ("user", "energy_uj", "carbon_ng", "carbon_g", "embodied_ng", "g_per_kwh")
+    assert column(report, *shown) == [
+        ("clean", 5, 0, "0", 0, "0"),
+        ("known", 3_600 * 10**9, 250 * 10**9, "250", 1, "250"),
+        ("no factor", 3_600 * 10**9, None, None, 0, None),
+        ("nothing", None, None, None, None, None),
+    ]
+    unknown = column(report, "user", "energy_unknown_ns", "carbon_unknown_ns")
+    assert unknown == [
+        *(("clean", 0, 0), ("known", 0, 0)),
+        ("no factor", 0, 2 * HOUR_NS),
+        ("nothing", HOUR_NS, HOUR_NS),
+    ]
+    total = dict(zip(report.columns, report.totals[0], strict=True))
+    assert (total["energy_uj"], total["carbon_g"]) == (2 * 3_600 * 10**9 + 5, "250")
+    assert total["g_per_kwh"] == "250", "of the energy of which it is known"
+    assert (total["energy_unknown_ns"], total["carbon_unknown_ns"]) == (HOUR_NS, 3 * HOUR_NS)
+    energy, carbon = (note for note in report.notes if "not known" in note)
+    assert energy.startswith("energy: not known of 12.50 % of the slot time")
+    assert carbon.startswith("carbon: not known of 37.50 % of the slot time")
+    lines = {line.split(",")[0]: line.split(",") for line in to_csv(report).splitlines()}
+    place = report.columns.index("carbon_g")
+    assert [lines[name][place] for name in ("clean", "no factor", "nothing")] == ["0", "", ""]
+    rows = {row["user"]: row for row in json.loads(to_json(report))["rows"]}
+    assert rows["nothing"]["carbon_g"] is None
+    assert rows["clean"]["carbon_g"] == "0"
+    # By what is kept of each record it is the same as by the hour.
+    assert ask(store, "carbon", "job").totals[0][1:] == report.totals[0][1:]
 
 
 CALENDAR = {
@@ -337,6 +391,7 @@ DETAILS = st.fixed_dictionaries(
         "list_cost_nanos": AMOUNTS,
         "energy_uj": AMOUNTS,
         "carbon_ng": AMOUNTS,
+        "carbon_source": st.sampled_from(["", "static"]),
     }
 )
 CAPACITY = st.builds(

@@ -53,6 +53,8 @@ def usage_of(
         "carbon_ng": wall_ns // 1000,
         "embodied_ng": wall_ns // 4000,
     }
+    footprint = fields.pop("footprint", "carbon")
+    key = (*key, footprint)
     return UsageTotal(key=key, wall_ns=wall_ns, cost_nanos=cost_nanos, **defaults | fields)
 
 

@@ -11,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.money import format_amount
-from gateway.ledger.page import standing, writing
+from gateway.ledger.page import standing, usage, writing
 from gateway.ledger.page.charts import Stacks
 from gateway.ledger.page.facts import PageFacts, Unsettled, facts_from, total
 from gateway.ledger.page.figures import palette
 from gateway.ledger.page.rendering import render
 
+from .conftest import usage_of
+
+DASH = "\N{EN DASH}"
 SVG = "{http://www.w3.org/2000/svg}"
 # All that a page is made of; a name that became markup would bring something else.
 ELEMENTS = {
@@ -180,6 +183,33 @@ def test_settled_held_and_estimated_are_told_apart(london: PageFacts, london_pag
     assert figure.lead in london_page
 
 
+def test_carbon_that_nobody_knows_is_a_dash_and_said() -> None:
+    hour_ns = 3600 * 10**9
+    rows = [
+        usage_of((494_040, "", "", "xva", "ok"), 3 * hour_ns, 1, carbon_ng=10**12),
+        usage_of((494_040, "", "", "xva", "ok"), hour_ns, 1, carbon_ng=0, footprint="energy"),
+        usage_of((494_041, "", "", "xva", "ok"), hour_ns, 1, carbon_ng=0, footprint="energy"),
+        usage_of(
+            (494_042, "", "", "xva", "ok"),
+            *(hour_ns, 1),
+            **dict.fromkeys(("energy_uj", "carbon_ng", "embodied_ng"), 0),
+            footprint="",
+        ),
+    ]
+    figure = usage.carbon(facts_from("london", (0.0, 86_400.0), 100.0, rows, []))
+    assert figure.table is not None
+    cells = [[each.text for each in row[1:]] for row in figure.table.rows]
+    both, no_factor, nothing = cells[0], cells[1], cells[2]
+    assert both[0] == "30,303"  # a kilogram for 0.033 kWh: without the energy of no known carbon
+    assert both[-1] == "75.0 %"
+    assert (no_factor[0], no_factor[2], no_factor[4], no_factor[5]) == (*[DASH] * 3, "0.0 %")
+    assert no_factor[1] != DASH
+    assert nothing == [DASH] * 5 + ["0.0 %"]
+    assert [each.text for each in figure.table.foot[1:]][-1] == "50.0 %"
+    assert "The energy of 16.7 % of the slot time is not known" in figure.lead
+    assert "The carbon of the electricity of 50.0 % of the slot time is not known" in figure.lead
+
+
 def test_what_runs_for_the_first_time_is_an_estimate_on_the_page() -> None:
     running = [Unsettled("", "CHF", 0, 0, 7 * 10**9)]
     page = render(facts_from("london", (0.0, 86_400.0), 100.0, [], [], (), running))
@@ -200,8 +230,6 @@ def test_a_site_without_books_says_so() -> None:
 
 
 def test_only_the_largest_currencies_get_charts() -> None:
-    from .conftest import usage_of
-
     rows = [
         usage_of((494_040, "", "", "xva", "ok"), 10**12 * at, 10**9, currency=currency)
         for at, currency in enumerate(("AUD", "CHF", "EUR", "GBP", "JPY"), start=1)
