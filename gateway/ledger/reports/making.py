@@ -90,6 +90,8 @@ def _carbon(store: Store, question: Question, _present: Present) -> Report:
 def _savings(store: Store, question: Question, present: Present) -> Report:
     all_of_it = replace(question, by=())
     hours = read(store, all_of_it, (Dimension.HOUR, *savings.EXTRA))
+    if present.static_price is not None:
+        savings.check_price(hours, present.static_price[1])
     # Of the pools it is looked at all that those used whose work it is about.
     theirs = replace(all_of_it, where=question.chosen_origins)
     pools = read(store, theirs, (Dimension.POOL, *savings.EXTRA))

@@ -639,6 +639,19 @@ def test_a_period_that_is_not_over_counts_up_to_now(
     assert report.facts["static"]["USD"]["period_s"] == 7200.0
 
 
+def test_a_static_price_that_nothing_compares_with_is_refused(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    priced = Present(NOW_S, PRICES, static_price=(10**9, "GBP"))
+    assert ask(store, "savings", present=priced).rows == (), "there is nothing to compare"
+    commit(store, usage(first=0), usage(first=1, currency="EUR"))
+    commit(store, usage(first=2, currency="GBP", state="repeat", cost_nanos=0))
+    with pytest.raises(ValueError, match="in GBP, and the work was billed in EUR, USD"):
+        ask(store, "savings", present=priced)
+    commit(store, usage(first=3, currency="GBP"))
+    assert "GBP" in ask(store, "savings", present=priced).facts["static"]
+
+
 def test_without_a_price_in_a_currency_there_is_no_static_grid(
     store: Store, commit: Commit, usage: Usage
 ) -> None:
