@@ -1,6 +1,7 @@
 """What sites owe each other: statement, deliveries, reconcile, dispute, settle."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import click
 
@@ -9,6 +10,10 @@ from gateway.cli import show
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 from gateway.cli.moments import span_options
 from gateway.ledger.reports import Report, to_json
+
+# Of a statement: what a row is of, and how it stands now.
+_KEYS: Final = ("site", "currency")
+_STANDING: Final = ("balance", "held_sold", "held_bought", "agreed_until", "closed_until")
 
 
 @click.command()
@@ -179,11 +184,12 @@ def show_statement(found: dict[str, Any]) -> None:
     named = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
     for row in named:
         row["balance_nanos"] = int(row["balance_nanos"])
-    columns = [name for name in found["columns"] if name != "balance_nanos"]
+    columns = _columns_shown(found["columns"], named)
     show.table(
         [name.replace("_", " ") for name in columns],
         [[row[name] for name in columns] for row in named],
         "no dealings with other sites yet",
+        keys=len(_KEYS),
     )
     for row in named:
         if row["balance_nanos"]:
@@ -191,6 +197,13 @@ def show_statement(found: dict[str, Any]) -> None:
             who = f"{site} owes us" if row["balance_nanos"] > 0 else f"we owe {site}"
             click.echo(show.clean(f"{who} {amount}"))
     click.echo(f"as of {show.when(found['as_of_s'])} UTC; what is held is in no balance")
+
+
+def _columns_shown(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is owed first, and then what it came of: columns in which nothing is are left out."""
+    rest = [name for name in columns if name not in (*_KEYS, *_STANDING, "balance_nanos")]
+    moved = [name for name in rest if any(row[name] not in (0, "0", "") for row in rows)]
+    return [*_KEYS, *(name for name in _STANDING if name in columns), *moved]
 
 
 def _show_disputes(found: list[dict[str, Any]], as_json: bool) -> None:

@@ -216,7 +216,9 @@ def _print(made: Report) -> None:
         cells = [_shown(total[at], made.columns[at]) for at in places]
         rows.append(["total", *cells[1:]])
     headings = [_heading(made.columns[at]) for at in places]
-    show.table(headings, rows if made.rows else [], "nothing recorded")
+    names = [made.columns[at] for at in places]
+    keys = sum(not (is_whole(name) or is_decimal(name)) for name in names)
+    show.table(headings, rows if made.rows else [], "nothing recorded", keys=keys)
     for note in made.notes:
         click.echo(show.clean(note))
 
