@@ -3,10 +3,12 @@
 import io
 
 import pytest
+from click.testing import CliRunner
 from rich.cells import cell_len
 from rich.console import Console
 
-from gateway.cli import between, show
+from gateway.cli import between, inspect, show
+from gateway.cli.main import cli
 
 DASH = "\N{EN DASH}"
 COLUMNS = [
@@ -91,3 +93,12 @@ def test_a_statement_leaves_out_what_nothing_is_in(printed):
         *("site", "currency", "balance", "held sold", "held bought", "agreed until"),
         *("closed until", "sold"),
     ]
+
+
+def test_among_jobs_one_that_may_wait_for_ever_says_why(monkeypatch):
+    row = {name: name for name in ("id", "name", "user", "project", "state", "cost")}
+    row |= dict.fromkeys(("done", "failed", "cancelled", "total", "tasks", "wall_ns"), 0)
+    row |= {"estimated_cost": "", "why_waiting": [{"text": "no known pool charges in GBP"}]}
+    monkeypatch.setattr(inspect, "ask", lambda *_, **__: [row, row | {"why_waiting": []}])
+    said = CliRunner().invoke(cli, ["jobs"]).output
+    assert said.splitlines()[3:] == ["id waits: no known pool charges in GBP"]
