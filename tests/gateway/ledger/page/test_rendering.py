@@ -3,6 +3,7 @@
 import base64
 import re
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.money import format_amount
-from gateway.ledger.page import standing, usage, writing
+from gateway.ledger.page import costs, standing, usage, writing
 from gateway.ledger.page.charts import Stacks
 from gateway.ledger.page.facts import PageFacts, Unsettled, facts_from, total
 from gateway.ledger.page.figures import palette
@@ -208,6 +209,19 @@ def test_carbon_that_nobody_knows_is_a_dash_and_said() -> None:
     assert [each.text for each in figure.table.foot[1:]][-1] == "50.0 %"
     assert "The energy of 16.7 % of the slot time is not known" in figure.lead
     assert "The carbon of the electricity of 50.0 % of the slot time is not known" in figure.lead
+
+
+def test_what_is_owed_comes_first_and_what_nothing_is_in_is_left_out(london: PageFacts) -> None:
+    table = costs.deals(london)
+    assert table is not None
+    assert [each.text for each in table.head] == [
+        *("Site", "Currency", "Balance", "Held of sold", "Held of bought", "Opening", "Sold"),
+        *("Refunded", "Bought", "Credited", "Paid", "Received"),
+    ]
+    assert [each.exact for each in table.rows[0][2:5]] == ["-1238.567890116", "0", "23.400000001"]
+    table = costs.deals(replace(london, deals=london.deals[:1]))
+    assert table is not None
+    assert [each.text for each in table.head[5:]] == ["Opening", "Bought", "Credited", "Paid"]
 
 
 def test_what_runs_for_the_first_time_is_an_estimate_on_the_page() -> None:
