@@ -188,6 +188,7 @@ _RECORD = {
     "embodied_ng": "20",
     "intensity_mg_per_kwh": "230000",
     "carbon_source": "'static'",
+    "footprint": "'carbon'",
 }
 
 

@@ -14,7 +14,7 @@ Its parts: Handout (who has which tasks), Accounts (what clients have unfinished
 and what they decide joins its effects in order.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from math import inf
 from typing import Any, Final, assert_never
@@ -85,6 +85,8 @@ class Broker:
         self.elsewhere: Callable[[JobSpec], bool] = lambda _: False
         # Why none of the sites that a job's user allows may ever run it; empty when one may.
         self.nowhere: Callable[[JobSpec], str] = lambda _: ""
+        # The currencies that other sites' pools charge in, as far as they are known.
+        self.charged_elsewhere: Callable[[], Set[str]] = lambda: frozenset()
         self.trouble = ""  # why the store takes nothing now; empty when all is well
         self.tasks_done = 0
         self._effects: list[Effect] = []  # one list for good: the parts append to it as well
@@ -295,13 +297,25 @@ class Broker:
         if nowhere:
             return Reason.SITE_FORBIDDEN, f"no site can ever run it: {nowhere}"
         refusals = judge_all(spec.need, self.offers.values())
-        if not refusals or self.elsewhere(spec):
-            return None  # somebody can run it, or nobody has joined yet
+        if refusals is None or self.elsewhere(spec):
+            return None  # somebody can run it
+        if not refusals:  # nobody has joined yet; what they will charge in is known
+            unpayable = self.unpayable(spec)
+            return (Reason.CURRENCY_DIFFERS, unpayable) if unpayable else None
         lines = [f"{name} {refusal.text}" for name, refusal in sorted(refusals.items())]
         more = f"; and {len(lines) - 8} more" if len(lines) > 8 else ""
         reasons = {refusal.reason for refusal in refusals.values()}
         code = next(iter(reasons)) if len(reasons) == 1 else Reason.NO_WORKER
         return code, f"no pool here can ever run it: {'; '.join(lines[:8])}{more}"
+
+    def unpayable(self, spec: JobSpec) -> str:
+        """Why a job's cost limit can be kept nowhere that is known; empty when it can be."""
+        charged = {each.currency for each in self.tariffs.values()} | self.charged_elsewhere()
+        wanted = spec.need.currency
+        if wanted is None or wanted in charged:
+            return ""
+        known = f"; known pools charge in {', '.join(sorted(charged))}" if charged else ""
+        return f"no known pool charges in {wanted}, the currency of its cost limit{known}"
 
     def _new_job(self, name: str, spec: JobSpec, client: int, now_s: float) -> Job:
         self._numbers += 1

@@ -83,7 +83,7 @@ from typing import Any, Final
 
 from federation.address import check_address, check_others, default_address, expand, is_local
 from federation.errors import GridError
-from gateway.alerts.settings import AlertsConfig, read_alerts
+from gateway.alerts.settings import AlertsConfig, check_pools, read_alerts
 from gateway.books_rules import BookRules, read_books
 from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
 from gateway.dealing import DealRules
@@ -253,9 +253,7 @@ def load(path: str | None) -> SiteConfig:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def check(config: SiteConfig) -> SiteConfig:
-    """Check what only the whole can tell; return it, with a pool if it had none."""
-    pools = config.pools or (PoolConfig(USUAL_POOL),)
+def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
     names = [pool.name for pool in pools]
     if len(set(names)) != len(names):
         raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")
@@ -266,6 +264,16 @@ def check(config: SiteConfig) -> SiteConfig:
                 f"[[pool]] {pool.name}: slots and memory_bytes are for local pools; to a remote "
                 "one each worker brings its own"
             )
+
+
+def check(config: SiteConfig) -> SiteConfig:
+    """Check what only the whole can tell; return it, with a pool if it had none."""
+    pools = config.pools or (PoolConfig(USUAL_POOL),)
+    _check_pools(pools)
+    try:
+        check_pools(config.alerts, config.name, [pool.name for pool in pools])
+    except KnobError as error:
+        raise ConfigError(str(error)) from None
     for address in config.addresses:
         try:
             check_address(address)

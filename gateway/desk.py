@@ -15,6 +15,7 @@ from federation.reasons import Reason
 from federation.wire import unpack
 from gateway import books_desk, events, federation_desk, orders, report_desk, views
 from gateway.alerts.watch import NoSuchAlert
+from gateway.jobs import Job
 from gateway.ledger.errors import StoreError
 from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
@@ -155,12 +156,19 @@ class Desk:
         live = self._site.broker.jobs
         seen = {row.job for row in rows}
         now_s = self._site.surroundings.utc_s()
-        unseen = [views.live_job(job, now_s) for name, job in live.items() if name not in seen]
+        unseen = [self._live(job, now_s) for name, job in live.items() if name not in seen]
         shown = [
-            views.live_job(live[row.job], now_s) if row.job in live else views.stored_job(row)
+            self._live(live[row.job], now_s) if row.job in live else views.stored_job(row)
             for row in rows
         ]
         return views.latest(unseen + shown, limit)
+
+    def _live(self, job: Job, now_s: float) -> dict[str, Any]:
+        """A job among others; why it waits is told where it may be for ever."""
+        view, broker = views.live_job(job, now_s), self._site.broker
+        if job.waiting and broker.unpayable(job.spec):
+            view["why_waiting"] = views.why_waiting(broker, job)
+        return view
 
     async def _job(self, _guest: Guest, details: dict[str, Any]) -> Any:
         name = _text(details, "job")
@@ -282,10 +290,10 @@ class Desk:
         start_s, end_s = details.get("start_s"), details.get("end_s")
         if not all(type(at) in (int, float, type(None)) for at in (start_s, end_s)):
             raise BadQuestion("start_s and end_s must be seconds since 1970, UTC")
-        site, now_s = self._site, self._site.surroundings.utc_s()
+        site, present = self._site, report_desk.present(self._site)
         try:
             facts: PageFacts = await site.read(
-                gather, site.store, site.config.name, now_s, start_s, end_s
+                gather, site.store, site.config.name, present, start_s, end_s
             )
         except ValueError as error:
             raise BadQuestion(str(error)) from None

@@ -91,6 +91,7 @@ class Exchange:
         self._round_s, self._plans_left = -inf, 0  # how many may still be planned since when
         broker.elsewhere = self._may_run_elsewhere
         broker.nowhere = self._why_nowhere
+        broker.charged_elsewhere = self._charged_elsewhere
 
     def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
         """Let the broker decide about what happened, and all that follows from it here.
@@ -411,6 +412,11 @@ class Exchange:
             f"it may run at {', '.join(where) or 'no site'} alone; no pool of {self.site} lies "
             "there, and results of no such site are taken here (`gridfed sites`, `gridfed pools`)"
         )
+
+    def _charged_elsewhere(self) -> frozenset[str]:
+        """The currencies that other sites' pools charge in."""
+        found = (each.advert.currency for each in self.market.candidates if not each.is_own)
+        return frozenset(found)
 
     def _relays(self, spec: JobSpec, terms: Terms) -> list[str]:
         """Sites that may know somebody whom we don't, by name."""

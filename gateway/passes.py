@@ -5,7 +5,7 @@ token says goes before what the hello says: the user is the token's. Who comes b
 has no pass, and may do all that clients and workers may, unless the site demands tokens.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -37,14 +37,20 @@ _SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
     # Who may submit may take back; whose job it is, is for the broker to look at.
     Cancel: (Scope.CANCEL, Scope.SUBMIT),
 }
-# Questions for every client; what is in neither of the two changes something.
-_PLAIN: Final = frozenset(
-    {"status", "jobs", "job", "results", "workers", "sites", "pools", "deals", "explain"}
-)
-_VERBS: Final = {
-    "report": (Scope.REPORT,),
-    "page": (Scope.REPORT,),
+# What each question and order takes: one of these scopes; none of them: every client may ask it.
+# Looking at work is for everybody, at the bill for who may see reports, and what changes the books
+# or the site is an administrator's, as is whatever is not named here.
+VERBS: Final[Mapping[str, tuple[Scope, ...]]] = {
+    **dict.fromkeys(("status", "jobs", "job", "results", "workers", "sites", "pools"), ()),
+    "explain": (),
     "forget": (Scope.CANCEL, Scope.SUBMIT),
+    **dict.fromkeys(("report", "page", "statement", "deals", "deliveries"), (Scope.REPORT,)),
+    **dict.fromkeys(("disputes", "payments", "alerts"), (Scope.REPORT,)),
+    **dict.fromkeys(("drain", "test_alert"), (Scope.ADMIN,)),
+    **dict.fromkeys(("reconcile", "dispute", "answer_dispute"), (Scope.ADMIN,)),
+    **dict.fromkeys(("settle", "undo_payment"), (Scope.ADMIN,)),
+    **dict.fromkeys(("invite", "join", "approve", "leave", "expel", "trust"), (Scope.ADMIN,)),
+    **dict.fromkeys(("token", "revoke", "rotate", "known"), (Scope.ADMIN,)),
 }
 
 
@@ -66,8 +72,8 @@ class Pass:
     def check(self, message: Any) -> None:
         """Raise Denied when a client's message is beyond the token."""
         wanted = _SCOPES.get(type(message), ())
-        if isinstance(message, Ask) and message.verb not in _PLAIN:
-            wanted = _VERBS.get(message.verb, (Scope.ADMIN,))
+        if isinstance(message, Ask):
+            wanted = VERBS.get(message.verb, (Scope.ADMIN,))
         if wanted and not any(self.token.allows(each) for each in wanted):
             names = " or ".join(wanted)
             raise Denied(Reason.SCOPE_MISSING, f"this token is not good for that: it takes {names}")

@@ -25,14 +25,10 @@ async def report(site: "Site", details: Mapping[str, Any]) -> Any:
         raise ValueError("kind must be text")
     if kind == UTILISATION and details.get("whose", ALL) != ALL:
         raise ValueError("utilisation is of all that used the slots, whoever sent it")
-    present = Present(
-        site.surroundings.utc_s(),
-        dict(site.broker.tariffs),
-        tuple(claims(site.broker.jobs.values())),
-        _static_price(details),
-        site.census.unwritten(),
+    static_price = _static_price(details)
+    made: Report = await site.read(
+        make_report, kind, site.store, question, present(site, static_price)
     )
-    made: Report = await site.read(make_report, kind, site.store, question, present)
     if len(made.rows) > ROWS_MAX:
         raise ValueError(
             f"the report has {len(made.rows):,} rows, over the limit of {ROWS_MAX:,}: "
@@ -46,6 +42,17 @@ async def report(site: "Site", details: Mapping[str, Any]) -> Any:
         "facts": narrow(dict(made.facts)),
         "notes": list(made.notes),
     }
+
+
+def present(site: "Site", static_price: tuple[int, str] | None = None) -> Present:
+    """What goes on at the site at this moment."""
+    return Present(
+        site.surroundings.utc_s(),
+        dict(site.broker.tariffs),
+        tuple(claims(site.broker.jobs.values())),
+        static_price,
+        site.census.unwritten(),
+    )
 
 
 def _question(details: Mapping[str, Any], site: str) -> Question:

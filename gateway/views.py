@@ -110,7 +110,10 @@ def latest(jobs: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
 
 
 def why_waiting(broker: Broker, job: Job) -> list[dict[str, Any]]:
-    """Why a job's tasks wait: how many workers refuse, by reason."""
+    """Why a job's tasks wait: that nobody could be paid, or how many workers refuse, by reason."""
+    unpayable = broker.unpayable(job.spec)
+    if unpayable:
+        return [{"reason": Reason.CURRENCY_DIFFERS.value, "text": unpayable, "workers": 0}]
     client = broker.clients.get(job.client)
     if job.lacks_function_since_s is not None:
         text = "its client has not sent its function yet"

@@ -40,6 +40,7 @@ class Whose(StrEnum):
     ALL = "all"  # all our users
     PROJECT = "project"  # of ours
     USER = "user"  # of ours
+    GROUP = "group"  # of our users
     SITE = "site"  # that we buy from, for whomever
     ORIGIN = "origin"  # a site that we sell to
 
@@ -108,11 +109,11 @@ class PriceLimit:
 
     def covers(self, price: "PoolPrice") -> bool:
         """Whether this pool is meant, and priced in a currency that compares."""
-        return (
-            self.site in ("", price.site)
-            and self.pool in ("", price.pool)
-            and self.currency == price.currency
-        )
+        return self.is_about(price) and self.currency == price.currency
+
+    def is_about(self, price: "PoolPrice") -> bool:
+        """Whether this pool is meant."""
+        return self.site in ("", price.site) and self.pool in ("", price.pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +139,15 @@ Rule = Budget | PriceLimit | Unacknowledged
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What counts for a budget in its period: all of it, and the part without a verdict yet."""
+    """What counts for a budget in its period: all of it, and the part without a verdict yet.
+
+    `others_nanos` is what was spent besides in other currencies, by these: it does not count.
+    """
 
     period: Period
     spent_nanos: int
     held_nanos: int
+    others_nanos: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def settled_nanos(self) -> int:
@@ -246,6 +251,39 @@ def ended(rules: Iterable[Rule], facts: Facts, raised: Collection[Mark]) -> list
     return over
 
 
+def overlooked(rule: Rule, facts: Facts) -> dict[str, str]:
+    """What a rule might be thought to watch, and does not: sentences, each by what it is about.
+
+    A rule is about one currency, and about pools that are there; whoever has mistaken the one or
+    the other would wait for an alert that never comes.
+    """
+    match rule:
+        case Budget() if rule.name in facts.spent:
+            spending = facts.spent[rule.name]
+            others, period = spending.others_nanos, spending.period.key
+            text = (
+                f"{whose(rule)}, {period}: {_amounts(others)} was spent besides, and does not "
+                f"count for a budget in {rule.currency}"
+            )
+            return {f"{period} {' '.join(sorted(others))}": text} if others else {}
+        case PriceLimit():
+            return _unpriced(rule, facts)
+        case _:
+            return {}
+
+
+def _unpriced(rule: PriceLimit, facts: Facts) -> dict[str, str]:
+    place = f"{printable(rule.site) or '*'}/{printable(rule.pool) or '*'}"
+    meant = [each for each in facts.prices if rule.is_about(each)]
+    if not meant:
+        return {place: f"no pool {place} is known here: until there is one nothing is watched"}
+    return {
+        each.key: f"{each.key} is priced in {each.currency}, and the limit is in {rule.currency}"
+        for each in meant
+        if not rule.covers(each)
+    }
+
+
 def sample(rule: Rule, now_s: float) -> Alert:
     """An alert of a rule that says that it is a test."""
     text = f"a test of the alert {rule.name}: nothing has happened"
@@ -292,6 +330,7 @@ def whose(rule: Budget) -> str:
         Whose.ALL: "all users",
         Whose.PROJECT: "project ",
         Whose.USER: "user ",
+        Whose.GROUP: "group ",
         Whose.SITE: "bought from ",
         Whose.ORIGIN: "sold to ",
     }
@@ -313,6 +352,8 @@ def _budget_text(
     )
     if estimate_nanos is not None:
         text += f"; estimated {money(estimate_nanos)} by its end"
+    if spending.others_nanos:
+        text += f"; besides {_amounts(spending.others_nanos)}, which does not count"
     return text, {
         "whose": rule.whose.value,
         "of": printable(rule.of),
@@ -325,7 +366,12 @@ def _budget_text(
         "held_nanos": spending.held_nanos,
         "share_percent": round(share, 3),
         "estimate_nanos": estimate_nanos,
+        "others_nanos": dict(spending.others_nanos),
     }
+
+
+def _amounts(nanos: Mapping[str, int]) -> str:
+    return ", ".join(format_money(each, currency) for currency, each in sorted(nanos.items()))
 
 
 def _price_alert(rule: PriceLimit, price: PoolPrice, alert: _Make) -> Alert:
@@ -346,9 +392,7 @@ def _price_alert(rule: PriceLimit, price: PoolPrice, alert: _Make) -> Alert:
 
 
 def _pending_alert(rule: Unacknowledged, pending: Pending, alert: _Make) -> Alert:
-    amounts = ", ".join(
-        format_money(nanos, currency) for currency, nanos in sorted(pending.costs_nanos.items())
-    )
+    amounts = _amounts(pending.costs_nanos)
     noun = "delivery" if pending.records == 1 else "deliveries"
     direction = "from" if pending.side == "buy" else "to"
     return alert(

@@ -99,13 +99,21 @@ class Decision:
         match self.why:
             case Why.NOBODY:
                 can = "can ever" if self.is_hopeless else "can now"
-                return f"none of {len(self.refused)} known pools {can} run it"
+                return f"none of {len(self.refused)} known pools {can} run it{self._unpayable()}"
             case Why.HOME_FIRST:
                 return f"at home what starts there within {self.house.prefer_own_s:g} s"
             case Why.DRAWN:
                 return f"drawn among {self.near} pools within {band} of the best"
             case Why.BEST:
                 return f"the best by more than {band}"
+
+    def _unpayable(self) -> str:
+        """That nobody charges in the currency of the cost limit, whatever else is in the way."""
+        wanted = self.ask.terms.need.currency
+        charged = {candidate.advert.currency for candidate, _ in self.refused}
+        if wanted is None or wanted in charged:
+            return ""
+        return f", and none charges in {wanted}, the currency of its cost limit"
 
     def _share(self, lane: Lane, tasks: int) -> dict[str, Any]:
         one = next(one for one in self.preferred if one.key == lane.key)

@@ -35,6 +35,7 @@ def hour(**fields: Any) -> Hour:
         "state": "ok",
         "tariff": "1",
         "currency": "USD",
+        "footprint": "",
         "records": 2,
         "peak_memory_bytes": 2**20,
         "tasks": 20,

@@ -15,7 +15,8 @@ from federation import gossip, messages
 from federation.errors import FAILURES
 from federation.messages import HANDSHAKE, MESSAGES
 from federation.probing import Knobs
-from gateway import books_desk, joining, tariff_config
+from federation.tokens import Scope
+from gateway import books_desk, joining, orders, passes, tariff_config
 from gateway.alerts.settings import ALERT_KEYS, Pace
 from gateway.books_rules import BookRules
 from gateway.carbon.config import CarbonConfig, HttpConfig, SeriesConfig
@@ -51,6 +52,23 @@ def test_every_message_and_field_is_in_the_protocol(cls):
     row = table_rows("protocol.md", without=(GOSSIP, JOINING))[cls.kind]
     for field in dataclasses.fields(cls):
         assert f"`{field.name}`" in row
+
+
+def test_every_verb_and_what_it_takes_is_in_the_trust_document():
+    """And every verb there is has been given a scope: what is not named takes an administrator."""
+    by_socket = {"test_alert", *books_desk.ORDERS, *orders.VERBS}
+    assert set(passes.VERBS) == {*Desk(None)._verbs, *books_desk.QUESTIONS, *by_socket}
+    text = (ROOT / "docs" / "trust.md").read_text()
+    listed = text.partition("| takes | questions and orders |")[2].partition("\n\n")[0]
+    rows = [line.split("|")[1:3] for line in listed.splitlines()[2:]]
+    found = {verb: takes.strip() for takes, verbs in rows for verb in re.findall(r"`(\w+)`", verbs)}
+    assert found == {
+        verb: ("admin, by the gateway's own socket" if verb in by_socket else "")
+        or " or ".join(sorted(scopes, reverse=True))
+        or "any of submit, cancel, report, admin"
+        for verb, scopes in passes.VERBS.items()
+    }
+    assert {passes.VERBS[verb] for verb in by_socket} == {(Scope.ADMIN,)}
 
 
 def test_the_protocol_has_no_message_that_is_not_there():

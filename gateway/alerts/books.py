@@ -1,5 +1,6 @@
 """What the books say of what is watched: read in a reader's thread, bounded by hours."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -12,6 +13,7 @@ DAY_S: Final = 24 * HOUR_S
 _DIMENSIONS: Final = {
     Whose.PROJECT: Dimension.PROJECT,
     Whose.USER: Dimension.USER,
+    Whose.GROUP: Dimension.GROUP,
     Whose.SITE: Dimension.SITE,
     Whose.ORIGIN: Dimension.ORIGIN,
 }
@@ -28,7 +30,7 @@ class Books:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._past: dict[_Key, int] = {}  # by rule and hours; in nano-units
+        self._past: dict[_Key, Counter[str]] = {}  # by rule and hours; in nano-units by currency
 
     def facts(self, rules: Iterable[Rule], prices: tuple[PoolPrice, ...], now_s: float) -> Facts:
         """Everything that these rules are judged by, at this moment."""
@@ -45,34 +47,35 @@ class Books:
                     pass
         return Facts(now_s, spent, prices, pending)
 
-    def _spending(self, rule: Budget, now_s: float, before: dict[_Key, int]) -> Spending:
+    def _spending(self, rule: Budget, now_s: float, before: dict[_Key, Counter[str]]) -> Spending:
         period = rule.period_at(now_s)
         cut_s = now_s // DAY_S * DAY_S - DAY_S
-        spent_nanos = 0
+        spent: Counter[str] = Counter()
         if period.start_s < cut_s:
             key = (rule.name, period.start_s, cut_s)
             past = before.get(key)
             self._past[key] = self._spent(rule, *key[1:], now_s) if past is None else past
-            spent_nanos += self._past[key]
-        spent_nanos += self._spent(rule, max(period.start_s, cut_s), period.end_s, now_s)
+            spent += self._past[key]
+        spent += self._spent(rule, max(period.start_s, cut_s), period.end_s, now_s)
         held = self._store.pending(period.start_s, period.end_s)
         held_nanos = sum(each.cost_nanos for each in held if _counts(rule, each))
+        spent_nanos = spent.pop(rule.currency, 0)
         # What a seller asks and what it costs our user may differ by a margin.
-        return Spending(period, spent_nanos, min(held_nanos, spent_nanos))
+        return Spending(period, spent_nanos, min(held_nanos, spent_nanos), dict(spent))
 
-    def _spent(self, rule: Budget, start_s: float, end_s: float, now_s: float) -> int:
+    def _spent(self, rule: Budget, start_s: float, end_s: float, now_s: float) -> Counter[str]:
+        """What was spent by currency; what is not the rule's is told, and does not count."""
         only: dict[Dimension, str | int] = {}
         if rule.whose in _DIMENSIONS:
             only[_DIMENSIONS[rule.whose]] = rule.of
-        if rule.whose in (Whose.ALL, Whose.PROJECT, Whose.USER):
+        if rule.whose in (Whose.ALL, Whose.PROJECT, Whose.USER, Whose.GROUP):
             only[Dimension.ORIGIN] = ""  # other sites have users and projects of these names, too
-        return sum(
-            total.cost_nanos
-            for span in spans(start_s, end_s)
-            if span[0] <= now_s
-            for total in self._store.usage_totals([], *span, only)
-            if total.currency == rule.currency
-        )
+        spent: Counter[str] = Counter()
+        for span in spans(start_s, end_s):
+            if span[0] <= now_s:
+                for total in self._store.usage_totals([], *span, only):
+                    spent[total.currency] += total.cost_nanos
+        return spent
 
     def _pending(self, rule: Unacknowledged, now_s: float) -> list[Pending]:
         found: dict[tuple[str, str], Pending] = {}
@@ -119,6 +122,8 @@ def _counts(rule: Budget, each: Held) -> bool:
             return is_ours and each.project == rule.of
         case Whose.USER:
             return is_ours and each.user == rule.of
+        case Whose.GROUP:
+            return is_ours and each.group == rule.of
         case Whose.SITE:
             return each.side == "buy" and each.site == rule.of
         case Whose.ORIGIN:

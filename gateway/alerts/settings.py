@@ -31,7 +31,7 @@ NAME_CHARS_MAX: Final = 60
 HOURS_MAX: Final = 24.0 * 366
 
 _OF_ALL: Final = frozenset({"name", "kind", "severity", "webhook", "command"})
-_WHOSE: Final = ("project", "user", "site", "origin")
+_WHOSE: Final = ("project", "user", "group", "site", "origin")
 _OF_KIND: Final = {
     "budget": frozenset({"amount", "period", "zone", "levels", *_WHOSE}),
     "price": frozenset({"limit", "site", "pool", "clear_percent"}),
@@ -93,6 +93,22 @@ def read_alerts(pace: dict[str, Any], tables: Any) -> AlertsConfig:
         if names.count(name) > 1:
             raise KnobError(f"[[alert]] {name}: two have this name")
     return AlertsConfig(made, watched)
+
+
+def check_pools(config: AlertsConfig, site: str, pools: Collection[str]) -> None:
+    """Raise KnobError for a price of a pool that our own site has not.
+
+    Which pools other sites have, and will have, nobody knows when a gateway starts: of those that
+    are not there `gridfed alerts` and the log tell.
+    """
+    for watched in config.watched:
+        rule = watched.rule
+        if isinstance(rule, PriceLimit) and rule.site == site and rule.pool not in ("", *pools):
+            known = ", ".join(pools) or "none"
+            raise KnobError(
+                f"[[alert]] {rule.name}: there is no pool {rule.pool!r} at our site; there are: "
+                f"{known}"
+            )
 
 
 def _pace(table: dict[str, Any]) -> Pace:

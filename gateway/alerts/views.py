@@ -14,6 +14,7 @@ from policies.alerts import (
     PriceLimit,
     Rule,
     Unacknowledged,
+    overlooked,
     printable,
     whose,
 )
@@ -30,6 +31,7 @@ def standing(rule: Rule, facts: Facts, told: Sequence[AlertRow]) -> dict[str, An
         "severity": rule.severity.value,
         "as_of_s": facts.now_s,
         "last_fired_at_s": last_s,
+        "overlooked": list(overlooked(rule, facts).values()),
     }
     match rule:
         case Budget():
@@ -58,6 +60,7 @@ def _budget(rule: Budget, facts: Facts, own: Sequence[AlertRow]) -> dict[str, An
         "held_nanos": spending.held_nanos,
         "share_percent": round(100 * spending.spent_nanos / rule.amount_nanos, 3),
         "estimate_nanos": estimate_nanos,
+        "others_nanos": dict(spending.others_nanos),
         "raised": levels,
     }
 

@@ -27,6 +27,7 @@ from policies.alerts import (
     PriceLimit,
     ended,
     judge,
+    overlooked,
     printable,
     sample,
 )
@@ -79,6 +80,7 @@ class Watch:
         self._books = Books(store)
         self._told: dict[Mark, AlertRow] | None = None  # None: not read yet
         self._giving: set[Mark] = set()
+        self._overlooked: set[tuple[str, str]] = set()  # by rule: what was said of it
         self._acting = trio.CapacityLimiter(ACTIONS_AT_ONCE)
         self._looking = trio.Lock()
 
@@ -124,6 +126,7 @@ class Watch:
         for mark in over:
             self._say(f"alert: {mark.name}: {mark.key} is over")
             await self._note(AlertEnded(*mark, ended_at_s=facts.now_s))
+        self._say_overlooked(facts)
         due = judge(self._rules, facts, raised | self._giving)
         groups: dict[tuple[str, str], list[Alert]] = {}
         for alert in due[: GIVING_MAX - len(self._giving)]:
@@ -132,6 +135,18 @@ class Watch:
             groups.setdefault((alert.mark.name, alert.mark.key), []).append(alert)
         for group in groups.values():
             nursery.start_soon(self._give_in_turn, group)
+
+    def _say_overlooked(self, facts: Facts) -> None:
+        """Say what rules might be thought to watch and don't, once while it is so."""
+        found = {
+            (rule.name, key): text
+            for rule in self._rules
+            for key, text in overlooked(rule, facts).items()
+        }
+        for mark, text in found.items():
+            if mark not in self._overlooked:
+                self._say(f"alerts: {mark[0]}: {text}"[:500])
+        self._overlooked = set(found)
 
     async def _facts(self) -> Facts:
         has_prices = any(isinstance(rule, PriceLimit) for rule in self._rules)

@@ -8,6 +8,7 @@ from typing import Final
 
 from federation.errors import GridError
 from gateway.carbon.config import SeriesConfig
+from gateway.ledger.records import TIME_LIMIT_S
 from policies.carbon import Intensity, mg_per_kwh
 
 ROWS_MAX: Final = 500_000  # fifty years
@@ -95,9 +96,11 @@ def _column(header: list[str], name: str) -> int:
 def _hour(text: str) -> int:
     try:
         at = datetime.fromisoformat(text)
-    except ValueError:
+        seconds = at.replace(tzinfo=at.tzinfo or UTC).timestamp()
+    except (ValueError, OverflowError):
         raise ValueError(f"{text[:40]!r} is no time, as in 2026-11-22T10:00Z") from None
-    seconds = at.replace(tzinfo=at.tzinfo or UTC).timestamp()
+    if not 0 <= seconds < TIME_LIMIT_S:
+        raise ValueError(f"{text[:40]} is before 1970 or after 9999, UTC")
     if seconds % HOUR_S:
         raise ValueError(f"{text} is not a full hour, UTC")
     return int(seconds // HOUR_S)

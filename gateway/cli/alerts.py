@@ -31,7 +31,11 @@ def alerts(context: click.Context, reach: Reach, as_json: bool) -> None:
         ),
         [_row(each) for each in found],
         "no alerts are configured: see [[alert]] in docs/configuration.md",
+        keys=1,
     )
+    for each in found:
+        for text in each["overlooked"]:
+            click.echo(f"{show.clean(each['name'])}: {show.clean(text)}")
 
 
 @alerts.command()

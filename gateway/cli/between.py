@@ -1,5 +1,6 @@
 """What sites owe each other: statement, deliveries, reconcile, dispute, settle."""
 
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -34,6 +35,11 @@ def _write(
         rows = tuple(tuple(row[name] for name in columns) for row in timed)
         click.echo(to_csv(Report(columns, rows, ())), nl=False)
     return as_json or as_csv
+
+
+# Of a statement: what a row is of, and how it stands now.
+_KEYS: Final = ("site", "currency")
+_STANDING: Final = ("balance", "held_sold", "held_bought", "agreed_until", "closed_until")
 
 
 @click.command()
@@ -273,11 +279,12 @@ def show_statement(found: dict[str, Any]) -> None:
     named = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
     for row in named:
         row["balance_nanos"] = int(row["balance_nanos"])
-    columns = [name for name in found["columns"] if name != "balance_nanos"]
+    columns = _columns_shown(found["columns"], named)
     show.table(
         [name.replace("_", " ") for name in columns],
         [[row[name] for name in columns] for row in named],
         "no dealings with other sites yet",
+        keys=len(_KEYS),
     )
     for row in named:
         if row["balance_nanos"]:
@@ -288,6 +295,13 @@ def show_statement(found: dict[str, Any]) -> None:
             site = show.clean(row["site"])
             click.echo(f"{site} has other payments than we: see `gridfed payments {site}`")
     click.echo(f"as of {show.when(found['as_of_s'])} UTC; what is held is in no balance")
+
+
+def _columns_shown(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is owed first, and then what it came of: columns in which nothing is are left out."""
+    rest = [name for name in columns if name not in (*_KEYS, *_STANDING, "balance_nanos")]
+    moved = [name for name in rest if any(row[name] not in (0, "0", "") for row in rows)]
+    return [*_KEYS, *(name for name in _STANDING if name in columns), *moved]
 
 
 def _show_disputes(found: list[dict[str, Any]], as_json: bool) -> None:

@@ -60,6 +60,9 @@ def jobs(reach: Reach, as_json: bool, limit: int) -> None:
         [_job_row(row) for row in found],
         "no jobs yet",
     )
+    for row in found:
+        for why in row.get("why_waiting", []):
+            click.echo(f"{row['id']} waits: {show.clean(why['text'])}")
 
 
 def _job_row(row: dict[str, Any]) -> list[Any]:

@@ -74,6 +74,7 @@ def pools(reach: Reach, as_json: bool) -> None:
             for row in found
         ],
         "no pools",
+        keys=2,
     )
 
 

@@ -19,6 +19,7 @@ from gateway.ledger.reports.keys import CHOICES, key_of
 from gateway.ledger.reports.report import is_decimal, is_whole
 
 _SHOWN_DECIMALS: Final = Decimal("0.0001")
+_UNKNOWN: Final = "\N{EN DASH}"
 
 
 @click.group()
@@ -215,7 +216,9 @@ def _print(made: Report) -> None:
         cells = [_shown(total[at], made.columns[at]) for at in places]
         rows.append(["total", *cells[1:]])
     headings = [_heading(made.columns[at]) for at in places]
-    show.table(headings, rows if made.rows else [], "nothing recorded")
+    names = [made.columns[at] for at in places]
+    keys = sum(not (is_whole(name) or is_decimal(name)) for name in names)
+    show.table(headings, rows if made.rows else [], "nothing recorded", keys=keys)
     for note in made.notes:
         click.echo(show.clean(note))
 
@@ -226,8 +229,8 @@ def _heading(column: str) -> str:
 
 
 def _shown(cell: Cell, column: str) -> str:
-    if cell is None:
-        return ""
+    if cell is None:  # of a number: it is not known, or there is none; which is not zero
+        return _UNKNOWN if is_whole(column) or is_decimal(column) else ""
     if column.endswith("_ns"):
         return show.seconds(int(cell))
     if is_whole(column):

@@ -1,16 +1,21 @@
 """How the command line prints: tables for people, JSON for programs, no control characters."""
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 _PIPED_CHARS: Final = 10_000  # of a line that goes to a file: none is as long
+_GAP: Final = 2  # between columns
+# As in 1,234.5; -2.50 USD; 81.0 %; and a dash for what is not known.
+_NUMBER: Final = re.compile(r"\N{EN DASH}|-?[\d,]*\.?\d+( ([A-Z]{3}|%))?")
 
 
 def console() -> Console:
@@ -31,15 +36,65 @@ def clean(value: Any) -> str:
     return escape("".join(char if char.isprintable() else "�" for char in str(value)))
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> None:
-    """Print rows; a sentence when there are none."""
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str, *, keys: int = 0
+) -> None:
+    """Print rows; a sentence when there are none. Numbers stand on the right.
+
+    With `keys`, the first columns, which say what a row is: where a terminal is too narrow for all
+    the others they go on in further tables, each of which begins with these.
+    """
     if not rows:
         click.echo(empty)
         return
-    shown = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        shown.add_row(*(clean(cell) for cell in row))
-    console().print(shown)
+    cells = [[clean(cell) for cell in row] for row in rows]
+    shown = console()
+    parts = fitted(columns, cells, keys, shown.width) if keys else [list(range(len(columns)))]
+    for number, part in enumerate(parts):
+        if number:
+            click.echo()
+        shown.print(_table(columns, cells, part))
+
+
+def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], part: Sequence[int]) -> Table:
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for at in part:
+        own = [row[at] for row in cells]
+        is_right = is_numeric(own)
+        # A text may be wrapped where there is no room; a number must not be.
+        least = max(map(cell_len, own)) if is_right else None
+        made.add_column(columns[at], justify="right" if is_right else "left", min_width=least)
+    for row in cells:
+        made.add_row(*(row[at] for at in part))
+    return made
+
+
+def is_numeric(cells: Sequence[str]) -> bool:
+    """Whether a column has numbers, with their unit or without, and nothing else."""
+    found = [cell for cell in cells if cell]
+    return bool(found) and all(map(_NUMBER.fullmatch, found))
+
+
+def fitted(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], keys: int, width: int
+) -> list[list[int]]:
+    """Divide columns among tables of that width, each with the first `keys` of them."""
+
+    def room(at: int) -> int:
+        words = columns[at].split() or [""]
+        return _GAP + max(map(cell_len, (*words, *(row[at] for row in cells))))
+
+    key = list(range(keys))
+    key_room = sum(map(room, key)) - _GAP
+    parts: list[list[int]] = []
+    left = 0
+    for at in range(keys, len(columns)):
+        if not parts or room(at) > left:
+            parts.append(list(key))
+            left = width - key_room
+        parts[-1].append(at)
+        left -= room(at)
+    return parts or [key]
 
 
 def when(epoch_s: float | None) -> str:

@@ -20,6 +20,7 @@ HOUR_S: Final = 3_600
 
 UsageState = Literal["ok", "failed", "repeat"]
 PriceClass = Literal["guaranteed", "preemptible"]
+FootprintKnown = Literal["carbon", "energy", ""]
 ContractSide = Literal["buy", "sell"]
 DisputeState = Literal["accepted", "rejected"]
 PaymentDirection = Literal["paid", "received"]
@@ -194,6 +195,13 @@ class UsageRecord:
     def origin(self) -> str:
         """The site that sent it; empty: its user is ours."""
         return sender_of(self.job)
+
+    @property
+    def footprint(self) -> FootprintKnown:
+        """What is known of its emissions: its energy and the carbon of it, energy, or nothing."""
+        if self.carbon_source:
+            return "carbon"
+        return "energy" if self.energy_uj or self.embodied_ng else ""
 
     @property
     def records(self) -> int:

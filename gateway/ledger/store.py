@@ -97,6 +97,7 @@ class Dimension(StrEnum):
     PRICE_CLASS = "price_class"
     STATE = "state"
     TARIFF = "tariff"
+    FOOTPRINT = "footprint"  # what is known of it: carbon and energy, energy, or nothing
     HOUR = "hour"  # counted from 1970-01-01T00, UTC
     DAY = "day"  # counted from 1970-01-01, UTC
 
@@ -187,6 +188,7 @@ class Pending:
     oldest_s: float
     tasks: int
     cost_nanos: int
+    group: str = ""  # of its user, as far as usage is booked
 
     @property
     def origin(self) -> str:
@@ -799,7 +801,12 @@ def _by_contract_query(start_s: float, end_s: float) -> Select[Any]:
 
 
 def _by_contract(connection: Connection, query: Select[Any]) -> list[Pending]:
-    return [Pending(*row[:-4], *joined(row[-4:])) for row in connection.execute(query)]
+    found = query.subquery()
+    # Which group its user was in stands in the job's usage: asked once for each contract.
+    group = select(func.min(usage.c.group)).where(usage.c.job == found.c.job).scalar_subquery()
+    rows = connection.execute(select(found, func.coalesce(group, "")).order_by(*found.columns))
+    values: Iterator[tuple[Any, ...]] = ((*row[:-5], *joined(row[-5:-1]), row[-1]) for row in rows)
+    return [Pending(*each) for each in values]
 
 
 def usage_total(keys: int, row: Row[Any]) -> UsageTotal:

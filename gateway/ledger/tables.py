@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 # The newest migration. A database that carries it is opened without loading Alembic.
-SCHEMA_VERSION: Final = "0010"
+SCHEMA_VERSION: Final = "0011"
 
 # Ordered by code points, in PostgreSQL as in SQLite, whatever its locale: reports must not differ.
 TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
@@ -130,6 +130,7 @@ usage = Table(
     Column("embodied_ng", BigInteger, nullable=False),
     Column("intensity_mg_per_kwh", BigInteger, nullable=False),
     Column("carbon_source", TEXT, nullable=False),
+    Column("footprint", TEXT, nullable=False, server_default=""),
     # One tree instead of two: rows are small, and a job's lie together.
     sqlite_with_rowid=False,
 )
@@ -172,7 +173,7 @@ SUMMED: Final = (
 )
 SUMMED_BY: Final = (
     *("hour", "user", "group", "project", "name", "site", "origin", "pool", "window", "tags"),
-    *("price_class", "state", "tariff", "currency"),
+    *("price_class", "state", "tariff", "currency", "footprint"),
 )
 usage_hours = Table(
     "usage_hours",

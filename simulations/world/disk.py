@@ -491,7 +491,11 @@ class MemoryStore:
                 continue
             if not start_s <= posted.posted_at_s < end_s:
                 continue
-            known = found.get(key[:2]) or _nothing_pending(contract, tables.jobs.get(contract.job))
+            known = found.get(key[:2])
+            if known is None:
+                known = _nothing_pending(contract, tables.jobs.get(contract.job))
+                used = tables.usage.get(contract.job, {}).values()
+                known = replace(known, group=min((each.group for each in used), default=""))
             found[key[:2]] = replace(
                 known,
                 records=known.records + 1,

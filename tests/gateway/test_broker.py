@@ -1080,6 +1080,35 @@ def test_why_a_job_waits_names_what_its_client_has_not_done() -> None:
     assert [each["reason"] for each in views.why_waiting(world.broker, job)] == ["draining"]
 
 
+LIMIT = {"max_cost_nanos": 10**12, "currency": "GBP"}
+
+
+def test_a_cost_limit_in_a_currency_that_nobody_charges_in_is_refused() -> None:
+    world = World(slots=0)
+    (reject, *_) = told(world.submit(1, "j", **LIMIT), messages.RejectJob)
+    assert (reject.code, reject.reason) == (
+        "currency-differs",
+        "no known pool charges in GBP, the currency of its cost limit; known pools charge in USD",
+    )
+    assert told(world.submit(1, "k", **LIMIT | {"currency": "USD"}), messages.RejectJob) == []
+
+
+def test_a_job_that_waits_for_somebody_who_charges_in_its_currency_says_so() -> None:
+    world = World()
+    # A neighbour may know such a site.
+    world.broker.elsewhere = lambda _: True
+    world.broker.charged_elsewhere = lambda: {"EUR"}
+    assert told(world.submit(1, "j", **LIMIT), messages.RejectJob) == []
+    job = world.broker.jobs["j"]
+    [why] = views.why_waiting(world.broker, job)
+    assert why["reason"] == "currency-differs"
+    assert why["text"].endswith("the currency of its cost limit; known pools charge in EUR, USD")
+    world.broker.charged_elsewhere = lambda: {"GBP"}
+    assert world.broker.unpayable(job.spec) == ""
+    [why] = views.why_waiting(world.broker, job)
+    assert why["workers"] == 1
+
+
 def test_a_task_that_its_leaving_client_interrupts_is_cancelled_and_has_not_failed():
     world = World(slots=1)
     (order,) = orders(world.submit(1))

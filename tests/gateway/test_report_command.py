@@ -9,6 +9,7 @@ from gateway.cli import report as reporting
 from gateway.cli.main import cli
 from gateway.cli.report import report_of
 
+DASH = "\N{EN DASH}"
 ANSWER = {
     "kind": "cost",
     "columns": ["project", "currency", "tasks", "wall_ns", "cost_nanos", "cost", "slot_h"],
@@ -97,6 +98,7 @@ def test_people_see_amounts_that_they_can_read_and_nothing_moves_their_cursor(to
         "1180591620717.4",
         "0.5000",
     ]
+    assert lines[2].split() == ["USD", "0", "0.000", "0", DASH]  # a number that is not known
     assert lines[3].split()[0] == "total"
     assert lines[4] == "as of some time"
 

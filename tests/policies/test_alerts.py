@@ -18,6 +18,7 @@ from policies.alerts import (
     Whose,
     ended,
     judge,
+    overlooked,
     printable,
     sample,
 )
@@ -49,6 +50,36 @@ def test_a_budget_tells_at_each_level_what_is_settled_and_what_is_held():
     )
     assert (alert.facts["settled_nanos"], alert.facts["held_nanos"]) == (45 * USD, 15 * USD)
     assert alert.facts["estimate_nanos"] == 120 * USD
+
+
+def test_what_was_spent_in_another_currency_is_named_and_does_not_count():
+    others = {"GBP": 3 * USD, "EUR": 400 * USD}
+    facts = Facts(1_000_000.0, {"desk": Spending(MONTH, 60 * USD, 0, others)})
+    (alert,) = judge([budget()], facts, ())
+    assert alert.text.endswith("; besides 400 EUR, 3 GBP, which does not count")
+    assert alert.facts["others_nanos"] == others
+    # Also where no level is reached, as nothing of it counts.
+    facts = Facts(1_000_000.0, {"desk": Spending(MONTH, 0, 0, others)})
+    assert judge([budget()], facts, ()) == []
+    assert overlooked(budget(), facts) == {
+        "2026-11 EUR GBP": "all users, 2026-11: 400 EUR, 3 GBP was spent besides, and does not "
+        "count for a budget in USD"
+    }
+    assert overlooked(budget(), spent(60)) == {}
+    assert overlooked(budget(), Facts(0.0)) == {}
+
+
+def test_a_price_that_nothing_is_compared_with_is_told():
+    rule = PriceLimit("dear", 5, "USD", site="paris", pool="gpu")
+    euros, dollars = (PoolPrice("paris", "gpu", 9, currency) for currency in ("EUR", "USD"))
+    others = PoolPrice("paris", "cpu", 9, "USD"), PoolPrice("rome", "gpu", 9, "USD")
+    assert overlooked(rule, Facts(0.0, prices=others)) == {
+        "paris/gpu": "no pool paris/gpu is known here: until there is one nothing is watched"
+    }
+    assert overlooked(rule, Facts(0.0, prices=(*others, euros))) == {
+        "paris/gpu": "paris/gpu is priced in EUR, and the limit is in USD"
+    }
+    assert overlooked(rule, Facts(0.0, prices=(*others, dollars))) == {}
 
 
 def test_levels_that_are_passed_together_are_told_in_their_order():

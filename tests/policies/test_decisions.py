@@ -78,6 +78,13 @@ def test_costs_in_two_currencies_are_not_added() -> None:
     [
         ({}, {}, {}, "nobody", "none of 0 known pools can ever run it"),
         ({"a": make_pool(slots_total=0)}, {}, {}, "nobody", "none of 1 known pools can now run it"),
+        (
+            {"a": make_pool(), "b": make_pool(pythons=("3.9",))},
+            {"terms": make_terms(currency="GBP")},
+            {},
+            "nobody",
+            "none of 2 known pools can ever run it, and none charges in GBP, the currency of its",
+        ),
         ({"a": make_pool()}, {}, {}, "best", "the best by more than 10%"),
         ({"a": make_pool(), "b": make_pool()}, {}, {}, "drawn", "drawn among 2 pools within 10%"),
         (

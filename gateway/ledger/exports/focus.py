@@ -75,6 +75,7 @@ def _corrected(correction: Correction) -> _Charge:
         price_class="",
         state="",
         tariff="",
+        footprint="",
         peak_memory_bytes=0,
         tasks=0,
         wall_ns=0,
@@ -191,19 +192,19 @@ def _ours(site: str, charge: _Charge) -> dict[str, str | None]:
     """What FOCUS has no column for, and ChargeDescription."""
     hour, is_correction = charge.hour, charge.is_correction
     runs = 0 if is_correction else hour.records
-    # Records say where their carbon figures come from, or have none at all.
-    is_measured = bool(hour.energy_uj or hour.carbon_ng or hour.embodied_ng)
+    # What is not known is null, and not zero.
+    has_energy, has_carbon = bool(hour.footprint), hour.footprint == "carbon"
     return {
         "ChargeDescription": _description(charge),
-        "x_CarbonEmbodiedG": decimal(hour.embodied_ng, 10**9, 9) if is_measured else None,
-        "x_CarbonOperationalG": decimal(hour.carbon_ng, 10**9, 9) if is_measured else None,
+        "x_CarbonEmbodiedG": decimal(hour.embodied_ng, 10**9, 9) if has_energy else None,
+        "x_CarbonOperationalG": decimal(hour.carbon_ng, 10**9, 9) if has_carbon else None,
         "x_Corrects": _text(charge.corrects),
         "x_CpuSeconds": decimal(hour.cpu_ns, 10**9, 9),
-        "x_EnergyKwh": decimal(hour.energy_uj, _UJ_PER_KWH, PLACES) if is_measured else None,
+        "x_EnergyKwh": decimal(hour.energy_uj, _UJ_PER_KWH, PLACES) if has_energy else None,
         "x_ExecSite": hour.site or site,
         "x_GridIntensityGPerKwh": (
             decimal(hour.carbon_ng * (_UJ_PER_KWH // 10**9), hour.energy_uj, 9)
-            if hour.energy_uj
+            if has_carbon and hour.energy_uj
             else None
         ),
         "x_Group": _text(hour.group),

@@ -13,6 +13,7 @@ class Hour:
         hour: counted from 1970-01-01T00.
         site: that it was bought from; empty: it ran here.
         origin: the site that sent it; empty: its user is ours.
+        footprint: what is known of its emissions: "carbon", "energy" alone, or nothing.
         records: how many runs.
     """
 
@@ -30,6 +31,7 @@ class Hour:
     state: str
     tariff: str
     currency: str
+    footprint: str
     records: int
     peak_memory_bytes: int
     tasks: int

@@ -10,13 +10,15 @@ from federation.money import NANOS_PER_UNIT
 
 from . import tables, writing
 from .charts import Bars, Lines, Matrix, Series, Stacks
-from .facts import PageFacts, Sum, total
+from .facts import Deal, PageFacts, Sum, total
 from .figures import HOURS, Figure, Palette, floats, nothing
 from .tables import Cell, Table
 
 BARS_MAX: Final = 62  # days that get a bar each; of a longer period a bar is a week
 
 _HEADS: Final = ("Cost", "Share", "Tasks", "Slot-hours", "Price per slot-hour")
+_DEAL_KEYS: Final = 2  # site and currency
+_OWED: Final = ("balance", "held_sold", "held_bought")
 _COLUMNS: Final = 100  # characters that there is room for below a chart
 _DAY_S: Final = 86_400
 _FIRST_DAY: Final = date(1970, 1, 1)
@@ -231,23 +233,29 @@ def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
 
 
 def deals(facts: PageFacts) -> Table | None:
-    """What stands between us and each site: its statement of account over the period."""
+    """What stands between us and each site: its statement of account over the period.
+
+    What is owed and held comes first; of what it came of, columns in which nothing is are left out.
+    """
+    if not facts.deals:
+        return None
+    names = [name.removesuffix("_nanos") for name in Deal.__dataclass_fields__][_DEAL_KEYS:]
+    amounts = [astuple(each)[_DEAL_KEYS:] for each in facts.deals]
+    moved = [at for at, column in enumerate(zip(*amounts, strict=True)) if any(column)]
+    first = [names.index(name) for name in _OWED]
+    shown = [*first, *(at for at in moved if at not in first)]
     rows = []
-    for each in facts.deals:
-        amounts = astuple(each)[2:]
-        places = writing.decimals(max(map(abs, amounts)))
+    for each, nanos in zip(facts.deals, amounts, strict=True):
+        places = writing.decimals(max(map(abs, nanos)))
         rows.append(
             (
                 tables.name(each.site),
                 tables.text(each.currency),
-                *(tables.money(amount, places) for amount in amounts),
+                *(tables.money(nanos[at], places) for at in shown),
             )
         )
-    heads = (
-        *("Site", "Currency", "Opening", "Sold", "Refunded", "Bought", "Credited"),
-        *("Paid", "Received", "Written off", "Balance", "Held of sold", "Held of bought"),
-    )
-    return Table(tables.heads(*heads, texts=2), tuple(rows)) if rows else None
+    words = (names[at].replace("held_", "held of ").replace("_", " ").capitalize() for at in shown)
+    return Table(tables.heads("Site", "Currency", *words, texts=_DEAL_KEYS), tuple(rows))
 
 
 def _of(sums: Iterable[Sum], currency: str) -> list[Sum]:

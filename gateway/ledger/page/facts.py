@@ -4,9 +4,9 @@ All sums come from the same rows, each of which is read once: what stands in one
 nano-unit, what stands in another. Amounts of different currencies are never added.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from operator import attrgetter
+from operator import add, attrgetter
 from typing import Any, Final
 
 from gateway.ledger.settlement import Statement
@@ -19,6 +19,7 @@ BY: Final = (
     Dimension.ORIGIN,
     Dimension.PROJECT,
     Dimension.STATE,
+    Dimension.FOOTPRINT,
 )
 SITES_MAX: Final = 8  # that are told apart; then come the others
 PROJECTS_MAX: Final = 15  # of a currency
@@ -27,7 +28,9 @@ _AMOUNTS: Final = (
     *("tasks", "wall_ns", "cost_nanos", "list_cost_nanos"),
     *("energy_uj", "carbon_ng", "embodied_ng"),
 )
-_amounts: Final = attrgetter(*_AMOUNTS)
+_RATED: Final = ("measured_ns", "rated_ns", "rated_uj")
+_of_row: Final = attrgetter(*_AMOUNTS)
+_of_sum: Final = attrgetter(*_AMOUNTS, *_RATED)
 _FIRST_WEEKDAY: Final = 3  # 1970-01-01 was a Thursday; Monday is 0
 
 Key = tuple[str | int | None, ...]
@@ -36,7 +39,11 @@ _Sums = dict[tuple[Key, str], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What the usage of one key and one currency sums up to; a name of None is all the others."""
+    """What the usage of one key and one currency sums up to; a name of None is all the others.
+
+    Of emissions not everything may be known. `measured_ns` is the slot time of which the energy is;
+    `rated_ns` and `rated_uj` are the slot time and the energy of which the carbon is.
+    """
 
     key: Key
     currency: str
@@ -47,6 +54,9 @@ class Sum:
     energy_uj: int
     carbon_ng: int
     embodied_ng: int
+    measured_ns: int
+    rated_ns: int
+    rated_uj: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,23 @@ class Deal:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsettled:
+    """What of our users' work at one site is not final, or is no more; None is all the others.
+
+    Attributes:
+        held_nanos: of what is booked: the site delivered it, and we have not settled it.
+        reversed_nanos: of what is settled: the site took it back since.
+        estimated_nanos: booked nowhere yet: what the tasks that run now are expected to cost.
+    """
+
+    site: str | None
+    currency: str
+    held_nanos: int
+    reversed_nanos: int
+    estimated_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
 class PageFacts:
     """What one page says. Sites are named, our own too; times are UTC.
 
@@ -96,6 +123,7 @@ class PageFacts:
         work: all work, by (site, state).
         slots: our own pools, for each hour of the week with any.
         deals: with each site, and in each currency.
+        unsettled: likewise, of our users' work, as of `as_of_s`.
     """
 
     site: str
@@ -109,6 +137,7 @@ class PageFacts:
     work: tuple[Sum, ...]
     slots: tuple[Slots, ...]
     deals: tuple[Deal, ...]
+    unsettled: tuple[Unsettled, ...]
 
 
 _SUMS: Final = ("days", "projects", "hours", "flows", "work")
@@ -121,8 +150,12 @@ def facts_from(
     usage: Iterable[UsageTotal],
     capacity: Iterable[CapacityTotal],
     statements: Iterable[Statement] = (),
+    unsettled: Iterable[Unsettled] = (),
 ) -> PageFacts:
-    """Make the facts of a period at a site; `usage` is summed by `BY`, and read once."""
+    """Make the facts of a period at a site; `usage` is summed by `BY`, and read once.
+
+    Of `unsettled` there may be several of one site and currency; an empty site is our own.
+    """
     days: _Sums = {}
     projects: _Sums = {}
     hours: _Sums = {}
@@ -130,9 +163,15 @@ def facts_from(
     work: _Sums = {}
     used: dict[tuple[int, int], int] = {}
     for row in usage:
-        hour, ran_at, origin, project, state = row.key
+        hour, ran_at, origin, project, state, footprint = row.key
         day, hour_of_day = divmod(int(hour), 24)
-        ran_at, origin, amounts = ran_at or site, origin or site, _amounts(row)
+        ran_at, origin = ran_at or site, origin or site
+        is_rated = footprint == "carbon"
+        amounts = (
+            *_of_row(row),
+            row.wall_ns if footprint else 0,
+            *((row.wall_ns, row.energy_uj) if is_rated else (0, 0)),
+        )
         _add(flows, ((origin, ran_at), row.currency), amounts)
         _add(work, ((ran_at, state), row.currency), amounts)
         if origin == site:
@@ -162,6 +201,7 @@ def facts_from(
             Slots(*at, used.get(at, 0), there.get(at, 0)) for at in sorted({*used, *there})
         ),
         deals=tuple(map(_deal, statements)),
+        unsettled=tuple(_summed_up(unsettled, site, sites)),
     )
 
 
@@ -171,7 +211,7 @@ def to_plain(facts: PageFacts) -> dict[str, Any]:
         **{name: getattr(facts, name) for name in ("site", "start_s", "end_s", "as_of_s")},
         **{
             name: [
-                [list(each.key), each.currency, *map(str, _amounts(each))]
+                [list(each.key), each.currency, *map(str, _of_sum(each))]
                 for each in getattr(facts, name)
             ]
             for name in _SUMS
@@ -180,7 +220,13 @@ def to_plain(facts: PageFacts) -> dict[str, Any]:
             [each.weekday, each.hour, str(each.used_ns), str(each.capacity_ns)]
             for each in facts.slots
         ],
-        "deals": [[each.site, each.currency, *map(str, astuple(each)[2:])] for each in facts.deals],
+        **{
+            name: [
+                [each.site, each.currency, *map(str, astuple(each)[2:])]
+                for each in getattr(facts, name)
+            ]
+            for name in ("deals", "unsettled")
+        },
     }
 
 
@@ -204,6 +250,14 @@ def from_plain(plain: Mapping[str, Any]) -> PageFacts:
                 Deal(*(_typed(str, text) for text in each[:2]), *map(int, each[2:]))
                 for each in plain["deals"]
             ),
+            unsettled=tuple(
+                Unsettled(
+                    None if site is None else _typed(str, site),
+                    _typed(str, currency),
+                    *map(int, amounts),
+                )
+                for site, currency, *amounts in plain["unsettled"]
+            ),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"this is not what a page is made of: {error!r}") from None
@@ -212,14 +266,14 @@ def from_plain(plain: Mapping[str, Any]) -> PageFacts:
 def total(sums: Iterable[Sum]) -> Sum:
     """Add up sums of one currency, or of whatever has the same unit in all of them."""
     found = list(sums)
-    amounts = [sum(each) for each in zip(*map(_amounts, found), strict=True)]
+    amounts = [sum(each) for each in zip(*map(_of_sum, found), strict=True)]
     currency = found[0].currency if found else ""
-    return Sum((), currency, *(amounts or [0] * len(_AMOUNTS)))
+    return Sum((), currency, *(amounts or [0] * len((*_AMOUNTS, *_RATED))))
 
 
 def currencies(facts: PageFacts) -> list[str]:
     """The currencies of all work, the one with most slot time first: amounts can't be compared."""
-    wall_ns: dict[str, int] = {}
+    wall_ns = dict.fromkeys((each.currency for each in facts.unsettled), 0)
     for each in facts.flows:
         wall_ns[each.currency] = wall_ns.get(each.currency, 0) + each.wall_ns
     return sorted(wall_ns, key=lambda currency: (-wall_ns[currency], currency))
@@ -241,7 +295,8 @@ def _add(sums: _Sums, key: tuple[Key, str], amounts: Sequence[int]) -> None:
         sums[key] = list(amounts)
         return
     # Written out, for a year has a million of them.
-    tasks, wall_ns, cost_nanos, list_cost_nanos, energy_uj, carbon_ng, embodied_ng = amounts
+    tasks, wall_ns, cost_nanos, list_cost_nanos, energy_uj, carbon_ng, embodied_ng, *rated = amounts
+    measured_ns, rated_ns, rated_uj = rated
     found[0] += tasks
     found[1] += wall_ns
     found[2] += cost_nanos
@@ -249,6 +304,9 @@ def _add(sums: _Sums, key: tuple[Key, str], amounts: Sequence[int]) -> None:
     found[4] += energy_uj
     found[5] += carbon_ng
     found[6] += embodied_ng
+    found[7] += measured_ns
+    found[8] += rated_ns
+    found[9] += rated_uj
 
 
 def _bounded(sums: _Sums, at: int, kept: Container[tuple[str, object]]) -> _Sums:
@@ -285,6 +343,19 @@ def _listed(sums: _Sums) -> tuple[Sum, ...]:
         Sum(key, currency, *amounts)
         for (key, currency), amounts in sorted(sums.items(), key=_in_order)
     )
+
+
+def _summed_up(
+    found: Iterable[Unsettled], own: str, kept: Container[tuple[str, object]]
+) -> Iterator[Unsettled]:
+    sums: dict[tuple[str, str | None], list[int]] = {}
+    for each in found:
+        name = each.site or own
+        key = each.currency, name if name == own or (each.currency, name) in kept else None
+        amounts = each.held_nanos, each.reversed_nanos, each.estimated_nanos
+        sums[key] = [*map(add, sums.get(key, (0, 0, 0)), amounts)]
+    for currency, site in sorted(sums, key=lambda key: (key[0], key[1] is None, key[1] or "")):
+        yield Unsettled(site, currency, *sums[currency, site])
 
 
 def _in_order(found: tuple[tuple[Key, str], list[int]]) -> Any:

@@ -5,17 +5,19 @@ from typing import Final
 
 from gateway.ledger import owed
 from gateway.ledger.records import HOUR_S, TIME_LIMIT_S
+from gateway.ledger.reports import Claim, Present, claim_of
 from gateway.ledger.settlement import Statement
-from gateway.ledger.store import Store, UsageTotal
+from gateway.ledger.slots import slots_of
+from gateway.ledger.store import Dimension, Pending, Store, UsageTotal
 
-from .facts import BY, PageFacts, facts_from
+from .facts import BY, PageFacts, Unsettled, facts_from
 
 DAYS_MAX: Final = 366
 _DAY_S: Final = 24 * HOUR_S
 
 
 def gather(
-    store: Store, site: str, as_of_s: float, start_s: float | None, end_s: float | None
+    store: Store, site: str, present: Present, start_s: float | None, end_s: float | None
 ) -> PageFacts:
     """Find the facts of [start_s, end_s), UTC epoch seconds, in whole hours.
 
@@ -23,6 +25,7 @@ def gather(
     books are summed by the hour. Raises ValueError for a period that is empty or over `DAYS_MAX`
     days long.
     """
+    as_of_s = present.now_s
     bounds_s = [each for each in (start_s, end_s) if each is not None]
     if not all(0 <= each < TIME_LIMIT_S for each in bounds_s):  # also refuses NaN
         raise ValueError("a page is about a time from 1970 to the year 9999")
@@ -40,8 +43,9 @@ def gather(
         (start, end),
         as_of_s,
         _usage(store, start, end),
-        store.capacity_totals(start, end),
+        slots_of(store, start, end, present.unwritten),
         _statements(store, start, end),
+        _unsettled(store, start, end, present),
     )
 
 
@@ -50,6 +54,22 @@ def _statements(store: Store, start: int, end: int) -> Iterator[Statement]:
     payments = store.payments()
     for site in owed.partners(store, payments):
         yield from owed.statements(store, payments, site, start, end)
+
+
+def _unsettled(store: Store, start: int, end: int, present: Present) -> Iterator[Unsettled]:
+    """What is not final of our users' work: what `gridfed report cost` says, by site."""
+
+    def bought(found: list[Pending]) -> Iterator[Claim]:
+        return (claim_of(each) for each in found if each.side == "buy")
+
+    running = present.running if end > present.now_s else ()
+    kinds = bought(store.pending(start, end)), bought(store.reversed(start, end)), running
+    for place, claims in enumerate(kinds):
+        for each in claims:
+            if not each.facts.get(Dimension.ORIGIN):
+                amounts = [0, 0, 0]
+                amounts[place] = each.cost_nanos
+                yield Unsettled(each.facts[Dimension.SITE], each.currency, *amounts)
 
 
 def _usage(store: Store, start: int, end: int) -> Iterator[UsageTotal]:

@@ -131,7 +131,7 @@ def _stacks(axes: Axes, chart: Stacks) -> None:
             at,
             values,
             bottom=below,
-            width=0.78,
+            width=min(0.78, 0.16 * len(chart.labels)),  # few bars are no walls
             color=_colour(series.colour),
             edgecolor=PAPER,
             linewidth=0.5,

@@ -11,7 +11,7 @@ from typing import Final
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from . import costs, usage, writing
+from . import costs, standing, usage, writing
 from .facts import PageFacts, currencies
 from .figures import Figure, palette
 from .plots import draw
@@ -47,6 +47,7 @@ def render(facts: PageFacts) -> str:
             as_of=writing.moment(facts.as_of_s),
             is_running=facts.end_s > facts.as_of_s,
             key_figures=costs.key_figures(facts, found) if found else None,
+            finality=standing.finality(facts, found) if found else None,
             deals=costs.deals(facts),
             sections=list(_sections(facts, found)),
             left_out=found[CURRENCIES_MAX:],
@@ -63,6 +64,7 @@ def _sections(facts: PageFacts, found: list[str]) -> Iterator[Section]:
         yield _section(
             f"Cost in {currency}",
             costs.spend(facts, currency, colours),
+            standing.standing(facts, currency, colours),
             costs.projects(facts, currency),
             costs.flows(facts, currency),
             costs.prices(facts, currency, colours),

@@ -68,7 +68,7 @@ def carbon(facts: PageFacts) -> Figure:
     title = "Carbon over the day"
     by_hour = [total(each for each in facts.hours if each.key[0] == hour) for hour in range(24)]
     whole = total(by_hour)
-    if not whole.energy_uj and not whole.embodied_ng:
+    if not whole.measured_ns:
         return nothing(title, "nothing is known of the energy of our users' work.")
     chart = Panels(
         Lines(
@@ -91,7 +91,7 @@ def carbon(facts: PageFacts) -> Figure:
     table = Table(
         tables.heads(
             *("Hour, UTC", "g CO₂e per kWh", "Energy, kWh", "Electricity, g CO₂e"),
-            *("Hardware, g CO₂e", "All, g CO₂e"),
+            *("Hardware, g CO₂e", "All, g CO₂e", "Electricity's CO₂e known"),
         ),
         tuple(
             (tables.text(f"{hour}:00"), *_carbon_cells(each))
@@ -104,6 +104,7 @@ def carbon(facts: PageFacts) -> Figure:
         f"{writing.significant(grams / 1000)} kg CO₂e for "
         f"{writing.significant(Fraction(whole.energy_uj, _UJ_PER_KWH))} kWh of our users' work, "
         "wherever it ran. Both are estimates, from slot time and the factors of each site."
+        f"{_left_out(whole)}"
     )
     alt = "A line: carbon intensity of each hour of the day; below, bars: grams of CO₂e."
     return Figure(title, lead, alt, chart, table)
@@ -188,19 +189,40 @@ def _used_cells(slots: Sequence[Slots | None]) -> tuple[Cell, ...]:
 
 
 def _intensity(each: Sum) -> Fraction | None:
-    """Grams of CO2e per kWh."""
-    if not each.energy_uj:
+    """Grams of CO2e per kWh, of the energy of which that is known."""
+    if not each.rated_uj:
         return None
-    return Fraction(each.carbon_ng, _NG_PER_G) / Fraction(each.energy_uj, _UJ_PER_KWH)
+    return Fraction(each.carbon_ng, _NG_PER_G) / Fraction(each.rated_uj, _UJ_PER_KWH)
+
+
+def _left_out(whole: Sum) -> str:
+    """Which part of the work the sums don't cover, in words."""
+    found = [
+        f" The {what} of {writing.share(whole.wall_ns - known_ns, whole.wall_ns)} of the slot time "
+        "is not known, and not in them."
+        for what, known_ns in (
+            ("energy", whole.measured_ns),
+            ("carbon of the electricity", whole.rated_ns),
+        )
+        if known_ns < whole.wall_ns
+    ]
+    return "".join(found)
 
 
 def _carbon_cells(each: Sum) -> tuple[Cell, ...]:
+    """Of what is known; a dash where nothing is, which is not zero."""
     intensity = _intensity(each)
-    grams = [Fraction(ng, _NG_PER_G) for ng in (each.carbon_ng, each.embodied_ng)]
+    unknown = tables.number(writing.NOTHING)
+    energy = tables.measure(Fraction(each.energy_uj, _UJ_PER_KWH))
+    electricity, hardware, everything = (
+        tables.measure(Fraction(ng, _NG_PER_G))
+        for ng in (each.carbon_ng, each.embodied_ng, each.carbon_ng + each.embodied_ng)
+    )
     return (
-        tables.number(writing.NOTHING)
-        if intensity is None
-        else tables.number(writing.rounded(intensity, 0)),
-        tables.measure(Fraction(each.energy_uj, _UJ_PER_KWH)),
-        *map(tables.measure, (*grams, sum(grams, Fraction(0)))),
+        unknown if intensity is None else tables.number(writing.rounded(intensity, 0)),
+        energy if each.measured_ns else unknown,
+        electricity if each.rated_ns else unknown,
+        hardware if each.measured_ns else unknown,
+        everything if each.rated_ns else unknown,
+        tables.share(each.rated_ns, each.wall_ns),
     )

@@ -13,7 +13,7 @@ from .making import KINDS, UTILISATION, Present, make_report
 from .question import ALL, OURS, Question
 from .rendering import NoParquet, to_csv, to_json, write_parquet
 from .report import Cell, Report
-from .standing import Claim
+from .standing import Claim, claim_of
 
 __all__ = [
     "ALL",
@@ -26,6 +26,7 @@ __all__ = [
     "Present",
     "Question",
     "Report",
+    "claim_of",
     "make_report",
     "to_csv",
     "to_json",

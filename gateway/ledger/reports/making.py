@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gateway.ledger.capacity import uncounted
 from gateway.ledger.records import TIME_LIMIT_S, Capacity
-from gateway.ledger.store import CapacityTotal, Dimension, Store, hours_between
+from gateway.ledger.slots import slots_of
+from gateway.ledger.store import Dimension, Store
 from policies.tariffs import Tariff
 
 from . import idle, savings, tallies
@@ -84,12 +84,14 @@ def _usage(store: Store, question: Question, _present: Present) -> Report:
 
 
 def _carbon(store: Store, question: Question, _present: Present) -> Report:
-    return tallies.carbon_report(question, read(store, question))
+    return tallies.carbon_report(question, read(store, question, tallies.CARBON_EXTRA))
 
 
 def _savings(store: Store, question: Question, present: Present) -> Report:
     all_of_it = replace(question, by=())
     hours = read(store, all_of_it, (Dimension.HOUR, *savings.EXTRA))
+    if present.static_price is not None:
+        savings.check_price(hours, present.static_price[1])
     # Of the pools it is looked at all that those used whose work it is about.
     theirs = replace(all_of_it, where=question.chosen_origins)
     pools = read(store, theirs, (Dimension.POOL, *savings.EXTRA))
@@ -127,16 +129,8 @@ def _showback(store: Store, question: Question, present: Present) -> Report:
 
 def _idle_hours(store: Store, question: Question, present: Present) -> list[idle.Idle]:
     period = (question.start_s or 0.0, question.end_s or TIME_LIMIT_S)
-    capacity = {(each.pool, each.hour): each.slot_ns for each in store.capacity_totals(*period)}
-    first, stop = hours_between(*period)
-    for record in present.unwritten:
-        if first <= record.hour < stop:
-            fresh = uncounted([record], store.capacity_of(record.pool, record.hour))
-            at = (record.pool, record.hour)
-            capacity[at] = capacity.get(at, 0) + sum(each.slot_ns for each in fresh)
     used = store.usage_totals(idle.USED_BY, question.start_s, question.end_s, idle.HERE)
-    totals = [CapacityTotal(*at, slot_ns) for at, slot_ns in sorted(capacity.items())]
-    return idle.idle_hours(totals, used)
+    return idle.idle_hours(slots_of(store, *period, present.unwritten), used)
 
 
 KINDS: Final[Mapping[str, Callable[[Store, Question, Present], Report]]] = {

@@ -72,6 +72,16 @@ class StaticGrid:
         return _rounded(Fraction(self.slots * self.period_ns * self.price_nanos, HOUR_NS))
 
 
+def check_price(work: Iterable[UsageTotal], currency: str) -> None:
+    """Raise ValueError for a price of a static grid that none of this work compares with."""
+    billed = sorted({each.currency for each in _charged(work)})
+    if billed and currency not in billed:
+        raise ValueError(
+            f"the static price is in {currency}, and the work was billed in {', '.join(billed)}: "
+            "give a price in such a currency, as amounts are never converted"
+        )
+
+
 def find_dearest(pools: Iterable[UsageTotal]) -> dict[str, Dearest]:
     """The dearest pool of each currency, from totals by pool and state."""
     sums: dict[tuple[str, str], list[int]] = {}

@@ -70,6 +70,7 @@ def claim_of(pending: Pending) -> Claim:
             Dimension.POOL: f"{pending.site}/{pending.pool}" if is_bought else pending.pool,
             Dimension.JOB: pending.job,
             Dimension.USER: pending.user,
+            Dimension.GROUP: pending.group,
             Dimension.PROJECT: pending.project,
             Dimension.NAME: pending.name,
         },

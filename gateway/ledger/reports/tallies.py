@@ -3,7 +3,9 @@
 Every record is in exactly one row, whatever the report is by.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from decimal import Decimal
 from typing import Final
 
 from gateway.ledger.store import Dimension, UsageTotal
@@ -12,6 +14,7 @@ from .question import Question, merged
 from .report import Cell, Report, Sum, money, ratio, tabulate
 
 KWH_UJ: Final = 3_600 * 10**9
+_SHOWN: Final = Decimal("0.01")
 
 _COST: Final = ("tasks", "cost_nanos", "cost", "list_cost_nanos", "list_cost")
 _USAGE: Final = (
@@ -21,9 +24,11 @@ _USAGE: Final = (
 _CARBON: Final = (
     *("tasks", "wall_ns", "energy_uj", "energy_kwh"),
     *("carbon_ng", "carbon_g", "embodied_ng", "embodied_g", "g_per_kwh"),
+    *("energy_unknown_ns", "carbon_unknown_ns"),
 )
-# What the rows of a usage report are made of, beside its keys.
+# What the rows of a report are made of, beside its keys.
 USAGE_EXTRA: Final = (Dimension.STATE,)
+CARBON_EXTRA: Final = (Dimension.FOOTPRINT,)
 
 
 def cost_report(question: Question, found: Iterable[UsageTotal]) -> Report:
@@ -43,10 +48,13 @@ def usage_report(question: Question, found: Iterable[UsageTotal]) -> Report:
 def carbon_report(question: Question, found: Iterable[UsageTotal]) -> Report:
     """Energy, and the CO2e that it and the making of the hardware stand for.
 
-    `g_per_kwh` is carbon_ng / energy_uj, in other units: 1 kWh is 3.6 * 10**12 uJ. Empty without
-    energy. None of it is money, so that work of all currencies is in the same rows.
+    `found` is by the keys and what is known of the footprint. Sums are of what is known, None where
+    nothing is; `energy_unknown_ns` and `carbon_unknown_ns` are the slot time that is not in them.
+    `g_per_kwh` is carbon by energy where both are known: 1 kWh is 3.6 * 10**12 uJ. None of it is
+    money, so that work of all currencies is in the same rows.
     """
-    return tabulate(question, found, _CARBON, _carbon_cells, in_money=False)
+    made = tabulate(question, found, _CARBON, _carbon_cells, in_money=False)
+    return replace(made, notes=(*made.notes, *_coverage(made)))
 
 
 def _cost_cells(group: Sum) -> tuple[Cell, ...]:
@@ -74,14 +82,36 @@ def _usage_cells(group: Sum) -> tuple[Cell, ...]:
 
 def _carbon_cells(group: Sum) -> tuple[Cell, ...]:
     total = merged(group)
-    # ng / uJ * 3.6e12 uJ/kWh / 1e9 ng/g
-    intensity = ratio(total.carbon_ng * 3_600, total.energy_uj) if total.energy_uj else None
+    measured = [each for each in group if each.key[-1]]
+    rated = [each for each in measured if each.key[-1] == "carbon"]
+    energy_uj = sum(each.energy_uj for each in measured) if measured else None
+    embodied_ng = sum(each.embodied_ng for each in measured) if measured else None
+    carbon_ng = sum(each.carbon_ng for each in rated) if rated else None
+    rated_uj = sum(each.energy_uj for each in rated)
     return (
         total.tasks,
         total.wall_ns,
-        total.energy_uj,
-        ratio(total.energy_uj, KWH_UJ),
-        *money(total.carbon_ng),  # 10**9 to a gram, as to a unit of money
-        *money(total.embodied_ng),
-        intensity,
+        energy_uj,
+        None if energy_uj is None else ratio(energy_uj, KWH_UJ),
+        *money(carbon_ng),  # 10**9 to a gram, as to a unit of money
+        *money(embodied_ng),
+        # ng / uJ * 3.6e12 uJ/kWh / 1e9 ng/g
+        ratio(carbon_ng * 3_600, rated_uj) if carbon_ng is not None and rated_uj else None,
+        total.wall_ns - sum(each.wall_ns for each in measured),
+        total.wall_ns - sum(each.wall_ns for each in rated),
     )
+
+
+def _coverage(report: Report) -> Iterator[str]:
+    """How much of the work the totals don't cover, for people."""
+    for total in report.totals:
+        cells = dict(zip(report.columns, total, strict=True))
+        wall_ns = int(cells["wall_ns"] or 0)
+        for what, why in (("energy", "its pool draws"), ("carbon", "its electricity emits")):
+            unknown_ns = int(cells[f"{what}_unknown_ns"] or 0)
+            if unknown_ns:
+                part = Decimal(ratio(100 * unknown_ns, wall_ns)).quantize(_SHOWN)
+                yield (
+                    f"{what}: not known of {part} % of the slot time, as nobody said what {why}; "
+                    "the sums are without it"
+                )

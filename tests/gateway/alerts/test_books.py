@@ -49,6 +49,11 @@ def spent(books, now_s=NOW_S, **fields):
     return found.spent_nanos, found.held_nanos
 
 
+def besides(books, **fields):
+    rule = Budget(**{"name": "b", "amount_nanos": 10**9, "currency": "USD", **fields})
+    return books.facts([rule], (), NOW_S).spent["b"].others_nanos
+
+
 def of(whose, name):
     return {"whose": Whose(whose), "of": name}
 
@@ -58,7 +63,7 @@ def test_a_budget_counts_what_is_meant(store):
         store,
         used(1, "2026-11-22T08:00", 1),
         used(2, "2026-11-22T09:29", 2, project="desk"),
-        used(3, "2026-11-22T09:29", 4, user="bob"),
+        used(3, "2026-11-22T09:29", 4, user="bob", group="quants"),
         used(4, "2026-11-22T09:29", 8, pool="paris/gpu"),
         used(5, "2026-11-22T09:29", 16, currency="EUR"),
         # Not ours, though its user and project are of the same names.
@@ -71,6 +76,10 @@ def test_a_budget_counts_what_is_meant(store):
     assert spent(books, currency="EUR") == (16, 0)
     assert spent(books, **of("project", "risk")) == (13, 0)
     assert spent(books, **of("user", "bob")) == (4, 0)
+    assert spent(books, **of("group", "quants")) == (4, 0)
+    assert besides(books) == {"EUR": 16}
+    assert besides(books, currency="EUR") == {"USD": 15}
+    assert besides(books, **of("group", "quants")) == {}
     assert spent(books, **of("site", "paris")) == (72, 0)
     assert spent(books, **of("origin", "rome")) == (96, 0)
     assert spent(books, **of("project", "nobody's")) == (0, 0)
@@ -88,8 +97,8 @@ def test_what_has_no_verdict_is_held_and_is_part_of_what_was_spent(store):
     write(
         store,
         JobOpened("job", "f", "ada", "risk", False, b"", NOW_S - 99),
-        used(0, NOW_S - 60, 100, pool="paris/gpu"),
-        used(1, NOW_S - 60, 100, pool="paris/gpu"),
+        used(0, NOW_S - 60, 100, pool="paris/gpu", group="quants"),
+        used(1, NOW_S - 60, 100, pool="paris/gpu", group="quants"),
         used(0, NOW_S - 60, 50, pool="paris/gpu", job="rome:job"),
         opened("c1", "buy", "paris", "job"),
         opened("c2", "buy", "paris", "rome:job"),
@@ -103,6 +112,8 @@ def test_what_has_no_verdict_is_held_and_is_part_of_what_was_spent(store):
     books = Books(store)
     assert spent(books) == (200, 100)
     assert spent(books, **of("project", "risk")) == (200, 100)
+    assert spent(books, **of("group", "quants")) == (200, 100)
+    assert spent(books, **of("group", "others")) == (0, 0)
     assert spent(books, **of("user", "bob")) == (0, 0)
     assert spent(books, **of("site", "paris")) == (250, 140)
     assert spent(books, **of("origin", "rome")) == (50, 50)  # of 60 that is asked, what was spent

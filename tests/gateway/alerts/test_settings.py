@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.alerts.settings import Pace, Watched
-from gateway.config import load
+from gateway.alerts.settings import AlertsConfig, Pace, Watched
+from gateway.config import PoolConfig, SiteConfig, check, load
 from gateway.knobs import ConfigError
 from policies.alerts import Budget, PriceLimit, Severity, Unacknowledged, Whose
 from policies.periods import Span
@@ -101,6 +101,28 @@ def test_all_that_can_be_said_is_read(read, tmp_path):
 def test_a_mistake_is_named_with_its_place(read, lines, said):
     with pytest.raises(ConfigError, match=r"site\.toml: .*" + said):
         read(f"[[alert]]\n{lines}")
+
+
+def test_a_budget_of_a_group(read):
+    (found,) = read(f'[[alert]]\n{BUDGET}group = "quants"').watched
+    assert isinstance(found.rule, Budget)
+    assert (found.rule.whose, found.rule.of) == (Whose.GROUP, "quants")
+
+
+def test_a_price_of_a_pool_that_our_site_has_not_is_refused_at_the_start():
+    def checked(site, pool, pools=("cpu", "gpu")):
+        watched = Watched(PriceLimit("dear", 1, "USD", site=site, pool=pool))
+        made = tuple(PoolConfig(name) for name in pools)
+        check(SiteConfig(name="london", pools=made, alerts=AlertsConfig(watched=(watched,))))
+
+    complaint = r"\[\[alert\]\] dear: there is no pool 'gqu' at our site; there are: cpu, gpu"
+    with pytest.raises(ConfigError, match=complaint):
+        checked("london", "gqu")
+    checked("london", "gpu")
+    checked("london", "")
+    # Which pools others have nobody knows yet.
+    checked("paris", "gqu")
+    checked("", "gqu")
 
 
 def test_alert_is_an_array_of_tables(read):

@@ -47,6 +47,23 @@ def looks(inner):
     inner.site.watch._books.facts = facts
 
 
+@pytest.fixture
+def ask():
+    """Ask a site something."""
+    visitors = []
+
+    def ask_(address, verb, **details):
+        if not visitors:
+            visitors.append(Visitor(address))
+        visitors[0].heard.clear()
+        visitors[0].say(Ask(1, verb, details))
+        return visitors[0].wait_for(Answer)
+
+    yield ask_
+    for each in visitors:
+        each.close()
+
+
 def test_each_level_is_told_once_also_over_a_restart(make_inner, door):
     watched = Watched(DESK, (door.url,))
     inner = make_inner(**config(watched))
@@ -115,6 +132,22 @@ def test_a_pool_of_ours_that_is_dear_is_told(make_inner):
     )
 
 
+def test_what_a_rule_does_not_count_is_said_once_and_shown(make_inner, ask):
+    far = PriceLimit("far", 10**7, "USD", pool="nowhere")
+    inner = make_inner(**config(Watched(DESK), Watched(far)))
+    utc_s = inner.site.surroundings.utc_s()
+    record = used(1, utc_s, 400, currency="EUR")
+    inner.call(inner.site.store.write, [record], False, lambda: None)
+    wait_until(lambda: said(inner, "alerts: desk: all users"), "the line")
+    looks(inner)
+    (line,) = said(inner, "alerts: desk: all users")
+    assert line.endswith("was spent besides, and does not count for a budget in USD")
+    assert len(said(inner, "alerts: far: no pool */nowhere is known here")) == 1
+    desk, dear = ask(inner.address, "alerts").value
+    assert desk["others_nanos"] == {"EUR": 400}
+    assert [len(each["overlooked"]) for each in (desk, dear)] == [1, 1]
+
+
 def test_deliveries_without_a_verdict_are_told_until_there_are_none(make_inner):
     inner = make_inner(**config(Watched(Unacknowledged("late", 3600.0))))
     now_s = inner.site.surroundings.utc_s()
@@ -155,23 +188,6 @@ def test_a_store_that_cannot_be_read_is_said_and_looked_at_again(make_inner):
     watch._books.facts = facts
     spend(inner, 1, 60)
     wait_until(lambda: fired(inner) == [("desk", 50)], "the alert")
-
-
-@pytest.fixture
-def ask():
-    """Ask a site something."""
-    visitors = []
-
-    def ask_(address, verb, **details):
-        if not visitors:
-            visitors.append(Visitor(address))
-        visitors[0].heard.clear()
-        visitors[0].say(Ask(1, verb, details))
-        return visitors[0].wait_for(Answer)
-
-    yield ask_
-    for each in visitors:
-        each.close()
 
 
 def test_where_each_rule_stands_is_shown(make_inner, ask):

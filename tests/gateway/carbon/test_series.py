@@ -111,10 +111,19 @@ def test_times_may_say_their_offset_and_come_in_any_order(write):
         ("2023-01-01T01:00+05:30,1", 3, "not a full hour"),
         ("2023-01-01T00:00Z,1", 3, "a second time"),
         ('"2023-01-01T01:00Z,1', 3, "unexpected end"),
+        ("0000-01-01T00:00Z,1", 3, "'0000-01-01T00:00Z' is no time"),
+        ("-0001-01-01T00:00Z,1", 3, "is no time"),
+        ("99999-01-01T00:00Z,1", 3, "is no time"),
+        ("0001-01-01T00:00+05:00,1", 3, "is before 1970 or after 9999"),  # in the year 0, UTC
+        ("0001-01-01T00:00Z,1", 3, "is before 1970 or after 9999"),
+        ("1969-12-31T23:00Z,1", 3, "is before 1970 or after 9999"),
+        ("9999-12-31T23:00-05:00,1", 3, "is before 1970 or after 9999"),
     ],
 )
-def test_a_broken_row_is_named_by_file_and_line(write, row, line, why):
-    config = write(f"hour_utc,g_per_kwh\n2023-01-01T00:00Z,1\n{row}\n")
+@pytest.mark.parametrize("repeats", [False, True])
+def test_a_broken_row_is_named_by_file_and_line(write, row, line, why, repeats):
+    lines = f"hour_utc,g_per_kwh\n2023-01-01T00:00Z,1\n{row}\n"
+    config = write(lines, repeats=repeats)
     with pytest.raises(GridError) as caught:
         read_series(config)
     assert f"grid.csv, line {line}: " in str(caught.value)

@@ -146,6 +146,18 @@ def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database of either kind without a table."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'empty.db'}"
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    url = server.new_database()
+    yield url
+    server.drop(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, new_url: Callable[[str], str]) -> str:
     """Books of either kind that nothing is in yet."""
     return new_url(request.param)

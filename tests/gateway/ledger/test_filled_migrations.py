@@ -11,7 +11,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, create_engine, text
 
-from gateway.ledger import database
+from gateway.ledger import database, tables
 from gateway.ledger.audit import audit
 from gateway.ledger.database import snapshot
 from gateway.ledger.postings import balances, transfers_of
@@ -36,6 +36,11 @@ OLD = (
     *("started_at_s", "ended_at_s", "wall_ns", "cpu_ns", "peak_memory_bytes", "price_nanos"),
     *("currency", "tariff", "cost_nanos"),
 )
+
+
+@pytest.fixture
+def url(empty_url: str) -> str:
+    return empty_url
 
 
 def migrate(connection: Connection, version: str) -> None:
@@ -141,13 +146,14 @@ def test_payments_of_an_older_schema_stand_and_can_be_undone(url: str) -> None:
     with engine.begin() as connection:
         for table in ("payments", "payments_told"):
             connection.execute(text(f"DROP TABLE {table}"))
+        connection.execute(text("DROP INDEX contracts_by_site"))
         old = {name: value for name, value in asdict(paid).items() if name != "attempt"}
         kinds = {int: "BIGINT", float: "DOUBLE PRECISION", str: "TEXT"}
         columns = ", ".join(f"{name} {kinds[type(value)]} NOT NULL" for name, value in old.items())
         key = "PRIMARY KEY (site, reference, currency)"
         connection.execute(text(f"CREATE TABLE payments ({columns}, {key})"))
         insert(connection, "payments", **old)
-        connection.execute(text("UPDATE alembic_version SET version_num = '0009'"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0010'"))
     engine.dispose()
     with closing(SqlStore(url)) as store:
         [row] = store.payments()
@@ -158,6 +164,46 @@ def test_payments_of_an_older_schema_stand_and_can_be_undone(url: str) -> None:
         assert [each.stands for each in store.payments()] == [False, True]
     with snapshot(url) as connection:
         assert audit(connection).is_clean
+
+
+@pytest.mark.parametrize("version", [f"000{number}" for number in range(5, 10)])
+def test_what_is_known_of_footprints_is_told_of_what_was_booked_before(
+    url: str, version: str, usage: Usage
+) -> None:
+    emitted: list[tuple[int, int, str]] = [(9, 7, "static"), (9, 0, ""), (0, 0, ""), (0, 0, "http")]
+    records = [
+        usage(first=n, wall_ns=2**61 + n, energy_uj=uj, carbon_ng=ng, carbon_source=source)
+        for n, (uj, ng, source) in enumerate(emitted * 3)
+    ]
+    names = [each.name for each in tables.usage.columns if each.name != "footprint"]
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        migrate(connection, version)
+        for each in records:
+            insert(connection, "usage", **{name: getattr(each, name) for name in names})
+    engine.dispose()
+    with closing(SqlStore(url)) as store:
+        found = {
+            each.key: (each.records, each.wall_ns, each.energy_uj, each.carbon_ng)
+            for each in store.usage_totals([Dimension.FOOTPRINT])
+        }
+        assert found == {
+            key: tuple(
+                sum(getattr(each, name) for each in records if (each.footprint,) == key)
+                for name in ("records", "wall_ns", "energy_uj", "carbon_ng")
+            )
+            for key in (("",), ("energy",), ("carbon",))
+        }
+        by_job = store.usage_totals([Dimension.JOB, Dimension.FOOTPRINT])
+        assert {each.key[1:]: each.records for each in by_job} == {
+            key: row[0] for key, row in found.items()
+        }
+        while store.roll_up(1_800_000_000.0, 0.0):
+            pass
+        rolled_up = store.usage_totals([Dimension.JOB, Dimension.FOOTPRINT])
+        assert {each.key[1:]: each.wall_ns for each in rolled_up} == {
+            key: row[1] for key, row in found.items()
+        }
 
 
 @pytest.mark.parametrize("version", [f"000{number}" for number in range(2, 9)])

@@ -1,5 +1,6 @@
 """Reports: every record in one row, every sum exact whatever the report is by."""
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.alerts.books import Books
+from gateway.ledger.page.facts import Unsettled
 from gateway.ledger.page.gathering import gather
 from gateway.ledger.records import (
     Capacity,
@@ -30,6 +32,8 @@ from gateway.ledger.reports import (
     Question,
     Report,
     make_report,
+    to_csv,
+    to_json,
 )
 from gateway.ledger.reports.keys import KEYS
 from gateway.ledger.store import Dimension, Store
@@ -120,8 +124,13 @@ def test_failed_and_repeated_work_is_told_apart(store: Store, commit: Commit, us
 
 
 def test_carbon_is_added_up_across_currencies(store: Store, commit: Commit, usage: Usage) -> None:
-    green = {"energy_uj": 3_600 * 10**9, "carbon_ng": 250 * 10**9, "embodied_ng": 7}
-    commit(store, usage(first=0, **green), usage(first=1, currency="EUR", energy_uj=0))
+    green: dict[str, Any] = {
+        "energy_uj": 1_800 * 10**9,
+        "carbon_ng": 125 * 10**9,
+        "embodied_ng": 7,
+        "carbon_source": "static",
+    }
+    commit(store, usage(first=0, **green), usage(first=1, currency="EUR", **green))
     report = ask(store, "carbon", "user")
     assert "currency" not in report.columns
     (row,) = report.rows
@@ -133,11 +142,57 @@ def test_carbon_is_added_up_across_currencies(store: Store, commit: Commit, usag
         "energy_kwh": "1",
         "carbon_ng": 250 * 10**9,
         "carbon_g": "250",
-        "embodied_ng": 7,
-        "embodied_g": "0.000000007",
+        "embodied_ng": 14,
+        "embodied_g": "0.000000014",
         "g_per_kwh": "250",
+        "energy_unknown_ns": 0,
+        "carbon_unknown_ns": 0,
     }
     assert report.facts == {"as_of_s": NOW_S, "whose": "ours"}
+    assert not any("not known" in note for note in report.notes)
+
+
+def test_carbon_that_nobody_knows_is_unknown_and_not_zero(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    known = {"energy_uj": 3_600 * 10**9, "carbon_ng": 250 * 10**9, "embodied_ng": 1}
+    commit(
+        store,
+        usage(first=0, user="known", wall_ns=4 * HOUR_NS, carbon_source="static", **known),
+        # As clean as can be, and measured: that is a zero.
+        usage(first=1, user="clean", wall_ns=HOUR_NS, energy_uj=5, carbon_source="static"),
+        usage(first=2, user="no factor", wall_ns=2 * HOUR_NS, energy_uj=3_600 * 10**9),
+        usage(first=3, user="nothing", wall_ns=HOUR_NS),
+    )
+    report = ask(store, "carbon", "user")
+    shown = ("user", "energy_uj", "carbon_ng", "carbon_g", "embodied_ng", "g_per_kwh")
+    assert column(report, *shown) == [
+        ("clean", 5, 0, "0", 0, "0"),
+        ("known", 3_600 * 10**9, 250 * 10**9, "250", 1, "250"),
+        ("no factor", 3_600 * 10**9, None, None, 0, None),
+        ("nothing", None, None, None, None, None),
+    ]
+    unknown = column(report, "user", "energy_unknown_ns", "carbon_unknown_ns")
+    assert unknown == [
+        *(("clean", 0, 0), ("known", 0, 0)),
+        ("no factor", 0, 2 * HOUR_NS),
+        ("nothing", HOUR_NS, HOUR_NS),
+    ]
+    total = dict(zip(report.columns, report.totals[0], strict=True))
+    assert (total["energy_uj"], total["carbon_g"]) == (2 * 3_600 * 10**9 + 5, "250")
+    assert total["g_per_kwh"] == "250", "of the energy of which it is known"
+    assert (total["energy_unknown_ns"], total["carbon_unknown_ns"]) == (HOUR_NS, 3 * HOUR_NS)
+    energy, carbon = (note for note in report.notes if "not known" in note)
+    assert energy.startswith("energy: not known of 12.50 % of the slot time")
+    assert carbon.startswith("carbon: not known of 37.50 % of the slot time")
+    lines = {line.split(",")[0]: line.split(",") for line in to_csv(report).splitlines()}
+    place = report.columns.index("carbon_g")
+    assert [lines[name][place] for name in ("clean", "no factor", "nothing")] == ["0", "", ""]
+    rows = {row["user"]: row for row in json.loads(to_json(report))["rows"]}
+    assert rows["nothing"]["carbon_g"] is None
+    assert rows["clean"]["carbon_g"] == "0"
+    # By what is kept of each record it is the same as by the hour.
+    assert ask(store, "carbon", "job").totals[0][1:] == report.totals[0][1:]
 
 
 CALENDAR = {
@@ -336,6 +391,7 @@ DETAILS = st.fixed_dictionaries(
         "list_cost_nanos": AMOUNTS,
         "energy_uj": AMOUNTS,
         "carbon_ng": AMOUNTS,
+        "carbon_source": st.sampled_from(["", "static"]),
     }
 )
 CAPACITY = st.builds(
@@ -583,6 +639,19 @@ def test_a_period_that_is_not_over_counts_up_to_now(
     assert report.facts["static"]["USD"]["period_s"] == 7200.0
 
 
+def test_a_static_price_that_nothing_compares_with_is_refused(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    priced = Present(NOW_S, PRICES, static_price=(10**9, "GBP"))
+    assert ask(store, "savings", present=priced).rows == (), "there is nothing to compare"
+    commit(store, usage(first=0), usage(first=1, currency="EUR"))
+    commit(store, usage(first=2, currency="GBP", state="repeat", cost_nanos=0))
+    with pytest.raises(ValueError, match="in GBP, and the work was billed in EUR, USD"):
+        ask(store, "savings", present=priced)
+    commit(store, usage(first=3, currency="GBP"))
+    assert "GBP" in ask(store, "savings", present=priced).facts["static"]
+
+
 def test_without_a_price_in_a_currency_there_is_no_static_grid(
     store: Store, commit: Commit, usage: Usage
 ) -> None:
@@ -774,7 +843,7 @@ def test_report_page_and_budget_say_the_same_of_the_same_books(
     day = {"start_s": FRIDAY_S, "end_s": FRIDAY_S + 86_400}
     cost = ask(store, "cost", "project", **day)
     [(project, nanos)] = column(cost, "project", "cost_nanos")
-    page = gather(store, "london", NOW_S, *day.values())
+    page = gather(store, "london", Present(NOW_S), *day.values())
     for sums in (page.projects, page.days, page.hours):
         assert sum(each.cost_nanos for each in sums) == nanos == 11
     flows = {each.key: each.cost_nanos for each in page.flows}
@@ -792,6 +861,30 @@ def test_report_page_and_budget_say_the_same_of_the_same_books(
     assert dublin.totals[0][2] == 1100
     assert ask(store, "savings", **day).totals[0][3] == nanos
     assert ask(store, "showback", **day).totals[0][3] == nanos
+
+
+def test_report_and_page_say_the_same_of_what_is_not_final(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(
+        store,
+        *_deliveries(usage),
+        Disputed("buy", "c1", 1, 0, "paris", "wrong", FRIDAY_S + 5),
+        DisputeSettled("buy", "c1", 1, 0, "paris", "accepted", "", FRIDAY_S + 6, 700, "USD"),
+    )
+    present = Present(NOW_S, PRICES, (*RUNNING, Claim({Dimension.ORIGIN: "dublin"}, "USD", 999)))
+    for end_s, runs in ((NOW_S + 3600, True), (NOW_S - 3600, False)):
+        day = {"start_s": FRIDAY_S, "end_s": end_s}
+        facts = ask(store, "cost", present=present, **day).facts
+        page = gather(store, "london", present, *day.values())
+        for name in ("held_nanos", "reversed_nanos", "estimated_nanos"):
+            sums: Counter[str] = Counter()
+            for each in page.unsettled:
+                sums[each.currency] += getattr(each, name)
+            assert {code: nanos for code, nanos in sums.items() if nanos} == facts[name]
+        by_site = {(each.site, each.currency): each for each in page.unsettled}
+        assert by_site["paris", "USD"] == Unsettled("paris", "USD", 40, 700, 0)
+        assert (("london", "EUR") in by_site) is runs
 
 
 def test_what_is_pending_of_a_contract_and_a_period(

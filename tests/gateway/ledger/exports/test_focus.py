@@ -52,7 +52,8 @@ def test_every_column_is_in_the_document():
 
 
 def test_a_row_says_who_what_when_and_how_much():
-    [row] = rows(hour(group="desk", tags="gpu=2,linux", window="night", energy_uj=3_600_000_000))
+    emitted = {"energy_uj": 3_600_000_000, "footprint": "carbon"}
+    [row] = rows(hour(group="desk", tags="gpu=2,linux", window="night", **emitted))
     assert {name: row[name] for name in row if not name.startswith("CommitmentDiscount")} == {
         "BilledCost": "0.000033334",
         "BillingAccountId": "london",
@@ -137,11 +138,17 @@ def test_what_is_not_known_is_null():
 
 
 def test_carbon_is_by_the_hour():
-    [row] = rows(hour(energy_uj=7_200_000_000, carbon_ng=600_000_000, embodied_ng=1))
+    figures = {"energy_uj": 7_200_000_000, "carbon_ng": 600_000_000, "embodied_ng": 1}
+    [row] = rows(hour(**figures, footprint="carbon"))
     assert row["x_EnergyKwh"] == "0.002"
     assert row["x_CarbonOperationalG"] == "0.6"
     assert row["x_CarbonEmbodiedG"] == "0.000000001"
     assert row["x_GridIntensityGPerKwh"] == "300"
+    [clean] = rows(hour(energy_uj=7_200_000_000, footprint="carbon"))
+    assert (clean["x_CarbonOperationalG"], clean["x_GridIntensityGPerKwh"]) == ("0", "0")
+    [no_factor] = rows(hour(energy_uj=7_200_000_000, embodied_ng=1, footprint="energy"))
+    assert (no_factor["x_EnergyKwh"], no_factor["x_CarbonEmbodiedG"]) == ("0.002", "0.000000001")
+    assert no_factor["x_CarbonOperationalG"] == no_factor["x_GridIntensityGPerKwh"] == ""
 
 
 def test_slot_time_that_is_too_short_for_a_price_an_hour_is_priced_by_the_run():

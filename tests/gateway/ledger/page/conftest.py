@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.ledger.page.facts import PageFacts, facts_from
+from gateway.ledger.page.facts import PageFacts, Unsettled, facts_from
 from gateway.ledger.page.rendering import render
 from gateway.ledger.settlement import Account, Statement
 from gateway.ledger.store import CapacityTotal, UsageTotal
@@ -53,6 +53,8 @@ def usage_of(
         "carbon_ng": wall_ns // 1000,
         "embodied_ng": wall_ns // 4000,
     }
+    footprint = fields.pop("footprint", "carbon")
+    key = (*key, footprint)
     return UsageTotal(key=key, wall_ns=wall_ns, cost_nanos=cost_nanos, **defaults | fields)
 
 
@@ -103,6 +105,11 @@ def london() -> PageFacts:
             ),
             Statement("virginia", "USD", 1, Account(sold=10, refunded=3, received=2)),
         ],
+        [
+            Unsettled("frankfurt", "EUR", 23_400_000_001, 0, 0),
+            Unsettled("virginia", "USD", 5_000_000_000, 250_000_000, 0),
+            Unsettled("", "USD", 0, 0, 31_500_000_000),
+        ],
     )
 
 
@@ -125,6 +132,7 @@ def hostile() -> PageFacts:
         usage,
         [CapacityTotal(name, start + at, HOUR_NS * 50) for at, name in enumerate(HOSTILE)],
         [Statement(name, "USD", 0, Account(bought=10**9)) for name in HOSTILE],
+        [Unsettled(name, "USD", 10**8, 10**7, 10**9) for name in HOSTILE],
     )
 
 

@@ -15,6 +15,7 @@ from gateway.ledger.page.facts import (
     Deal,
     PageFacts,
     Sum,
+    Unsettled,
     currencies,
     facts_from,
     from_plain,
@@ -31,6 +32,7 @@ from gateway.ledger.records import (
     PostingSettled,
     UsageRecord,
 )
+from gateway.ledger.reports import Present
 from gateway.ledger.store import CapacityTotal, Store, UsageTotal
 
 HOUR_NS = 3600 * 10**9
@@ -48,7 +50,7 @@ def costs(sums: Iterable[Sum | UsageTotal]) -> Counter[str]:
 def row(
     hour: int, site: str, origin: str, project: str, state: str, cost_nanos: int, currency: str
 ) -> UsageTotal:
-    key = (hour, site, origin, project, state)
+    key = (hour, site, origin, project, state, "carbon")
     return UsageTotal(key, currency, 1, 0, 1, cost_nanos, 0, cost_nanos, cost_nanos, 1, 1, 1)
 
 
@@ -91,7 +93,9 @@ def test_facts_are_bounded(usage: list[UsageTotal]) -> None:
 
 @given(rows)
 def test_facts_travel_as_plain_data(usage: list[UsageTotal]) -> None:
-    facts = facts_from("home", (0.0, 3600.0), 5.5, usage, [CapacityTotal("a", 7, 2**70)])
+    unsettled = [Unsettled(site, "USD", 2**70, 1, 2) for site in ("", "a", "b")]
+    slots = [CapacityTotal("a", 7, 2**70)]
+    facts = facts_from("home", (0.0, 3600.0), 5.5, usage, slots, (), unsettled)
     assert from_plain(unpack(pack(to_plain(facts)), 1 << 24)) == facts
 
 
@@ -105,6 +109,8 @@ def test_facts_travel_as_plain_data(usage: list[UsageTotal]) -> None:
         {"slots": [[1]]},
         {"deals": [["a", 3, *"0123456789"]]},
         {"deals": [["a", "USD", "1", "2", "3"]]},
+        {"unsettled": [["a", "USD", "1", "2"]]},
+        {"unsettled": [[7, "USD", "1", "2", "3"]]},
         {"end_s": None},
     ],
 )
@@ -116,6 +122,39 @@ def test_what_is_no_page_is_refused(spoilt: dict[str, Any], london: PageFacts) -
 
 def test_the_currency_with_most_work_comes_first(london: PageFacts) -> None:
     assert currencies(london) == ["USD", "EUR"]
+
+
+def test_what_is_not_final_is_by_site_and_currency_and_bounded() -> None:
+    sent = [row(0, f"s{at}", "", "p", "ok", 100 - at, "USD") for at in range(SITES_MAX + 3)]
+    unsettled = [
+        *(Unsettled(f"s{at}", "USD", 1, 10, 100) for at in range(SITES_MAX + 3)),
+        Unsettled("s0", "USD", 5, 0, 0),
+        Unsettled("", "NOK", 0, 0, 7),
+    ]
+    found = facts_from("home", (0.0, 3600.0), 0.0, sent, [], (), unsettled)
+    assert found.unsettled[0] == Unsettled("home", "NOK", 0, 0, 7)
+    assert found.unsettled[1] == Unsettled("s0", "USD", 6, 10, 100)
+    assert found.unsettled[-1].site is None
+    assert sum(each.held_nanos for each in found.unsettled) == SITES_MAX + 3 + 5
+    assert len(found.unsettled) <= SITES_MAX + 2
+    # What runs for the first time in a currency has a row, before anything of it is booked.
+    assert currencies(found) == ["USD", "NOK"]
+
+
+def test_slots_that_are_not_written_yet_are_there(
+    store: Store, commit: Callable[..., None]
+) -> None:
+    start_s = 1_795_305_600.0  # a midnight
+    written = Capacity("old", start_s, start_s + 60, 4)
+    commit(store, written)
+    unwritten = (
+        Capacity("new", start_s + 60, start_s + 100, 2),  # the pool's first quarter of an hour
+        Capacity("old", start_s + 30, start_s + 90, 4),  # of which half is in the books
+        Capacity("new", start_s + DAY_S, start_s + DAY_S + 60, 9),  # after the period
+    )
+    present = Present(start_s + 100, unwritten=unwritten)
+    [slots] = gather(store, "here", present, start_s, start_s + 3600).slots
+    assert slots.capacity_ns == (4 * 60 + 2 * 40 + 4 * 30) * 10**9
 
 
 def test_a_week_begins_on_monday() -> None:
@@ -136,7 +175,7 @@ def test_the_facts_of_a_store(
     commit(store, usage(job="rome:1", ended_at_s=start_s + 5, cost_nanos=10**7))
     commit(store, Capacity("local", start_s, start_s + 60, 4))
 
-    facts = gather(store, "here", start_s + 3 * DAY_S, start_s, start_s + 2 * DAY_S)
+    facts = gather(store, "here", Present(start_s + 3 * DAY_S), start_s, start_s + 2 * DAY_S)
 
     day = int(start_s) // DAY_S
     assert {each.key: each.cost_nanos for each in facts.days} == {
@@ -172,7 +211,7 @@ def test_what_stands_between_sites_counts_what_was_taken_back_and_paid(
         Payment("paris", "L1", "USD", "received", "loss", 7, "", start_s + 13),
         Payment("paris", "W3", "USD", "paid", "bank", 50, "", start_s + DAY_S),
     )
-    facts = gather(store, "here", start_s + 2 * DAY_S, start_s, start_s + DAY_S)
+    facts = gather(store, "here", Present(start_s + 2 * DAY_S), start_s, start_s + DAY_S)
     assert facts.deals == (
         #            opening sold refunded bought credited paid received lost balance held
         Deal("oslo", "NOK", 0, 0, 0, 0, 0, 0, 5, 0, -5, 0, 0),
@@ -182,7 +221,7 @@ def test_what_stands_between_sites_counts_what_was_taken_back_and_paid(
 
 
 def test_the_last_thirty_days_and_the_hour_under_way(store: Store) -> None:
-    facts = gather(store, "here", 1_795_324_200.0, None, None)
+    facts = gather(store, "here", Present(1_795_324_200.0), None, None)
     assert (facts.start_s, facts.end_s) == (1_792_713_600, 1_795_327_200)  # 23 Oct to 06:00
 
 
@@ -202,4 +241,4 @@ def test_a_period_that_can_not_be(
     store: Store, start_s: float | None, end_s: float | None, reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):
-        gather(store, "here", 1_795_324_200.0, start_s, end_s)
+        gather(store, "here", Present(1_795_324_200.0), start_s, end_s)

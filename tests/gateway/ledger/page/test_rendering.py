@@ -3,6 +3,7 @@
 import base64
 import re
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -11,10 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.money import format_amount
-from gateway.ledger.page import writing
-from gateway.ledger.page.facts import PageFacts, facts_from, total
+from gateway.ledger.page import costs, standing, usage, writing
+from gateway.ledger.page.charts import Stacks
+from gateway.ledger.page.facts import PageFacts, Unsettled, facts_from, total
+from gateway.ledger.page.figures import palette
 from gateway.ledger.page.rendering import render
 
+from .conftest import usage_of
+
+DASH = "\N{EN DASH}"
 SVG = "{http://www.w3.org/2000/svg}"
 # All that a page is made of; a name that became markup would bring something else.
 ELEMENTS = {
@@ -133,9 +139,10 @@ def test_the_same_facts_give_the_same_page(london: PageFacts) -> None:
 def test_every_picture_has_words_and_every_figure_its_table(london_page: str) -> None:
     read = Reader(london_page)
     words = [value for tag, name, value in read.attributes if (tag, name) == ("img", "alt")]
-    assert len(words) == len(set(words)) == len(read.pictures) == 11
-    assert read.elements["figure"] == 11
-    assert read.elements["table"] == 11 + 2  # and the key figures, and what stands between sites
+    assert len(words) == len(set(words)) == len(read.pictures) == 13
+    assert read.elements["figure"] == 13
+    # And the key figures, how final they are, and what stands between sites.
+    assert read.elements["table"] == 13 + 3
 
 
 def test_exact_amounts_are_in_the_page(london: PageFacts, london_page: str) -> None:
@@ -147,6 +154,81 @@ def test_exact_amounts_are_in_the_page(london: PageFacts, london_page: str) -> N
             of_it = total(each for each in sums if each.currency == currency)
             assert format_amount(of_it.cost_nanos) in exact
     assert {"1234.567890123", "23.400000001"} <= exact
+
+
+def test_settled_held_and_estimated_are_told_apart(london: PageFacts, london_page: str) -> None:
+    spent = {
+        currency: total(each for each in london.days if each.currency == currency).cost_nanos
+        for currency in ("USD", "EUR")
+    }
+    euros = (spent["EUR"], spent["EUR"] - 23_400_000_001, 23_400_000_001, 0, 0)
+    dollars = (spent["USD"], spent["USD"] - 5 * 10**9, 5 * 10**9, 31_500_000_000, 250_000_000)
+    shown = [
+        tuple(each.exact for each in row[1:])
+        for row in standing.finality(london, ["USD", "EUR"]).rows
+    ]
+    assert shown == [tuple(map(format_amount, each)) for each in (dollars, euros)]
+    figure = standing.standing(london, "USD", palette(london))
+    assert figure.table is not None
+    by_site = {row[0].text: [each.exact for each in row[3:]] for row in figure.table.rows}
+    assert by_site["london"] == ["0", "31.5", "0"]
+    assert by_site["virginia"] == ["5", "0", "0.25"]
+    assert [each.exact for each in figure.table.foot[1:]] == [*map(format_amount, dollars)]
+    assert isinstance(figure.chart, Stacks)
+    assert [series.name for series in figure.chart.series] == [
+        *("settled", "held", "running now, estimated"),
+    ]
+    for words in ("As of 2026-11-22 05:10 UTC: booked = settled + held", "How final the cost is"):
+        assert words in london_page
+    assert figure.lead.startswith("As of 2026-11-22 05:10 UTC: ")
+    assert figure.lead in london_page
+
+
+def test_carbon_that_nobody_knows_is_a_dash_and_said() -> None:
+    hour_ns = 3600 * 10**9
+    rows = [
+        usage_of((494_040, "", "", "xva", "ok"), 3 * hour_ns, 1, carbon_ng=10**12),
+        usage_of((494_040, "", "", "xva", "ok"), hour_ns, 1, carbon_ng=0, footprint="energy"),
+        usage_of((494_041, "", "", "xva", "ok"), hour_ns, 1, carbon_ng=0, footprint="energy"),
+        usage_of(
+            (494_042, "", "", "xva", "ok"),
+            *(hour_ns, 1),
+            **dict.fromkeys(("energy_uj", "carbon_ng", "embodied_ng"), 0),
+            footprint="",
+        ),
+    ]
+    figure = usage.carbon(facts_from("london", (0.0, 86_400.0), 100.0, rows, []))
+    assert figure.table is not None
+    cells = [[each.text for each in row[1:]] for row in figure.table.rows]
+    both, no_factor, nothing = cells[0], cells[1], cells[2]
+    assert both[0] == "30,303"  # a kilogram for 0.033 kWh: without the energy of no known carbon
+    assert both[-1] == "75.0 %"
+    assert (no_factor[0], no_factor[2], no_factor[4], no_factor[5]) == (*[DASH] * 3, "0.0 %")
+    assert no_factor[1] != DASH
+    assert nothing == [DASH] * 5 + ["0.0 %"]
+    assert [each.text for each in figure.table.foot[1:]][-1] == "50.0 %"
+    assert "The energy of 16.7 % of the slot time is not known" in figure.lead
+    assert "The carbon of the electricity of 50.0 % of the slot time is not known" in figure.lead
+
+
+def test_what_is_owed_comes_first_and_what_nothing_is_in_is_left_out(london: PageFacts) -> None:
+    table = costs.deals(london)
+    assert table is not None
+    assert [each.text for each in table.head] == [
+        *("Site", "Currency", "Balance", "Held of sold", "Held of bought", "Opening", "Sold"),
+        *("Refunded", "Bought", "Credited", "Paid", "Received"),
+    ]
+    assert [each.exact for each in table.rows[0][2:5]] == ["-1238.567890116", "0", "23.400000001"]
+    table = costs.deals(replace(london, deals=london.deals[:1]))
+    assert table is not None
+    assert [each.text for each in table.head[5:]] == ["Opening", "Bought", "Credited", "Paid"]
+
+
+def test_what_runs_for_the_first_time_is_an_estimate_on_the_page() -> None:
+    running = [Unsettled("", "CHF", 0, 0, 7 * 10**9)]
+    page = render(facts_from("london", (0.0, 86_400.0), 100.0, [], [], (), running))
+    assert "Settled, held and estimated cost by site, CHF" in page
+    assert '<data value="7">' in page
 
 
 def test_a_site_without_books_says_so() -> None:
@@ -162,8 +244,6 @@ def test_a_site_without_books_says_so() -> None:
 
 
 def test_only_the_largest_currencies_get_charts() -> None:
-    from .conftest import usage_of
-
     rows = [
         usage_of((494_040, "", "", "xva", "ok"), 10**12 * at, 10**9, currency=currency)
         for at, currency in enumerate(("AUD", "CHF", "EUR", "GBP", "JPY"), start=1)

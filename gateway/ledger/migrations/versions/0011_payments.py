@@ -5,8 +5,8 @@ from alembic import op
 
 from gateway.ledger.tables import TEXT
 
-revision = "0010"
-down_revision = "0009"
+revision = "0011"
+down_revision = "0010"
 
 
 def upgrade() -> None:

@@ -1,0 +1,90 @@
+"""What of a cost is settled, what is held, and what is only an estimate. Pure.
+
+The words are those of `gateway.ledger.reports.standing`, and so are the amounts.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from . import tables, writing
+from .charts import Series, Stacks
+from .facts import PageFacts
+from .figures import Figure, Palette, nothing
+from .tables import Cell, Table
+
+_HEADS: Final = (*("Booked", "Settled", "Held", "Running now, estimated", "Taken back since"),)
+_COLUMNS: Final = 100  # characters that there is room for below a chart
+_BOOKED, _SETTLED, _HELD, _RUNNING, _REVERSED = range(5)
+
+
+def finality(facts: PageFacts, currencies: Sequence[str]) -> Table:
+    """How final what our users' work cost is, a row for each currency."""
+    rows = []
+    for currency in currencies:
+        amounts = _total(_by_site(facts, currency))
+        rows.append((tables.text(currency), *_cells(amounts, writing.decimals(max(amounts)))))
+    return Table(tables.heads("Currency", *_HEADS), tuple(rows))
+
+
+def standing(facts: PageFacts, currency: str, colours: Palette) -> Figure:
+    """The same by the site where it ran."""
+    title = f"Settled, held and estimated cost by site, {currency}"
+    found = _by_site(facts, currency)
+    whole = _total(found)
+    if not any(whole):
+        return nothing(title, "our users ran nothing that is billed in this currency.")
+    sites = sorted(found, key=lambda site: _place(site, colours))
+    room = min(writing.LABEL_MAX, _COLUMNS // len(sites))
+    parts = (("settled", _SETTLED, 0), ("held", _HELD, 1), ("running now, estimated", _RUNNING, 4))
+    chart = Stacks(
+        tuple(writing.labels(sites, room)),
+        tuple(
+            Series(name, tuple(max(0, found[site][at]) / 1e9 for site in sites), colour)
+            for name, at, colour in parts
+        ),
+        currency,
+    )
+    places = writing.decimals(max(whole))
+    table = Table(
+        tables.heads("Ran at", *_HEADS),
+        tuple((tables.name(site), *_cells(found[site], places)) for site in sites),
+        (tables.text("Total"), *_cells(whole, places)),
+    )
+    lead = (
+        f"As of {writing.moment(facts.as_of_s)}: {writing.amount(whole[_SETTLED], places)} "
+        f"{currency} is settled, {writing.amount(whole[_HELD], places)} is held and may still be "
+        f"refused, {writing.amount(whole[_RUNNING], places)} is estimated for what runs now."
+    )
+    alt = f"Stacked bars: settled, held and estimated cost in {currency} of each site."
+    return Figure(title, lead, alt, chart, table)
+
+
+def _by_site(facts: PageFacts, currency: str) -> dict[Any, list[int]]:
+    """Amounts in the order of the headings, in nano-units, by site."""
+    found: dict[Any, list[int]] = {}
+    for day in facts.days:
+        if day.currency == currency:
+            found.setdefault(day.key[1], [0] * len(_HEADS))[_BOOKED] += day.cost_nanos
+    for each in facts.unsettled:
+        if each.currency == currency:
+            amounts = found.setdefault(each.site, [0] * len(_HEADS))
+            amounts[_HELD] = each.held_nanos
+            amounts[_RUNNING] = each.estimated_nanos
+            amounts[_REVERSED] = each.reversed_nanos
+    for amounts in found.values():
+        amounts[_SETTLED] = amounts[_BOOKED] - amounts[_HELD]
+    return found
+
+
+def _total(found: dict[Any, list[int]]) -> list[int]:
+    return [sum(each) for each in zip(*found.values(), strict=True)] or [0] * len(_HEADS)
+
+
+def _cells(amounts: Sequence[int], places: int) -> tuple[Cell, ...]:
+    return tuple(tables.money(amount, places) for amount in amounts)
+
+
+def _place(site: object, colours: Palette) -> int:
+    """As in all other charts: our own first, the rest without a name last."""
+    colour = colours.get(site)
+    return len(colours) if colour is None else colour

@@ -1,0 +1,25 @@
+"""The slots that were there, by pool and hour: what the books have, and what they lack yet."""
+
+from collections.abc import Iterable
+
+from .capacity import uncounted
+from .records import Capacity
+from .store import CapacityTotal, Store, hours_between
+
+
+def slots_of(
+    store: Store, start_s: float, end_s: float, unwritten: Iterable[Capacity]
+) -> list[CapacityTotal]:
+    """Return `Store.capacity_totals` with what was seen and may not be written yet.
+
+    A gateway writes what it sees each quarter of an hour: without the rest, a pool that has just
+    begun would have had no slots.
+    """
+    found = {(each.pool, each.hour): each.slot_ns for each in store.capacity_totals(start_s, end_s)}
+    first, stop = hours_between(start_s, end_s)
+    for record in unwritten:
+        if first <= record.hour < stop:
+            fresh = uncounted([record], store.capacity_of(record.pool, record.hour))
+            at = (record.pool, record.hour)
+            found[at] = found.get(at, 0) + sum(each.slot_ns for each in fresh)
+    return [CapacityTotal(*at, slot_ns) for at, slot_ns in sorted(found.items())]

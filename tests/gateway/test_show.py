@@ -1,0 +1,104 @@
+"""Tables for people: numbers on the right, nothing cut, no wider than the terminal."""
+
+import io
+
+import pytest
+from click.testing import CliRunner
+from rich.cells import cell_len
+from rich.console import Console
+
+from gateway.cli import between, inspect, show
+from gateway.cli.main import cli
+
+DASH = "\N{EN DASH}"
+COLUMNS = [
+    *("site", "currency", "opening", "sold", "refunded", "bought", "credited", "paid", "received"),
+    *("balance", "balance_nanos", "held_sold", "held_bought", "sold_tasks", "bought_tasks"),
+    *("agreed_until", "closed_until", "written_off"),
+]
+
+
+@pytest.fixture
+def printed(monkeypatch):
+    """What is printed to a terminal of 100 characters."""
+    screen = io.StringIO()
+    monkeypatch.setattr(show, "console", lambda: Console(file=screen, width=100, no_color=True))
+    monkeypatch.setattr(show.click, "echo", lambda text="": print(text, file=screen))
+    return screen.getvalue
+
+
+@pytest.mark.parametrize(
+    ("cells", "is_number"),
+    [
+        (["1", "2,000", "-0.5", ""], True),
+        (["12.5 USD", "-3 EUR"], True),
+        (["81.0 %", DASH], True),
+        (["", ""], False),
+        ([], False),
+        (["1", "n/a"], False),
+        (["2026-11-22 10:00:00"], False),
+        (["risk"], False),
+        (["0.04 USD at paris/gpu"], False),
+    ],
+)
+def test_what_is_a_column_of_numbers(cells, is_number):
+    assert show.is_numeric(cells) is is_number
+
+
+def test_numbers_stand_on_the_right_and_texts_on_the_left(printed):
+    show.table(("name", "cost", "when"), [["a", "5 USD", "x"], ["bcdef", "1,234 USD", ""]], "")
+    assert printed().splitlines() == [
+        "name        cost  when",
+        "a          5 USD  x   ",
+        "bcdef  1,234 USD      ",
+    ]
+
+
+def test_columns_that_do_not_fit_go_on_below_with_their_keys():
+    columns = ["site", "a", "b", "c", "a long heading"]
+    cells = [["paris", "1" * 10, "2" * 10, "3" * 30, ""]]
+    # 5 for the key, and 12 for the first two.
+    assert show.fitted(columns, cells, 1, 29) == [[0, 1, 2], [0, 3], [0, 4]]
+    assert show.fitted(columns, cells, 1, 28) == [[0, 1], [0, 2], [0, 3], [0, 4]]
+    assert show.fitted(columns, cells, 1, 10_000) == [[0, 1, 2, 3, 4]]
+    assert show.fitted(columns, cells, 1, 5) == [[0, 1], [0, 2], [0, 3], [0, 4]]
+    assert show.fitted(["site"], [["paris"]], 1, 80) == [[0]]
+
+
+def statement(**amounts):
+    row = dict.fromkeys(COLUMNS, "0") | {"site": "paris", "currency": "USD", "sold_tasks": 0}
+    row |= {"balance_nanos": 0, "bought_tasks": 0, "agreed_until": "", "closed_until": ""}
+    return {"columns": COLUMNS, "rows": [list((row | amounts).values())], "as_of_s": 0.0}
+
+
+def test_a_statement_fits_a_terminal_whatever_its_amounts_are(printed):
+    amounts = dict.fromkeys(COLUMNS[2:10], "-123456789.123456789") | {"written_off": "77.125"}
+    dates = {"agreed_until": "2026-11-21", "closed_until": "2026-10-31", "sold_tasks": 1_000_000}
+    held = dict.fromkeys(("held_sold", "held_bought"), "123456789.123456789")
+    between.show_statement(statement(**amounts, **dates, **held, balance_nanos=-1))
+    lines = printed().splitlines()
+    assert all(cell_len(line) <= 100 for line in lines)
+    said = printed()
+    assert said.count("-123456789.123456789") == 8
+    for words in (*held.values(), *map(str, dates.values()), "77.125", "we owe paris"):
+        assert words in said
+    assert lines[0].split()[:3] == ["site", "currency", "balance"]
+
+
+def test_a_statement_leaves_out_what_nothing_is_in(printed):
+    between.show_statement(statement(sold="5", balance="5", balance_nanos=5 * 10**9))
+    heading = printed().splitlines()[0].split("  ")
+    found = [each.strip() for each in heading if each.strip()]
+    assert found == [
+        *("site", "currency", "balance", "held sold", "held bought", "agreed until"),
+        *("closed until", "sold"),
+    ]
+
+
+def test_among_jobs_one_that_may_wait_for_ever_says_why(monkeypatch):
+    row = {name: name for name in ("id", "name", "user", "project", "state", "cost")}
+    row |= dict.fromkeys(("done", "failed", "cancelled", "total", "tasks", "wall_ns"), 0)
+    row |= {"estimated_cost": "", "why_waiting": [{"text": "no known pool charges in GBP"}]}
+    monkeypatch.setattr(inspect, "ask", lambda *_, **__: [row, row | {"why_waiting": []}])
+    said = CliRunner().invoke(cli, ["jobs"]).output
+    assert said.splitlines()[3:] == ["id waits: no known pool charges in GBP"]
