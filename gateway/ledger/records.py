@@ -3,13 +3,14 @@
 Writing a record twice changes nothing. That is what lets a gateway that was killed do again
 whatever it is not sure of, and nothing is ever charged or kept twice.
 
-Every number is checked here, where the mistake is made: SQL integers end at 2**63 - 1, and a
-number from a worker or a client that the database can't hold must not stop the writer, which
-everybody shares.
+Every number and every text is checked here, where the mistake is made: SQL integers end at
+2**63 - 1, PostgreSQL holds no NUL, and neither database half a surrogate pair. What the database
+can't hold, from a worker, a client or another site, must not stop the writer, which everybody
+shares.
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from federation.contracts import Delivery, Verdict
 
@@ -23,6 +24,8 @@ ContractSide = Literal["buy", "sell"]
 DisputeState = Literal["accepted", "rejected"]
 PaymentDirection = Literal["paid", "received"]
 PaymentMeans = Literal["bank", "exchange", "loss"]
+DIRECTIONS: Final = get_args(PaymentDirection)
+MEANS: Final = get_args(PaymentMeans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class JobOpened:
     function: bytes | None = None
 
     def __post_init__(self) -> None:
+        _check_texts(self.job, self.name, self.user, self.project)
         _check_times(self.submitted_at_s)
 
 
@@ -68,6 +72,7 @@ class BundleKept:
     body: bytes
 
     def __post_init__(self) -> None:
+        _check_texts(self.job)
         _check(self.first, self.count)
 
 
@@ -79,6 +84,7 @@ class JobClosed:
     total: int
 
     def __post_init__(self) -> None:
+        _check_texts(self.job)
         _check(self.total)
 
 
@@ -95,6 +101,7 @@ class OutcomeKept:
     body: bytes
 
     def __post_init__(self) -> None:
+        _check_texts(self.job)
         _check(self.first, self.count)
 
 
@@ -111,6 +118,7 @@ class JobEnded:
     cancelled: int
 
     def __post_init__(self) -> None:
+        _check_texts(self.job, self.state, self.reason)
         _check(self.done, self.failed, self.cancelled)
         _check_times(self.ended_at_s)
 
@@ -163,6 +171,22 @@ class UsageRecord:
     carbon_source: str = ""
 
     def __post_init__(self) -> None:
+        _check_texts(
+            self.job,
+            self.user,
+            self.project,
+            self.name,
+            self.pool,
+            self.worker,
+            self.state,
+            self.currency,
+            self.tariff,
+            self.group,
+            self.tags,
+            self.price_class,
+            self.window,
+            self.carbon_source,
+        )
         if self.list_cost_nanos is None:
             object.__setattr__(self, "list_cost_nanos", self.cost_nanos)
         _check(self.first, self.tasks, self.attempt)
@@ -213,6 +237,7 @@ class Capacity:
     slots: int
 
     def __post_init__(self) -> None:
+        _check_texts(self.pool)
         _check_times(self.since_s, self.until_s)
         _check(self.slots, self.slot_ns)
 
@@ -245,6 +270,9 @@ class JobForgotten:
     """
 
     job: str
+
+    def __post_init__(self) -> None:
+        _check_texts(self.job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +311,17 @@ class ContractOpened:
     list_nanos: int | None = None
 
     def __post_init__(self) -> None:
+        _check_texts(
+            self.contract,
+            self.side,
+            self.site,
+            self.job,
+            self.pool,
+            self.currency,
+            self.tariff,
+            self.window,
+            self.price_class,
+        )
         if self.list_nanos is None:
             object.__setattr__(self, "list_nanos", self.price_nanos)
         _check(self.slots, self.price_nanos, self.max_cost_nanos or 0)
@@ -309,6 +348,7 @@ class Posted:
     posted_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.contract, self.side, self.site, self.currency)
         _check(self.epoch, self.first, self.tasks, self.wall_ns, self.cost_nanos)
         _check_times(self.posted_at_s)
 
@@ -333,6 +373,7 @@ class PostingSettled:
     settled_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.contract, self.side, self.site, self.state, self.currency)
         _check(self.epoch, self.first, self.cost_nanos)
         _check_times(self.settled_at_s)
 
@@ -347,6 +388,7 @@ class ContractEnded:
     ended_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.contract, self.side, self.state)
         _check_times(self.ended_at_s)
 
 
@@ -363,6 +405,7 @@ class Disputed:
     disputed_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.side, self.contract, self.site, self.reason)
         _check(self.epoch, self.first)
         _check_times(self.disputed_at_s)
 
@@ -386,6 +429,7 @@ class DisputeSettled:
     currency: str
 
     def __post_init__(self) -> None:
+        _check_texts(self.side, self.contract, self.site, self.state, self.answer, self.currency)
         _check(self.epoch, self.first, self.cost_nanos)
         _check_times(self.settled_at_s)
 
@@ -417,6 +461,7 @@ class StatementKept:
     kept_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.side, self.site, self.state, self.details)
         _check(self.first_ms, self.stop_ms)
         _check_times(self.kept_at_s)
 
@@ -447,8 +492,13 @@ class Payment:
     paid_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(
+            self.site, self.reference, self.currency, self.direction, self.through, self.note
+        )
         _check(self.amount_nanos)
         _check_times(self.paid_at_s)
+        if self.direction not in DIRECTIONS or self.through not in MEANS:
+            raise ValueError(f"{self.direction!r} through {self.through!r} is no payment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,6 +518,7 @@ class AlertFired:
     at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.name, self.key)
         _check(self.level)
         _check_times(self.at_s)
 
@@ -482,6 +533,7 @@ class AlertEnded:
     ended_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.name, self.key)
         _check(self.level)
         _check_times(self.ended_at_s)
 
@@ -647,6 +699,20 @@ def _check(*numbers: int) -> None:
     for number in numbers:
         if not 0 <= number <= NUMBER_LIMIT:
             raise ValueError(f"{number} is not a number from 0 to {NUMBER_LIMIT}")
+
+
+def _check_texts(*texts: str) -> None:
+    together = "".join(texts)
+    if "\0" in together or not (together.isascii() or _is_unicode(together)):
+        raise ValueError("a text with a character that no database holds")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+    return True
 
 
 def _check_times(*times_s: float) -> None:
