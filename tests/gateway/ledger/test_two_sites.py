@@ -181,6 +181,18 @@ class TwoSites(RuleBasedStateMachine):
         if found:
             self.world.answer(pick(found, number).contract, accept=accept)
 
+    @rule(number=PICK, costs_nanos=COSTS, accept=st.booleans(), is_heard=st.booleans())
+    def quarrel(self, number, costs_nanos, accept, is_heard):
+        """Something is paid, disputed, and answered, which may be lost on its way."""
+        self.deliver_and_pay(number, costs_nanos)
+        self.dispute(number, whole=True)
+        self.world.carry_all()
+        self.answer(number, accept)
+        if is_heard:
+            self.world.carry_all()
+        else:
+            self.world.cut()
+
     @rule(name=SITES)
     def pay(self, name):
         """London pays; Paris books it later, or first."""
