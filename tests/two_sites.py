@@ -281,7 +281,7 @@ class World:
         self.mail = {"london": deque(), "paris": deque()}
         self.opened = 0
         self.epochs = 0
-        self.delivered = {}  # (contract, epoch, first) → cost: all that Paris ever did for London
+        self.delivered = {}  # (contract, epoch, first) → tasks, cost: all that Paris ever did
         self.paris = self.london = None
         self.paris = Site("paris", "london", "sell", urls[0], self)
         self.london = Site("london", "paris", "buy", urls[1], self)
@@ -380,20 +380,23 @@ class World:
 
     def do(self, contract, epoch, first, tasks, cost_nanos):
         """Paris did some of it: it books, and delivers."""
-        wall_ns = cost_nanos * 3_600 * 10**9 // PRICE_NANOS + 1
-        message = deals.Deliver(
-            *(contract, epoch, first, [b"r"] * tasks, [], [], wall_ns, wall_ns, 1, cost_nanos),
-            *(int(self.utc_s * 1000), []),
-        )
-        site = self.paris
+        message = self.delivery(contract, epoch, first, tasks, cost_nanos)
+        site, wall_ns = self.paris, message.wall_ns
         with site.alive():
             used = usage(
                 f"london:{contract}", "local", epoch, first, tasks, cost_nanos, wall_ns, self.utc_s
             )
             site.outcome.write(used)
             site.sales._post(site.sales.sales["london", contract], message)
-            self.delivered[contract, epoch, first] = cost_nanos
+            self.delivered[contract, epoch, first] = tasks, cost_nanos
             site.perform()
+
+    def delivery(self, contract, epoch, first, tasks, cost_nanos):
+        wall_ns = cost_nanos * 3_600 * 10**9 // PRICE_NANOS + 1
+        return deals.Deliver(
+            *(contract, epoch, first, [b"r"] * tasks, [], [], wall_ns, wall_ns, 1, cost_nanos),
+            *(int(self.utc_s * 1000), []),
+        )
 
     def bill(self):
         """Paris bills what it has not billed, and ends what is over."""
@@ -449,7 +452,7 @@ class World:
         self.carry_all()
         for _ in range(3):
             self.utc_s += 2 * DAY_S
-            for _ in range(8):
+            for _ in range(4):
                 self.look()
                 self.carry_all()
 
