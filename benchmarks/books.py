@@ -285,7 +285,7 @@ def books_audit(repeats: int, quick: bool) -> None:
     facts = machine()
     records = AUDITED // 10 if quick else AUDITED
     took = Series("SQLite", f"gridfed audit of {records:,} records", "s")
-    memory = Series("SQLite", "its peak memory", "MiB")
+    cpu, memory = (Series("SQLite", *each) for each in (("its CPU", "s"), ("its memory", "MiB")))
     with _database("SQLite") as url:
         with closing(SqlStore(url)) as store:
             for number in range(records // AUDITED_AT_ONCE):
@@ -296,11 +296,19 @@ def books_audit(repeats: int, quick: bool) -> None:
         command = [sys.executable, "-m", "gateway", "audit", "--config", str(config)]
         for _ in range(repeats):
             began_s = time.perf_counter()
+            before_s = _children_s()
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             took.values.append(time.perf_counter() - began_s)
+            cpu.values.append(_children_s() - before_s)
         memory.values.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
     print(took.measure, took.median, flush=True)
-    save("books_audit", facts, [took, memory], [f"The file has {size:,.0f} MiB.  "])
+    save("books_audit", facts, [took, cpu, memory], [f"The file has {size:,.0f} MiB.  "])
+
+
+def _children_s() -> float:
+    """The CPU time of all processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _record(job: str, number: int, bundle: int) -> UsageRecord:
