@@ -287,3 +287,13 @@ def test_a_question_that_makes_no_sense_ends_nobody(client, details):
     with pytest.raises(GridError):
         client.ask("explain", **details)
     assert client.ask("status")
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"])
+def test_a_question_with_a_text_that_no_database_holds_is_refused_and_the_client_goes_on(
+    client, text
+):
+    for details in ({"sites": [text]}, {"site": text, "reference": text}):
+        with pytest.raises(GridError, match="NUL"):
+            client.ask("statement", **details)
+    assert client.ask("statement")["rows"] == []
