@@ -128,7 +128,8 @@ SEED = random.randrange(1 << 32)
         (hello(role="king"), "role"),
         (hello(nonce=b"short"), "nonce"),
         (hello(name="n" * 5000), "name"),
-        (hello(name="a\0b"), "name"),
+        (hello(name="a\0b"), "protocol"),
+        (hello(name="a\nb"), "name"),
         (hello(user="a\nb"), "name"),
     ],
 )
