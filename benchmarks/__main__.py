@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 
 from benchmarks import ours, peers, plots
-from benchmarks.books import books, books_map, books_size
+from benchmarks.books import books, books_audit, books_map, books_size
 from benchmarks.federated import forwarded, lost_site
 from benchmarks.floor import Floor, empty
 from benchmarks.harness import Series, alternate, machine, quantile, save
@@ -145,6 +145,7 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "books": books,
     "books_size": books_size,
     "books_map": books_map,
+    "books_audit": books_audit,
     "forwarded": forwarded,
     "lost_site": lost_site,
     "peers": peers.compare,

@@ -3,11 +3,12 @@
 `books` fills a database with a month of records of 100 projects on four pools, by SQL, as the
 writer would leave them, and asks for reports as a user does. `books_size` books a million tasks
 through the writer in bundles of 1,000, 100 and 1, and rolls them up. `books_map` maps a million
-empty tasks with and without books.
+empty tasks with and without books. `books_audit` audits a million records on SQLite.
 """
 
 import importlib
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,9 @@ DAY_S = 86_400
 MONTH_BEGINS_S = 1_793_491_200  # 2026-11-01
 JOB_RECORDS = 1_000
 TASKS = 1_000_000
+JOB = "7b1f6a52-0d4f-4b5e-9f0a-3d2c1b0a9f8e"
+AUDITED = 1_000_000
+AUDITED_AT_ONCE = 10_000
 KINDS = ("SQLite", "PostgreSQL")
 
 
@@ -277,6 +281,37 @@ def books_size(repeats: int, quick: bool) -> None:
     save("books_size", facts, series, notes)
 
 
+def books_audit(repeats: int, quick: bool) -> None:
+    """`gridfed audit` of a million usage records, each booked by the writer: time and memory."""
+    facts = machine()
+    records = AUDITED // 10 if quick else AUDITED
+    took = Series("SQLite", f"gridfed audit of {records:,} records", "s")
+    cpu, memory = (Series("SQLite", *each) for each in (("its CPU", "s"), ("its memory", "MiB")))
+    with _database("SQLite") as url:
+        with closing(SqlStore(url)) as store:
+            for number in range(records // AUDITED_AT_ONCE):
+                _book(store, AUDITED_AT_ONCE * 10, 10, f"job-{number}")
+        size = _size(url) / 2**20
+        config = Path(url.removeprefix("sqlite:///")).with_name("site.toml")
+        config.write_text(f'[site]\nstate = "{config.parent}"\ndatabase = "{url}"\n')
+        command = [sys.executable, "-m", "gateway", "audit", "--config", str(config)]
+        for _ in range(repeats):
+            began_s = time.perf_counter()
+            before_s = _children_s()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            took.values.append(time.perf_counter() - began_s)
+            cpu.values.append(_children_s() - before_s)
+        memory.values.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+    print(took.measure, took.median, flush=True)
+    save("books_audit", facts, [took, cpu, memory], [f"The file has {size:,.0f} MiB.  "])
+
+
+def _children_s() -> float:
+    """The CPU time of all processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def _record(job: str, number: int, bundle: int) -> UsageRecord:
     ended_at_s = MONTH_BEGINS_S + number * 0.25
     return UsageRecord(
@@ -302,8 +337,7 @@ def _record(job: str, number: int, bundle: int) -> UsageRecord:
     )
 
 
-def _book(store: SqlStore, tasks: int, bundle: int) -> None:
-    job = "7b1f6a52-0d4f-4b5e-9f0a-3d2c1b0a9f8e"
+def _book(store: SqlStore, tasks: int, bundle: int, job: str = JOB) -> None:
     opened = JobOpened(job, "var", "ada", "risk", False, b"", float(MONTH_BEGINS_S))
     records = [_record(job, number, bundle) for number in range(tasks // bundle)]
     ended = JobEnded(job, "done", "", MONTH_BEGINS_S + 20.0 * DAY_S, tasks, 0, 0)

@@ -12,6 +12,7 @@ slots. What is out under a contract is counted in tasks of the buyer's job; ever
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import Final
 
 from federation.errors import ProtocolError
@@ -249,6 +250,15 @@ class Tab:
         key = (delivery.epoch, delivery.first)
         settled = self.verdicts.get(key)
         return delivery == (settled[0] if settled else self.pending.get(key))
+
+    def delivered(self) -> dict[int, RangeSet]:
+        """The tasks that were delivered under each epoch, whatever the verdict."""
+        found: dict[int, RangeSet] = {}
+        for each in chain(
+            self.pending.values(), (settled for settled, _ in self.verdicts.values())
+        ):
+            found.setdefault(each.epoch, RangeSet()).add(each.first, each.stop)
+        return found
 
     def deliver(self, delivery: Delivery) -> Verdict | None:
         """Count a delivery as under way; its verdict when it has one already.

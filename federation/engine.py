@@ -663,7 +663,13 @@ class Engine:
         client goes to another meanwhile.
         """
         self._check_usable()
-        answer = self._request_answer(Ask(0, verb, details), timeout_s, at)
+        question = Ask(0, verb, details)
+        try:
+            data = MESSAGES.encode(question)
+            MESSAGES.decode(data, len(data))  # else the gateway would end the session
+        except (UnicodeEncodeError, ProtocolError):
+            raise GridError(f"{verb}: a text has a NUL, or half of a surrogate pair") from None
+        answer = self._request_answer(question, timeout_s, at)
         if answer is None or answer.code == _ELSEWHERE:
             raise self._no_gateway(answer)
         if answer.code == Reason.JOB_NOT_FOUND:

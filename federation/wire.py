@@ -75,8 +75,14 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and type(value) is not bool and abs(value) < 1e18
 
 
+def _is_text(value: object) -> bool:
+    # What is named so ends up in databases, and not all of them hold a NUL. Half a surrogate pair
+    # is no UTF-8, and was refused before. What tasks print or fail with may have any character.
+    return type(value) is str and "\0" not in value
+
+
 def _is_texts(value: object) -> bool:
-    return type(value) is list and all(type(item) is str for item in value)
+    return type(value) is list and all(map(_is_text, value))
 
 
 def _is_payloads(value: object) -> bool:
@@ -108,7 +114,19 @@ def _is_lines(value: object) -> bool:
 
 
 def _is_plain_map(value: object) -> bool:
-    return type(value) is dict and all(type(key) is str for key in value)
+    return type(value) is dict and all(map(_is_text, value)) and _is_plain(list(value.values()))
+
+
+def _is_plain(value: object) -> bool:
+    match value:
+        case str():
+            return _is_text(value)
+        case list():
+            return all(map(_is_plain, value))
+        case dict():
+            return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+        case _:
+            return True
 
 
 def _is_failures(value: object) -> bool:
@@ -150,7 +168,7 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "Number": _is_number,
     "Number | None": lambda value: value is None or _is_number(value),
     "Count | None": lambda value: value is None or _is_count(value),
-    "Text": lambda value: type(value) is str,
+    "Text": _is_text,
     "bytes": lambda value: type(value) is bytes,
     "bool": lambda value: type(value) is bool,
     "Payloads": _is_payloads,
@@ -160,7 +178,7 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "Failures": _is_failures,
     "Prints": _is_prints,
     "Plain": _is_plain_map,
-    "Names": lambda value: type(value) is list and all(type(item) is str for item in value),
+    "Names": _is_texts,
     "Rows": lambda value: type(value) is list and all(map(_is_row, value)),
     "Lines": _is_lines,
     "Anything": lambda value: True,

@@ -437,8 +437,16 @@ class Purchases:
         if not is_older or max(spans, default=0) > BUNDLE_TASKS_MAX:
             raise ProtocolError("holds what was never forwarded, or never in one bundle")
         purchase.is_recovered = False
+        delivered = purchase.tab.delivered()
         for epoch, ranges in found.items():
-            self._outcome.happened(events.Resumed(purchase.handle, epoch, ranges))
+            # What came back under an epoch is not out under it any more, though its seller keeps it
+            # until it is settled: else a task that failed, and waits to be tried again, could be
+            # charged once more for its first run.
+            left = RangeSet(ranges)
+            for low, high in delivered.get(epoch, ()):
+                left.remove(low, high)
+            if left:
+                self._outcome.happened(events.Resumed(purchase.handle, epoch, tuple(left)))
         self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
 
     def recover(

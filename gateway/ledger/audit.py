@@ -63,6 +63,7 @@ from .postings import (
     used_sides,
 )
 from .records import (
+    HOUR_S,
     DisputeSettled,
     Payment,
     PaymentUndone,
@@ -70,6 +71,8 @@ from .records import (
     PostingSettled,
     Record,
     UsageRecord,
+    seller_of,
+    sender_of,
 )
 from .tables import (
     SUMMED,
@@ -140,6 +143,7 @@ def audit(connection: Connection) -> Audit:
                 _misrolled(connection, past.number),
             ),
             ("no run of a task is charged twice", usage, _twice(connection)),
+            ("no bundle is delivered twice", postings, _delivered_twice(connection)),
             ("every result was paid for", outcomes, _unused(connection)),
             ("hours are what their records sum up to", usage_hours, _misadded(connection)),
         )
@@ -230,6 +234,8 @@ class _Books:
         self._accounts = {
             row.id: Account(*row[1:]) for row in connection.execute(select(accounts)).all()
         }
+        self._ids = {account: id_ for id_, account in self._accounts.items()}
+        self._sides: dict[tuple[str, ...], tuple[int | None, ...]] = {}
 
     def transfer(self, row: Sequence[Any]) -> Transfer | None:
         """The transfer that a row ends with; None: the outer join found none."""
@@ -237,6 +243,25 @@ class _Books:
         if key is None:
             return None
         return Transfer(key, kind, self._accounts[debit], self._accounts[credit], *others)
+
+    def is_use(self, row: Sequence[Any]) -> bool:
+        """Whether a row of `_uncharged` is plainly booked as what it is."""
+        job, first, attempt, user, project, pool, currency, cost_nanos, at_s, *made = row[:12]
+        _, kind, debit, credit, amount_nanos, booked_at_s, resolves = row[12:]
+        if not (amount_nanos == cost_nanos and booked_at_s == at_s and first >= 0 <= attempt):
+            return False
+        who = user, project, pool, currency, sender_of(job)
+        sides = self._sides.get(who)
+        if sides is None:
+            record = UsageRecord(*(job, 0, 1, 0, user, project, "", pool, "", "ok", 0.0, 0.0),
+                                 *(0, 0, 0, 0, currency, "", 0))  # fmt: skip
+            sides = tuple(map(self._ids.get, used_sides(record)))
+            self._sides[who] = sides
+        return (debit, credit, kind, resolves) == (*sides, "entry", None) and made == [
+            seller_of(pool),
+            who[-1],
+            at_s // HOUR_S,
+        ]
 
     @staticmethod
     def problems(record: Record, found: Transfer | None, *, is_gone: bool = False) -> Iterator[str]:
@@ -259,7 +284,10 @@ class _Books:
 
 
 def _uncharged(connection: Connection, past: int) -> Generator[str]:
-    """Usage records that are not booked, or not as what they are."""
+    """Usage records that are not booked, or not as what they are.
+
+    They are by far the most: what is plainly right is told without making a record of it.
+    """
     names = ("job", "first", "attempt", "user", "project", "pool", "currency", "cost_nanos")
     query = (
         select(*(usage.c[name] for name in (*names, "ended_at_s", "site", "origin", "hour")))
@@ -270,6 +298,8 @@ def _uncharged(connection: Connection, past: int) -> Generator[str]:
     books, is_gone = _Books(connection), bool(past)
     for row in _rows(connection, query):
         job, first, attempt, user, project, pool, currency, cost_nanos, ended_at_s, *made = row[:12]
+        if books.is_use(row):
+            continue
         try:
             record = UsageRecord(
                 *(job, first, 1, attempt, user, project, "", pool, "", "ok", 0.0, ended_at_s),
@@ -582,6 +612,27 @@ def _twice(connection: Connection) -> Generator[str]:
             and repeat_ns + later_ns <= REPEATS_MAX * wall_ns + REPEAT_MIN_NS
         ):
             yield f"tasks of job {job} from {first} on, of attempt {attempt}, are charged again"
+
+
+def _delivered_twice(connection: Connection) -> Generator[str]:
+    """Deliveries, under one contract and epoch, of tasks that were delivered under it before.
+
+    A task comes back once from where it went; who tries it again sends it under another epoch. What
+    we sold is not known task by task once it is rolled up; what we paid for never is.
+    """
+    names = ("side", "contract", "epoch", "first", "tasks")
+    query = (
+        select(*(postings.c[name] for name in names))
+        .where(postings.c.state != "void", postings.c.records == 1)
+        .order_by(*(postings.c[name] for name in names[:4]))
+    )
+    at, stop = ("", "", 0), 0
+    for side, contract, epoch, first, tasks in _rows(connection, query):
+        if (side, contract, epoch) != at:
+            at, stop = (side, contract, epoch), 0
+        if first < stop:
+            yield f"{side}/{contract}/{epoch}/{first} is of tasks that were delivered before"
+        stop = max(stop, first + tasks)
 
 
 def _repeats(connection: Connection) -> dict[str, tuple[int, frozenset[int]]]:

@@ -195,17 +195,10 @@ class Journal:
 
 # --- reading --------------------------------------------------------------------------------------
 
-_debit, _credit = accounts.alias("debit_account"), accounts.alias("credit_account")
-_BOOKED: Final = (
-    select(
-        *(transfers.c[name] for name in ("number", "key", "kind", "amount_nanos", "at_s")),
-        *(transfers.c[name] for name in ("resolves", "hash")),
-        *(side.c[name] for side in (_debit, _credit) for name in ACCOUNT_FIELDS),
-    )
-    .join_from(transfers, _debit, transfers.c.debit == _debit.c.id)
-    .join(_credit, transfers.c.credit == _credit.c.id)
-    .order_by(transfers.c.number)
-)
+_BOOKED: Final = select(
+    *(transfers.c[name] for name in ("number", "key", "kind", "debit", "credit", "amount_nanos")),
+    *(transfers.c[name] for name in ("at_s", "resolves", "hash")),
+).order_by(transfers.c.number)
 
 
 def booked(connection: Connection, after: int = 0, limit: int | None = None) -> Generator[Booked]:
@@ -216,19 +209,14 @@ def booked(connection: Connection, after: int = 0, limit: int | None = None) -> 
 def booked_where(
     connection: Connection, chosen: ColumnElement[bool], limit: int | None = None
 ) -> Generator[Booked]:
-    """Yield the transfers that a condition chooses, in their order."""
-    query = _BOOKED.where(chosen).limit(limit)
-    with closing(streamed(connection, query)) as rows:
-        for row in rows:
-            middle = len(row) - len(ACCOUNT_FIELDS)
-            debit, credit = (
-                Account(*row[middle - len(ACCOUNT_FIELDS) : middle]),
-                Account(*row[middle:]),
-            )
-            transfer = Transfer(
-                row.key, row.kind, debit, credit, row.amount_nanos, row.at_s, row.resolves
-            )
-            yield Booked(row.number, transfer, row.hash)
+    """Yield the transfers that a condition chooses, in their order; none of no account."""
+    by_id = _accounts(connection)
+    with closing(streamed(connection, _BOOKED.where(chosen).limit(limit))) as rows:
+        for row in map(tuple, rows):
+            number, key, kind, debit, credit, *others, hash_ = row
+            if debit in by_id and credit in by_id:
+                transfer = Transfer(key, kind, by_id[debit], by_id[credit], *others)
+                yield Booked(number, transfer, hash_)
 
 
 def past_of(connection: Connection) -> Head:

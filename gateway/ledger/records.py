@@ -3,13 +3,14 @@
 Writing a record twice changes nothing. That is what lets a gateway that was killed do again
 whatever it is not sure of, and nothing is ever charged or kept twice.
 
-Every number is checked here, where the mistake is made: SQL integers end at 2**63 - 1, and a
-number from a worker or a client that the database can't hold must not stop the writer, which
-everybody shares.
+Every number and every text is checked here, where the mistake is made: SQL integers end at
+2**63 - 1, PostgreSQL holds no NUL, and neither database half a surrogate pair. What the database
+can't hold, from a worker, a client or another site, must not stop the writer, which everybody
+shares.
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from federation.contracts import Delivery, Verdict
 from federation.payments import digest_of
@@ -25,6 +26,8 @@ ContractSide = Literal["buy", "sell"]
 DisputeState = Literal["accepted", "rejected"]
 PaymentDirection = Literal["paid", "received"]
 PaymentMeans = Literal["bank", "exchange", "loss"]
+DIRECTIONS: Final = get_args(PaymentDirection)
+MEANS: Final = get_args(PaymentMeans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class JobOpened:
     function: bytes | None = None
 
     def __post_init__(self) -> None:
+        _check_texts(self.job, self.name, self.user, self.project)
         _check_times(self.submitted_at_s)
 
 
@@ -70,6 +74,7 @@ class BundleKept:
     body: bytes
 
     def __post_init__(self) -> None:
+        _check_texts(self.job)
         _check(self.first, self.count)
 
 
@@ -81,6 +86,7 @@ class JobClosed:
     total: int
 
     def __post_init__(self) -> None:
+        _check_texts(self.job)
         _check(self.total)
 
 
@@ -97,6 +103,7 @@ class OutcomeKept:
     body: bytes
 
     def __post_init__(self) -> None:
+        _check_texts(self.job)
         _check(self.first, self.count)
 
 
@@ -113,6 +120,7 @@ class JobEnded:
     cancelled: int
 
     def __post_init__(self) -> None:
+        _check_texts(self.job, self.state, self.reason)
         _check(self.done, self.failed, self.cancelled)
         _check_times(self.ended_at_s)
 
@@ -165,6 +173,22 @@ class UsageRecord:
     carbon_source: str = ""
 
     def __post_init__(self) -> None:
+        _check_texts(
+            self.job,
+            self.user,
+            self.project,
+            self.name,
+            self.pool,
+            self.worker,
+            self.state,
+            self.currency,
+            self.tariff,
+            self.group,
+            self.tags,
+            self.price_class,
+            self.window,
+            self.carbon_source,
+        )
         if self.list_cost_nanos is None:
             object.__setattr__(self, "list_cost_nanos", self.cost_nanos)
         _check(self.first, self.tasks, self.attempt)
@@ -222,6 +246,7 @@ class Capacity:
     slots: int
 
     def __post_init__(self) -> None:
+        _check_texts(self.pool)
         _check_times(self.since_s, self.until_s)
         _check(self.slots, self.slot_ns)
 
@@ -254,6 +279,9 @@ class JobForgotten:
     """
 
     job: str
+
+    def __post_init__(self) -> None:
+        _check_texts(self.job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +320,17 @@ class ContractOpened:
     list_nanos: int | None = None
 
     def __post_init__(self) -> None:
+        _check_texts(
+            self.contract,
+            self.side,
+            self.site,
+            self.job,
+            self.pool,
+            self.currency,
+            self.tariff,
+            self.window,
+            self.price_class,
+        )
         if self.list_nanos is None:
             object.__setattr__(self, "list_nanos", self.price_nanos)
         _check(self.slots, self.price_nanos, self.max_cost_nanos or 0)
@@ -318,6 +357,7 @@ class Posted:
     posted_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.contract, self.side, self.site, self.currency)
         _check(self.epoch, self.first, self.tasks, self.wall_ns, self.cost_nanos)
         _check_times(self.posted_at_s)
 
@@ -342,6 +382,7 @@ class PostingSettled:
     settled_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.contract, self.side, self.site, self.state, self.currency)
         _check(self.epoch, self.first, self.cost_nanos)
         _check_times(self.settled_at_s)
 
@@ -356,6 +397,7 @@ class ContractEnded:
     ended_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.contract, self.side, self.state)
         _check_times(self.ended_at_s)
 
 
@@ -372,6 +414,7 @@ class Disputed:
     disputed_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.side, self.contract, self.site, self.reason)
         _check(self.epoch, self.first)
         _check_times(self.disputed_at_s)
 
@@ -395,6 +438,7 @@ class DisputeSettled:
     currency: str
 
     def __post_init__(self) -> None:
+        _check_texts(self.side, self.contract, self.site, self.state, self.answer, self.currency)
         _check(self.epoch, self.first, self.cost_nanos)
         _check_times(self.settled_at_s)
 
@@ -426,6 +470,7 @@ class StatementKept:
     kept_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.side, self.site, self.state, self.details)
         _check(self.first_ms, self.stop_ms)
         _check_times(self.kept_at_s)
 
@@ -460,8 +505,13 @@ class Payment:
     attempt: int = 0
 
     def __post_init__(self) -> None:
+        _check_texts(
+            self.site, self.reference, self.currency, self.direction, self.through, self.note
+        )
         _check(self.amount_nanos, self.attempt)
         _check_times(self.paid_at_s)
+        if self.direction not in DIRECTIONS or self.through not in MEANS:
+            raise ValueError(f"{self.direction!r} through {self.through!r} is no payment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,6 +532,7 @@ class PaymentUndone:
     undone_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.site, self.reference, self.currency, self.direction, self.undone_why)
         _check(self.amount_nanos, self.attempt)
         _check_times(self.undone_at_s)
 
@@ -504,6 +555,7 @@ class PaymentsTold:
     told_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.site)
         _check(self.since_ms)
         _check_times(self.told_at_s)
 
@@ -530,6 +582,7 @@ class AlertFired:
     at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.name, self.key)
         _check(self.level)
         _check_times(self.at_s)
 
@@ -544,6 +597,7 @@ class AlertEnded:
     ended_at_s: float
 
     def __post_init__(self) -> None:
+        _check_texts(self.name, self.key)
         _check(self.level)
         _check_times(self.ended_at_s)
 
@@ -747,6 +801,20 @@ def _check(*numbers: int) -> None:
     for number in numbers:
         if not 0 <= number <= NUMBER_LIMIT:
             raise ValueError(f"{number} is not a number from 0 to {NUMBER_LIMIT}")
+
+
+def _check_texts(*texts: str) -> None:
+    together = "".join(texts)
+    if "\0" in together or not (together.isascii() or _is_unicode(together)):
+        raise ValueError("a text with a character that no database holds")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+    return True
 
 
 def _check_times(*times_s: float) -> None:

@@ -128,7 +128,8 @@ SEED = random.randrange(1 << 32)
         (hello(role="king"), "role"),
         (hello(nonce=b"short"), "nonce"),
         (hello(name="n" * 5000), "name"),
-        (hello(name="a\0b"), "name"),
+        (hello(name="a\0b"), "protocol"),
+        (hello(name="a\nb"), "name"),
         (hello(user="a\nb"), "name"),
     ],
 )
@@ -287,3 +288,13 @@ def test_a_question_that_makes_no_sense_ends_nobody(client, details):
     with pytest.raises(GridError):
         client.ask("explain", **details)
     assert client.ask("status")
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"])
+def test_a_question_with_a_text_that_no_database_holds_is_refused_and_the_client_goes_on(
+    client, text
+):
+    for details in ({"sites": [text]}, {"site": text, "reference": text}):
+        with pytest.raises(GridError, match="NUL"):
+            client.ask("statement", **details)
+    assert client.ask("statement")["rows"] == []

@@ -72,6 +72,31 @@ def test_each_field_is_checked(cls):
             catalogue(cls).decode(pack(body), LIMIT)
 
 
+@pytest.mark.parametrize("value", ["a\0b", "\0"])
+@pytest.mark.parametrize("cls", KINDS, ids=lambda cls: cls.kind)
+def test_no_text_has_a_character_that_a_database_can_not_hold(cls, value):
+    catalogue = HANDSHAKE if cls in HANDSHAKE.classes else MESSAGES
+    bad = {
+        "Text": value,
+        "Names": ["paris", value],
+        "Texts": [value],
+        "Plain": {"a": [{"b": value}]},
+    }
+    message = example(cls)
+    for field in dataclasses.fields(cls):
+        if field.type in bad or field.type == "Plain":
+            wrongs = [bad[field.type]] + ([{value: 1}] if field.type == "Plain" else [])
+            for wrong in wrongs:
+                data = catalogue.encode(dataclasses.replace(message, **{field.name: wrong}))
+                with pytest.raises(ProtocolError, match=field.name):
+                    catalogue.decode(data, LIMIT)
+
+
+def test_half_a_surrogate_pair_is_no_text():
+    with pytest.raises(ProtocolError):
+        unpack(b"\xa3\xed\xa0\x80", LIMIT)
+
+
 def test_an_unknown_kind_is_told_apart():
     with pytest.raises(UnknownMessage) as caught:
         MESSAGES.decode(pack({"t": "from the future"}), LIMIT)

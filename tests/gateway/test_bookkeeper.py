@@ -349,6 +349,18 @@ async def test_what_is_too_old_or_was_never_paid_is_not_disputed(world):
     assert world.paris.store.disputes() == []
 
 
+async def test_a_dispute_that_arrives_before_the_verdict_waits_for_it(world):
+    world.london.posted(delivery(0), Verdict.POST)
+    world.paris.posted(delivery(0))
+    await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
+    await world.deliver()
+    assert [each.state for each in world.london.store.disputes()] == ["open"]
+    world.paris.settle(delivery(0), Verdict.POST)
+    await world.look()
+    [found] = world.paris.store.disputes()
+    assert found.state == "open"
+
+
 async def test_another_sites_contract_can_not_be_disputed_or_answered(world):
     both(world, delivery(0))
     await world.paris.keeper.disputes.disputed("rome", Dispute(CONTRACT, [[1, 0]], "mine"))

@@ -219,3 +219,42 @@ def test_a_relay_sells_no_more_slots_than_its_rules_let_a_buyer_have():
     sold = [each.slots for (buyer, _), each in lyon.exchange.sales.sales.items()]
     assert slots
     assert 0 < sum(sold) <= 5
+
+
+def bought(town):
+    return [each for each in town.sites["london"].books if isinstance(each, records.Posted)]
+
+
+def test_a_part_of_a_run_is_not_delivered_or_billed_a_second_time(town):
+    forward = forwarded(town)
+    count = len(forward.arguments)
+    assert count > 1
+    whole = delivery(forward, wall_ns=10**7, cost_nanos=10)
+    as_seller(town, whole)
+    again = replace(whole, first=forward.first + 1, values=whole.values[1:], cost_nanos=5)
+    as_seller(town, again)
+    assert [(each.first, each.tasks) for each in bought(town)] == [(forward.first, count)]
+    for bill, is_paid in ((whole, 1), (again, 0)):
+        as_seller(town, deals.Bill(forward.contract, [bill.delivery.row]))
+        answer = [m for *_, m in town.said if isinstance(m, deals.Settle)][-1]
+        assert answer.verdicts == [[forward.epoch, bill.first, is_paid]]
+    costlier = replace(whole, cost_nanos=11)
+    with pytest.raises(ProtocolError, match="differs from what was delivered"):
+        as_seller(town, deals.Bill(forward.contract, [costlier.delivery.row]))
+
+
+def test_a_restart_of_its_buyer_lets_no_seller_charge_a_run_again(town):
+    london = town.sites["london"]
+    forward = forwarded(town, detached=True, retries=1)
+    first, stop = forward.first, forward.first + len(forward.arguments)
+    failures = [[1, "error", "no luck", b""]]
+    as_seller(town, delivery(forward, failures=failures, wall_ns=10**7, cost_nanos=10))
+    town.mail.clear()
+    london.workers = 0
+    job, done = spec(detached=True, retries=1), ((first, first + 1), (first + 2, stop))
+    history = events.JobRecovered("j", job, 400, done, 0, 0, (), {}, 0, 0)
+    arguments = [b"%d" % number for number in range(400)]
+    london.recover(2, history, events.TasksArrived(0, "j", 0, arguments))
+    as_seller(town, deals.Holding(forward.contract, [[forward.epoch, first + 1, first + 2]]))
+    as_seller(town, delivery(forward, 1, wall_ns=10**7, cost_nanos=10, first=first + 1))
+    assert [(each.first, each.tasks) for each in bought(town)] == [(first, stop - first)]

@@ -1,7 +1,8 @@
-"""Numbers that a database can't hold are refused where they come from."""
+"""What a database can't hold, numbers and texts, is refused where it comes from."""
 
 import math
 from collections.abc import Callable
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -13,12 +14,24 @@ from gateway.ledger.records import (
     AlertFired,
     AttachedLost,
     BundleKept,
+    Capacity,
+    ContractEnded,
+    ContractOpened,
+    Disputed,
+    DisputeSettled,
     JobClosed,
     JobEnded,
+    JobForgotten,
     JobOpened,
     OutcomeKept,
+    Payment,
+    Posted,
+    PostingSettled,
+    Record,
+    StatementKept,
     UsageRecord,
 )
+from gateway.ledger.store import Store
 
 TOO_LARGE = 2**63
 
@@ -67,6 +80,58 @@ def test_usage_refuses_a_time_that_is_none(
 def test_every_record_refuses_what_a_column_cannot_hold(make: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=r"is not a (number|time)"):
         make()
+
+
+RECORDS: list[Record] = [
+    JobOpened("job", "n", "u", "p", True, b"", 1.0),
+    BundleKept("job", 0, 1, b""),
+    JobClosed("job", 1),
+    OutcomeKept("job", 0, 1, b""),
+    JobEnded("job", "done", "reason", 1.0, 0, 0, 0),
+    Capacity("pool", 1.0, 2.0, 1),
+    JobForgotten("job"),
+    ContractOpened("c", "buy", "paris", "job", "pool", 1, 1, "USD", 1.0, 1.0),
+    Posted("c", "buy", "paris", 1, 0, 1, 1, 1, "USD", 1.0),
+    PostingSettled("c", "buy", "paris", 1, 0, "post", 1, "USD", 1.0),
+    ContractEnded("c", "buy", "settled", 1.0),
+    Disputed("buy", "c", 1, 0, "paris", "reason", 1.0),
+    DisputeSettled("buy", "c", 1, 0, "paris", "accepted", "answer", 1.0, 1, "USD"),
+    StatementKept("buy", "paris", 0, 1, False, "agreed", b"", b"", "details", b"", b"", 1.0),
+    Payment("paris", "reference", "USD", "paid", "bank", 1, "note", 1.0),
+    AlertFired("a", "k", 0, 1.0),
+    AlertEnded("a", "k", 0, 1.0),
+]
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", "x\udfff"])
+def test_every_text_of_every_record_is_one_that_a_database_holds(
+    usage: Callable[..., UsageRecord], text: str
+) -> None:
+    for record in (*RECORDS, usage()):
+        names = [each.name for each in fields(record) if type(getattr(record, each.name)) is str]
+        assert names
+        for name in names:
+            with pytest.raises(ValueError, match="no database holds"):
+                replace(record, **{name: text})
+
+
+def test_whatever_else_a_name_has_every_store_keeps_it(
+    store: Store, commit: Callable[..., None], usage: Callable[..., UsageRecord]
+) -> None:
+    names = ["\x01\x7f\x85", "'; DROP TABLE usage; --", "<b>\u202e", "\U0010ffff\ufffe", "=1+1"]
+    for job in names:
+        commit(store, JobOpened(job, job, job, job, False, b"", 1.0), usage(job=job, tags=job))
+    assert {each.name for each in store.jobs(10)} == set(names)
+    for name in names:
+        found = store.job(name)
+        assert found is not None
+        assert found.user == found.project == name
+
+
+@pytest.mark.parametrize("wrong", [{"direction": "x"}, {"through": ""}])
+def test_a_payment_is_paid_or_received_by_a_way_that_is_known(wrong: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="is no payment"):
+        replace(Payment("paris", "R", "USD", "paid", "bank", 1, "", 1.0), **wrong)  # type: ignore[arg-type]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -88,7 +88,7 @@ def contract(name: str, side: Any) -> ContractOpened:
 
 
 def posted(name: str, side: Any, first: int, at_s: float, cost_nanos: int = 500) -> Posted:
-    return Posted(name, side, "london", 1, first, 10, 10, cost_nanos, "EUR", at_s)
+    return Posted(name, side, "london", 1, first, 1, 10, cost_nanos, "EUR", at_s)
 
 
 def settled(name: str, side: Any, first: int, state: str, at_s: float) -> PostingSettled:

@@ -89,6 +89,7 @@ def test_the_books_survive_a_few_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.stress
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_the_books_survive_fifty_kills(kind: str, tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)

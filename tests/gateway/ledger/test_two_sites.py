@@ -1,0 +1,376 @@
+"""Whatever happens between two sites, and to either, their books are right, and say the same.
+
+Holds, charges, disputes, payments, days, comparisons, rolling up, and crashes, in any order. What
+is about a contract keeps its order while a session lasts, and is lost with it, as between
+gateways; what is about books is lost, doubled and delayed one by one. A buyer's power may fail. A
+seller's may not: what it lost then and was paid for is for people (docs/books.md).
+"""
+
+import contextlib
+import copy
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from two_sites import ABOUT_BOOKS, DAY_S, RULES, World, copies
+
+from federation import deals
+from federation.deals import Sealed
+from federation.messages import MESSAGES
+from federation.reconciliation import EntryState
+from gateway.ledger.records import Payment
+from gateway.ledger.store import SqlStore
+from gateway.office import NoSuchEntry
+
+SITES = st.sampled_from(["london", "paris"])
+TOO_LATE = "after more than 3 days it is accepted"
+PICK = st.integers(0, 99)
+COSTS = st.lists(st.integers(0, 5_000), min_size=1, max_size=4)  # of tasks
+
+
+def pick(items, number):
+    return items[number % len(items)]
+
+
+def is_about_books(message):
+    if isinstance(message, Sealed):
+        message = MESSAGES.decode(message.envelope, 1 << 20)
+    return isinstance(message, ABOUT_BOOKS)
+
+
+class TwoSites(RuleBasedStateMachine):
+    """London and Paris; `new_urls` names two empty databases."""
+
+    new_urls = staticmethod(lambda: ())
+
+    def __init__(self):
+        super().__init__()
+        self.world = World(self.new_urls())
+        self.paid = {"london": set(), "paris": set()}
+        self.payments = 0
+
+    def teardown(self):
+        try:
+            self.come_to_rest()
+        finally:
+            self.world.close()
+
+    def site(self, name):
+        return getattr(self.world, name)
+
+    # --- work --------------------------------------------------------------------------------
+
+    def contract(self, number):
+        """A contract that goes on; a new one when none does."""
+        if not self.world.open_contracts or number % 10 == 0:
+            self.world.open()
+        return pick(self.world.open_contracts, number)
+
+    @rule(number=PICK, costs_nanos=COSTS)
+    def deliver(self, number, costs_nanos):
+        """London gives out a bundle, and Paris does it part by part."""
+        contract = self.contract(number)
+        epoch, first = self.world.forward(contract)
+        for at, cost_nanos in enumerate(costs_nanos):
+            if contract in self.world.open_contracts:
+                self.world.do(contract, epoch, first + at, 1, cost_nanos)
+
+    @rule(number=PICK, costs_nanos=COSTS)
+    def deliver_too_late(self, number, costs_nanos):
+        """And meanwhile London has given it to somebody else."""
+        self.world.carry_all()
+        contract = self.contract(number)
+        epoch, first = self.world.forward(contract)
+        self.world.recall(contract, epoch)
+        self.world.do(contract, epoch, first, len(costs_nanos), sum(costs_nanos))
+
+    @rule(number=PICK, costs_nanos=COSTS)
+    def deliver_and_pay(self, number, costs_nanos):
+        self.deliver(number, costs_nanos)
+        self.world.carry_all()
+        self.world.bill()
+        self.world.carry_all()
+
+    @rule()
+    def bill(self):
+        self.world.bill()
+
+    @precondition(lambda self: self.world.london.purchases.purchases)
+    @rule(number=PICK, lapses=st.booleans())
+    def end(self, number, lapses):
+        if lapses:
+            self.world.lapse()
+        else:
+            self.world.close_contract(pick(sorted(self.world.london.purchases.purchases), number))
+
+    @rule(number=PICK, costs_nanos=COSTS)
+    def deliver_whole(self, number, costs_nanos):
+        contract = self.contract(number)
+        epoch, first = self.world.forward(contract)
+        self.world.do(contract, epoch, first, len(costs_nanos), sum(costs_nanos))
+
+    @rule(number=PICK, cost_nanos=st.integers(1, 5_000), is_delivered=st.booleans())
+    def bill_twice(self, number, cost_nanos, is_delivered):
+        """Somebody at Paris bills a part of a run once more, and perhaps delivers it again."""
+        parts = [key for key, (tasks, _) in sorted(self.world.delivered.items()) if tasks > 1]
+        if not parts:
+            return
+        contract, epoch, first = pick(parts, number)
+        again = self.world.delivery(contract, epoch, first + 1, 1, cost_nanos)
+        self.world.carry_all()  # the first time it has come
+        self.world.mail["paris"] += [again] if is_delivered else []
+        self.world.mail["paris"].append(deals.Bill(contract, [again.delivery.row]))
+
+    # --- the post ----------------------------------------------------------------------------
+
+    @rule(sender=SITES, most=st.integers(1, 4))
+    def carry(self, sender, most):
+        for _ in range(most):
+            if self.world.mail[sender]:
+                self.world.carry(sender)
+
+    @rule()
+    def carry_all(self):
+        self.world.carry_all()
+
+    @rule()
+    def break_session(self):
+        self.world.cut()
+        self.world.meet()
+
+    def about_books(self, sender):
+        queue = self.world.mail[sender]
+        return [at for at, message in enumerate(queue) if is_about_books(message)]
+
+    @rule(sender=SITES, number=PICK, what=st.sampled_from(["lost", "doubled", "early"]))
+    def disturb(self, sender, number, what):
+        queue = self.world.mail[sender]
+        found = self.about_books(sender)
+        if not found:
+            return
+        at = pick(found, number)
+        if what == "lost":
+            del queue[at]
+        elif what == "doubled":
+            queue.append(copy.copy(queue[at]))
+        else:
+            self.world.carry(sender, at)
+
+    # --- the books ---------------------------------------------------------------------------
+
+    @rule(number=PICK, whole=st.booleans())
+    def dispute(self, number, whole):
+        site = self.world.london
+        paid = [
+            (contract, (each.epoch, each.first))
+            for contract in (f"london-1-{n + 1}" for n in range(self.world.opened))
+            for each in site.store.postings("buy", contract)
+            if each.state == "post"
+        ]
+        if not paid:
+            return
+        contract, delivery = pick(paid, number)
+        chosen = None if whole else [delivery]
+        with site.alive(), contextlib.suppress(NoSuchEntry):
+            site.ask(lambda: site.keeper.disputes.dispute(contract, chosen, "too dear"))
+
+    @rule(number=PICK, accept=st.booleans())
+    def answer(self, number, accept):
+        found = [each for each in self.world.paris.store.disputes() if each.state == "open"]
+        if found:
+            self.world.answer(pick(found, number).contract, accept=accept)
+
+    @rule(number=PICK, costs_nanos=COSTS, accept=st.booleans(), is_heard=st.booleans())
+    def quarrel(self, number, costs_nanos, accept, is_heard):
+        """Something is paid, disputed, and answered, which may be lost on its way."""
+        self.deliver_and_pay(number, costs_nanos)
+        self.dispute(number, whole=True)
+        self.world.carry_all()
+        self.answer(number, accept)
+        if is_heard:
+            self.world.carry_all()
+        else:
+            self.world.cut()
+
+    @rule(name=SITES)
+    def pay(self, name):
+        """London pays; Paris books it later, or first."""
+        for reference in range(self.payments + 1):
+            if reference not in self.paid[name]:
+                self.book(name, reference)
+                self.payments = max(self.payments, reference + 1)
+                return
+
+    def book(self, name, reference):
+        site = self.site(name)
+        direction = "paid" if name == "london" else "received"
+        record = Payment(
+            *(site.other, f"R{reference}", "USD", direction, "bank", 100 + reference, ""),
+            self.world.utc_s,
+        )
+        committed = len(site.store.payments())
+        with site.alive():
+            site.write([record], True, lambda: None)
+        if len(site.store.payments()) > committed:
+            self.paid[name].add(reference)
+
+    @rule(days=st.sampled_from([0.3, 1.0, 2.0, 6.0]))
+    def time_passes(self, days):
+        self.world.utc_s += days * DAY_S
+
+    @rule()
+    def compare(self):
+        self.world.look()
+
+    @rule(name=SITES, pieces=st.sampled_from([1, 3, 100]))
+    def roll_up(self, name, pieces):
+        """A week later, what is old gets smaller; perhaps not to the end of it."""
+        self.world.utc_s += 7 * DAY_S
+        site = self.site(name)
+        self.audit(site)
+        for _ in range(pieces):
+            if not site.store.roll_up(self.world.utc_s, RULES.detail_days * DAY_S):
+                break
+        self.audit(site)
+
+    # --- crashes -----------------------------------------------------------------------------
+
+    @rule(name=SITES)
+    def crash(self, name):
+        self.site(name).crash()
+        self.audit(self.site(name))
+
+    @rule(number=PICK, costs_nanos=COSTS)
+    def cut_power(self, number, costs_nanos):
+        """London's, when it has just said that it pays, or just before."""
+        if number % 3:
+            self.deliver_and_pay(number, costs_nanos)
+        self.world.london.crash(power=True)
+        self.audit(self.world.london)
+
+    @rule(name=SITES, writes=st.integers(0, 2), is_committed=st.booleans())
+    def crash_soon(self, name, writes, is_committed):
+        """In the middle of something: before one of its next writes, or right after."""
+        self.site(name).fuse = writes, is_committed
+
+    # --- what always holds -------------------------------------------------------------------
+
+    @invariant()
+    def debits_are_credits_and_nothing_less_than_nothing_is_held(self):
+        for site in self.world.sites:
+            nets = Counter()
+            for account, balance in site.store.balances().items():
+                assert balance.held_debits_nanos >= 0
+                assert balance.held_credits_nanos >= 0
+                nets[account.currency, "done"] += balance.net_nanos
+                nets[account.currency, "held"] += balance.held_nanos
+            assert not any(nets.values())
+
+    def audit(self, site):
+        found = site.audit()
+        assert found.is_clean, (site.name, [each for each in found.checks if each.problems])
+
+    @invariant()
+    def nothing_is_bought_that_was_not_delivered_or_at_another_price(self):
+        for each in self.world.london.store.entries("buy", "paris", 0, 10**15):
+            if each.state is not EntryState.REVERSAL:
+                key = each.contract, each.delivery.epoch, each.delivery.first
+                _, cost_nanos = self.world.delivered[key]
+                assert each.delivery.cost_nanos == cost_nanos
+
+    # --- what holds in the end ---------------------------------------------------------------
+
+    def come_to_rest(self):
+        world = self.world
+        world.come_to_rest()
+        self.they_agree()
+        world.utc_s += 30 * DAY_S
+        for site in world.sites:
+            while site.store.roll_up(world.utc_s, RULES.detail_days * DAY_S):
+                pass
+        self.they_agree()
+
+    def they_agree(self):
+        world = self.world
+        for name, paid in self.paid.items():
+            for reference in range(self.payments):
+                if reference not in paid:
+                    self.book(name, reference)
+        london, paris = world.sites
+        assert london.days() == paris.days()
+        assert not any(each.pending for each in london.days().values())
+        assert {each.state for each in london.store.statements()} <= {"agreed"}
+        theirs = paris.statement()
+        ours = london.statement()
+        assert ours.keys() == theirs.keys()
+        for currency, each in ours.items():
+            assert each.balance_nanos == -theirs[currency].balance_nanos
+        # One that comes too late for its seller is answered, and not kept there.
+        told = {
+            (each.contract, each.epoch, each.first): (each.state, each.settled_at_s)
+            for each in london.store.disputes()
+        }
+        assert not any(state == "open" for state, _ in told.values())
+        assert {each.answer for each in london.store.disputes()} <= {"so", TOO_LATE}
+        for each in paris.store.disputes():
+            assert told[each.contract, each.epoch, each.first] == (each.state, each.settled_at_s)
+        mirrored = [
+            {
+                account.currency: balance.net_nanos
+                for account, balance in site.store.balances().items()
+                if account.kind == "site" and balance.net_nanos
+            }
+            for site in world.sites
+        ]
+        assert mirrored[0] == {key: -nanos for key, nanos in mirrored[1].items()}
+        for currency, each in ours.items():
+            assert each.balance_nanos == mirrored[0].get(currency, 0)
+        for site in world.sites:
+            self.audit(site)
+
+
+@pytest.fixture
+def new_files():
+    """Name two empty SQLite databases, each time anew."""
+    with tempfile.TemporaryDirectory(prefix="gridfed-two-sites-") as folder:
+        template = Path(folder) / "template.db"
+        SqlStore(f"sqlite:///{template}").close()
+        yield lambda: tuple(copies(template, Path(folder), ("paris", "london")))
+
+
+def run(new_urls, examples, steps):
+    machine = type("TwoSitesHere", (TwoSites,), {"new_urls": staticmethod(new_urls)})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.mark.slow
+def test_two_sites_agree_whatever_happens(new_files):
+    run(new_files, 6, 20)
+
+
+@pytest.mark.slow
+def test_two_sites_agree_on_postgresql(postgres):
+    run(lambda: (postgres.new_database(), postgres.new_database()), 1, 15)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+def test_two_sites_agree_whatever_happens_for_long(new_files):
+    run(new_files, 200, 40)
