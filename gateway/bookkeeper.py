@@ -59,7 +59,8 @@ WAITING_MAX: Final = 200  # messages of one site; what is dropped is asked again
 ASKED_AT_ONCE: Final = 50  # contracts whose entries are asked for in one round
 ANSWER_S: Final = 20.0  # that a seller has to answer an operator's question
 TRIES_MAX: Final = 3  # of a day that differs, and may be mended on the way
-TRY_AGAIN_S: Final = 6 * 3600.0
+TRY_AGAIN_S: Final = 6 * 3600.0  # at most, and when we have looked so often
+TRY_AGAIN_LOOKS: Final = 36
 SKEW_MS: Final = 60_000
 ENVELOPE_BYTES_MAX: Final = 1 << 15  # of what is kept: sums in two hundred currencies
 DETAILS_CHARS_MAX: Final = 2_000
@@ -77,16 +78,14 @@ class Window:
     stop_ms: int
     is_final: bool = False
 
-    @property
-    def is_kept(self) -> bool:
+    def is_kept(self, day_ms: int = DAY_MS) -> bool:
         """Whether what is found out about it is remembered: of whole days alone."""
-        return self.first_ms % DAY_MS == 0 and self.stop_ms % DAY_MS == 0
+        return self.first_ms % day_ms == 0 and self.stop_ms % day_ms == 0
 
-    @property
-    def is_period(self) -> bool:
+    def is_period(self, day_ms: int) -> bool:
         """Whether it is a day, a week or a month."""
         whole = (self.first_ms, self.stop_ms)
-        return any(period_of(self.first_ms, each) == whole for each in PERIODS)
+        return any(period_of(self.first_ms, each, day_ms) == whole for each in PERIODS)
 
 
 @dataclass(slots=True)
@@ -111,6 +110,7 @@ class Bookkeeper:
         self._tries: Counter[tuple[str, Window]] = Counter()
         self._tries_since_s = office.utc_s()
         self._entries_asked: set[tuple[str, str, int, int]] = set()
+        self._day_ms = office.rules.day_ms
         self._turn = trio.Lock()
         self._waiting: Counter[str] = Counter()
         self._send, self._receive = trio.open_memory_channel[_Job](math.inf)  # by WAITING_MAX
@@ -207,7 +207,7 @@ class Bookkeeper:
         if window.first_ms >= window.stop_ms or window.stop_ms > self._office.now_ms + AHEAD_MAX_MS:
             raise ProtocolError("a comparison of a time that is none, or has not been yet")
         if window.is_final and (
-            not window.is_kept or window.stop_ms > self._office.now_ms + SKEW_MS
+            not window.is_kept(self._day_ms) or window.stop_ms > self._office.now_ms + SKEW_MS
         ):
             raise ProtocolError("only whole days that are over can be closed")
 
@@ -215,7 +215,8 @@ class Bookkeeper:
         """Compare what is due, and ask again what was not answered."""
         self._asked.clear()
         self._entries_asked.clear()
-        if not 0 <= self._office.utc_s() - self._tries_since_s < TRY_AGAIN_S:
+        again_s = min(TRY_AGAIN_S, TRY_AGAIN_LOOKS * self._office.rules.reconcile_s)
+        if not 0 <= self._office.utc_s() - self._tries_since_s < again_s:
             self._tries.clear()
             self._tries_since_s = self._office.utc_s()
         for seller in await self._office.read(self._office.store.partners, "buy"):
@@ -242,7 +243,7 @@ class Bookkeeper:
         When all days of a period agree, the period. A day that keeps differing holds up no other:
         it is tried a few times, and again some hours later.
         """
-        rules, store = self._office.rules, self._office.store
+        rules, store, day_ms = self._office.rules, self._office.store, self._day_ms
         over_ms = self._office.now_ms - int(rules.settle_s * 1000)
 
         def find() -> Window | None:
@@ -251,18 +252,18 @@ class Bookkeeper:
             agreed_ms = next_ms(owed.agreed_until_ms(store, kept, "buy", seller))
             open_ms = next_ms(owed.agreed_until_ms(store, kept, "buy", seller, is_final=True))
             if open_ms is not None:
-                first_ms, stop_ms = period_of(open_ms, rules.period)
+                first_ms, stop_ms = period_of(open_ms, rules.period, day_ms)
                 if stop_ms <= over_ms and (agreed_ms is None or agreed_ms >= stop_ms):
                     return Window(first_ms, stop_ms, is_final=True)
             agreed = {each.first_ms for each in kept if each.state == "agreed"}
             while agreed_ms is not None:
-                day_ms = agreed_ms // DAY_MS * DAY_MS
-                if day_ms + DAY_MS > over_ms:
+                first_ms = agreed_ms // day_ms * day_ms
+                window = Window(first_ms, first_ms + day_ms)
+                if window.stop_ms > over_ms:
                     break
-                window = Window(day_ms, day_ms + DAY_MS)
-                if day_ms not in agreed and self._tries[seller, window] < TRIES_MAX:
+                if first_ms not in agreed and self._tries[seller, window] < TRIES_MAX:
                     return window
-                agreed_ms = next_ms(day_ms + DAY_MS)
+                agreed_ms = next_ms(window.stop_ms)
             return None
 
         due: Window | None = await self._office.read(find)
@@ -390,6 +391,10 @@ class Bookkeeper:
 
     async def _compare_for(self, buyer: str, message: Reconcile, envelope: bytes) -> None:
         window = _window(message)
+        if window.is_kept(self._day_ms) and window.stop_ms > self._office.now_ms:
+            # More may be booked into it, whatever we say now. It will be asked again.
+            self._office.say(f"books: {buyer} asks for {_named(window)}, which is not over here")
+            return
         account = await self._account("sell", buyer, window)
         contracts: dict[str, bytes] = {}
         if account.digest == message.digest:
@@ -403,11 +408,15 @@ class Bookkeeper:
             *(account.plain, account.digest),
             dict(list(contracts.items())[:CONTRACTS_MAX]),
         )
-        ours = self._office.tell(buyer, Side.BUYER, answer)
+        ours = self._office.post.seal(buyer, answer)
         details = "" if state == "agreed" else _difference(account, message)
-        if not account.sums or not window.is_period:
-            return  # else a buyer could fill our disk with comparisons of nothing
-        await self._keep("sell", buyer, window, account, state, details, ours, envelope)
+        # Others are not kept, or a buyer could fill our disk with comparisons of nothing.
+        if account.sums and window.is_period(self._day_ms):
+            # Before it is said: else a power cut could take of what we have agreed to.
+            await self._keep(
+                "sell", buyer, window, account, state, details, ours.envelope, envelope
+            )
+        self._office.post.carry(buyer, Side.BUYER, ours)
 
     async def _tell_entries(self, buyer: str, message: AskEntries) -> None:
         first_ms, stop_ms = message.first_ms, message.stop_ms
@@ -423,6 +432,7 @@ class Bookkeeper:
 
     async def _account(self, side: str, site: str, window: Window) -> Account:
         store = self._office.store
+        await self._office.catch_up()  # what waits for the disk may be of that time
 
         def add_up() -> Account:
             return account_of(store.entries(side, site, window.first_ms, window.stop_ms))
@@ -454,7 +464,7 @@ class Bookkeeper:
         ours: bytes,
         theirs: bytes,
     ) -> None:
-        if window.is_kept:
+        if window.is_kept(self._day_ms):
             await self._office.write(
                 StatementKept(
                     side,
@@ -489,7 +499,7 @@ def _named(window: Window) -> str:
     first, stop = (
         datetime.fromtimestamp(each / 1000, UTC) for each in (window.first_ms, window.stop_ms)
     )
-    if not window.is_kept:
+    if not window.is_kept():
         return f"{first:%Y-%m-%d %H:%M:%S} to {stop:%Y-%m-%d %H:%M:%S}"
     last = stop - timedelta(days=1)
     return f"{first:%Y-%m-%d}" if first == last else f"{first:%Y-%m-%d} to {last:%Y-%m-%d}"

@@ -81,10 +81,8 @@ class Disputes:
         contract, reason = message.contract, shown(message.reason)
         row = await self._office.contract("sell", contract, buyer)
         postings = await self._office.read(self._office.store.postings, "sell", contract)
-        paid = {
-            (each.epoch, each.first): each
-            for each in (postings if row is not None else ())
-            if each.state == "post"
+        delivered = {
+            (each.epoch, each.first): each for each in (postings if row is not None else ())
         }
         known = {
             (each.epoch, each.first): each for each in await self.rows("sell", buyer, contract)
@@ -93,13 +91,15 @@ class Disputes:
         new: list[Record] = []
         answers: dict[str, list[list[int]]] = defaultdict(list)
         for epoch, first in message.deliveries:
-            before, posting = known.get((epoch, first)), paid.get((epoch, first))
+            before, posting = known.get((epoch, first)), delivered.get((epoch, first))
             if before is not None and before.settled_at_s is not None:
                 at_ms = round(before.settled_at_s * 1000)
                 is_accepted = before.state == "accepted"
                 answers[before.answer].append([epoch, first, at_ms, int(is_accepted)])
             elif before is not None:
                 continue  # it waits for an answer
+            elif posting is not None and posting.state == "pending":
+                continue  # the verdict is on its way, and what is disputed will be said again
             elif (why := _why_not(posting, now_s, days)) is not None:
                 answers[why].append([epoch, first, self._office.now_ms, 0])
             else:
@@ -166,7 +166,7 @@ class Disputes:
 
 def _why_not(posting: PostingRow | None, now_s: float, days: float) -> str | None:
     """Why a delivery can't be disputed, if it can't."""
-    if posting is None:
+    if posting is None or posting.state != "post":
         return "nothing of that kind was paid"
     if posting.records > 1 or posting.posted_at_s < now_s - days * 86_400:
         return f"after more than {days:g} days it is accepted"

@@ -53,6 +53,7 @@ class Books:
             self.store,
             self._read,
             self._write,
+            trio.lowlevel.checkpoint,
             self,
             is_live=self.live.__contains__,
             is_partner=lambda name: name not in self.strangers,
