@@ -254,7 +254,8 @@ class DaysAgree(Invariant):
 def unsettled(buyer: Member, seller: Member) -> Iterator[str]:
     """What is not settled yet of what one bought from the other: nothing, in the end.
 
-    Where a seller has lost deliveries with its power their day, and so its period, stays open.
+    Where a seller has lost deliveries with its power their day stays open, and so do its period
+    and those after it.
     """
     yield from _open_disputes(buyer, seller)
     day_ms = buyer.plan.books.day_ms
@@ -270,8 +271,9 @@ def unsettled(buyer: Member, seller: Member) -> Iterator[str]:
     for first_ms in sorted(days):
         yield from _not_agreed(buyer, seller, (first_ms, first_ms + day_ms), is_final=False)
     for span in sorted({period_of(day, buyer.plan.books.period, day_ms) for day in days}):
-        if not any(span[0] <= day < span[1] for day in lost):
-            yield from _not_agreed(buyer, seller, span, is_final=True)
+        if any(day < span[1] for day in lost):
+            break
+        yield from _not_agreed(buyer, seller, span, is_final=True)
 
 
 def _not_agreed(buyer: Member, seller: Member, span: Span, *, is_final: bool) -> Iterator[str]:

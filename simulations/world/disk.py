@@ -145,6 +145,11 @@ class Disk:
         self.tables = _Tables()
         self.commit(kept, durable=True)
 
+    @property
+    def written(self) -> int:
+        """How many records were committed, and not lost."""
+        return len(self._log)
+
     def charges(self) -> Iterator[UsageRecord]:
         """The usage records that charge for something."""
         for records in self.tables.usage.values():

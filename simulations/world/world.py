@@ -33,7 +33,7 @@ from simulations.world.worker import Worker
 CHECK_S: Final = 0.5  # how often invariants look at the state of everybody
 # How long tidying up may take in the end: orphaned jobs have a minute, and then come the books, of
 # which a week must be over; what differed is tried again after some time.
-GOODBYE_S: Final = 240.0
+GOODBYE_S: Final = 180.0
 
 MakeMember = Callable[..., Member]
 
@@ -84,6 +84,7 @@ class World:
             self.clients[client.name] = Client(self._ground(), client)
         self.hosts: dict[str, Host] = {**self.sites, **self.workers, **self.clients}
         self.operators = [self._operator(site) for site in self.sites.values() if site.plan.others]
+        self._written, self._is_settled = -1, False
         self.invariants = [make(self) for make in invariants]
         for invariant in self.invariants:
             self.trace.watchers.append(invariant.see)
@@ -166,13 +167,18 @@ class World:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left to be done about the books."""
-        return all(operator.has_nothing_to_do for operator in self.operators) and not any(
-            text
-            for site in self.sites.values()
-            for other in site.plan.others
-            for text in unsettled(site, self.sites[other])
-        )
+        """Whether nothing is left to be done about the books: looked at when one has changed."""
+        written = sum(site.disk.written for site in self.sites.values())
+        if written != self._written:
+            self._written = written
+            self._is_settled = self._settled()
+        return self._is_settled
+
+    def _settled(self) -> bool:
+        pairs = [(site, self.sites[name]) for site in self.sites.values()
+                 for name in site.plan.others]  # fmt: skip
+        is_done = all(operator.has_nothing_to_do for operator in self.operators)
+        return is_done and not any(text for pair in pairs for text in unsettled(*pair))
 
     @property
     def is_agreed(self) -> bool:

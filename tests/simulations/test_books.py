@@ -20,11 +20,18 @@ from gateway.ledger.records import (
     settled,
 )
 from simulations.bugs import planted
-from simulations.scenarios import SCENARIOS
 from simulations.world import disk
 from simulations.world.clock import EPOCH_S
 from simulations.world.disk import MemoryStore
-from simulations.world.plan import OperatorPlan, Plan
+from simulations.world.plan import (
+    ClientPlan,
+    Crash,
+    JobPlan,
+    OperatorPlan,
+    Plan,
+    SitePlan,
+    WorkerPlan,
+)
 from simulations.world.trace import Broken
 from simulations.world.trioclock import run_under_trio
 from simulations.world.world import World
@@ -33,16 +40,22 @@ AT_S = EPOCH_S + 1.0
 AT_MS = round(AT_S * 1000)
 DAY_MS = 2_000
 DELIVERY = Delivery(1, 0, 10, 500, 7, AT_MS)
-OTHER: dict[str, ContractSide] = {"london": "buy", "paris": "sell"}
+SIDE: dict[str, ContractSide] = {"london": "buy", "paris": "sell"}
 
 
 def dealing() -> Plan:
-    """Three sites with short days, one of which dies; people dispute, answer and pay."""
-    plan = SCENARIOS["lost_site"](7)
-    books = BookRules(0.5, 4.0, 60.0 / 86_400, "week", 0.0, day_ms=DAY_MS)
-    operator = OperatorPlan(every_s=1.0, disputes=0.2, accepts=0.5, pays=0.2)
-    sites = tuple(replace(site, books=books, operator=operator) for site in plan.sites)
-    return replace(plan, sites=sites, calm_s=30.0)
+    """Two sites with short days, one of which dies; people dispute, answer and pay."""
+    books = BookRules(0.5, 1.0, 60.0 / 86_400, "week", 0.0, day_ms=DAY_MS)
+    operator = OperatorPlan(every_s=0.5, disputes=0.3, accepts=0.5, pays=0.2)
+    sites = tuple(
+        SitePlan(name, others=(other,), books=books, operator=operator)
+        for name, other in (("london", "paris"), ("paris", "london"))
+    )
+    job = JobPlan(tasks=30, task_s=0.2)
+    faults = (Crash(2.0, "paris", 1.0),)
+    return Plan(
+        sites, (WorkerPlan("w", "paris"),), (ClientPlan("ann", jobs=(job,)),), faults, calm_s=6.0
+    )
 
 
 @pytest.fixture
@@ -58,7 +71,7 @@ def commit(world: World, site: str, *records: Record, durable: bool = True) -> N
 def deliver(world: World, *sites: str) -> None:
     """Book a delivery of Paris to London at these, held and paid."""
     for site in sites:
-        side, other = OTHER[site], "paris" if site == "london" else "london"
+        side, other = SIDE[site], "paris" if site == "london" else "london"
         opened = ContractOpened("c", side, other, "job", "farm", 2, 5, "USD", 30.0, AT_S)
         hold = posted("c", side, other, DELIVERY, "USD")
         paid = settled("c", side, other, DELIVERY, Verdict.POST, "USD", AT_S)
@@ -67,7 +80,7 @@ def deliver(world: World, *sites: str) -> None:
 
 def agree(world: World, site: str) -> None:
     """Keep that a site agrees on the day of the delivery, as it has it."""
-    side, other = OTHER[site], "paris" if site == "london" else "london"
+    side, other = SIDE[site], "paris" if site == "london" else "london"
     first_ms, stop_ms = period_of(AT_MS, "day", DAY_MS)
     account = account_of(
         MemoryStore(world.sites[site].disk).entries(side, other, first_ms, stop_ms)
