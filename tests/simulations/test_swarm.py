@@ -46,9 +46,9 @@ FIRST = {
     "one-sided-reversal": 16,
     "lost-verdict": 1,
     "unheard-answer": 7,
-    "blind-agreement": 3,
+    "blind-agreement": 25,
     "hasty-agreement": 25,
-    "backdated-reversal": 7,
+    "backdated-reversal": 16,
 }
 
 
