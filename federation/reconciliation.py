@@ -96,7 +96,7 @@ class Sums:
 
 
 @dataclass(slots=True)
-class Account:
+class Tally:
     """What entries come to, by currency, and the digest of them all."""
 
     sums: dict[str, Sums] = field(default_factory=dict)
@@ -116,14 +116,14 @@ class Account:
         return any(each.pending for each in self.sums.values())
 
 
-def account_of(entries: Iterable[Entry]) -> Account:
+def tally_of(entries: Iterable[Entry]) -> Tally:
     """Sum entries up, and digest them; they come ordered by contract, epoch, first and state."""
-    account, digest = Account(), hashlib.sha256()
+    tally, digest = Tally(), hashlib.sha256()
     for entry in entries:
-        account.sums.setdefault(entry.currency, Sums()).add(entry)
+        tally.sums.setdefault(entry.currency, Sums()).add(entry)
         digest.update(pack([entry.contract, entry.currency, *entry.row]))
-    account.digest = digest.digest()
-    return account
+    tally.digest = digest.digest()
+    return tally
 
 
 def by_contract(entries: Iterable[Entry]) -> dict[str, bytes]:
@@ -136,7 +136,7 @@ def by_contract(entries: Iterable[Entry]) -> dict[str, bytes]:
 
 
 def sums_of(plain: Mapping[str, Any]) -> dict[str, Sums]:
-    """Read what Account.plain wrote. Raises ProtocolError."""
+    """Read what Tally.plain wrote. Raises ProtocolError."""
     if len(plain) > CURRENCIES_MAX:
         raise ProtocolError("sums in too many currencies")
     found = {}
@@ -235,7 +235,7 @@ class Reconcile:
     first_ms: Count
     stop_ms: Count
     is_final: bool
-    sums: Plain  # Account.plain
+    sums: Plain  # Tally.plain
     digest: bytes
 
 

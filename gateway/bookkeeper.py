@@ -29,7 +29,6 @@ from federation.reconciliation import (
     CONTRACTS_MAX,
     DAY_MS,
     ENTRIES_MAX,
-    Account,
     AskEntries,
     Dispute,
     DisputeAnswer,
@@ -38,10 +37,11 @@ from federation.reconciliation import (
     Reconcile,
     Reconciled,
     Sums,
-    account_of,
+    Tally,
     by_contract,
     compare,
     sums_of,
+    tally_of,
 )
 from federation.wire import pack
 from gateway import payments
@@ -62,8 +62,9 @@ WAITING_MAX: Final = 200  # messages of one site; what is dropped is asked again
 ASKED_AT_ONCE: Final = 50  # contracts whose entries are asked for in one round
 ANSWER_S: Final = 20.0  # that a seller has to answer an operator's question
 TRIES_MAX: Final = 3  # of a day that differs, and may be mended on the way
-TRY_AGAIN_S: Final = 6 * 3600.0
-WATCHED_MS: Final = 7 * DAY_MS  # in which a buyer's verdicts are looked at
+TRY_AGAIN_S: Final = 6 * 3600.0  # at most, and when we have looked so often
+TRY_AGAIN_LOOKS: Final = 36
+WATCHED_DAYS: Final = 7  # in which a buyer's verdicts are looked at
 VOID_MIN: Final = 10  # deliveries: what comes too late now and then is no reason
 SKEW_MS: Final = 60_000
 ENVELOPE_BYTES_MAX: Final = 1 << 15  # of what is kept: sums in two hundred currencies
@@ -82,23 +83,21 @@ class Window:
     stop_ms: int
     is_final: bool = False
 
-    @property
-    def is_kept(self) -> bool:
+    def is_kept(self, day_ms: int = DAY_MS) -> bool:
         """Whether what is found out about it is remembered: of whole days alone."""
-        return self.first_ms % DAY_MS == 0 and self.stop_ms % DAY_MS == 0
+        return self.first_ms % day_ms == 0 and self.stop_ms % day_ms == 0
 
-    @property
-    def is_period(self) -> bool:
+    def is_period(self, day_ms: int) -> bool:
         """Whether it is a day, a week or a month."""
         whole = (self.first_ms, self.stop_ms)
-        return any(period_of(self.first_ms, each) == whole for each in PERIODS)
+        return any(period_of(self.first_ms, each, day_ms) == whole for each in PERIODS)
 
 
 @dataclass(slots=True)
 class _Asked:
     """What we asked a seller, and what it said since that nobody can mend."""
 
-    account: Account
+    tally: Tally
     envelope: bytes
     unclear: list[str] = field(default_factory=list)
     waiting: int = 0  # operators who do so
@@ -111,7 +110,7 @@ class _Asked:
 class _Found:
     """What a comparison came to: the state, what differs, and the signed envelopes that say so."""
 
-    account: Account
+    tally: Tally
     state: str
     details: str
     ours: bytes
@@ -151,6 +150,7 @@ class Bookkeeper:
         self._tries_since_s = office.utc_s()
         self._shunning: set[str] = set()  # buyers that people were told of
         self._entries_asked: set[tuple[str, str, int, int]] = set()
+        self._day_ms = office.rules.day_ms
         self._turn = trio.Lock()
         self._waiting: Counter[str] = Counter()
         self._send, self._receive = trio.open_memory_channel[_Job](math.inf)  # by WAITING_MAX
@@ -241,7 +241,7 @@ class Bookkeeper:
         if window.first_ms >= window.stop_ms or window.stop_ms > self._office.now_ms + AHEAD_MAX_MS:
             raise ProtocolError("a comparison of a time that is none, or has not been yet")
         if window.is_final and (
-            not window.is_kept or window.stop_ms > self._office.now_ms + SKEW_MS
+            not window.is_kept(self._day_ms) or window.stop_ms > self._office.now_ms + SKEW_MS
         ):
             raise ProtocolError("only whole days that are over can be closed")
 
@@ -250,7 +250,8 @@ class Bookkeeper:
         # But for what an operator waits for.
         self._asked = {key: each for key, each in self._asked.items() if each.waiting}
         self._entries_asked.clear()
-        if not 0 <= self._office.utc_s() - self._tries_since_s < TRY_AGAIN_S:
+        again_s = min(TRY_AGAIN_S, TRY_AGAIN_LOOKS * self._office.rules.reconcile_s)
+        if not 0 <= self._office.utc_s() - self._tries_since_s < again_s:
             self._tries.clear()
             self._tries_since_s = self._office.utc_s()
         for seller in await self._office.read(self._office.store.partners, "buy"):
@@ -268,7 +269,7 @@ class Bookkeeper:
             (self._office.now_ms),
         )
         for buyer in await self._office.read(store.partners, "sell"):
-            asked = "sell", buyer, stop_ms - WATCHED_MS, stop_ms
+            asked = "sell", buyer, stop_ms - WATCHED_DAYS * self._day_ms, stop_ms
             delivered, void = await self._office.read(store.verdict_sums, *asked)
             share = void_share(delivered, void)
             count = sum(each.deliveries for each in void.values())
@@ -300,7 +301,7 @@ class Bookkeeper:
         When all days of a period agree, the period. A day that keeps differing holds up no other:
         it is tried a few times, and again some hours later.
         """
-        rules, store = self._office.rules, self._office.store
+        rules, store, day_ms = self._office.rules, self._office.store, self._day_ms
         over_ms = self._office.now_ms - int(rules.settle_s * 1000)
 
         def find() -> Window | None:
@@ -309,18 +310,18 @@ class Bookkeeper:
             agreed_ms = next_ms(owed.agreed_until_ms(store, kept, "buy", seller))
             open_ms = next_ms(owed.agreed_until_ms(store, kept, "buy", seller, is_final=True))
             if open_ms is not None:
-                first_ms, stop_ms = period_of(open_ms, rules.period)
+                first_ms, stop_ms = period_of(open_ms, rules.period, day_ms)
                 if stop_ms <= over_ms and (agreed_ms is None or agreed_ms >= stop_ms):
                     return Window(first_ms, stop_ms, is_final=True)
             agreed = {each.first_ms for each in kept if each.state == "agreed"}
             while agreed_ms is not None:
-                day_ms = agreed_ms // DAY_MS * DAY_MS
-                if day_ms + DAY_MS > over_ms:
+                first_ms = agreed_ms // day_ms * day_ms
+                window = Window(first_ms, first_ms + day_ms)
+                if window.stop_ms > over_ms:
                     break
-                window = Window(day_ms, day_ms + DAY_MS)
-                if day_ms not in agreed and self._tries[seller, window] < TRIES_MAX:
+                if first_ms not in agreed and self._tries[seller, window] < TRIES_MAX:
                     return window
-                agreed_ms = next_ms(day_ms + DAY_MS)
+                agreed_ms = next_ms(window.stop_ms)
             return None
 
         due: Window | None = await self._office.read(find)
@@ -361,12 +362,12 @@ class Bookkeeper:
             before.waiting += waiting
             return before
         self._tries[seller, window] += 1
-        account = await self._account("buy", seller, window)
+        tally = await self._tally("buy", seller, window)
         message = Reconcile(
-            window.first_ms, window.stop_ms, window.is_final, account.plain, account.digest
+            window.first_ms, window.stop_ms, window.is_final, tally.plain, tally.digest
         )
         envelope = self._office.tell(seller, Side.SELLER, message)
-        asked = self._asked[seller, window] = _Asked(account, envelope, waiting=waiting)
+        asked = self._asked[seller, window] = _Asked(tally, envelope, waiting=waiting)
         return asked
 
     async def _compared(self, seller: str, message: Reconciled, envelope: bytes) -> None:
@@ -374,17 +375,17 @@ class Bookkeeper:
         asked = self._asked.get((seller, window))
         if asked is None or asked.answered.is_set():
             return  # it is another question by now
-        is_agreed = message.state == "agreed" and message.digest == asked.account.digest
+        is_agreed = message.state == "agreed" and message.digest == asked.tally.digest
         state = "agreed" if is_agreed else "pending" if message.state == "pending" else "differs"
-        details = "" if is_agreed else _difference(asked.account, message)
+        details = "" if is_agreed else _difference(asked.tally, message)
         proof = envelope if is_agreed else b""
-        found = _Found(asked.account, state, details, asked.envelope, proof)
+        found = _Found(asked.tally, state, details, asked.envelope, proof)
         await self._keep("buy", seller, window, found)
         asked.state, asked.details = state, details
         asked.answered.set()
         if is_agreed:
             del self._asked[seller, window]
-            told = _told(asked.account)
+            told = _told(asked.tally)
             self._office.say(f"books: {_named(window)} agrees with {seller}: {told}")
             await self._look_at(seller)
             return
@@ -450,32 +451,38 @@ class Bookkeeper:
                 told = (f"{contract}: {each}" for each in unclear)
                 asked.unclear += islice(told, UNCLEAR_MAX - len(asked.unclear))
                 details = "; ".join(asked.unclear)
-                found = _Found(asked.account, "differs", details, asked.envelope)
+                found = _Found(asked.tally, "differs", details, asked.envelope)
                 await self._keep("buy", seller, window, found)
 
     # --- as a seller ---------------------------------------------------------------------------
 
     async def _compare_for(self, buyer: str, message: Reconcile, envelope: bytes) -> None:
         window = _window(message)
-        account = await self._account("sell", buyer, window)
+        if window.is_kept(self._day_ms) and window.stop_ms > self._office.now_ms:
+            # More may be booked into it, whatever we say now. It will be asked again.
+            self._office.say(f"books: {buyer} asks for {_named(window)}, which is not over here")
+            return
+        tally = await self._tally("sell", buyer, window)
         contracts: dict[str, bytes] = {}
-        if account.digest == message.digest:
-            state = "pending" if account.is_pending else "agreed"
+        if tally.digest == message.digest:
+            state = "pending" if tally.is_pending else "agreed"
         else:
             state = "differs"
         if state != "agreed":
             contracts = await self._office.read(self._digests, buyer, window, "sell")
         answer = Reconciled(
             *(window.first_ms, window.stop_ms, window.is_final, state),
-            *(account.plain, account.digest),
+            *(tally.plain, tally.digest),
             dict(list(contracts.items())[:CONTRACTS_MAX]),
         )
-        ours = self._office.tell(buyer, Side.BUYER, answer)
-        details = "" if state == "agreed" else _difference(account, message)
-        if not account.sums or not window.is_period:
-            return  # else a buyer could fill our disk with comparisons of nothing
-        found = _Found(account, state, details, ours, envelope)
-        await self._keep("sell", buyer, window, found)
+        ours = self._office.post.seal(buyer, answer)
+        details = "" if state == "agreed" else _difference(tally, message)
+        # Others are not kept, or a buyer could fill our disk with comparisons of nothing.
+        if tally.sums and window.is_period(self._day_ms):
+            # Before it is said: else a power cut could take of what we have agreed to.
+            found = _Found(tally, state, details, ours.envelope, envelope)
+            await self._keep("sell", buyer, window, found)
+        self._office.post.carry(buyer, Side.BUYER, ours)
 
     async def _tell_entries(self, buyer: str, message: AskEntries) -> None:
         first_ms, stop_ms = message.first_ms, message.stop_ms
@@ -489,14 +496,15 @@ class Bookkeeper:
 
     # --- the books -----------------------------------------------------------------------------
 
-    async def _account(self, side: str, site: str, window: Window) -> Account:
+    async def _tally(self, side: str, site: str, window: Window) -> Tally:
         store = self._office.store
+        await self._office.catch_up()  # what waits for the disk may be of that time
 
-        def add_up() -> Account:
-            return account_of(store.entries(side, site, window.first_ms, window.stop_ms))
+        def add_up() -> Tally:
+            return tally_of(store.entries(side, site, window.first_ms, window.stop_ms))
 
-        account: Account = await self._office.read(add_up)
-        return account
+        tally: Tally = await self._office.read(add_up)
+        return tally
 
     def _digests(self, site: str, window: Window, side: str = "buy") -> dict[str, bytes]:
         return by_contract(self._office.store.entries(side, site, window.first_ms, window.stop_ms))
@@ -512,7 +520,7 @@ class Bookkeeper:
         return found
 
     async def _keep(self, side: ContractSide, site: str, window: Window, found: _Found) -> None:
-        if window.is_kept:
+        if window.is_kept(self._day_ms):
             await self._office.write(
                 StatementKept(
                     side,
@@ -521,8 +529,8 @@ class Bookkeeper:
                     window.stop_ms,
                     window.is_final,
                     found.state,
-                    pack(found.account.plain),
-                    found.account.digest,
+                    pack(found.tally.plain),
+                    found.tally.digest,
                     found.details[:DETAILS_CHARS_MAX],
                     found.ours,
                     found.theirs,
@@ -564,22 +572,22 @@ def _named(window: Window) -> str:
     first, stop = (
         datetime.fromtimestamp(each / 1000, UTC) for each in (window.first_ms, window.stop_ms)
     )
-    if not window.is_kept:
+    if not window.is_kept():
         return f"{first:%Y-%m-%d %H:%M:%S} to {stop:%Y-%m-%d %H:%M:%S}"
     last = stop - timedelta(days=1)
     return f"{first:%Y-%m-%d}" if first == last else f"{first:%Y-%m-%d} to {last:%Y-%m-%d}"
 
 
-def _told(account: Account) -> str:
+def _told(tally: Tally) -> str:
     return ", ".join(
         f"{format_money(each.due_nanos, currency)} for {each.tasks:,} tasks"
-        for currency, each in sorted(account.sums.items())
+        for currency, each in sorted(tally.sums.items())
     )
 
 
-def _difference(account: Account, message: Reconcile | Reconciled) -> str:
+def _difference(tally: Tally, message: Reconcile | Reconciled) -> str:
     """Where the sums differ, in words."""
-    ours, theirs = account.sums, sums_of(message.sums)
+    ours, theirs = tally.sums, sums_of(message.sums)
     told = []
     for currency in sorted(ours.keys() | theirs.keys()):
         mine, yours = ours.get(currency, Sums()), theirs.get(currency, Sums())
@@ -587,6 +595,6 @@ def _difference(account: Account, message: Reconcile | Reconciled) -> str:
             here, there = getattr(mine, name), getattr(yours, name)
             if here != there:
                 told.append(f"{currency} {name}: {here} here, {there} there")
-    if not told and account.is_pending:
+    if not told and tally.is_pending:
         told.append("there are deliveries without a verdict")
     return "; ".join(told)[:DETAILS_CHARS_MAX] or "the sums agree, the entries do not"

@@ -73,20 +73,20 @@ def _statement_rows(
 
 
 def _statement_row(each: Statement) -> list[Any]:
-    account = each.account
+    moved = each.turnover
     amounts = (
         each.opening_nanos,
-        *(account.sold, account.refunded, account.bought, account.credited),
-        *(account.paid, account.received, account.written_off, each.balance_nanos),
+        *(moved.sold, moved.refunded, moved.bought, moved.credited),
+        *(moved.paid, moved.received, moved.written_off, each.balance_nanos),
     )
     return [
         *(each.site, each.currency),
         *map(format_amount, amounts),
         narrow(each.balance_nanos),
-        *map(format_amount, (account.held_sold, account.held_bought)),
-        *(account.sold_tasks, account.bought_tasks),
-        *map(format_amount, (account.void_sold, account.void_bought)),
-        *(account.void_sold_tasks, account.void_bought_tasks),
+        *map(format_amount, (moved.held_sold, moved.held_bought)),
+        *(moved.sold_tasks, moved.bought_tasks),
+        *map(format_amount, (moved.void_sold, moved.void_bought)),
+        *(moved.void_sold_tasks, moved.void_bought_tasks),
         *map(format_amount, (each.unconfirmed_nanos, each.to_confirm_nanos)),
     ]
 

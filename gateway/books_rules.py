@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
+from federation.reconciliation import DAY_MS
 from gateway.knobs import KnobError, check_known, number
 from policies.periods import UTC_ZONE, Span, period_at
 
@@ -15,6 +16,7 @@ _BOUNDS: Final = {
 }
 ROOM_DAYS: Final = 1.0  # between the last dispute and rolling up: what is planned takes a moment
 PERIODS: Final = ("day", "week", "month")
+CYCLE_DAYS: Final = 146_097  # after which the calendar is the same again: 400 years, whole weeks
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class BookRules:
         void_share_max: of the slot time that a buyer has given its verdict on in a week; when more
             is void, people are told. 1: never.
         detail_days: what ended longer ago rolls up, its sums unchanged; 0: never.
+        day_ms: how long a day of the books is, the same at all sites. No knob: the days of
+            pretended worlds are seconds, so that they see many of them.
     """
 
     reconcile_s: float = 600.0
@@ -37,6 +41,7 @@ class BookRules:
     period: str = "month"
     void_share_max: float = 0.2
     detail_days: float = 90.0
+    day_ms: int = DAY_MS
 
     def __post_init__(self) -> None:
         if 0 < self.detail_days < self.dispute_days + ROOM_DAYS:
@@ -48,7 +53,7 @@ class BookRules:
 
 def read_books(table: dict[str, Any]) -> BookRules:
     """Read [books]. Raises KnobError."""
-    check_known(table, BookRules.__dataclass_fields__)
+    check_known(table, (*_BOUNDS, "period"))
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key == "period":
@@ -63,7 +68,12 @@ def read_books(table: dict[str, Any]) -> BookRules:
         raise KnobError(str(error)) from None
 
 
-def period_of(at_ms: int, period: str) -> tuple[int, int]:
+def period_of(at_ms: int, period: str, day_ms: int = DAY_MS) -> tuple[int, int]:
     """The period that a moment lies in, as [first_ms, stop_ms), UTC."""
-    found = period_at(Span(period), UTC_ZONE, at_ms / 1000)
-    return int(found.start_s) * 1000, int(found.end_s) * 1000
+    # By the number of the day, so that days of any length make weeks and months.
+    cycle, day = divmod(at_ms // day_ms, CYCLE_DAYS)
+    found = period_at(Span(period), UTC_ZONE, day * DAY_MS / 1000)
+    first, stop = (
+        cycle * CYCLE_DAYS + round(each * 1000) // DAY_MS for each in (found.start_s, found.end_s)
+    )
+    return first * day_ms, stop * day_ms

@@ -96,8 +96,10 @@ class Disputes:
                 at_ms = round(before.settled_at_s * 1000)
                 is_accepted = before.state == "accepted"
                 answers[before.answer].append([epoch, first, at_ms, int(is_accepted)])
-            elif before is not None or (posting is not None and posting.state == "pending"):
-                continue  # it waits for an answer; or the verdict on it has not arrived here yet
+            elif before is not None:
+                continue  # it waits for an answer
+            elif posting is not None and posting.state == "pending":
+                continue  # the verdict is on its way, and what is disputed will be said again
             elif (why := _why_not(posting, now_s, days)) is not None:
                 answers[why].append([epoch, first, self._office.now_ms, 0])
             else:

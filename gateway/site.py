@@ -227,6 +227,7 @@ class Site:
                     self.store,
                     self.read,
                     self.harden,
+                    self.record,
                     self._dealings,
                     is_live=self.exchange.purchases.purchases.__contains__,
                     is_partner=lambda name: name in peers.registry.approved,

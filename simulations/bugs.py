@@ -15,15 +15,19 @@ from federation.contracts import Phase
 from federation.deals import Bill, Deliver, Settle
 from federation.gossip import Claim, State
 from federation.membership import Membership
+from federation.reconciliation import Reconcile, Tally, sums_of
 from federation.session import Session
 from federation.wire import pack, unpack
+from gateway import disputes
+from gateway.bookkeeper import Bookkeeper
 from gateway.broker import Broker
+from gateway.disputes import Disputes
 from gateway.effects import AnswerBill, Say, Side
 from gateway.events import JobOpened, JobSpec
 from gateway.exchange import Exchange
 from gateway.jobs import Assignment, Job, Worker
-from gateway.ledger.postings import Transfer, transfers_of
-from gateway.ledger.records import PostingSettled, Record
+from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
+from gateway.ledger.records import ContractSide, DisputeRow, DisputeSettled, PostingSettled, Record
 from gateway.outbox import Outbox
 from gateway.purchase import Purchase
 from gateway.purchases import Purchases
@@ -209,6 +213,106 @@ def one_sided_books() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def half_a_transfer() -> Iterator[None]:
+    """A reversal is taken from one account and given to none."""
+
+    def lossy(found: dict[Account, Balance], transfer: Transfer) -> None:
+        add_to(found, transfer)
+        if transfer.kind == "reversal":
+            found[transfer.debit].debits_nanos -= transfer.amount_nanos
+
+    with patch.object(disk, "add_to", lossy):
+        yield
+
+
+@contextmanager
+def one_sided_reversal() -> Iterator[None]:
+    """What a seller takes back is not booked to its buyer."""
+
+    def forgetful(record: Record) -> tuple[Transfer, ...]:
+        is_buyers = isinstance(record, DisputeSettled) and record.side == "buy"
+        return () if is_buyers else transfers_of(record)
+
+    with patch.object(disk, "transfers_of", forgetful):
+        yield
+
+
+@contextmanager
+def lost_verdict() -> Iterator[None]:
+    """A seller never takes the verdict on some deliveries, however often it is said."""
+    settle = Sales._settle
+
+    def deaf(self: Sales, buyer: str, message: Settle, utc_s: float) -> None:
+        heard = [row for row in message.verdicts if row[1] % 7]
+        settle(self, buyer, replace(message, verdicts=heard), utc_s)
+
+    with patch.object(Sales, "_settle", deaf):
+        yield
+
+
+@contextmanager
+def unheard_answer() -> Iterator[None]:
+    """A buyer never takes the answer to a dispute, however often it is said."""
+
+    async def deaf(*_: object) -> None:
+        return
+
+    with patch.object(Disputes, "answered", deaf):
+        yield
+
+
+@contextmanager
+def blind_agreement() -> Iterator[None]:
+    """A seller agrees to whatever its buyer says of a day, and does not read its own books."""
+    compare_for = Bookkeeper._compare_for
+
+    async def blind(self: Bookkeeper, buyer: str, message: Reconcile, envelope: bytes) -> None:
+        told = Tally(sums_of(message.sums), message.digest)
+
+        async def tally(*_: object) -> Tally:
+            return told
+
+        with patch.object(self, "_tally", tally):
+            await compare_for(self, buyer, message, envelope)
+
+    with patch.object(Bookkeeper, "_compare_for", blind):
+        yield
+
+
+@contextmanager
+def hasty_agreement() -> Iterator[None]:
+    """A seller says that it agrees before that, and what it agrees to, is safe on its disk."""
+    keep = Bookkeeper._keep
+
+    async def hasty(self: Bookkeeper, side: ContractSide, *rest: Any) -> None:
+        async def write(*records: Record) -> None:
+            office.store.write(records, False, lambda: None)
+
+        office = self._office
+        self._office = replace(office, write=write) if side == "sell" else office
+        try:
+            await keep(self, side, *rest)
+        finally:
+            self._office = office
+
+    with patch.object(Bookkeeper, "_keep", hasty):
+        yield
+
+
+@contextmanager
+def backdated_reversal() -> Iterator[None]:
+    """A seller books what it takes back as of some time before, also when that is agreed on."""
+    settle = disputes._settlement
+
+    def backdated(row: DisputeRow, is_accepted: bool, reason: str, at_ms: int) -> DisputeSettled:
+        at_ms -= 15_000 if row.side == "sell" and is_accepted else 0
+        return settle(row, is_accepted, reason, at_ms)
+
+    with patch.object(disputes, "_settlement", backdated):
+        yield
+
+
 BUGS: Final[dict[str, Bug]] = {
     "lost-ack": lost_ack,
     "double-charge": double_charge,
@@ -224,6 +328,13 @@ TREATY_BUGS: Final[dict[str, Bug]] = {
     "endless-deadline": endless_deadline,
     "deep-pockets": deep_pockets,
     "one-sided-books": one_sided_books,
+    "half-a-transfer": half_a_transfer,
+    "one-sided-reversal": one_sided_reversal,
+    "lost-verdict": lost_verdict,
+    "unheard-answer": unheard_answer,
+    "blind-agreement": blind_agreement,
+    "hasty-agreement": hasty_agreement,
+    "backdated-reversal": backdated_reversal,
 }
 
 

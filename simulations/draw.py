@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
+from gateway.books_rules import BookRules
 from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
@@ -18,6 +19,7 @@ from simulations.world.plan import (
     DrainWorkers,
     Fault,
     JobPlan,
+    OperatorPlan,
     Pause,
     Plan,
     Pool,
@@ -42,7 +44,9 @@ def draw_plan(seed: int) -> Plan:
     if dice.random() >= FEDERATED:
         return _draw_sites(dice)
     plan = _draw_federation(dice)
-    return _in_a_row(plan) if len(plan.sites) == 3 and dice.random() < IN_A_ROW else plan
+    if len(plan.sites) == 3 and dice.random() < IN_A_ROW:
+        plan = _in_a_row(plan)
+    return _with_books(plan, dice)
 
 
 def _draw_sites(dice: Random) -> Plan:
@@ -115,6 +119,31 @@ def _in_a_row(plan: Plan) -> Plan:
     jobs[0] = replace(jobs[0], tags={"linux": True, "vault": True})
     clients = (replace(one, site=first, jobs=tuple(jobs)), *more)
     return replace(plan, sites=tuple(sites), workers=(*plan.workers, guard), clients=clients)
+
+
+def _with_books(plan: Plan, dice: Random) -> Plan:
+    """Days of a few seconds, and people who look after the books."""
+    day_ms = dice.choice((2_000, 5_000))
+    sites = []
+    for site in plan.sites:
+        books = BookRules(
+            reconcile_s=dice.choice((0.5, 1.0)),
+            # The longest outlasts what clocks differ by, as a real one does.
+            settle_s=dice.choice((1.0, 4.0, 12.0)),
+            dispute_days=dice.choice((4.0, 60.0)) / 86_400,
+            period=dice.choice(("day", "week")),
+            detail_days=0.0,
+            day_ms=day_ms,
+        )
+        operator = OperatorPlan(
+            every_s=dice.choice((0.5, 2.0)),
+            disputes=dice.choice((0.0, 0.05, 0.3)),
+            answers=dice.choice((1.0, 1.0, 0.7)),
+            accepts=dice.random(),
+            pays=dice.choice((0.0, 0.2)),
+        )
+        sites.append(replace(site, books=books, operator=operator))
+    return replace(plan, sites=tuple(sites))
 
 
 def _member(name: str, names: tuple[str, ...], dice: Random) -> SitePlan:

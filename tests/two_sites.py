@@ -21,6 +21,7 @@ from federation import deals
 from federation.contracts import Phase
 from federation.deals import Sealed
 from federation.messages import MESSAGES
+from federation.payments import Payments
 from federation.ranges import RangeSet
 from federation.reconciliation import DAY_MS, FROM_BUYER, FROM_SELLER, Sums
 from gateway import events
@@ -45,7 +46,7 @@ DEADLINE_S = 20.0
 TASKS = 10  # of a bundle
 PRICE_NANOS = 10**12
 RULES = BookRules(reconcile_s=1e6, dispute_days=3.0, period="day", detail_days=5.0)
-ABOUT_BOOKS = (*FROM_BUYER, *FROM_SELLER)
+ABOUT_BOOKS = (*FROM_BUYER, *FROM_SELLER, Payments)
 
 
 @cache
@@ -107,6 +108,7 @@ class Site:
                 self.store,
                 self._read,
                 self._write,
+                self._write,  # of nothing: what was booked before is written
                 self,
                 is_live=self.purchases.purchases.__contains__,
                 is_partner=lambda name: True,
@@ -196,6 +198,9 @@ class Site:
         return Sealed(MESSAGES.encode(message))
 
     def carry(self, site, side, message):
+        self.world.mail[self.name].append(message)
+
+    def reach(self, site, message):
         self.world.mail[self.name].append(message)
 
     def flush(self):

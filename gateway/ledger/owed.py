@@ -6,7 +6,7 @@ from functools import partial
 from federation.payments import Match
 
 from .records import PaymentRow, StatementKept
-from .settlement import Account, Statement, accounts, agreed_until, matches, moved, statements_of
+from .settlement import Statement, Turnover, agreed_until, matches, moved, statements_of, turnovers
 from .store import Store
 
 
@@ -19,8 +19,8 @@ def statements(
     store: Store, payments: list[PaymentRow], site: str, start_s: float, end_s: float
 ) -> list[Statement]:
     """What was between us and a site in [start_s, end_s), UTC epoch seconds, by currency."""
-    before = _accounts(store, payments, site, 0.0, start_s)
-    within = _accounts(store, payments, site, start_s, end_s)
+    before = _turnovers(store, payments, site, 0.0, start_s)
+    within = _turnovers(store, payments, site, start_s, end_s)
     return statements_of(site, before, within, paid_with(store, payments, site))
 
 
@@ -30,14 +30,14 @@ def paid_with(store: Store, payments: Iterable[PaymentRow], site: str) -> list[M
     return matches((each for each in payments if each.site == site), told)
 
 
-def _accounts(
+def _turnovers(
     store: Store, payments: list[PaymentRow], site: str, start_s: float, end_s: float
-) -> dict[str, Account]:
+) -> dict[str, Turnover]:
     first_ms, stop_ms = round(start_s * 1000), round(end_s * 1000)
     sold, void_sold = store.verdict_sums("sell", site, first_ms, stop_ms)
     bought, void_bought = store.verdict_sums("buy", site, first_ms, stop_ms)
     paid = moved((each for each in payments if each.site == site), start_s, end_s)
-    return accounts(sold, bought, paid, void_sold, void_bought)
+    return turnovers(sold, bought, paid, void_sold, void_bought)
 
 
 def kept_with(store: Store, side: str, site: str) -> list[StatementKept]:

@@ -451,7 +451,7 @@ class StatementKept:
 
     Attributes:
         state: "agreed", "pending", "differs".
-        sums: federation.reconciliation.Account.plain, packed; `digest` is of the entries.
+        sums: federation.reconciliation.Tally.plain, packed; `digest` is of the entries.
         details: what differs, for people.
         ours, theirs: the signed envelopes that said so.
     """

@@ -22,7 +22,7 @@ from .records import PaymentRow, PaymentsTold, StatementKept
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class Turnover:
     """What was between us and a site in a time, in one currency; amounts in nano-units.
 
     Attributes:
@@ -72,20 +72,20 @@ class Statement:
     site: str
     currency: str
     opening_nanos: int
-    account: Account
+    turnover: Turnover
     unconfirmed_nanos: int = 0
     to_confirm_nanos: int = 0
 
     @property
     def balance_nanos(self) -> int:
         """What is owed at the end."""
-        return self.opening_nanos + self.account.net
+        return self.opening_nanos + self.turnover.net
 
 
 def statements_of(
     site: str,
-    before: Mapping[str, Account],
-    within: Mapping[str, Account],
+    before: Mapping[str, Turnover],
+    within: Mapping[str, Turnover],
     paid: Iterable[Match] = (),
 ) -> list[Statement]:
     """A statement for each currency in which there is anything; `paid` is what `matches` found."""
@@ -102,7 +102,7 @@ def statements_of(
             site,
             currency,
             before[currency].net if currency in before else 0,
-            within.get(currency, Account()),
+            within.get(currency, Turnover()),
             here.get(currency, 0),
             there.get(currency, 0),
         )
@@ -110,13 +110,13 @@ def statements_of(
     ]
 
 
-def accounts(
+def turnovers(
     sold: Mapping[str, Sums],
     bought: Mapping[str, Sums],
     moved: Iterable[tuple[str, str, int]] = (),
     void_sold: Mapping[str, Sums] = MappingProxyType({}),
     void_bought: Mapping[str, Sums] = MappingProxyType({}),
-) -> dict[str, Account]:
+) -> dict[str, Turnover]:
     """Put together what was sold, bought and moved, by currency; `moved` is what it yields."""
     sums: dict[str, dict[str, int]] = {}
     for currency, name, nanos in moved:
@@ -126,7 +126,7 @@ def accounts(
     for currency in {*sold, *bought, *sums, *void_sold, *void_bought}:
         ours, theirs = sold.get(currency, Sums()), bought.get(currency, Sums())
         void, refused = void_sold.get(currency, Sums()), void_bought.get(currency, Sums())
-        found[currency] = Account(
+        found[currency] = Turnover(
             sold=ours.cost_nanos,
             refunded=ours.reversed_nanos,
             bought=theirs.cost_nanos,
@@ -147,7 +147,7 @@ def accounts(
 def moved(
     payments: Iterable[PaymentRow], start_s: float, end_s: float
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield what payments come to in [start_s, end_s): currency, column of an account, amount.
+    """Yield what payments come to in [start_s, end_s): currency, column of a turnover, amount.
 
     What was undone counts from when it was booked to when it was undone: a time that both sites
     have compared stays as it was.

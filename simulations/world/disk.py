@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import chain, islice
 from operator import attrgetter
+from typing import Protocol
 
-from federation.reconciliation import Entry, EntryState, Sums, account_of
+from federation.reconciliation import Entry, EntryState, Sums, tally_of
 from gateway.ledger.errors import StoreClosed
 from gateway.ledger.journal import GENESIS, Booked, digest
 from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
@@ -64,6 +65,18 @@ Later = Callable[[float, Callable[[], None]], None]
 _Delivery = tuple[str, str, int, int]  # side, contract, epoch, first
 
 
+class Auditor(Protocol):
+    """Who sees each commit."""
+
+    def __call__(
+        self, records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
+    ) -> None:
+        """Look at records, and at what was booked by them.
+
+        `is_anew`: that is all that there is, at first and after a power cut.
+        """
+
+
 @dataclass(slots=True)
 class _JobState:
     """A row of the table of jobs, less its usage."""
@@ -110,17 +123,24 @@ class Disk:
         self.hardened = 0
         self.power_cuts = 0
         self.boot = 0  # a file beside the database, synced before it counts
+        self.auditors: list[Auditor] = []
         self._log: list[Record] = []
 
     def commit(self, records: Sequence[Record], *, durable: bool) -> None:
         """Apply records; durable ones harden everything before them."""
+        is_anew = not self._log
+        booked = []
         for record in records:
             self._apply(record)
             for transfer in transfers_of(record):
-                self._book(transfer)
+                entry = self._book(transfer)
+                if entry is not None:
+                    booked.append(entry)
         self._log.extend(records)
         if durable:
             self.hardened = len(self._log)
+        for audit in self.auditors:
+            audit(records, booked, is_anew=is_anew)
 
     def cut_power(self) -> None:
         """Lose what was not hardened."""
@@ -128,6 +148,11 @@ class Disk:
         kept, self._log = self._log[: self.hardened], []
         self.tables = _Tables()
         self.commit(kept, durable=True)
+
+    @property
+    def written(self) -> int:
+        """How many records were committed, and not lost."""
+        return len(self._log)
 
     def charges(self) -> Iterator[UsageRecord]:
         """The usage records that charge for something."""
@@ -180,15 +205,16 @@ class Disk:
             case AlertFired() | AlertEnded():
                 self._alert(record)
 
-    def _book(self, transfer: Transfer) -> None:
+    def _book(self, transfer: Transfer) -> Booked | None:
         tables = self.tables
         if transfer.key in tables.booked:
-            return
+            return None
         last = next(reversed(tables.booked.values()), None)
         number = last.number + 1 if last is not None else 1
         chained = digest(last.hash if last is not None else GENESIS, number, transfer)
-        tables.booked[transfer.key] = Booked(number, transfer, chained)
+        entry = tables.booked[transfer.key] = Booked(number, transfer, chained)
         add_to(tables.balances, transfer)
+        return entry
 
     def _deal(self, record: ContractOpened | Posted | PostingSettled | ContractEnded) -> None:
         tables, key = self.tables, (record.side, record.contract)
@@ -583,7 +609,7 @@ class MemoryStore:
 
     def entry_sums(self, side: str, site: str, first_ms: int, stop_ms: int) -> dict[str, Sums]:
         """See Store."""
-        return account_of(self.entries(side, site, first_ms, stop_ms)).sums
+        return tally_of(self.entries(side, site, first_ms, stop_ms)).sums
 
     def voids(
         self, side: str, site: str, first_ms: int, stop_ms: int, contract: str = ""

@@ -5,12 +5,13 @@ over their waits.
 """
 
 import itertools
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, cast
 
 from federation import messages
+from federation.errors import GridError
 from federation.messages import Ask
-from gateway import events
+from gateway import books_desk, events
 from gateway.broker import Broker
 from gateway.census import Census
 from gateway.circle import Circle
@@ -23,13 +24,15 @@ from gateway.ledger import records
 from gateway.links import LinkNews
 from gateway.lobby import Guest, Lobby, News
 from gateway.notary import SigningNotary
+from gateway.office import Office
 from gateway.reception import Reception, Seat
 from gateway.sessions import TICK_S
 from gateway.surroundings import Surroundings
 from simulations.world.disk import Disk, MemoryStore
 from simulations.world.host import Ground, Host
+from simulations.world.keeper import Commit, Keeper
 from simulations.world.network import MemoryPort
-from simulations.world.peers import Peers, roll_of
+from simulations.world.peers import Peers, Roll, roll_of
 from simulations.world.plan import SitePlan
 
 # All pools are alike, so that carbon is booked and checked everywhere, and decides nothing.
@@ -60,6 +63,7 @@ class Member(Host):
                         for each in plan.pools),
             deals=plan.deals,
             house=plan.house,
+            books=plan.books,
         )  # fmt: skip
 
     @property
@@ -71,6 +75,17 @@ class Member(Host):
     def circle(self) -> Circle | None:
         """The federation as this gateway sees it; None for a single site, or a dead one."""
         return None
+
+    def order(self, verb: str, details: Mapping[str, Any]) -> None:
+        """Have an order about the books carried out (gateway.books_desk), once its turn comes."""
+        raise NotImplementedError
+
+    async def obey(self, site: Any, verb: str, details: Mapping[str, Any]) -> None:
+        """Carry an order out; what can't be is noted, as an operator would read it."""
+        try:
+            await books_desk.ORDERS[verb](site, details)
+        except GridError as error:
+            self.note(f"can't {verb}", str(error))
 
     def open_store(self, settled: Callable[[], None] = lambda: None) -> MemoryStore:
         """A store on this host's disk."""
@@ -187,6 +202,7 @@ class Gateway(Member):
         self._reception: Reception | None = None
         self.peers: Peers | None = None
         self._dealings: Dealings | None = None
+        self.bookkeeper: Keeper | None = None
         self.surroundings = Surroundings(
             now_s=self.now_s, utc_s=self.utc_s, random_bytes=self.random_bytes, read=read_now
         )
@@ -231,15 +247,43 @@ class Gateway(Member):
         self.watch(self._reception.broker)
         if self.peers is not None:
             self._dealings = Dealings(self.peers, self._reception, self.surroundings, self.note)
+            self._open_books(roll, self._dealings)
         self._reception.recover()
         self.after(TICK_S, self._tick)
+
+    def _open_books(self, roll: Roll, dealings: Dealings) -> None:
+        """As gateway.site does."""
+        assert self._reception is not None
+        exchange = self._reception.exchange
+        office = Office(
+            self.config.books,
+            self.store,
+            self.read,
+            self.harden,
+            self.catch_up,
+            dealings,
+            is_live=exchange.purchases.purchases.__contains__,
+            is_partner=lambda name: name in roll.approved,
+            note_settled=exchange.note_settled,
+            settled_ms=exchange.settled_ms,
+            utc_s=self.utc_s,
+            say=lambda line: self.note("says", line),
+        )
+        self.bookkeeper = dealings.books = Keeper(office, self)
+
+    def order(self, verb: str, details: Mapping[str, Any]) -> None:
+        """See Member."""
+        if self.bookkeeper is not None:
+            self.bookkeeper.order(lambda: self.obey(self, verb, details))
 
     def die(self, *, power: bool) -> None:
         """What is queued for the store is lost, and with the power what was not synced."""
         self.store.kill()
         if power:
             self.disk.cut_power()
-        self._reception = self._dealings = None
+        if self.bookkeeper is not None:
+            self.bookkeeper.die()
+        self._reception = self._dealings = self.bookkeeper = None
         if self.peers is not None:
             self.peers.die()
             self.peers = None
@@ -325,6 +369,21 @@ class Gateway(Member):
     async def read(self, query: Callable[..., Any], *arguments: Any) -> Any:
         """Read from the store."""
         return await read_now(query, *arguments)
+
+    async def harden(self, *written: records.Record) -> None:
+        """Have the bookkeeper wait until these are on the disk."""
+        if written:
+            await self._written(written, durable=True)
+
+    async def catch_up(self) -> None:
+        """Have it wait until everything is committed that was written."""
+        await self._written((), durable=False)
+
+    async def _written(self, written: Sequence[records.Record], *, durable: bool) -> None:
+        keeper = self.bookkeeper
+        assert keeper is not None
+        self.store.write(written, durable, lambda: self.after(0.0, keeper.go_on))
+        await cast("Awaitable[None]", Commit())
 
     async def forget(self, jobs: Sequence[str]) -> None:
         """Drop the results of jobs that have ended."""

@@ -1,12 +1,13 @@
 """What must hold in every world, whatever happens. One class each; `all_invariants` lists them.
 
-An invariant sees every line of the trace as it is written (`see`), looks at the state of everybody
-twice a second (`check`), and once more when all is over (`finish`). It raises Broken. Those that
-compare one site's books with another's go beside these: they see all of the world.
+An invariant sees every line of the trace as it is written (`see`) and every commit of a site
+(`committed`), looks at the state of everybody twice a second (`check`), and once more when all is
+over (`finish`). It raises Broken. Those that compare sites go beside these: they see all of the
+world.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from federation.handshake import SILENT_BEATS
@@ -14,6 +15,8 @@ from federation.ranges import RangeSet
 from federation.session import DIALLER_WINDOW
 from federation.streams import Ended
 from gateway.jobs import Job as BrokerJob
+from gateway.ledger.journal import Booked
+from gateway.ledger.records import Record, UsageRecord
 from gateway.ledger.store import Dimension
 from gateway.outcomes import CRASHES_MAX
 from gateway.reception import BACKLOG_MAX
@@ -22,6 +25,7 @@ from simulations.world.disk import MemoryStore
 from simulations.world.trace import Broken, Entry
 
 if TYPE_CHECKING:
+    from simulations.world.gateway import Member
     from simulations.world.world import World
 
 # A process that was stopped runs on for a moment before it looks at the clock.
@@ -38,6 +42,14 @@ class Invariant:
 
     def see(self, entry: Entry) -> None:
         """Look at a line of the trace."""
+
+    def committed(
+        self, site: "Member", records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
+    ) -> None:
+        """Look at what a site has just committed, and booked by it.
+
+        `is_anew`: that is all that there is, at first and after a power cut.
+        """
 
     def check(self) -> None:
         """Look at everybody's state."""
@@ -109,19 +121,23 @@ class ChargedOnce(Invariant):
         if entry.what == "is stopped (cancelled)":
             self._stopped.update((entry.job, task) for task in range(entry.first, entry.stop))
 
-    def check(self) -> None:
+    def committed(
+        self, site: "Member", records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
+    ) -> None:
         """No task is charged more often than it may have run."""
-        for client in self.world.clients.values():
-            disk = self.world.sites[client.gateway].disk
-            for job in client.jobs.values():
-                counts = disk.charged(job.id)
-                if counts.total() > len(counts):
-                    self._check_job(job, counts, max(1, client.sessions))
-
-    def _check_job(self, job: Job, charges: Counter[int], sessions: int) -> None:
-        for number, count in charges.items():
-            if count == 1:
+        for record in records:
+            if not isinstance(record, UsageRecord) or not record.is_charge:
                 continue
+            for client in self.world.clients.values():
+                job = client.jobs.get(record.job)
+                if job is not None and client.gateway == site.name:
+                    charges = site.disk.charged(job.id)
+                    tasks = range(record.first, record.first + record.tasks)
+                    again = {number: charges[number] for number in tasks if charges[number] > 1}
+                    self._check_job(job, again, max(1, client.sessions))
+
+    def _check_job(self, job: Job, charges: Mapping[int, int], sessions: int) -> None:
+        for number, count in charges.items():
             manner = job.tasks[number].manner
             runs = 1 + job.plan.retries if manner in ("error", "flaky") else 1
             runs = CRASHES_MAX if manner == "poison" else runs
@@ -133,7 +149,6 @@ class ChargedOnce(Invariant):
 
     def finish(self) -> None:
         """Whatever was delivered is charged, unless a power cut took the charge; sums agree."""
-        self.check()
         for client in self.world.clients.values():
             disk = self.world.sites[client.gateway].disk
             for job in client.jobs.values():

@@ -5,6 +5,7 @@ A host's name is its address. Times are seconds from the world's beginning.
 
 from dataclasses import dataclass, field
 
+from gateway.books_rules import BookRules
 from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
@@ -21,6 +22,22 @@ class Pool:
     name: str = "farm"
     price: str = "36 USD"
     tags: dict[str, TagValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPlan:
+    """Who looks after a site's books, every `every_s`, for as long as there is work.
+
+    Of what was bought he disputes each delivery with a chance of `disputes`. Of what others dispute
+    he answers each with a chance of `answers`, and accepts it with one of `accepts`; until the end
+    of the world. With a chance of `pays` he pays a site what it is owed, each time that he looks.
+    """
+
+    every_s: float = 3.0
+    disputes: float = 0.0
+    answers: float = 1.0
+    accepts: float = 0.5
+    pays: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +63,8 @@ class SitePlan:
     beyond: tuple[str, ...] = ()
     deals: DealRules = field(default_factory=DealRules)
     house: House = field(default_factory=House)
+    books: BookRules = field(default_factory=BookRules)
+    operator: OperatorPlan = field(default_factory=OperatorPlan)
 
 
 @dataclass(frozen=True, slots=True)

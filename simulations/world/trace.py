@@ -32,8 +32,11 @@ class Entry:
         return f"{self.at_s:12.6f}  {self.host:<12} {self.what}{tasks} {self.note}".rstrip()
 
 
-class Broken(Exception):
-    """An invariant does not hold: which, how, and for which task as far as it is one's."""
+class Broken(BaseException):
+    """An invariant does not hold: which, how, and for which task as far as it is one's.
+
+    No Exception: it may be raised in the middle of code that survives whatever breaks.
+    """
 
     def __init__(self, name: str, text: str, job: str = "", task: int = 0) -> None:
         super().__init__(f"{name}: {text}")

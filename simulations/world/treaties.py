@@ -1,17 +1,16 @@
 """What must hold between sites, whatever happens to them and to the network; see invariants.
 
-The books of both sides are compared as they are on their disks: not what anybody believes.
+What must hold of their books is in books.py.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from federation.contracts import Phase
 from federation.gossip import State
 from federation.money import parse_money
-from gateway.ledger.postings import Account, Balance
+from simulations.world.books import BooksAgree, BooksBalance, DaysAgree
 from simulations.world.client import Job
 from simulations.world.gateway import Member
 from simulations.world.invariants import WAKING_S, Invariant
@@ -25,101 +24,6 @@ if TYPE_CHECKING:
 AGREE_S: Final = 60.0
 LATE_S: Final = 3.0  # a tick, a clock that drifts, a site that was stopped meanwhile
 TICKS_S: Final = 0.5  # what is due is seen to at the next tick
-
-Row = tuple[int, int, str]  # tasks, cost, verdict
-
-
-class BooksAgree(Invariant):
-    """Both sides of a contract have the same deliveries with the same verdicts, none open.
-
-    What a seller had not synced before its power was cut is not in its books: of such a site the
-    buyer may know more. It is in nobody's favour that it can't bill that.
-    """
-
-    def finish(self) -> None:
-        """Compare the books, contract by contract."""
-        for seller in self.world.sites.values():
-            for buyer in self.world.sites.values():
-                if buyer is not seller:
-                    self._compare(buyer, seller)
-
-    def _compare(self, buyer: Member, seller: Member) -> None:
-        bought = _rows(buyer, "buy", seller.name)
-        sold = _rows(seller, "sell", buyer.name)
-        for key, row in sold.items():
-            other = bought.get(key)
-            text = f"{key}: {seller.name} sold {row}, {buyer.name} bought {other}"
-            # What is void there is not here, or void as well.
-            is_same = other == row if row[2] == "post" else other is None or other[2] == "void"
-            if row[2] == "pending":
-                self.fail(f"nobody has settled {text}")
-            elif not is_same:
-                self.fail(text)
-        for key, row in bought.items():
-            if sold.get(key) != row and not (key not in sold and seller.disk.power_cuts):
-                self.fail(f"{key}: {buyer.name} bought {row}, {seller.name} sold {sold.get(key)}")
-
-
-def _rows(site: Member, side: str, other: str) -> dict[tuple[str, int, int], Row]:
-    """(contract, epoch, first) → what a site's books say of its deliveries with another."""
-    tables = site.disk.tables
-    found: dict[tuple[str, int, int], Row] = {}
-    for key, posted in tables.postings.items():
-        contract = tables.contracts.get(key[:2])
-        if key[0] == side and contract is not None and contract.site == other:
-            verdict = tables.verdicts.get(key, "pending")
-            found[key[1:]] = posted.tasks, posted.cost_nanos, verdict
-    return found
-
-
-class BooksBalance(Invariant):
-    """In each currency debits are credits, at any time; no hold is resolved that was not made.
-
-    In the end nothing is held, and what two sites owe each other is the same in both books. A
-    seller whose power was cut may have forgotten what it was owed.
-    """
-
-    def __init__(self, world: "World") -> None:
-        super().__init__(world)
-        self._seen: dict[str, int] = {}  # site → transfers
-
-    def check(self) -> None:
-        """Look at the balances of whoever has booked something."""
-        for site in self.world.sites.values():
-            tables = site.disk.tables
-            if len(tables.booked) != self._seen.get(site.name, 0):
-                self._seen[site.name] = len(tables.booked)
-                self._look(site)
-
-    def _look(self, site: Member) -> None:
-        nets: Counter[str] = Counter()
-        for account, balance in site.disk.tables.balances.items():
-            nets[account.currency] += balance.net_nanos
-            nets[f"{account.currency} held"] += balance.held_nanos
-            if balance.held_debits_nanos < 0 or balance.held_credits_nanos < 0:
-                self.fail(f"{site.name}: less than nothing is held on {account}: {balance}")
-        if any(nets.values()):
-            self.fail(f"{site.name}: debits are not credits: {dict(nets)}")
-
-    def finish(self) -> None:
-        """Compare what sites owe each other."""
-        for site in self.world.sites.values():
-            for account, balance in site.disk.tables.balances.items():
-                if account.kind in ("bought", "sold", "site"):
-                    self._compare(site, account, balance)
-
-    def _compare(self, site: Member, account: Account, balance: Balance) -> None:
-        other = self.world.sites[account.name]
-        if site.disk.power_cuts or other.disk.power_cuts:
-            return
-        if balance.held_nanos:
-            self.fail(f"{site.name}: {balance.held_nanos} is still held on {account}")
-        if account.kind == "site":
-            mirror = replace(account, name=site.name)
-            owed_nanos = other.disk.tables.balances.get(mirror, Balance()).net_nanos
-            if owed_nanos != -balance.net_nanos:
-                text = f"{balance.net_nanos} on {account}, {owed_nanos} in its books"
-                self.fail(f"{site.name} has {text}")
 
 
 class PaidOnce(Invariant):
@@ -316,6 +220,7 @@ class AllAgree(Invariant):
 between_sites: Final[tuple[Callable[["World"], Invariant], ...]] = (
     BooksAgree,
     BooksBalance,
+    DaysAgree,
     PaidOnce,
     HoldsEnd,
     RunsWhereWished,

@@ -4,7 +4,7 @@ Everybody else stays on the heap. One task sleeps until the heap's next moment a
 between two such moments the sites' own tasks run. All of it in one thread, in virtual time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
 from typing import Any, Final
@@ -93,6 +93,7 @@ class TrioGateway(Member):
         self._nursery = nursery
         self._site: Site | None = None
         self._store: MemoryStore | None = None
+        self._orders: set[trio.CancelScope] = set()
 
     @property
     def reception(self) -> Reception | None:
@@ -151,13 +152,26 @@ class TrioGateway(Member):
         self._store = self.open_store(site.nudge)
         return self._store
 
+    def order(self, verb: str, details: Mapping[str, Any]) -> None:
+        """See Member."""
+        site = self._site
+        if site is not None and site.bookkeeper is not None:
+            self._nursery.start_soon(self._obey, site, verb, details)
+
+    async def _obey(self, site: Site, verb: str, details: Mapping[str, Any]) -> None:
+        with trio.CancelScope() as scope:
+            self._orders.add(scope)
+            await self.obey(site, verb, details)
+        self._orders.discard(scope)
+
     def die(self, *, power: bool) -> None:
         """What is queued for the store is lost, and with the power what was not synced."""
         if self._store is not None:
             self._store.kill()
         if power:
             self.disk.cut_power()
-        self._scope.cancel()
+        for scope in (self._scope, *self._orders):
+            scope.cancel()
         self._site = None
 
     def pause(self) -> None:

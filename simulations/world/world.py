@@ -8,12 +8,14 @@ from typing import Final, assert_never
 
 from federation.gossip import State
 from gateway import events
+from simulations.world.books import unsettled
 from simulations.world.client import Client
 from simulations.world.clock import Clock
 from simulations.world.gateway import Gateway, Member
 from simulations.world.host import Ground, Host
 from simulations.world.invariants import Invariant, all_invariants
 from simulations.world.network import Network
+from simulations.world.operators import Operator
 from simulations.world.plan import (
     Crash,
     Cut,
@@ -29,7 +31,9 @@ from simulations.world.treaties import between_sites
 from simulations.world.worker import Worker
 
 CHECK_S: Final = 0.5  # how often invariants look at the state of everybody
-GOODBYE_S: Final = 90.0  # how long tidying up may take in the end: orphaned jobs have a minute
+# How long tidying up may take in the end: orphaned jobs have a minute, and then come the books, of
+# which a week must be over; what differed is tried again after some time.
+GOODBYE_S: Final = 180.0
 
 MakeMember = Callable[..., Member]
 
@@ -79,13 +83,22 @@ class World:
         for client in plan.clients:
             self.clients[client.name] = Client(self._ground(), client)
         self.hosts: dict[str, Host] = {**self.sites, **self.workers, **self.clients}
+        self.operators = [self._operator(site) for site in self.sites.values() if site.plan.others]
+        self._written, self._is_settled = -1, False
         self.invariants = [make(self) for make in invariants]
         for invariant in self.invariants:
             self.trace.watchers.append(invariant.see)
+            looks_at_commits = type(invariant).committed is not Invariant.committed
+            for member in self.sites.values() if looks_at_commits else ():
+                member.disk.auditors.append(partial(invariant.committed, member))
 
     def _ground(self) -> Ground:
         """Each host's chance is its own: what one draws changes nothing for the others."""
         return Ground(self.clock, Random(self.dice.getrandbits(64)), self.trace, self.network)
+
+    def _operator(self, site: Member) -> Operator:
+        others = [self.sites[name] for name in site.plan.others]
+        return Operator(site, others, self.clock, Random(self.dice.getrandbits(64)))
 
     # --- the story -----------------------------------------------------------------------------
 
@@ -98,6 +111,8 @@ class World:
         for fault in self.plan.faults:
             self.clock.at(fault.at_s, partial(self._befall, fault))
         self.clock.at(self.plan.calm_s, self._calm_down)
+        for operator in self.operators:
+            operator.begin()
         self._check()
 
     def acts(self) -> Iterator[tuple[float, Callable[[], bool]]]:
@@ -128,7 +143,9 @@ class World:
         return all(client.is_over for client in self.clients.values())
 
     def part(self) -> None:
-        """Those clients that are done say goodbye."""
+        """Those clients that are done say goodbye, and nobody begins anything any more."""
+        for operator in self.operators:
+            operator.is_resting = True
         for client in self.clients.values():
             if client.is_over:
                 client.leave()
@@ -144,7 +161,24 @@ class World:
         is_empty = not any(each.jobs or each.clients for each in brokers)
         exchanges = [each.exchange for each in receptions]
         is_empty &= not any(each.sales.sales or each.purchases.purchases for each in exchanges)
-        return is_whole and is_idle and is_stored and is_empty and self.is_agreed
+        return (
+            is_whole and is_idle and is_stored and is_empty and self.is_agreed and self.is_settled
+        )
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to be done about the books: looked at when one has changed."""
+        written = sum(site.disk.written for site in self.sites.values())
+        if written != self._written:
+            self._written = written
+            self._is_settled = self._settled()
+        return self._is_settled
+
+    def _settled(self) -> bool:
+        pairs = [(site, self.sites[name]) for site in self.sites.values()
+                 for name in site.plan.others]  # fmt: skip
+        is_done = all(operator.has_nothing_to_do for operator in self.operators)
+        return is_done and not any(text for pair in pairs for text in unsettled(*pair))
 
     @property
     def is_agreed(self) -> bool:

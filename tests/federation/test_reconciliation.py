@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from federation.contracts import Delivery
 from federation.errors import ProtocolError
 from federation.reconciliation import (
-    Account,
     Entry,
     EntryState,
     Findings,
-    account_of,
+    Tally,
     by_contract,
     compare,
     sums_of,
+    tally_of,
 )
 
 P, S, R = EntryState.PENDING, EntryState.POSTED, EntryState.REVERSAL
@@ -80,9 +80,9 @@ ENTRIES = st.lists(
 
 @given(ENTRIES, ENTRIES)
 def test_books_are_equal_exactly_when_their_digests_are(ours, theirs):
-    assert (account_of(ours).digest == account_of(theirs).digest) == (ours == theirs)
+    assert (tally_of(ours).digest == tally_of(theirs).digest) == (ours == theirs)
     assert (by_contract(ours) == by_contract(theirs)) == (ours == theirs)
-    assert sums_of(account_of(ours).plain) == account_of(ours).sums
+    assert sums_of(tally_of(ours).plain) == tally_of(ours).sums
 
 
 @given(ENTRIES, st.data())
@@ -129,8 +129,8 @@ def test_sums_that_are_none_are_refused(plain):
 
 
 def test_a_reversal_is_owed_no_more():
-    account = account_of([entry(cost=7), entry(first=10, cost=5), entry(cost=7, state=R)])
-    assert account.sums["USD"].due_nanos == 5
-    assert not account.is_pending
-    assert account_of([entry(state=P)]).is_pending
-    assert Account().plain == {}
+    tally = tally_of([entry(cost=7), entry(first=10, cost=5), entry(cost=7, state=R)])
+    assert tally.sums["USD"].due_nanos == 5
+    assert not tally.is_pending
+    assert tally_of([entry(state=P)]).is_pending
+    assert Tally().plain == {}

@@ -25,7 +25,8 @@ from federation.reconciliation import (
 )
 from federation.wire import pack
 from gateway.bookkeeper import Bookkeeper, Comparison
-from gateway.books_rules import BookRules, period_of
+from gateway.books_rules import BookRules, period_of, read_books
+from gateway.knobs import KnobError
 from gateway.ledger.audit import audit
 from gateway.ledger.database import snapshot
 from gateway.ledger.errors import StoreError
@@ -48,13 +49,14 @@ class Books:
         self.name, self.other, self.side, self.world = name, other, side, world
         self.url = f"sqlite:///{folder}/{name}.db"
         self.store = SqlStore(self.url)
-        self.told = []
+        self.told, self.waiting = [], []  # `waiting`: for the disk
         self.live, self.strangers, self.settled = set(), set(), {}
         office = Office(
             BookRules(reconcile_s=1e6),
             self.store,
             self._read,
             self._write,
+            self._catch_up,
             self,
             is_live=self.live.__contains__,
             is_partner=lambda name: name not in self.strangers,
@@ -72,6 +74,11 @@ class Books:
     async def _write(self, *records):
         await trio.lowlevel.checkpoint()
         self.write(*records)
+
+    async def _catch_up(self):
+        await trio.lowlevel.checkpoint()
+        waiting, self.waiting = self.waiting, []
+        self.write(*waiting)
 
     def write(self, *records):
         if records:
@@ -228,6 +235,46 @@ async def test_a_day_is_compared_when_it_is_over_and_once(world):
     assert kept.theirs
 
 
+async def test_a_seller_has_kept_what_it_agrees_to_before_it_says_so(world):
+    both(world, delivery(0))
+    world.utc_s += DAY_S
+    under_way = []
+    write = world.paris.write
+
+    def noting(*records):
+        under_way.extend(len(world.mail) for _ in records)
+        write(*records)
+
+    world.paris.write = noting
+    await world.look()
+    assert world.london.statements() == [(DAY_3_MS, "agreed", False)]
+    assert under_way == [0]
+
+
+@pytest.mark.parametrize("site", ["london", "paris"])
+async def test_what_waits_for_the_disk_is_compared_too(world, site):
+    both(world, delivery(0))
+    books = getattr(world, site)
+    books.waiting = [posted(CONTRACT, books.side, books.other, delivery(10), "USD")]
+    world.utc_s += DAY_S
+    await world.look()
+    assert [state for _, state, _ in world.london.statements()] != ["agreed"]
+
+
+async def test_a_day_that_is_not_over_at_the_seller_is_not_agreed_on(world):
+    both(world, delivery(0))
+    reconcile = Reconcile(DAY_3_MS, DAY_4_MS, False, {}, b"")
+    world.utc_s = DAY_4_MS / 1000 - 0.001
+    world.paris.keeper.hear("london", reconcile, b"")
+    await world.work()
+    assert not world.mail
+    assert "which is not over here" in world.paris.told[-1]
+    world.utc_s = DAY_4_MS / 1000
+    world.paris.keeper.hear("london", reconcile, b"")
+    await world.work()
+    assert len(world.mail) == 1
+
+
 async def test_a_period_is_closed_when_all_its_days_agree(world):
     both(world, delivery(0), delivery(10, MORNING_S + 20 * DAY_S))
     world.utc_s = NOVEMBER_S + 30 * DAY_S + 601
@@ -323,6 +370,22 @@ async def test_a_dispute_is_told_until_it_is_answered(world):
     assert world.london.entries() == world.paris.entries()
     await world.look()
     assert not world.mail
+
+
+async def test_a_dispute_that_comes_before_the_verdict_waits_for_it(world):
+    world.london.posted(delivery(0), Verdict.POST)
+    world.paris.posted(delivery(0))
+    await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
+    await world.deliver()
+    assert {row.state for row in world.london.store.disputes()} == {"open"}
+    assert world.paris.store.disputes() == []
+    world.paris.settle(delivery(0), Verdict.POST)
+    await world.look()
+    await world.paris.keeper.disputes.answer(CONTRACT, None, accept=True, reason="so it is")
+    await world.deliver()
+    for each in (world.london, world.paris):
+        assert [row.state for row in each.store.disputes()] == ["accepted"]
+    assert world.london.entries() == world.paris.entries()
 
 
 async def test_what_is_too_old_or_was_never_paid_is_not_disputed(world):
@@ -439,6 +502,19 @@ def test_periods_are_of_the_calendar(at_s, period, first_day, days):
     first_ms, stop_ms = period_of(int(at_s * 1000), period)
     assert first_ms == int(NOVEMBER_S * 1000) + first_day * DAY_MS
     assert stop_ms - first_ms == days * DAY_MS
+
+
+@pytest.mark.parametrize(("period", "days"), [("day", 1), ("week", 7)])
+def test_days_of_another_length_make_periods_too(period, days):
+    first_ms, stop_ms = period_of(1_800_000_001_234, period, 2_000)
+    assert first_ms <= 1_800_000_001_234 < stop_ms == first_ms + 2_000 * days
+    assert period_of(stop_ms - 1, period, 2_000) == (first_ms, stop_ms)
+    assert period_of(stop_ms, period, 2_000) == (stop_ms, stop_ms + 2_000 * days)
+
+
+def test_the_length_of_a_day_is_no_knob():
+    with pytest.raises(KnobError):
+        read_books({"day_ms": 1000})
 
 
 async def test_a_day_that_differs_holds_up_no_other_and_ends_what_is_agreed(world):

@@ -14,7 +14,7 @@ DASH = "\N{EN DASH}"
 COLUMNS = [
     *("site", "currency", "opening", "sold", "refunded", "bought", "credited", "paid", "received"),
     *("balance", "balance_nanos", "held_sold", "held_bought", "sold_tasks", "bought_tasks"),
-    *("agreed_until", "closed_until", "written_off"),
+    *("agreed_until", "closed_until", "written_off", "unconfirmed", "to_confirm"),
 ]
 
 

@@ -42,6 +42,13 @@ FIRST = {
     "endless-deadline": 41,
     "deep-pockets": 14,
     "one-sided-books": 1,
+    "half-a-transfer": 16,
+    "one-sided-reversal": 16,
+    "lost-verdict": 1,
+    "unheard-answer": 7,
+    "blind-agreement": 25,
+    "hasty-agreement": 25,
+    "backdated-reversal": 16,
 }
 
 

@@ -364,13 +364,13 @@ def _in_order(found: tuple[tuple[Key, str], list[int]]) -> Any:
 
 
 def _deal(each: Statement) -> Deal:
-    account = each.account
+    moved = each.turnover
     return Deal(
         each.site,
         each.currency,
         each.opening_nanos,
-        *(account.sold, account.refunded, account.bought, account.credited),
-        *(account.paid, account.received, account.written_off),
+        *(moved.sold, moved.refunded, moved.bought, moved.credited),
+        *(moved.paid, moved.received, moved.written_off),
         each.balance_nanos,
-        *(account.held_sold, account.held_bought),
+        *(moved.held_sold, moved.held_bought),
     )

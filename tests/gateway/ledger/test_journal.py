@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from federation.reconciliation import DAY_MS, account_of
+from federation.reconciliation import DAY_MS, tally_of
 from federation.wire import pack
 from gateway.ledger import tables
 from gateway.ledger.audit import Audit, audit
@@ -72,7 +72,7 @@ def answered(first: int) -> DisputeSettled:
 def agreed(store: Store) -> StatementKept:
     first_ms = 1_700_000_000_000 // DAY_MS * DAY_MS
     span = first_ms, first_ms + DAY_MS
-    account = account_of(store.entries("sell", "london", *span))
+    account = tally_of(store.entries("sell", "london", *span))
     assert account.sums["EUR"].reversals == 1
     sums = pack(account.plain)
     return StatementKept(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from federation.contracts import Delivery, Verdict
-from federation.reconciliation import Entry, EntryState, Sums, account_of
+from federation.reconciliation import Entry, EntryState, Sums, tally_of
 from gateway.ledger.postings import Account
 from gateway.ledger.records import (
     ContractOpened,
@@ -71,8 +71,8 @@ def test_entries_are_what_both_sides_must_have(store: Store, commit: Commit) -> 
     ]
     for start_ms, stop_ms in ((AT_MS, AT_MS + 5), (0, 2 * AT_MS), (0, 1)):
         entries = store.entries("buy", "paris", start_ms, stop_ms)
-        assert store.entry_sums("buy", "paris", start_ms, stop_ms) == account_of(entries).sums
-    sums = account_of(found).sums["EUR"]
+        assert store.entry_sums("buy", "paris", start_ms, stop_ms) == tally_of(entries).sums
+    sums = tally_of(found).sums["EUR"]
     assert (sums.deliveries, sums.cost_nanos, sums.pending_nanos) == (4, 2000, 2000)
     assert store.next_delivery_ms("buy", "paris", AT_MS + 1) == AT_MS + 1
     assert store.next_delivery_ms("buy", "paris", AT_MS + 6) is None
@@ -117,7 +117,7 @@ def test_a_dispute_is_settled_once_and_reverses_what_was_paid(store: Store, comm
     [entry] = store.entries("sell", "paris", at_ms, at_ms + 1)
     assert entry == Entry("a-1", "EUR", delivery(10, 0, at_ms=at_ms), EntryState.REVERSAL)
     entries = list(store.entries("sell", "paris", 0, 2 * AT_MS))
-    assert store.entry_sums("sell", "paris", 0, 2 * AT_MS) == account_of(entries).sums
+    assert store.entry_sums("sell", "paris", 0, 2 * AT_MS) == tally_of(entries).sums
     whole = [each.state for each in store.entries("sell", "paris", 0, 2 * AT_MS, "a-1")]
     assert whole == [0, 1, 2, 1, 0, 0]
 

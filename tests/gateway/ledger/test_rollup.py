@@ -19,7 +19,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from federation.ranges import RangeSet
-from federation.reconciliation import account_of
+from federation.reconciliation import tally_of
 from federation.wire import pack
 from gateway.cli.main import cli
 from gateway.ledger import checkpoints, rollup
@@ -242,7 +242,7 @@ LATER_S = BEGIN_S + 100 * DAY_S
 def closed(store: SqlStore) -> StatementKept:
     """Both sites have closed the period of what was sold, up to what is pending."""
     span = round(BEGIN_S * 1000), round(BEGIN_S * 1000) + 38_000
-    account = account_of(store.entries("sell", "london", *span))
+    account = tally_of(store.entries("sell", "london", *span))
     sums = pack(account.plain)
     return StatementKept(
         "sell", "london", *span, True, "agreed", sums, account.digest, "", b"", b"", BEGIN_S

@@ -10,11 +10,11 @@ from gateway.cli.between import void_lines
 from gateway.ledger.records import PaymentRow, PaymentsTold
 from gateway.ledger.reports import Report, to_csv
 from gateway.ledger.settlement import (
-    accounts,
     lines,
     matches,
     moved,
     statements_of,
+    turnovers,
     void_share,
 )
 
@@ -25,7 +25,7 @@ def payment(reference: str, nanos: int, **others: Any) -> PaymentRow:
 
 
 def net(payments: list[PaymentRow], start_s: float, end_s: float) -> int:
-    found = accounts({}, {}, moved(payments, start_s, end_s))
+    found = turnovers({}, {}, moved(payments, start_s, end_s))
     return found["USD"].net if found else 0
 
 
@@ -36,7 +36,7 @@ def test_what_is_written_off_is_a_column_of_its_own() -> None:
         payment("case-10", 4, through="loss"),
     ]
     sold = {"USD": Sums(cost_nanos=126)}
-    account = accounts(sold, {}, moved(payments, 0.0, 20.0))["USD"]
+    account = turnovers(sold, {}, moved(payments, 0.0, 20.0))["USD"]
     assert (account.received, account.paid, account.written_off) == (100, 0, 26)
     assert account.net == 0
 
@@ -72,18 +72,18 @@ def test_a_statement_says_what_one_side_alone_has() -> None:
         payment("theirs too", 900, currency="EUR"),
     ]
     paid = matches(ours, said(theirs))
-    euros, dollars = statements_of("paris", {}, accounts({}, {}, moved(ours, 0.0, 20.0)), paid)
+    euros, dollars = statements_of("paris", {}, turnovers({}, {}, moved(ours, 0.0, 20.0)), paid)
     assert (euros.currency, euros.unconfirmed_nanos, euros.to_confirm_nanos) == ("EUR", 0, -900)
     assert dollars.unconfirmed_nanos == 50 + 7 - 3
     assert dollars.to_confirm_nanos == 40 + 5
     # Theirs is ours with the sign changed, but for what one side alone has.
-    mirrored = accounts({}, {}, moved(theirs, 0.0, 20.0))["USD"].net
+    mirrored = turnovers({}, {}, moved(theirs, 0.0, 20.0))["USD"].net
     assert -mirrored == dollars.balance_nanos - dollars.unconfirmed_nanos + dollars.to_confirm_nanos
 
 
 def test_what_a_buyer_voids_is_in_its_statement_and_in_no_balance() -> None:
     paid, void = Sums(1, 10, 300, 50), Sums(3, 30, 700, 90)
-    found = accounts({"USD": paid}, {}, (), {"USD": void}, {"EUR": void})
+    found = turnovers({"USD": paid}, {}, (), {"USD": void}, {"EUR": void})
     assert found["USD"].net == 50
     assert (found["USD"].void_sold, found["USD"].void_sold_tasks) == (90, 30)
     assert (found["EUR"].net, found["EUR"].void_bought, found["EUR"].void_bought_tasks) == (

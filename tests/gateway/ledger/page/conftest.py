@@ -9,7 +9,7 @@ import pytest
 
 from gateway.ledger.page.facts import PageFacts, Unsettled, facts_from
 from gateway.ledger.page.rendering import render
-from gateway.ledger.settlement import Account, Statement
+from gateway.ledger.settlement import Statement, Turnover
 from gateway.ledger.store import CapacityTotal, UsageTotal
 
 HOUR_NS = 3600 * 10**9
@@ -99,11 +99,11 @@ def london() -> PageFacts:
                 "frankfurt",
                 "EUR",
                 -5 * 10**9,
-                Account(
+                Turnover(
                     bought=1_234_567_890_123, credited=7, paid=10**9, held_bought=23_400_000_001
                 ),
             ),
-            Statement("virginia", "USD", 1, Account(sold=10, refunded=3, received=2)),
+            Statement("virginia", "USD", 1, Turnover(sold=10, refunded=3, received=2)),
         ],
         [
             Unsettled("frankfurt", "EUR", 23_400_000_001, 0, 0),
@@ -131,7 +131,7 @@ def hostile() -> PageFacts:
         start * 3600.0 + 100,
         usage,
         [CapacityTotal(name, start + at, HOUR_NS * 50) for at, name in enumerate(HOSTILE)],
-        [Statement(name, "USD", 0, Account(bought=10**9)) for name in HOSTILE],
+        [Statement(name, "USD", 0, Turnover(bought=10**9)) for name in HOSTILE],
         [Unsettled(name, "USD", 10**8, 10**7, 10**9) for name in HOSTILE],
     )
 

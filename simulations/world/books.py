@@ -1,0 +1,349 @@
+"""What must hold of the books: of each site's after every commit, and between sites.
+
+They are read as they are on the disks: not as anybody believes them to be. What a seller had not
+synced before its power was cut is not in its books: of such a site the buyer may know more. It is
+in nobody's favour that it can't bill that.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from federation.ranges import RangeSet
+from federation.reconciliation import DAY_MS, Entry, tally_of
+from gateway.books_rules import period_of
+from gateway.ledger import owed
+from gateway.ledger.journal import GENESIS, Booked, digest
+from gateway.ledger.postings import Account, Balance
+from gateway.ledger.records import (
+    ContractSide,
+    DisputeRow,
+    DisputeSettled,
+    Posted,
+    Record,
+    StatementKept,
+    UsageRecord,
+)
+from gateway.ledger.settlement import Turnover
+from simulations.world.disk import MemoryStore
+from simulations.world.gateway import Member
+from simulations.world.invariants import Invariant
+from simulations.world.operators import END_S
+
+if TYPE_CHECKING:
+    from simulations.world.world import World
+
+END_MS: Final = int(END_S * 1000)
+NOBODY: Final = Balance()
+
+Row = tuple[int, int, str]  # tasks, cost, verdict
+Span = tuple[int, int]  # [first_ms, stop_ms)
+
+
+class BooksAgree(Invariant):
+    """Both sides of a contract have the same deliveries with the same verdicts, none open."""
+
+    def finish(self) -> None:
+        """Compare the books, contract by contract."""
+        for seller in self.world.sites.values():
+            for buyer in self.world.sites.values():
+                if buyer is not seller:
+                    self._compare(buyer, seller)
+
+    def _compare(self, buyer: Member, seller: Member) -> None:
+        bought = _rows(buyer, "buy", seller.name)
+        sold = _rows(seller, "sell", buyer.name)
+        for key, row in sold.items():
+            other = bought.get(key)
+            text = f"{key}: {seller.name} sold {row}, {buyer.name} bought {other}"
+            # What is void there is not here, or void as well.
+            is_same = other == row if row[2] == "post" else other is None or other[2] == "void"
+            if row[2] == "pending":
+                self.fail(f"nobody has settled {text}")
+            elif not is_same:
+                self.fail(text)
+        for key, row in bought.items():
+            if sold.get(key) != row and not (key not in sold and seller.disk.power_cuts):
+                self.fail(f"{key}: {buyer.name} bought {row}, {seller.name} sold {sold.get(key)}")
+
+
+def _rows(site: Member, side: str, other: str) -> dict[tuple[str, int, int], Row]:
+    """(contract, epoch, first) → what a site's books say of its deliveries with another."""
+    tables = site.disk.tables
+    found: dict[tuple[str, int, int], Row] = {}
+    for key, posted in tables.postings.items():
+        contract = tables.contracts.get(key[:2])
+        if key[0] == side and contract is not None and contract.site == other:
+            verdict = tables.verdicts.get(key, "pending")
+            found[key[1:]] = posted.tasks, posted.cost_nanos, verdict
+    return found
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """A site's ledger as it was after its last commit."""
+
+    last: Booked | None = None
+    nets: Counter[str] = field(default_factory=Counter)  # by currency, and what of it is held
+    seen: dict[Account, tuple[int, int]] = field(default_factory=dict)  # net, and held
+    runs: defaultdict[tuple[str, int], RangeSet] = field(  # that were charged, by job and attempt
+        default_factory=lambda: defaultdict(RangeSet)
+    )
+
+
+class BooksBalance(Invariant):
+    """After every commit: debits are credits, the chain goes on, a run is charged once.
+
+    In each currency; no hold is resolved that was not made. In the end nothing is held, and what
+    two sites owe each other is the same in both books. A seller whose power was cut may have
+    forgotten what it was owed.
+    """
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._ledgers: dict[str, _Ledger] = {}
+
+    def committed(
+        self, site: Member, records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
+    ) -> None:
+        """Look at what is new, and at the accounts that it has changed."""
+        if is_anew:
+            self._ledgers[site.name] = _Ledger()
+        ledger = self._ledgers[site.name]
+        for record in records:
+            if isinstance(record, UsageRecord) and record.is_charge:
+                self._charge(site, ledger, record)
+        if booked:
+            self._chain(site, ledger, booked)
+            self._balance(site, ledger, booked)
+
+    def _charge(self, site: Member, ledger: _Ledger, record: UsageRecord) -> None:
+        if site.disk.tables.usage[record.job][record.first, record.attempt] is not record:
+            return  # it was there before
+        runs, span = (
+            ledger.runs[record.job, record.attempt],
+            (record.first, record.first + record.tasks),
+        )
+        again = runs.within(*span)
+        if again:
+            text = f"{site.name} charges attempt {record.attempt} of tasks {again} twice"
+            self.fail(text, record.job, again[0][0])
+        runs.add(*span)
+
+    def _chain(self, site: Member, ledger: _Ledger, booked: Sequence[Booked]) -> None:
+        for each in booked:
+            number, before = (
+                (ledger.last.number, ledger.last.hash) if ledger.last is not None else (0, GENESIS)
+            )
+            if each.number != number + 1 or each.hash != digest(before, each.number, each.transfer):
+                self.fail(f"{site.name}: transfer {each.number} does not follow {number}")
+            ledger.last = each
+
+    def _balance(self, site: Member, ledger: _Ledger, booked: Sequence[Booked]) -> None:
+        balances, nets = site.disk.tables.balances, ledger.nets
+        sides = (side for each in booked for side in (each.transfer.debit, each.transfer.credit))
+        for account in dict.fromkeys(sides):
+            balance = balances[account]
+            if balance.held_debits_nanos < 0 or balance.held_credits_nanos < 0:
+                self.fail(f"{site.name}: less than nothing is held on {account}: {balance}")
+            net, held = ledger.seen.get(account, (0, 0))
+            ledger.seen[account] = balance.net_nanos, balance.held_nanos
+            nets[account.currency] += balance.net_nanos - net
+            nets[f"{account.currency} held"] += balance.held_nanos - held
+        if any(nets.values()):
+            self.fail(f"{site.name}: debits are not credits: {dict(nets)}")
+
+    def finish(self) -> None:
+        """Compare what sites owe each other."""
+        for site in self.world.sites.values():
+            for account, balance in site.disk.tables.balances.items():
+                if account.kind in ("bought", "sold", "site"):
+                    self._compare(site, account, balance)
+
+    def _compare(self, site: Member, account: Account, balance: Balance) -> None:
+        other = self.world.sites[account.name]
+        if site.disk.power_cuts or other.disk.power_cuts:
+            return
+        if balance.held_nanos:
+            self.fail(f"{site.name}: {balance.held_nanos} is still held on {account}")
+        if account.kind == "site":
+            mirror = replace(account, name=site.name)
+            owed_nanos = other.disk.tables.balances.get(mirror, NOBODY).net_nanos
+            if owed_nanos != -balance.net_nanos:
+                text = f"{balance.net_nanos} on {account}, {owed_nanos} in its books"
+                self.fail(f"{site.name} has {text}")
+
+
+class DaysAgree(Invariant):
+    """What two sites have agreed on is the same in both books when they do, and stays.
+
+    In the end, when all days are over, both have agreed on each in which there was anything, and
+    closed each period; disputes have the same answer at both, or are open at both; statements are
+    the same at both, to the nano-unit.
+    """
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._agreed: defaultdict[tuple[str, str, str], set[Span]] = defaultdict(set)
+
+    def committed(
+        self, site: Member, records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
+    ) -> None:
+        """Look at what is agreed on now, and that nothing comes into what was agreed on before."""
+        if is_anew:
+            for key in [each for each in self._agreed if each[0] == site.name]:
+                del self._agreed[key]
+        for record in records:
+            match record:
+                case Posted() | DisputeSettled():
+                    self._book(site, record)
+                case StatementKept(state="agreed"):
+                    self._agree(site, record)
+
+    def _book(self, site: Member, record: Posted | DisputeSettled) -> None:
+        at_ms = _stands(site, record)
+        for first_ms, stop_ms in self._agreed[site.name, record.side, record.site]:
+            if at_ms is not None and first_ms <= at_ms < stop_ms:
+                self.fail(f"{site.name} books into [{first_ms}, {stop_ms}), agreed on: {record}")
+
+    def _agree(self, site: Member, record: StatementKept) -> None:
+        span = record.first_ms, record.stop_ms
+        self._agreed[site.name, record.side, record.site].add(span)
+        seller = self.world.sites[record.site] if record.side == "buy" else site
+        buyer = site if record.side == "buy" else self.world.sites[record.site]
+        for each in (_entries(buyer, "buy", seller, span), _entries(seller, "sell", buyer, span)):
+            if tally_of(each).digest != record.digest:
+                text = f"{site.name} agrees on [{span[0]}, {span[1]}) with {record.site}"
+                self.fail(f"{text}, and their books differ: {_difference(buyer, seller)}")
+
+    def finish(self) -> None:
+        """Everything must be settled by now, and be the same at both."""
+        for buyer in self.world.sites.values():
+            for name in buyer.plan.others:
+                seller = self.world.sites[name]
+                open_ = next(unsettled(buyer, seller), "")
+                if open_:
+                    self.fail(open_)
+                if not buyer.disk.power_cuts and not seller.disk.power_cuts:
+                    self._compare_statements(buyer, seller)
+
+    def _compare_statements(self, one: Member, other: Member) -> None:
+        ours, theirs = (
+            {
+                each.currency: (each.balance_nanos, each.turnover)
+                for each in owed.statements(store, store.payments(), name, 0.0, END_S)
+            }
+            for store, name in (
+                (MemoryStore(one.disk), other.name),
+                (MemoryStore(other.disk), one.name),
+            )
+        )
+        for currency in ours.keys() | theirs.keys():
+            balance_nanos, here = ours.get(currency, (0, Turnover()))
+            other_nanos, there = theirs.get(currency, (0, Turnover()))
+            if balance_nanos != -other_nanos or _without_voids(here) != _mirrored(there):
+                self.fail(f"{one.name} has {here} with {other.name}, which has {there}")
+
+
+def _mirrored(there: Turnover) -> Turnover:
+    """The same, as the site opposite has it."""
+    return Turnover(
+        sold=there.bought,
+        refunded=there.credited,
+        bought=there.sold,
+        credited=there.refunded,
+        paid=there.received,
+        received=there.paid,
+        held_sold=there.held_bought,
+        held_bought=there.held_sold,
+        sold_tasks=there.bought_tasks,
+        bought_tasks=there.sold_tasks,
+    )
+
+
+def _without_voids(here: Turnover) -> Turnover:
+    """What both must have: of what is not paid for, a buyer may never have heard."""
+    return replace(here, void_sold=0, void_bought=0, void_sold_tasks=0, void_bought_tasks=0)
+
+
+def unsettled(buyer: Member, seller: Member) -> Iterator[str]:
+    """What is not settled yet of what one bought from the other: nothing, in the end.
+
+    Where a seller has lost deliveries with its power their day stays open, and so do its period
+    and those after it.
+    """
+    yield from _open_disputes(buyer, seller)
+    day_ms = buyer.plan.books.day_ms
+    if day_ms == DAY_MS:
+        return  # no world sees the end of one
+    differing = sorted(_difference(buyer, seller), key=lambda each: (each.contract, each.row))
+    lost = {_day(entry, day_ms) for entry in differing}
+    for entry in differing:
+        if not _is_lost(buyer, seller, entry):
+            yield f"{buyer.name} bought of {seller.name}, and not in both books: {entry}"
+    everything = _entries(buyer, "buy", seller, (0, END_MS))
+    days = {_day(entry, day_ms) for entry in everything} - lost
+    for first_ms in sorted(days):
+        yield from _not_agreed(buyer, seller, (first_ms, first_ms + day_ms), is_final=False)
+    for span in sorted({period_of(day, buyer.plan.books.period, day_ms) for day in days}):
+        if any(day < span[1] for day in lost):
+            break
+        yield from _not_agreed(buyer, seller, span, is_final=True)
+
+
+def _not_agreed(buyer: Member, seller: Member, span: Span, *, is_final: bool) -> Iterator[str]:
+    for site, side, other in ((buyer, "buy", seller), (seller, "sell", buyer)):
+        kept = site.disk.tables.statements.get((other.name, side, *span))
+        if kept is None or kept.state != "agreed" or kept.is_final < is_final:
+            state = f"{kept.state} ({kept.details})" if kept is not None else "not compared"
+            yield f"{site.name} ({side}) with {other.name}, [{span[0]}, {span[1]}): {state}"
+
+
+def _open_disputes(buyer: Member, seller: Member) -> Iterator[str]:
+    asked, heard = (
+        {
+            (each.contract, each.epoch, each.first): _answer(each)
+            for each in MemoryStore(site.disk).disputes()
+            if (each.side, each.site) == (side, other.name)
+        }
+        for site, side, other in ((buyer, "buy", seller), (seller, "sell", buyer))
+    )
+    for key in sorted(asked.keys() | heard.keys()):
+        here, there = asked.get(key), heard.get(key)
+        # What can't be disputed is rejected at once, and the seller keeps nothing of it.
+        if here != there and not (there is None and here is not None and here[0] == "rejected"):
+            yield f"{buyer.name} disputes {key} with {seller.name}: {here} here, {there} there"
+
+
+def _answer(row: DisputeRow) -> tuple[str, float | None]:
+    return row.state, row.settled_at_s
+
+
+def _entries(site: Member, side: ContractSide, other: Member, span: Span) -> list[Entry]:
+    return list(MemoryStore(site.disk).entries(side, other.name, *span))
+
+
+def _difference(buyer: Member, seller: Member) -> set[Entry]:
+    """The entries that are in one of the two books alone, or not the same in both."""
+    whole = (0, END_MS)
+    return {*_entries(buyer, "buy", seller, whole)} ^ {*_entries(seller, "sell", buyer, whole)}
+
+
+def _is_lost(buyer: Member, seller: Member, entry: Entry) -> bool:
+    """Whether it is something that a seller has forgotten with its power."""
+    is_known = (entry.contract, *entry.delivery.row[:2]) in _rows(seller, "sell", buyer.name)
+    return bool(seller.disk.power_cuts) and not is_known
+
+
+def _day(entry: Entry, day_ms: int) -> int:
+    return entry.delivery.at_ms // day_ms * day_ms
+
+
+def _stands(site: Member, record: Posted | DisputeSettled) -> int | None:
+    """As of when a record counts, in milliseconds; None where another one of its kind stands."""
+    tables, key = site.disk.tables, (record.side, record.contract, record.epoch, record.first)
+    if isinstance(record, Posted):
+        return record.delivery.at_ms if tables.postings[key] is record else None
+    is_reversal = record.state == "accepted" and tables.answers[key] is record
+    return round(record.settled_at_s * 1000) if is_reversal else None

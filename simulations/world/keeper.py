@@ -1,0 +1,81 @@
+"""The real Bookkeeper on the heap: `run`, `in_turn` and `_look` are mirrored, which need trio.
+
+Its jobs wait for nothing but commits, for reading takes no time here. They are carried over those
+by hand, one after the other, as gateway.bookkeeper.Bookkeeper does them.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import TypeVar, cast
+
+import trio
+
+from gateway.bookkeeper import Bookkeeper
+from gateway.office import Office
+from simulations.world.host import Host
+
+T = TypeVar("T")
+
+
+class Commit:
+    """What a job waits for: whoever makes the commit calls `Keeper.go_on` after it."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+class Keeper(Bookkeeper):
+    """The bookkeeper of one life of a site."""
+
+    def __init__(self, office: Office, host: Host) -> None:
+        super().__init__(office)
+        self._host = host
+        self._is_dead = False
+        self._doing: Coroutine[None, None, None] | None = None
+        self._later("", self._recall)
+        self._look_again()
+
+    def order(self, job: Callable[[], Awaitable[None]]) -> None:
+        """Have something done in its turn."""
+        self._later("", job)
+
+    async def in_turn(self, job: Callable[[], Awaitable[T]]) -> T:
+        """Do something, and send what it says; who asks for it is in turn already."""
+        try:
+            return await job()
+        finally:
+            if not self._is_dead:
+                self._office.post.flush()
+
+    def go_on(self) -> None:
+        """What was waited for is on the disk."""
+        assert self._doing is not None
+        try:
+            self._doing.send(None)
+        except StopIteration:
+            self._doing = None
+            self._next()
+
+    def die(self) -> None:
+        """The process is gone."""
+        self._is_dead = True
+        if self._doing is not None:
+            self._doing.close()
+
+    def _look_again(self) -> None:
+        self._later("", self.look)
+        self._host.after(self._office.rules.reconcile_s, self._look_again)
+
+    def _later(self, site: str, job: Callable[[], Awaitable[None]]) -> None:
+        super()._later(site, job)
+        self._host.after(0.0, self._next)
+
+    def _next(self) -> None:
+        if self._doing is not None:
+            return
+        try:
+            site, job = self._receive.receive_nowait()
+        except trio.WouldBlock:
+            return
+        self._waiting[site] -= 1
+        self._doing = cast("Coroutine[None, None, None]", self.in_turn(job))
+        self.go_on()

@@ -1,0 +1,134 @@
+"""The people who look after the sites' books: they dispute, answer and pay, as they were planned.
+
+They read their site's books as they are on its disk, and give it the orders that gridfed's command
+line gives. They outlive their gateways, and see in the books what became of an order: what was lost
+in a crash is ordered again. What one has paid the other hears of by telephone.
+"""
+
+from random import Random
+from typing import Any, Final
+
+from gateway.ledger import owed
+from gateway.ledger.records import DisputeRow
+from simulations.world.clock import Clock
+from simulations.world.disk import MemoryStore
+from simulations.world.gateway import Member
+
+END_S: Final = 2.0**33  # after everything
+Key = tuple[str, int, int]  # contract, epoch, first
+
+
+class Operator:
+    """One site's operator.
+
+    Args:
+        site: whose books these are.
+        others: the sites that it deals with.
+        dice: decides what he does.
+    """
+
+    def __init__(self, site: Member, others: list[Member], clock: Clock, dice: Random) -> None:
+        self._site = site
+        self._others = others
+        self._clock = clock
+        self._dice = dice
+        self._plan = site.plan.operator
+        self._seen: set[Key] = set()  # deliveries, disputed or not
+        self._answers: dict[Key, str] = {}
+        self.is_resting = False  # disputes and pays nothing more
+
+    def begin(self) -> None:
+        """Look at the books from time to time."""
+        self._clock.after(self._plan.every_s, self.begin)
+        if self._site.is_up and not self._site.is_paused:
+            self._answer()
+            self._book_received()
+            if not self.is_resting:
+                self._dispute()
+                self._pay()
+
+    @property
+    def has_nothing_to_do(self) -> bool:
+        """Whether whatever he is to answer is answered, and what was received is booked."""
+        open_ = [key for key in map(_key, self._disputed()) if self._decide(key) != "leave"]
+        return not open_ and not self._received()
+
+    # --- disputes ------------------------------------------------------------------------------
+
+    def _dispute(self) -> None:
+        chosen: dict[str, list[list[int]]] = {}
+        tables = self._site.disk.tables
+        for key, verdict in tables.verdicts.items():
+            if key[0] != "buy" or verdict != "post" or key[1:] in self._seen:
+                continue
+            self._seen.add(key[1:])
+            if self._dice.random() < self._plan.disputes:
+                chosen.setdefault(key[1], []).append([*key[2:]])
+        for contract, deliveries in chosen.items():
+            self._order("dispute", contract=contract, deliveries=deliveries, reason="too much")
+
+    def _answer(self) -> None:
+        wanted: dict[tuple[str, str], list[list[int]]] = {}
+        for each in self._disputed():
+            key = _key(each)
+            wanted.setdefault((each.contract, self._decide(key)), []).append([*key[1:]])
+        for (contract, word), deliveries in wanted.items():
+            if word != "leave":
+                details = {"contract": contract, "deliveries": deliveries, "reason": word}
+                self._order("answer_dispute", accept=word == "accept", **details)
+
+    def _disputed(self) -> list[DisputeRow]:
+        """What others dispute, and nobody has answered."""
+        rows = MemoryStore(self._site.disk).disputes()
+        return [each for each in rows if each.side == "sell" and each.state == "open"]
+
+    def _decide(self, key: Key) -> str:
+        """What he makes of a dispute: "accept", "reject", or "leave" it, once and for all."""
+        if key not in self._answers:
+            is_answered = self._dice.random() < self._plan.answers
+            word = "accept" if self._dice.random() < self._plan.accepts else "reject"
+            self._answers[key] = word if is_answered else "leave"
+        return self._answers[key]
+
+    # --- payments ------------------------------------------------------------------------------
+
+    def _pay(self) -> None:
+        for other in self._others:
+            if self._dice.random() >= self._plan.pays:
+                continue
+            store = MemoryStore(self._site.disk)
+            payments = store.payments()
+            for each in owed.statements(store, payments, other.name, 0.0, END_S):
+                if each.balance_nanos < 0:
+                    # The next number: an order that is given twice is refused.
+                    paid = (one for one in payments if one.direction == "paid")
+                    number = sum(one.site == other.name for one in paid)
+                    reference = f"{self._site.name}-{number}"
+                    amount = {"amount_nanos": -each.balance_nanos, "currency": each.currency}
+                    self._settle(other.name, reference, "paid", **amount)
+
+    def _book_received(self) -> None:
+        for site, reference, currency, amount_nanos in self._received():
+            amount = {"amount_nanos": amount_nanos, "currency": currency}
+            self._settle(site, reference, "received", **amount)
+
+    def _received(self) -> list[tuple[str, str, str, int]]:
+        """What others have paid us, and is not booked here: site, reference, currency, amount."""
+        ours = self._site.disk.tables.payments
+        return [
+            (other.name, each.reference, each.currency, each.amount_nanos)
+            for other in self._others
+            for each in other.disk.tables.payments.values()
+            if each.site == self._site.name and each.direction == "paid"
+            if (other.name, each.reference, each.currency, each.attempt) not in ours
+        ]
+
+    def _settle(self, site: str, reference: str, direction: str, **amount: Any) -> None:
+        self._order("settle", site=site, reference=reference, direction=direction, **amount)
+
+    def _order(self, verb: str, **details: Any) -> None:
+        self._site.order(verb, details)
+
+
+def _key(row: DisputeRow) -> Key:
+    return row.contract, row.epoch, row.first
