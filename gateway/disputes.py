@@ -153,7 +153,8 @@ class Disputes:
             if each is None:
                 continue
             since_ms = each.disputed_at_s * 1000 - AHEAD_MAX_MS
-            since_ms = max(since_ms, self._office.settled_ms("buy", seller))
+            if is_accepted:  # which books a reversal: not into what both have agreed on
+                since_ms = max(since_ms, self._office.settled_ms("buy", seller))
             if not since_ms <= at_ms <= self._office.now_ms + AHEAD_MAX_MS:
                 self._office.say(f"books: {seller} answers a dispute as of another time")
                 continue

@@ -372,6 +372,19 @@ async def test_a_dispute_is_told_until_it_is_answered(world):
     assert not world.mail
 
 
+async def test_a_rejection_is_heard_also_when_its_day_was_agreed_on_meanwhile(world):
+    both(world, delivery(0))
+    await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
+    await world.deliver()
+    await world.paris.keeper.disputes.answer(CONTRACT, None, accept=False, reason="no")
+    world.mail.clear()  # lost
+    world.utc_s += DAY_S
+    for _ in range(2):
+        await world.look()
+    assert world.london.statements() == [(DAY_3_MS, "agreed", False)]
+    assert [row.state for row in world.london.store.disputes()] == ["rejected"]
+
+
 async def test_a_dispute_that_comes_before_the_verdict_waits_for_it(world):
     world.london.posted(delivery(0), Verdict.POST)
     world.paris.posted(delivery(0))
@@ -410,18 +423,6 @@ async def test_what_is_too_old_or_was_never_paid_is_not_disputed(world):
         (2, 0): (0, "nothing of that kind was paid"),
     }
     assert world.paris.store.disputes() == []
-
-
-async def test_a_dispute_that_arrives_before_the_verdict_waits_for_it(world):
-    world.london.posted(delivery(0), Verdict.POST)
-    world.paris.posted(delivery(0))
-    await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
-    await world.deliver()
-    assert [each.state for each in world.london.store.disputes()] == ["open"]
-    world.paris.settle(delivery(0), Verdict.POST)
-    await world.look()
-    [found] = world.paris.store.disputes()
-    assert found.state == "open"
 
 
 async def test_another_sites_contract_can_not_be_disputed_or_answered(world):

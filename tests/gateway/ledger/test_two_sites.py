@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -348,13 +348,14 @@ def new_files():
         yield lambda: tuple(copies(template, Path(folder), ("paris", "london")))
 
 
-def run(new_urls, examples, steps):
+def run(new_urls, examples, steps, *left_out):
     machine = type("TwoSitesHere", (TwoSites,), {"new_urls": staticmethod(new_urls)})
     run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
+            phases=[each for each in Phase if each not in left_out],
             suppress_health_check=list(HealthCheck),
         ),
     )
@@ -362,12 +363,12 @@ def run(new_urls, examples, steps):
 
 @pytest.mark.slow
 def test_two_sites_agree_whatever_happens(new_files):
-    run(new_files, 6, 20)
+    run(new_files, 6, 20, Phase.shrink)  # which takes minutes: that is for `make stress`
 
 
 @pytest.mark.slow
 def test_two_sites_agree_on_postgresql(postgres):
-    run(lambda: (postgres.new_database(), postgres.new_database()), 1, 15)
+    run(lambda: (postgres.new_database(), postgres.new_database()), 1, 15, Phase.shrink)
 
 
 @pytest.mark.stress
