@@ -25,7 +25,8 @@ from benchmarks.harness import Series, alternate, machine, quantile, save
 from benchmarks.ours import Row, Site, lone_times, map_rate, start
 from federation import Client
 from gateway.ledger.records import JobEnded, JobOpened, UsageRecord
-from gateway.ledger.store import Dimension, SqlStore
+from gateway.ledger.rows import Dimension
+from gateway.ledger.store import SqlStore
 from gateway.ledger.tables import SUMMED, SUMMED_BY
 
 DAY_S = 86_400

@@ -10,7 +10,8 @@ from federation.money import NANOS_LIMIT, check_currency, format_amount
 from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, EntryState
 from gateway.bookkeeper import Bookkeeper
 from gateway.ledger import owed
-from gateway.ledger.records import NUMBER_LIMIT, DisputeRow, Payment, PaymentRow, Record
+from gateway.ledger.records import NUMBER_LIMIT, Payment, Record
+from gateway.ledger.rows import DisputeRow, PaymentRow
 from gateway.ledger.settlement import Statement
 from gateway.ledger.store import Store
 from gateway.payments import told_of

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, Dispute, DisputeAnswer
 from gateway.effects import Side
-from gateway.ledger.records import Disputed, DisputeRow, DisputeSettled, PostingRow, Record
+from gateway.ledger.records import Disputed, DisputeSettled, Record
+from gateway.ledger.rows import DisputeRow, PostingRow
 from gateway.office import AHEAD_MAX_MS, NoSuchEntry, Office
 from gateway.purchase import shown
 

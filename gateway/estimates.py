@@ -6,7 +6,7 @@ from itertools import groupby
 from gateway.jobs import Assignment, Job
 from gateway.ledger.records import seller_of, sender_of
 from gateway.ledger.reports import Claim
-from gateway.ledger.store import Dimension
+from gateway.ledger.rows import Dimension
 from policies.placement import show_tags
 
 

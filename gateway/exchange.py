@@ -24,7 +24,7 @@ from gateway.effects import Effect, Expel, Order, Side, Tell
 from gateway.errands import Notary
 from gateway.events import JobSpec
 from gateway.jobs import Job
-from gateway.ledger.records import ContractRow, PostingRow
+from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.offering import Offering
 from gateway.purchases import Purchases
 from gateway.sale import Sale

@@ -12,8 +12,7 @@ from federation.money import format_money
 from gateway.dispatch import refusal
 from gateway.exchange import Exchange
 from gateway.jobs import Job, Worker
-from gateway.ledger.records import DisputeRow
-from gateway.ledger.store import DealTotal
+from gateway.ledger.rows import DealTotal, DisputeRow
 from policies.market import Market
 from policies.placement import show_tag
 

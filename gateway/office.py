@@ -8,7 +8,7 @@ from federation.deals import Sealed
 from federation.errors import GridError
 from gateway.books_rules import BookRules
 from gateway.effects import Side
-from gateway.ledger.records import ContractRow
+from gateway.ledger.rows import ContractRow
 from gateway.ledger.store import Store
 
 AHEAD_MAX_MS: Final = 3_600_000  # that another's clock may be ahead of ours in what it books

@@ -10,7 +10,8 @@ from typing import Final
 from gateway.broker import Broker
 from gateway.config import PoolConfig
 from gateway.events import PricesChanged
-from gateway.ledger.store import Dimension, Store
+from gateway.ledger.rows import Dimension
+from gateway.ledger.store import Store
 from policies.pricelist import PriceList, PriceNow
 from policies.spot import SpotState, follow
 from policies.volumes import Buyer, month_start_s

@@ -18,7 +18,7 @@ from federation.wishes import NAME_CHARS_MAX
 from gateway.dealing import LEASE_MAX_S
 from gateway.events import HOPS_MAX
 from gateway.intake import SLOTS_MAX
-from gateway.ledger.records import ContractRow, PostingRow
+from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.outcomes import is_sound
 from gateway.quotations import allowed_nanos, booked_tariff, quoted_terms, tariff_of
 from policies.carbon import Footprint, objection

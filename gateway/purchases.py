@@ -32,7 +32,7 @@ from gateway.handout import EPOCH_BITS
 from gateway.intake import check_ranges
 from gateway.jobs import Assignment
 from gateway.ledger import records
-from gateway.ledger.records import ContractRow, PostingRow
+from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.purchase import (
     Purchase,
     check_delivery,

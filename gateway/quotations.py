@@ -3,7 +3,7 @@
 from typing import Any
 
 from federation import deals
-from gateway.ledger.records import ContractRow
+from gateway.ledger.rows import ContractRow
 from gateway.outcomes import charged_tasks
 from policies.tariffs import Tariff
 

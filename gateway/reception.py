@@ -36,7 +36,8 @@ from gateway.events import Event
 from gateway.exchange import Exchange
 from gateway.functions import Functions
 from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_event, worker_joined
-from gateway.ledger.store import JobRow, Store
+from gateway.ledger.rows import JobRow
+from gateway.ledger.store import Store
 from gateway.lobby import CameIn, Guest, Left, Lobby, News, Said, TurnedAway
 from gateway.outbox import Outbox
 from gateway.passes import Denied, Pass, Passes, TokenCredentials

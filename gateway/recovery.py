@@ -7,7 +7,8 @@ from typing import Final
 from federation.ranges import Range, RangeSet
 from federation.wire import unpack
 from gateway.events import Event, JobRecovered, JobSpec, TasksArrived
-from gateway.ledger.store import JobRow, Store
+from gateway.ledger.rows import JobRow
+from gateway.ledger.store import Store
 from gateway.terms import STORED_BYTES_MAX, stored_terms
 
 PAGE: Final = 64  # outcomes read at a time

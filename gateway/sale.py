@@ -19,7 +19,7 @@ from federation.ranges import Range
 from gateway.effects import Charge
 from gateway.errands import Errand
 from gateway.events import JobSpec
-from gateway.ledger.records import ContractRow, PostingRow
+from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.quotations import booked_tariff
 from policies.tariffs import Tariff
 

@@ -36,7 +36,7 @@ from gateway.dealing import (
 from gateway.effects import Charge, Side
 from gateway.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
 from gateway.ledger import records
-from gateway.ledger.records import ContractRow, PostingRow
+from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.offering import Offered, Offering
 from gateway.quotations import allowed_nanos, booked_terms
 from gateway.sale import Sale, former_sale, number_of

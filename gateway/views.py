@@ -13,7 +13,7 @@ from gateway import dispatch
 from gateway.broker import Broker
 from gateway.estimates import estimates
 from gateway.jobs import Job, Worker
-from gateway.ledger.store import JobRow
+from gateway.ledger.rows import JobRow
 from policies.carbon import Emissions
 from policies.placement import show_tag
 

@@ -27,7 +27,8 @@ from gateway.events import JobOpened, JobSpec
 from gateway.exchange import Exchange
 from gateway.jobs import Assignment, Job, Worker
 from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
-from gateway.ledger.records import ContractSide, DisputeRow, DisputeSettled, PostingSettled, Record
+from gateway.ledger.records import ContractSide, DisputeSettled, PostingSettled, Record
+from gateway.ledger.rows import DisputeRow
 from gateway.outbox import Outbox
 from gateway.purchase import Purchase
 from gateway.purchases import Purchases

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gateway.ledger.records import HOUR_S
-from gateway.ledger.store import Dimension, Store
-from gateway.ledger.store import Pending as Held
+from gateway.ledger.rows import Dimension
+from gateway.ledger.rows import Pending as Held
+from gateway.ledger.store import Store
 from policies.alerts import Budget, Facts, Pending, PoolPrice, Rule, Spending, Unacknowledged, Whose
 
 DAY_S: Final = 24 * HOUR_S

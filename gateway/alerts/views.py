@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from federation.money import format_money
-from gateway.ledger.records import AlertRow
+from gateway.ledger.rows import AlertRow
 from policies.alerts import (
     Budget,
     Facts,

@@ -17,7 +17,8 @@ from gateway.alerts.books import Books
 from gateway.alerts.settings import AlertsConfig
 from gateway.faults import describe_fault
 from gateway.ledger.errors import StoreError
-from gateway.ledger.records import AlertEnded, AlertFired, AlertRow, Record
+from gateway.ledger.records import AlertEnded, AlertFired, Record
+from gateway.ledger.rows import AlertRow
 from gateway.ledger.store import Store
 from policies.alerts import (
     Alert,

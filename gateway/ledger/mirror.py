@@ -11,7 +11,8 @@ from federation.reconciliation import Entry, EntryState, Sums
 
 from .database import streamed
 from .exact import exact_sums, joined
-from .records import DisputeRow, PaymentRow, PaymentsTold, PostingRow, StatementKept
+from .records import PaymentsTold, StatementKept
+from .rows import DisputeRow, PaymentRow, PostingRow
 from .tables import contracts, disputes, payments, payments_told, postings, statements
 
 _POSTING_KEY = ("side", "contract", "epoch", "first")

@@ -5,7 +5,8 @@ from functools import partial
 
 from federation.payments import Match
 
-from .records import PaymentRow, StatementKept
+from .records import StatementKept
+from .rows import PaymentRow
 from .settlement import Statement, Turnover, agreed_until, matches, moved, statements_of, turnovers
 from .store import Store
 

@@ -10,7 +10,7 @@ shares.
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from federation.contracts import Delivery, Verdict
 from federation.payments import digest_of
@@ -364,7 +364,7 @@ class Posted:
     @property
     def delivery(self) -> Delivery:
         """What both sides say of it."""
-        return _delivery(self)
+        return delivery_of(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -605,103 +605,6 @@ class AlertEnded:
 # --- what is read back ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ContractRow:
-    """A contract as it was opened; `side` is "buy" or "sell"."""
-
-    contract: str
-    side: str
-    site: str
-    job: str
-    pool: str
-    slots: int
-    price_nanos: int
-    currency: str
-    lease_s: float
-    opened_at_s: float
-    max_cost_nanos: int | None = None
-    minimum_nanos: int = 0
-    step_ns: int = 0
-    tariff: str = ""
-    window: str = ""
-    price_class: PriceClass = "guaranteed"
-    list_nanos: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PostingRow:
-    """What was delivered under a contract; `state` is "pending", "post" or "void"."""
-
-    epoch: int
-    first: int
-    tasks: int
-    cost_nanos: int
-    state: str
-    wall_ns: int
-    posted_at_s: float
-    records: int = 1  # that it stands for, where old ones are rolled up
-
-    @property
-    def delivery(self) -> Delivery:
-        """What both sides say of it."""
-        return _delivery(self)
-
-
-@dataclass(frozen=True, slots=True)
-class DisputeRow:
-    """A dispute; `state` is "open", "accepted" or "rejected"."""
-
-    side: str
-    contract: str
-    epoch: int
-    first: int
-    site: str
-    reason: str
-    disputed_at_s: float
-    state: str
-    answer: str
-    settled_at_s: float | None
-    tasks: int
-    cost_nanos: int
-    currency: str
-
-
-@dataclass(frozen=True, slots=True)
-class PaymentRow:
-    """A payment as it was booked, and when and why it was undone: None and "" if it stands."""
-
-    site: str
-    reference: str
-    currency: str
-    direction: PaymentDirection
-    through: PaymentMeans
-    amount_nanos: int
-    note: str
-    paid_at_s: float
-    attempt: int = 0
-    undone_at_s: float | None = None
-    undone_why: str = ""
-
-    @property
-    def stands(self) -> bool:
-        """Whether it was not undone."""
-        return self.undone_at_s is None
-
-    def undone(self, why: str, at_s: float) -> PaymentUndone:
-        """The record that reverses it."""
-        return PaymentUndone(
-            self.site,
-            self.reference,
-            self.currency,
-            self.attempt,
-            self.direction,
-            self.through,
-            self.amount_nanos,
-            why,
-            at_s,
-        )
-
-
 def seller_of(pool: str) -> str:
     """The site that a pool is of; empty: ours. Only others' pools have a slash in their name."""
     site, slash, _ = pool.partition("/")
@@ -714,7 +617,8 @@ def sender_of(job: str) -> str:
     return site if colon else ""
 
 
-def _delivery(row: Posted | PostingRow) -> Delivery:
+def delivery_of(row: Any) -> Delivery:
+    """What both sides say of a Posted, or of a PostingRow."""
     stop, at_ms = row.first + row.tasks, round(row.posted_at_s * 1000)
     return Delivery(row.epoch, row.first, stop, row.cost_nanos, row.wall_ns, at_ms)
 
@@ -758,17 +662,6 @@ def settled(
         currency=currency,
         settled_at_s=at_s,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class AlertRow:
-    """An alert as it was fired last; `ended_at_s` is None until what it is about is over."""
-
-    name: str
-    key: str
-    level: int
-    at_s: float
-    ended_at_s: float | None
 
 
 Record = (

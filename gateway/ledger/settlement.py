@@ -18,7 +18,8 @@ from federation.payments import Line, Match, Standing, lines_of, match
 from federation.reconciliation import Sums
 from federation.wire import unpack
 
-from .records import PaymentRow, PaymentsTold, StatementKept
+from .records import PaymentsTold, StatementKept
+from .rows import PaymentRow
 
 
 @dataclass(frozen=True, slots=True)

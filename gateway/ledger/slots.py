@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 
 from .capacity import uncounted
+from .queries import hours_between
 from .records import Capacity
-from .store import CapacityTotal, Store, hours_between
+from .rows import CapacityTotal
+from .store import Store
 
 
 def slots_of(

@@ -7,21 +7,13 @@ time, and who finds all `database.READERS` connections in use waits for one.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from enum import StrEnum
+from dataclasses import fields
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
     Connection,
-    Row,
-    Select,
-    Table,
-    cast,
     func,
-    literal_column,
     select,
     union_all,
 )
@@ -36,24 +28,33 @@ from .journal import Booked, booked
 from .journal import balances as read_balances
 from .merging import IS_CHARGE
 from .postings import Account, Balance
-from .records import (
-    HOUR_S,
-    AlertRow,
-    AttachedLost,
-    Capacity,
-    ContractRow,
-    DisputeRow,
-    PaymentRow,
-    PaymentsTold,
-    PostingRow,
-    Record,
-    StatementKept,
-    sender_of,
+from .queries import (
+    by_contract,
+    by_contract_query,
+    hours_between,
+    ranges,
+    totals_query,
+    usage_total,
+    with_usage,
 )
+from .records import AttachedLost, Capacity, PaymentsTold, Record, StatementKept
 from .rollup import Piece, pieces
+from .rows import (
+    AlertRow,
+    CapacityTotal,
+    ContractRow,
+    DealTotal,
+    Dimension,
+    DisputeRow,
+    JobRow,
+    KeptRange,
+    PaymentRow,
+    Pending,
+    PostingRow,
+    UsageTotal,
+)
 from .tables import (
     IS_PENDING,
-    SUMMED,
     alerts,
     bundles,
     capacity,
@@ -64,154 +65,14 @@ from .tables import (
     outcomes,
     postings,
     usage,
-    usage_hours,
     usage_ranges,
 )
 from .writer import Writer
-
-KeptRange = tuple[int, int, bytes]  # first, count, body
 
 # Bundles a read of `bundles`: a reader holds no transaction open while its caller is at work.
 _PAGE: Final = 16
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 LATELY_S: Final = 3600.0  # before the last contract: a clock may have been set back by so much
-
-
-class Dimension(StrEnum):
-    """What usage can be summed by; the values are columns of its tables, but for DAY.
-
-    All but JOB and WORKER are kept hour by hour, and quick.
-    """
-
-    USER = "user"
-    GROUP = "group"
-    PROJECT = "project"
-    NAME = "name"
-    JOB = "job"
-    SITE = "site"  # where it ran; empty: here
-    ORIGIN = "origin"  # the site that sent it; empty: none
-    POOL = "pool"
-    WORKER = "worker"
-    WINDOW = "window"
-    TAGS = "tags"
-    PRICE_CLASS = "price_class"
-    STATE = "state"
-    TARIFF = "tariff"
-    FOOTPRINT = "footprint"  # what is known of it: carbon and energy, energy, or nothing
-    HOUR = "hour"  # counted from 1970-01-01T00, UTC
-    DAY = "day"  # counted from 1970-01-01, UTC
-
-
-_DETAILS: Final = frozenset({Dimension.JOB, Dimension.WORKER})
-
-
-@dataclass(frozen=True, slots=True)
-class JobRow:
-    """A job as the store knows it, with what its usage records sum up to.
-
-    `state` is "open" until the job has ended; `total` is None until no more tasks can come;
-    `costs_nanos` is by currency, and so is `prices_nanos`, the highest price per slot-hour;
-    `attempt_max` is the highest attempt on its usage records.
-    """
-
-    job: str
-    name: str
-    user: str
-    project: str
-    detached: bool
-    spec: bytes
-    submitted_at_s: float
-    total: int | None
-    state: str
-    reason: str
-    ended_at_s: float | None
-    done: int
-    failed: int
-    cancelled: int
-    forgotten: bool
-    wall_ns: int
-    cpu_ns: int
-    costs_nanos: dict[str, int]
-    prices_nanos: dict[str, int]
-    attempt_max: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class UsageTotal:
-    """What the usage records of one key and one currency sum up to.
-
-    `key` has a value for each dimension asked for, in that order. A task that ran twice counts
-    twice in `tasks`. `peak_memory_bytes` is the largest. The amounts are those of a UsageRecord.
-    """
-
-    key: tuple[str | int, ...]
-    currency: str
-    records: int
-    peak_memory_bytes: int
-    tasks: int
-    wall_ns: int
-    cpu_ns: int
-    cost_nanos: int
-    list_cost_nanos: int = 0
-    energy_uj: int = 0
-    carbon_ng: int = 0
-    embodied_ng: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityTotal:
-    """The slot time that a pool had in one hour, counted from 1970-01-01T00, used or not."""
-
-    pool: str
-    hour: int
-    slot_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """What was delivered under one contract, and has no verdict yet; `site` is the other one.
-
-    `Store.reversed` has the same of what was taken back.
-
-    `oldest_s` is when the first of it was delivered.
-    """
-
-    side: str
-    site: str
-    pool: str  # the seller's
-    job: str
-    user: str
-    project: str
-    name: str
-    currency: str
-    records: int
-    oldest_s: float
-    tasks: int
-    cost_nanos: int
-    group: str = ""  # of its user, as far as usage is booked
-
-    @property
-    def origin(self) -> str:
-        """The site that had sent it; empty: it is our own users'."""
-        return sender_of(self.job)
-
-    @property
-    def relayed(self) -> bool:
-        """Whether another site had sent it: it is none of our users'."""
-        return bool(self.origin)
-
-
-@dataclass(frozen=True, slots=True)
-class DealTotal:
-    """What the postings with one site sum up to, by side, currency and state."""
-
-    site: str
-    side: str
-    currency: str
-    state: str
-    tasks: int
-    wall_ns: int
-    cost_nanos: int
 
 
 class Store(Protocol):
@@ -431,20 +292,20 @@ class SqlStore:
         # Among equals by time the id decides, so that the list is the same each time.
         newest = select(jobs).where(*chosen).order_by(jobs.c.submitted_at_s.desc(), jobs.c.job)
         with self._reading() as connection:
-            return _with_usage(connection, connection.execute(newest.limit(limit)).all())
+            return with_usage(connection, connection.execute(newest.limit(limit)).all())
 
     def job(self, job: str) -> JobRow | None:
         """See Store."""
         with self._reading() as connection:
             found = connection.execute(select(jobs).where(jobs.c.job == job)).all()
-            return next(iter(_with_usage(connection, found)), None)
+            return next(iter(with_usage(connection, found)), None)
 
     def unfinished(self) -> list[JobRow]:
         """See Store."""
         query = select(jobs).where(jobs.c.ended_at_s.is_(None), jobs.c.detached)
         with self._reading() as connection:
             found = connection.execute(query.order_by(jobs.c.submitted_at_s, jobs.c.job)).all()
-            return _with_usage(connection, found)
+            return with_usage(connection, found)
 
     def forgettable(self, start_s: float, end_s: float, limit: int) -> list[str]:
         """See Store."""
@@ -470,7 +331,7 @@ class SqlStore:
                 kept.job == job, kept.first > after
             )
             with self._reading() as connection:
-                page = _ranges(connection, query.order_by(kept.first).limit(_PAGE))
+                page = ranges(connection, query.order_by(kept.first).limit(_PAGE))
             yield from page
             if len(page) < _PAGE:
                 return
@@ -487,13 +348,13 @@ class SqlStore:
             .where(kept.first >= func.coalesce(holder.scalar_subquery(), start))
         )
         with self._reading() as connection:
-            return _ranges(connection, query.order_by(kept.first).limit(limit))
+            return ranges(connection, query.order_by(kept.first).limit(limit))
 
     def outcome_ranges(self, job: str) -> list[tuple[int, int]]:
         """See Store."""
         query = select(outcomes.c.first, outcomes.c.count).where(outcomes.c.job == job)
         with self._reading() as connection:
-            return _ranges(connection, query.order_by(outcomes.c.first))
+            return ranges(connection, query.order_by(outcomes.c.first))
 
     def charged_ranges(self, job: str) -> list[tuple[int, int]]:
         """See Store."""
@@ -506,7 +367,7 @@ class SqlStore:
         both = union_all(written, rolled_up).subquery()
         with self._reading() as connection:
             query = select(both.c.first, both.c.tasks).order_by(both.c.first, both.c.attempt)
-            return _ranges(connection, query)
+            return ranges(connection, query)
 
     def usage_totals(
         self,
@@ -544,17 +405,17 @@ class SqlStore:
     def pending(self, start_s: float, end_s: float) -> list[Pending]:
         """See Store."""
         with self._reading() as connection:
-            return _by_contract(connection, _by_contract_query(start_s, end_s).where(IS_PENDING))
+            return by_contract(connection, by_contract_query(start_s, end_s).where(IS_PENDING))
 
     def reversed(self, start_s: float, end_s: float) -> list[Pending]:
         """See Store."""
         query = (
-            _by_contract_query(start_s, end_s)
+            by_contract_query(start_s, end_s)
             .join(disputes, mirror.same_delivery(disputes))
             .where(disputes.c.state == "accepted")
         )
         with self._reading() as connection:
-            return _by_contract(connection, query)
+            return by_contract(connection, query)
 
     def open_contracts(self) -> list[ContractRow]:
         """See Store."""
@@ -728,142 +589,3 @@ class SqlStore:
 
 def _ignore(_: object) -> None:
     """Stand in for a callback that nobody gave."""
-
-
-def _ranges(connection: Connection, query: Any) -> list[Any]:
-    return [tuple(row) for row in connection.execute(query)]
-
-
-def hours_between(start_s: float, end_s: float) -> tuple[int, int]:
-    """The hours, counted from 1970-01-01T00, that begin in [start_s, end_s)."""
-    return -int(-start_s // HOUR_S), -int(-end_s // HOUR_S)
-
-
-def totals_query(
-    by: Sequence[Dimension],
-    start_s: float | None,
-    end_s: float | None,
-    only: Mapping[Dimension, str | int],
-) -> Select[Any]:
-    """The question of `Store.usage_totals`: of the hours' sums where those can tell."""
-    bounds = [each for each in (start_s, end_s) if each is not None]
-    is_whole = all(at % HOUR_S == 0 for at in bounds)
-    if is_whole and not _DETAILS & {*by, *only}:
-        table, sums = (
-            usage_hours,
-            [usage_hours.c[f"{name}_{half}"] for name in SUMMED for half in ("high", "low")],
-        )
-        halves: list[ColumnElement[int]] = [cast(func.sum(each), BigInteger) for each in sums]
-        at, unit = usage_hours.c.hour, HOUR_S
-    else:
-        table = usage
-        halves = exact_sums(*(usage.c[name] for name in SUMMED))
-        at, unit = usage.c.ended_at_s, 1
-    period = [at >= start_s / unit] if start_s is not None else []
-    if end_s is not None:
-        period.append(at < end_s / unit)
-    key = [_column(table, each) for each in by]
-    return (
-        select(
-            *key,
-            table.c.currency,
-            cast(func.sum(table.c.records), BigInteger),
-            func.max(table.c.peak_memory_bytes),
-            *halves,
-        )
-        .where(*period, *(_column(table, each) == value for each, value in only.items()))
-        .group_by(*key, table.c.currency)
-        .order_by(*key, table.c.currency)
-    )
-
-
-def _by_contract_query(start_s: float, end_s: float) -> Select[Any]:
-    """What was delivered in [start_s, end_s) by contract, as `Pending` has it."""
-    at = postings.c.posted_at_s
-    key = [
-        *(contracts.c[name] for name in ("side", "site", "pool", "job")),
-        *(func.coalesce(jobs.c[name], "") for name in ("user", "project", "name")),
-        contracts.c.currency,
-    ]
-    return (
-        select(*key, cast(func.count(), BigInteger), func.min(at))
-        .add_columns(*exact_sums(postings.c.tasks, postings.c.cost_nanos))
-        .join_from(
-            postings,
-            contracts,
-            (postings.c.side == contracts.c.side) & (postings.c.contract == contracts.c.contract),
-        )
-        .join(jobs, jobs.c.job == contracts.c.job, isouter=True)
-        .where(at >= start_s, at < end_s)
-        .group_by(contracts.c.contract, *key)
-        .order_by(*key, contracts.c.contract)
-    )
-
-
-def _by_contract(connection: Connection, query: Select[Any]) -> list[Pending]:
-    found = query.subquery()
-    # Which group its user was in stands in the job's usage: asked once for each contract.
-    group = select(func.min(usage.c.group)).where(usage.c.job == found.c.job).scalar_subquery()
-    rows = connection.execute(select(found, func.coalesce(group, "")).order_by(*found.columns))
-    values: Iterator[tuple[Any, ...]] = ((*row[:-5], *joined(row[-5:-1]), row[-1]) for row in rows)
-    return [Pending(*each) for each in values]
-
-
-def usage_total(keys: int, row: Row[Any]) -> UsageTotal:
-    """What a row of `totals_query` says, for so many dimensions."""
-    return UsageTotal(tuple(row[:keys]), *row[keys : keys + 3], *joined(row[keys + 3 :]))
-
-
-def _column(table: Table, dimension: Dimension) -> ColumnElement[Any]:
-    if dimension is Dimension.DAY:
-        return table.c.hour // literal_column("24", BigInteger)
-    return table.c[dimension.value]
-
-
-def _with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow]:
-    """Add to each job what it used; within the transaction that found it."""
-    query = (
-        select(usage.c.job, usage.c.currency)
-        .add_columns(func.max(usage.c.price_nanos), func.max(usage.c.attempt))
-        .add_columns(*exact_sums(usage.c.wall_ns, usage.c.cpu_ns, usage.c.cost_nanos))
-        .where(usage.c.job.in_([row.job for row in found]))
-        .group_by(usage.c.job, usage.c.currency)
-        .order_by(usage.c.job, usage.c.currency)
-    )
-    wall_ns = dict.fromkeys((row.job for row in found), 0)
-    cpu_ns = dict(wall_ns)
-    costs_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
-    prices_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
-    attempt_max = dict(wall_ns)
-    for job, currency, price, attempt, *halves in connection.execute(query):
-        wall, cpu, cost = joined(halves)
-        wall_ns[job] += wall
-        cpu_ns[job] += cpu
-        costs_nanos[job][currency] = cost
-        prices_nanos[job][currency] = price
-        attempt_max[job] = max(attempt_max[job], attempt)
-    return [
-        JobRow(
-            job=row.job,
-            name=row.name,
-            user=row.user,
-            project=row.project,
-            detached=row.detached,
-            spec=row.spec,
-            submitted_at_s=row.submitted_at_s,
-            total=row.total,
-            state=row.state,
-            reason=row.reason,
-            ended_at_s=row.ended_at_s,
-            done=row.done,
-            failed=row.failed,
-            cancelled=row.cancelled,
-            forgotten=row.forgotten,
-            wall_ns=wall_ns[row.job],
-            cpu_ns=cpu_ns[row.job],
-            costs_nanos=costs_nanos[row.job],
-            prices_nanos=prices_nanos[row.job],
-            attempt_max=attempt_max[row.job],
-        )
-        for row in found
-    ]

@@ -18,13 +18,13 @@ from gateway.ledger.journal import GENESIS, Booked, digest
 from gateway.ledger.postings import Account, Balance
 from gateway.ledger.records import (
     ContractSide,
-    DisputeRow,
     DisputeSettled,
     Posted,
     Record,
     StatementKept,
     UsageRecord,
 )
+from gateway.ledger.rows import DisputeRow
 from gateway.ledger.settlement import Turnover
 from simulations.world.disk import MemoryStore
 from simulations.world.gateway import Member

@@ -16,18 +16,16 @@ from federation.reconciliation import Entry, EntryState, Sums, tally_of
 from gateway.ledger.errors import StoreClosed
 from gateway.ledger.journal import GENESIS, Booked, digest
 from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
+from gateway.ledger.queries import hours_between
 from gateway.ledger.records import (
     AlertEnded,
     AlertFired,
-    AlertRow,
     AttachedLost,
     BundleKept,
     Capacity,
     ContractEnded,
     ContractOpened,
-    ContractRow,
     Disputed,
-    DisputeRow,
     DisputeSettled,
     FunctionKept,
     JobClosed,
@@ -36,27 +34,29 @@ from gateway.ledger.records import (
     JobOpened,
     OutcomeKept,
     Payment,
-    PaymentRow,
     PaymentsTold,
     PaymentUndone,
     Posted,
-    PostingRow,
     PostingSettled,
     Record,
     StatementKept,
     UsageRecord,
 )
-from gateway.ledger.store import (
-    NOTHING,
+from gateway.ledger.rows import (
+    AlertRow,
     CapacityTotal,
+    ContractRow,
     DealTotal,
     Dimension,
+    DisputeRow,
     JobRow,
     KeptRange,
+    PaymentRow,
     Pending,
+    PostingRow,
     UsageTotal,
-    hours_between,
 )
+from gateway.ledger.store import NOTHING
 from gateway.ledger.tables import SUMMED
 from gateway.ledger.writer import AT_ONCE_RECORDS
 

@@ -17,7 +17,7 @@ from federation.streams import Ended
 from gateway.jobs import Job as BrokerJob
 from gateway.ledger.journal import Booked
 from gateway.ledger.records import Record, UsageRecord
-from gateway.ledger.store import Dimension
+from gateway.ledger.rows import Dimension
 from gateway.outcomes import CRASHES_MAX
 from gateway.reception import BACKLOG_MAX
 from simulations.world.client import Job

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final
 
 from gateway.ledger import owed
-from gateway.ledger.records import DisputeRow
+from gateway.ledger.rows import DisputeRow
 from simulations.world.clock import Clock
 from simulations.world.disk import MemoryStore
 from simulations.world.gateway import Member

@@ -11,7 +11,7 @@ from tests_support import InnerSite, wait_until
 from federation import Client
 from gateway.cli.main import cli
 from gateway.config import PoolConfig
-from gateway.ledger.store import Dimension
+from gateway.ledger.rows import Dimension
 from gateway.surroundings import Surroundings
 
 TARIFF = {

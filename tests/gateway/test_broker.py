@@ -13,7 +13,7 @@ from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.estimates import claims
 from gateway.events import JobSpec
 from gateway.ledger import records
-from gateway.ledger.store import Dimension
+from gateway.ledger.rows import Dimension
 from gateway.terms import answer_ended
 from policies.tariffs import Tariff
 

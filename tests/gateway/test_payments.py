@@ -6,7 +6,7 @@ import pytest
 
 from federation.payments import Line, match
 from gateway.books_desk import BadBooksQuestion, _settle, _undo
-from gateway.ledger.records import PaymentRow
+from gateway.ledger.rows import PaymentRow
 from gateway.payments import told_of
 
 DETAILS = {"site": "paris", "reference": "Q-17", "direction": "paid", "amount_nanos": 100,

@@ -17,7 +17,7 @@ from gateway.effects import Charge, Side
 from gateway.estimates import claims, estimates
 from gateway.events import PricesChanged
 from gateway.ledger import records
-from gateway.ledger.store import UsageTotal
+from gateway.ledger.rows import UsageTotal
 from gateway.prices import Prices
 from gateway.purchase import Purchase, check_delivery
 from gateway.quotations import allowed_nanos, quoted_terms, tariff_of

@@ -6,7 +6,7 @@ import pytest
 
 from gateway import views
 from gateway.cli import show
-from gateway.ledger.store import JobRow
+from gateway.ledger.rows import JobRow
 
 
 @dataclass

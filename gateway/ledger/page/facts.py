@@ -9,8 +9,8 @@ from dataclasses import astuple, dataclass
 from operator import add, attrgetter
 from typing import Any, Final
 
+from gateway.ledger.rows import CapacityTotal, Dimension, UsageTotal
 from gateway.ledger.settlement import Statement
-from gateway.ledger.store import CapacityTotal, Dimension, UsageTotal
 
 # The dimensions of the rows that facts are made from.
 BY: Final = (

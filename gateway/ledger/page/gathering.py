@@ -6,9 +6,10 @@ from typing import Final
 from gateway.ledger import owed
 from gateway.ledger.records import HOUR_S, TIME_LIMIT_S
 from gateway.ledger.reports import Claim, Present, claim_of
+from gateway.ledger.rows import Dimension, Pending, UsageTotal
 from gateway.ledger.settlement import Statement
 from gateway.ledger.slots import slots_of
-from gateway.ledger.store import Dimension, Pending, Store, UsageTotal
+from gateway.ledger.store import Store
 
 from .facts import BY, PageFacts, Unsettled, facts_from
 

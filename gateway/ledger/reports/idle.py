@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.ledger.store import CapacityTotal, Dimension, UsageTotal
+from gateway.ledger.rows import CapacityTotal, Dimension, UsageTotal
 from policies.tariffs import Tariff
 
 from .keys import Key

@@ -11,7 +11,7 @@ from datetime import date, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
-from gateway.ledger.store import Dimension
+from gateway.ledger.rows import Dimension
 
 _FIRST_DAY: Final = date(1970, 1, 1)
 _DAY_HOURS: Final = 24

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gateway.ledger.records import TIME_LIMIT_S, Capacity
+from gateway.ledger.rows import Dimension
 from gateway.ledger.slots import slots_of
-from gateway.ledger.store import Dimension, Store
+from gateway.ledger.store import Store
 from policies.tariffs import Tariff
 
 from . import idle, savings, tallies

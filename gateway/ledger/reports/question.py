@@ -6,7 +6,8 @@ from operator import add, attrgetter
 from typing import Any, Final
 
 from gateway.ledger.records import TIME_LIMIT_S
-from gateway.ledger.store import Dimension, Store, UsageTotal
+from gateway.ledger.rows import Dimension, UsageTotal
+from gateway.ledger.store import Store
 from gateway.ledger.tables import SUMMED
 
 from .keys import Key, key_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from federation.money import NANOS_PER_UNIT, format_amount
-from gateway.ledger.store import UsageTotal
+from gateway.ledger.rows import UsageTotal
 
 from .keys import Key
 from .question import Question, order

@@ -29,7 +29,7 @@ from math import floor
 from typing import Any, Final
 
 from federation.money import format_money
-from gateway.ledger.store import Dimension, UsageTotal
+from gateway.ledger.rows import Dimension, UsageTotal
 
 from .question import HOUR_S, Question, merged, order
 from .report import HOUR_NS, Cell, Report, key_names, money, spread

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from federation.money import format_money
-from gateway.ledger.store import Dimension, Pending
+from gateway.ledger.rows import Dimension, Pending
 
 from .question import OURS, Question
 from .report import Report

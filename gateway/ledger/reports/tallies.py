@@ -8,7 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
-from gateway.ledger.store import Dimension, UsageTotal
+from gateway.ledger.rows import Dimension, UsageTotal
 
 from .question import Question, merged
 from .report import Cell, Report, Sum, money, ratio, tabulate

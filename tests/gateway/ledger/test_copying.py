@@ -12,7 +12,8 @@ from gateway.ledger import copying
 from gateway.ledger.copying import backup, move, restore
 from gateway.ledger.errors import StoreError, StoreInUse
 from gateway.ledger.records import BundleKept, ContractOpened, JobOpened, Posted, UsageRecord
-from gateway.ledger.store import Dimension, SqlStore
+from gateway.ledger.rows import Dimension
+from gateway.ledger.store import SqlStore
 from gateway.ledger.tables import metadata
 
 Usage = Callable[..., UsageRecord]

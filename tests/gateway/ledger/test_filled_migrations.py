@@ -18,13 +18,13 @@ from gateway.ledger.postings import balances, transfers_of
 from gateway.ledger.records import (
     ContractOpened,
     Payment,
-    PaymentRow,
     Posted,
     PostingSettled,
     Record,
     UsageRecord,
 )
-from gateway.ledger.store import Dimension, SqlStore
+from gateway.ledger.rows import Dimension, PaymentRow
+from gateway.ledger.store import SqlStore
 from gateway.quotations import booked_tariff
 from policies.tariffs import Tariff
 

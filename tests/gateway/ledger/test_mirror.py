@@ -11,12 +11,12 @@ from gateway.ledger.records import (
     Disputed,
     DisputeSettled,
     Payment,
-    PaymentRow,
     PaymentsTold,
     StatementKept,
     posted,
     settled,
 )
+from gateway.ledger.rows import PaymentRow
 from gateway.ledger.store import Store
 
 Commit = Callable[..., None]

@@ -189,7 +189,7 @@ def test_no_reader_can_write(url: str) -> None:
 
 
 def test_texts_are_ordered_as_in_sqlite(url: str, commit: Any, usage: Usage) -> None:
-    from gateway.ledger.store import Dimension
+    from gateway.ledger.rows import Dimension
 
     names = ["ada", "Bob", "_", "éva", "zoe", "a b", "a-b"]
     with closing(SqlStore(url)) as store:

@@ -36,7 +36,8 @@ from gateway.ledger.reports import (
     to_json,
 )
 from gateway.ledger.reports.keys import KEYS
-from gateway.ledger.store import Dimension, Store
+from gateway.ledger.rows import Dimension
+from gateway.ledger.store import Store
 from policies.alerts import Budget, Whose
 from policies.tariffs import Tariff
 from simulations.world.disk import Disk, MemoryStore

@@ -39,7 +39,8 @@ from gateway.ledger.records import (
     StatementKept,
     UsageRecord,
 )
-from gateway.ledger.store import Dimension, SqlStore
+from gateway.ledger.rows import Dimension
+from gateway.ledger.store import SqlStore
 
 Usage = Callable[..., UsageRecord]
 Commit = Callable[..., None]

@@ -7,8 +7,9 @@ from federation.payments import Standing, told
 from federation.reconciliation import Sums
 from federation.wire import pack
 from gateway.cli.between import void_lines
-from gateway.ledger.records import PaymentRow, PaymentsTold
+from gateway.ledger.records import PaymentsTold
 from gateway.ledger.reports import Report, to_csv
+from gateway.ledger.rows import PaymentRow
 from gateway.ledger.settlement import (
     lines,
     matches,

@@ -12,7 +12,6 @@ from gateway.ledger.errors import StoreClosed
 from gateway.ledger.records import (
     AlertEnded,
     AlertFired,
-    AlertRow,
     BundleKept,
     Capacity,
     ContractEnded,
@@ -27,7 +26,8 @@ from gateway.ledger.records import (
     PostingSettled,
     UsageRecord,
 )
-from gateway.ledger.store import CapacityTotal, Dimension, Store, UsageTotal
+from gateway.ledger.rows import AlertRow, CapacityTotal, Dimension, UsageTotal
+from gateway.ledger.store import Store
 
 Commit = Callable[..., None]
 Usage = Callable[..., UsageRecord]

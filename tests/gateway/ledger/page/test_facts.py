@@ -33,7 +33,8 @@ from gateway.ledger.records import (
     UsageRecord,
 )
 from gateway.ledger.reports import Present
-from gateway.ledger.store import CapacityTotal, Store, UsageTotal
+from gateway.ledger.rows import CapacityTotal, UsageTotal
+from gateway.ledger.store import Store
 
 HOUR_NS = 3600 * 10**9
 DAY_S = 86_400

@@ -1,0 +1,172 @@
+"""Questions to the database that are long, or that several ask; in the asker's transaction."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    cast,
+    func,
+    literal_column,
+    select,
+)
+
+from .exact import exact_sums, joined
+from .records import HOUR_S
+from .rows import Dimension, JobRow, Pending, UsageTotal
+from .tables import (
+    SUMMED,
+    contracts,
+    jobs,
+    postings,
+    usage,
+    usage_hours,
+)
+
+_DETAILS: Final = frozenset({Dimension.JOB, Dimension.WORKER})
+
+
+def hours_between(start_s: float, end_s: float) -> tuple[int, int]:
+    """The hours, counted from 1970-01-01T00, that begin in [start_s, end_s)."""
+    return -int(-start_s // HOUR_S), -int(-end_s // HOUR_S)
+
+
+def totals_query(
+    by: Sequence[Dimension],
+    start_s: float | None,
+    end_s: float | None,
+    only: Mapping[Dimension, str | int],
+) -> Select[Any]:
+    """The question of `Store.usage_totals`: of the hours' sums where those can tell."""
+    bounds = [each for each in (start_s, end_s) if each is not None]
+    is_whole = all(at % HOUR_S == 0 for at in bounds)
+    if is_whole and not _DETAILS & {*by, *only}:
+        table, sums = (
+            usage_hours,
+            [usage_hours.c[f"{name}_{half}"] for name in SUMMED for half in ("high", "low")],
+        )
+        halves: list[ColumnElement[int]] = [cast(func.sum(each), BigInteger) for each in sums]
+        at, unit = usage_hours.c.hour, HOUR_S
+    else:
+        table = usage
+        halves = exact_sums(*(usage.c[name] for name in SUMMED))
+        at, unit = usage.c.ended_at_s, 1
+    period = [at >= start_s / unit] if start_s is not None else []
+    if end_s is not None:
+        period.append(at < end_s / unit)
+    key = [_column(table, each) for each in by]
+    return (
+        select(
+            *key,
+            table.c.currency,
+            cast(func.sum(table.c.records), BigInteger),
+            func.max(table.c.peak_memory_bytes),
+            *halves,
+        )
+        .where(*period, *(_column(table, each) == value for each, value in only.items()))
+        .group_by(*key, table.c.currency)
+        .order_by(*key, table.c.currency)
+    )
+
+
+def by_contract_query(start_s: float, end_s: float) -> Select[Any]:
+    """What was delivered in [start_s, end_s) by contract, as `Pending` has it."""
+    at = postings.c.posted_at_s
+    key = [
+        *(contracts.c[name] for name in ("side", "site", "pool", "job")),
+        *(func.coalesce(jobs.c[name], "") for name in ("user", "project", "name")),
+        contracts.c.currency,
+    ]
+    return (
+        select(*key, cast(func.count(), BigInteger), func.min(at))
+        .add_columns(*exact_sums(postings.c.tasks, postings.c.cost_nanos))
+        .join_from(
+            postings,
+            contracts,
+            (postings.c.side == contracts.c.side) & (postings.c.contract == contracts.c.contract),
+        )
+        .join(jobs, jobs.c.job == contracts.c.job, isouter=True)
+        .where(at >= start_s, at < end_s)
+        .group_by(contracts.c.contract, *key)
+        .order_by(*key, contracts.c.contract)
+    )
+
+
+def by_contract(connection: Connection, query: Select[Any]) -> list[Pending]:
+    """What `by_contract_query`, perhaps with more conditions, found."""
+    found = query.subquery()
+    # Which group its user was in stands in the job's usage: asked once for each contract.
+    group = select(func.min(usage.c.group)).where(usage.c.job == found.c.job).scalar_subquery()
+    rows = connection.execute(select(found, func.coalesce(group, "")).order_by(*found.columns))
+    values: Iterator[tuple[Any, ...]] = ((*row[:-5], *joined(row[-5:-1]), row[-1]) for row in rows)
+    return [Pending(*each) for each in values]
+
+
+def usage_total(keys: int, row: Row[Any]) -> UsageTotal:
+    """What a row of `totals_query` says, for so many dimensions."""
+    return UsageTotal(tuple(row[:keys]), *row[keys : keys + 3], *joined(row[keys + 3 :]))
+
+
+def _column(table: Table, dimension: Dimension) -> ColumnElement[Any]:
+    if dimension is Dimension.DAY:
+        return table.c.hour // literal_column("24", BigInteger)
+    return table.c[dimension.value]
+
+
+def with_usage(connection: Connection, found: Sequence[Row[Any]]) -> list[JobRow]:
+    """Add to each job what it used; within the transaction that found it."""
+    query = (
+        select(usage.c.job, usage.c.currency)
+        .add_columns(func.max(usage.c.price_nanos), func.max(usage.c.attempt))
+        .add_columns(*exact_sums(usage.c.wall_ns, usage.c.cpu_ns, usage.c.cost_nanos))
+        .where(usage.c.job.in_([row.job for row in found]))
+        .group_by(usage.c.job, usage.c.currency)
+        .order_by(usage.c.job, usage.c.currency)
+    )
+    wall_ns = dict.fromkeys((row.job for row in found), 0)
+    cpu_ns = dict(wall_ns)
+    costs_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
+    prices_nanos: dict[str, dict[str, int]] = {row.job: {} for row in found}
+    attempt_max = dict(wall_ns)
+    for job, currency, price, attempt, *halves in connection.execute(query):
+        wall, cpu, cost = joined(halves)
+        wall_ns[job] += wall
+        cpu_ns[job] += cpu
+        costs_nanos[job][currency] = cost
+        prices_nanos[job][currency] = price
+        attempt_max[job] = max(attempt_max[job], attempt)
+    return [
+        JobRow(
+            job=row.job,
+            name=row.name,
+            user=row.user,
+            project=row.project,
+            detached=row.detached,
+            spec=row.spec,
+            submitted_at_s=row.submitted_at_s,
+            total=row.total,
+            state=row.state,
+            reason=row.reason,
+            ended_at_s=row.ended_at_s,
+            done=row.done,
+            failed=row.failed,
+            cancelled=row.cancelled,
+            forgotten=row.forgotten,
+            wall_ns=wall_ns[row.job],
+            cpu_ns=cpu_ns[row.job],
+            costs_nanos=costs_nanos[row.job],
+            prices_nanos=prices_nanos[row.job],
+            attempt_max=attempt_max[row.job],
+        )
+        for row in found
+    ]
+
+
+def ranges(connection: Connection, query: Any) -> list[Any]:
+    """Each row as a tuple."""
+    return [tuple(row) for row in connection.execute(query)]
