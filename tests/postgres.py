@@ -131,6 +131,10 @@ class Postgres:
             self._prepared = str(make_url(url).database)
         return self._create(self._prepared)
 
+    def copy(self, url: str) -> str:
+        """Make a database like one that nobody uses."""
+        return self._create(str(make_url(url).database))
+
     def drop(self, url: str) -> None:
         """Remove a database, whoever uses it."""
         self.execute(f"DROP DATABASE {make_url(url).database} WITH (FORCE)")

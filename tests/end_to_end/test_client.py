@@ -230,12 +230,14 @@ def test_cancel_takes_back_what_waits_and_leaves_what_runs(client):
     assert [future.result() for future in running] == [None, None]
 
 
-def test_cancel_with_stop_ends_what_runs(client):
-    future = client.submit(time.sleep, 60)
-    while not any(
-        slot["state"] == "running" for w in client.ask("workers") for slot in w["slot_details"]
-    ):
-        pass
+def begin(path):
+    path.touch()
+    time.sleep(60)
+
+
+def test_cancel_with_stop_ends_what_runs(client, tmp_path):
+    future = client.submit(begin, tmp_path / "begun")
+    wait_until((tmp_path / "begun").exists, "the task to run")
     assert future.cancel() is False
     assert future.cancel(stop=True) is True
     with pytest.raises(concurrent.futures.CancelledError):

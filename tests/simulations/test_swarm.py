@@ -52,8 +52,17 @@ FIRST = {
 }
 
 
+QUICK = {"endless-hold", "open-door", "deep-pockets", "unheard-answer", "blind-agreement"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", BUGS | TREATY_BUGS)
+@pytest.mark.parametrize(
+    "bug",
+    [
+        pytest.param(bug, marks=[] if bug in QUICK else pytest.mark.thorough)
+        for bug in BUGS | TREATY_BUGS
+    ],
+)
 def test_the_swarm_finds_a_planted_bug_and_the_clean_world_survives_its_seed(bug: str) -> None:
     found = find(bug, BUG_SEEDS, FIRST[bug])
     assert found is not None

@@ -1,5 +1,6 @@
 """Opening stores and waiting for them, with a bound on every wait."""
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -141,6 +142,42 @@ def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable
         return made[-1]
 
     yield new
+    for url in made:
+        request.getfixturevalue("postgres").drop(url)
+
+
+@pytest.fixture(scope="session")
+def originals() -> dict[tuple[str, str], str]:
+    """Books that `copied` has filled, by kind and by what filled them."""
+    return {}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def copied(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    originals: dict[tuple[str, str], str],
+) -> Iterator[Callable[[Callable[[str], None]], str]]:
+    """Copy books of either kind that were filled once, for tests that change a little of them."""
+    kind: str = request.param
+    made: list[str] = []
+
+    def copy(fill: Callable[[str], None]) -> str:
+        key = kind, fill.__name__
+        if kind == "sqlite":
+            if key not in originals:
+                originals[key] = str(tmp_path_factory.mktemp("original") / "books.db")
+                fill(f"sqlite:///{originals[key]}")
+            return f"sqlite:///{shutil.copyfile(originals[key], tmp_path / 'copied.db')}"
+        server: Postgres = request.getfixturevalue("postgres")
+        if key not in originals:
+            originals[key] = server.new_books()
+            fill(originals[key])
+        made.append(server.copy(originals[key]))
+        return made[-1]
+
+    yield copy
     for url in made:
         request.getfixturevalue("postgres").drop(url)
 

@@ -38,6 +38,7 @@ from gateway.ledger.store import SqlStore, Store
 
 Usage = Callable[..., UsageRecord]
 Commit = Callable[..., None]
+Copied = Callable[[Callable[[str], None]], str]
 OpenStore = Callable[..., Store]
 
 
@@ -250,9 +251,12 @@ def disarm(url: str, run: Callable[[str], Any]) -> None:
     ],
 )
 def test_a_change_by_hand_is_found(
-    url: str, sql: str, problem: str, commit: Commit, usage: Usage
+    copied: Copied, sql: str, problem: str, commit: Commit, usage: Usage
 ) -> None:
-    fill(url, commit, usage)
+    def filled(url: str) -> None:
+        fill(url, commit, usage)
+
+    url = copied(filled)
     with vandal(url) as run:
         disarm(url, run)
         run(sql)
@@ -397,12 +401,15 @@ OUTCOME = "INSERT INTO outcomes SELECT 'job-{}', {}, count, body FROM outcomes W
     ],
 )
 def test_a_document_that_is_not_what_was_booked_is_found(
-    url: str, edits: list[str], problem: str, commit: Commit, usage: Usage
+    copied: Copied, edits: list[str], problem: str, commit: Commit, usage: Usage
 ) -> None:
-    fill(url, commit, usage)
-    fill_more(url, commit, usage)
-    found = audited(url)
-    assert found.is_clean, found
+    def filled_with_more(url: str) -> None:
+        fill(url, commit, usage)
+        fill_more(url, commit, usage)
+        found = audited(url)
+        assert found.is_clean, found
+
+    url = copied(filled_with_more)
     with vandal(url) as run:
         for sql in edits:
             run(sql)

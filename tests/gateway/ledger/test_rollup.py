@@ -44,6 +44,7 @@ from gateway.ledger.store import SqlStore
 
 Usage = Callable[..., UsageRecord]
 Commit = Callable[..., None]
+Copied = Callable[[Callable[[str], None]], str]
 
 BEGIN_S = 1_699_999_200.0  # an hour begins
 HOUR_S = 3_600.0
@@ -469,13 +470,16 @@ def test_kill_9_at_any_point_loses_nothing_and_it_goes_on_from_there(
     ],
 )  # fmt: skip
 def test_a_change_by_hand_of_what_is_rolled_up_is_found(
-    url: str, sql: str, problem: str, commit: Commit, usage: Usage
+    copied: Copied, sql: str, problem: str, commit: Commit, usage: Usage
 ) -> None:
-    fill(url, commit, usage)
-    with closing(SqlStore(url)) as store:
-        roll_up(store, LATER_S, 90 * DAY_S)
-        commit(store, *(usage(job="job-3", first=n, tasks=1) for n in range(3)))
-    assert audited(url).is_clean
+    def rolled_up_and_more(url: str) -> None:
+        fill(url, commit, usage)
+        with closing(SqlStore(url)) as store:
+            roll_up(store, LATER_S, 90 * DAY_S)
+            commit(store, *(usage(job="job-3", first=n, tasks=1) for n in range(3)))
+        assert audited(url).is_clean
+
+    url = copied(rolled_up_and_more)
     with vandal(url) as run:
         for name in ("transfers", "checkpoints"):
             if url.startswith("sqlite"):
