@@ -19,7 +19,7 @@ from .question import Question, order
 Cell = str | int | None
 
 HOUR_NS: Final = 3_600 * 10**9
-_WHOLE_ENDS: Final = ("_nanos", "_ns", "_uj", "_ng", "_bytes")
+_WHOLE_ENDS: Final = ("_nanos", "_ns", "_uj", "_ng", "_bytes", "_tasks")
 _COUNTS: Final = frozenset({"records", "tasks", "tasks_failed", "tasks_repeated"})
 _DECIMALS: Final = frozenset(
     {

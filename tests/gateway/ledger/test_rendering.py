@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.books_desk import STATEMENT_COLUMNS
 from gateway.ledger.reports import NoParquet, Report, to_csv, to_json, write_parquet
-from gateway.ledger.reports.report import ratio, spread
+from gateway.ledger.reports.report import is_decimal, is_whole, ratio, spread
 
 COLUMNS = ("user", "currency", "cost_nanos", "cost")
 
@@ -94,6 +95,11 @@ def test_what_parquet_can_not_take_is_told(
     pytest.importorskip("pyarrow.parquet")
     with pytest.raises(NoParquet, match=complaint):
         write_parquet(made(row), tmp_path / "x.parquet")
+
+
+def test_every_number_of_a_statement_is_written_as_one() -> None:
+    texts = {each for each in STATEMENT_COLUMNS if not (is_whole(each) or is_decimal(each))}
+    assert texts == {"site", "currency", "agreed_until", "closed_until"}
 
 
 def test_without_pyarrow_parquet_is_refused_by_name(
