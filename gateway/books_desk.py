@@ -2,12 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 from federation.errors import GridError
 from federation.money import NANOS_LIMIT, check_currency, format_amount
-from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, EntryState
+from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, Entry, EntryState
 from gateway.bookkeeper import Bookkeeper
 from gateway.ledger import owed
 from gateway.ledger.records import NUMBER_LIMIT, Payment, Record
@@ -60,9 +61,7 @@ def _statement_rows(
     payments = store.payments()
     names = owed.partners(store, payments)
     for name in wanted:
-        if name not in names:
-            known = ", ".join(names) or "none yet"
-            raise BadBooksQuestion(f"no dealings with {name[:60]!r}; there are: {known}")
+        _check_named(name, names)
     rows = []
     for name in names:
         if wanted and name not in wanted:
@@ -107,7 +106,8 @@ def _dispute_view(each: DisputeRow) -> dict[str, Any]:
         "side": each.side,
         "site": each.site,
         "contract": each.contract,
-        "epoch": each.epoch,
+        "job": each.job,
+        "epoch": str(each.epoch),  # 64 bits, which many readers of JSON would round
         "first": each.first,
         "tasks": each.tasks,
         "cost": format_amount(each.cost_nanos),
@@ -121,38 +121,50 @@ def _dispute_view(each: DisputeRow) -> dict[str, Any]:
 
 
 async def deliveries(site: "Site", details: Details) -> Any:
-    """What one site delivered to the other in [start_s, end_s), the first thousand of it."""
+    """What one site delivered to the other in [start_s, end_s), the first thousand of it.
+
+    What was paid for less what was reversed, by `cost`, is what the statement has of that time.
+    """
     name = _text(details, "site")
     start_s, end_s = _span(details, site.surroundings.utc_s())
     contract = details.get("contract", "")
     if not isinstance(contract, str):
         raise BadBooksQuestion("contract must be a name")
 
+    @cache
+    def job_of(side: str, contract: str) -> str:
+        row = site.store.contract(side, contract)
+        return row.job if row is not None else ""
+
     def find() -> list[dict[str, Any]]:
+        _check_known(site.store, name)
         found: list[dict[str, Any]] = []
         times = round(start_s * 1000), round(end_s * 1000)
         for side, read in product(("buy", "sell"), (site.store.entries, site.store.voids)):
             for each in read(side, name, *times, contract):
                 if len(found) == DELIVERIES_SHOWN:
                     return found
-                delivery = each.delivery
-                found.append(
-                    {
-                        "side": side,
-                        "contract": each.contract,
-                        "epoch": delivery.epoch,
-                        "first": delivery.first,
-                        "tasks": delivery.stop - delivery.first,
-                        "wall_ns": delivery.wall_ns,
-                        "cost": format_amount(delivery.cost_nanos),
-                        "currency": each.currency,
-                        "state": EntryState(each.state).name.lower(),
-                        "at_s": delivery.at_ms / 1000,
-                    }
-                )
+                found.append(_delivery_view(side, each, job_of(side, each.contract)))
         return found
 
     return await site.read(find)
+
+
+def _delivery_view(side: str, each: Entry, job: str) -> dict[str, Any]:
+    delivery, is_reversal = each.delivery, each.state is EntryState.REVERSAL
+    return {
+        "side": side,
+        "contract": each.contract,
+        "job": job,
+        "epoch": str(delivery.epoch),  # 64 bits, which many readers of JSON would round
+        "first": delivery.first,
+        "tasks": delivery.stop - delivery.first,
+        "wall_ns": delivery.wall_ns,
+        "cost": format_amount(-delivery.cost_nanos if is_reversal else delivery.cost_nanos),
+        "currency": each.currency,
+        "state": each.state.name.lower(),
+        "at_s": delivery.at_ms / 1000,
+    }
 
 
 async def payments(site: "Site", details: Details) -> Any:
@@ -162,6 +174,8 @@ async def payments(site: "Site", details: Details) -> Any:
         raise BadBooksQuestion("site must be a name")
 
     def find() -> list[dict[str, Any]]:
+        if name:
+            _check_known(site.store, name)
         paid = site.store.payments()
         told = (each.site for each in site.store.payments_told())
         names = sorted({*(each.site for each in paid), *told})
@@ -326,6 +340,17 @@ def _undo(paid: list[PaymentRow], details: Details, now_s: float) -> list[Record
             f"nothing is booked with {name} under {reference!r}: see `gridfed payments`"
         )
     return [each.undone(note, max(now_s, each.paid_at_s)) for each in found]
+
+
+def _check_known(store: Store, name: str) -> None:
+    """Refuse the name of a site that we never dealt with: it may be a slip."""
+    _check_named(name, owed.partners(store, store.payments()))
+
+
+def _check_named(name: str, names: list[str]) -> None:
+    if name not in names:
+        known = ", ".join(names) or "none yet"
+        raise BadBooksQuestion(f"no dealings with {name[:60]!r}; there are: {known}")
 
 
 def _is_known(store: Store, name: str) -> bool:

@@ -36,7 +36,8 @@ class Disputes:
         """Dispute what was paid under a contract that we bought: all of it, or these.
 
         Raises:
-            NoSuchEntry: there is no such contract, or nothing of it was paid in time.
+            NoSuchEntry: there is no such contract, nothing of it was paid in time, or all that is
+                chosen is disputed already.
         """
         row = await self._office.contract("buy", contract)
         if row is None:
@@ -56,11 +57,18 @@ class Disputes:
                 f"nothing of contract {contract} was paid for in the last "
                 f"{self._office.rules.dispute_days:g} days that could be disputed"
             )
+        before = {(each.epoch, each.first) for each in await self.rows("buy", contract, row.site)}
+        new = [each for each in found if (each.epoch, each.first) not in before]
+        if not new:
+            raise NoSuchEntry(
+                f"that of contract {contract} is disputed already, and its reason stays as it was: "
+                "see `gridfed disputes`"
+            )
         now_s = self._office.utc_s()
         await self._office.write(
             *(
                 Disputed("buy", contract, each.epoch, each.first, row.site, reason, now_s)
-                for each in found
+                for each in new
             )
         )
         await self.say_again()

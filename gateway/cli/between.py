@@ -13,7 +13,8 @@ from gateway.cli.moments import span_options
 from gateway.ledger.reports import Report, to_csv, to_json
 
 _DELIVERY_COLUMNS: Final = (
-    *("side", "contract", "epoch", "first", "tasks", "wall_ns", "cost", "currency", "state", "at"),
+    *("side", "contract", "job", "epoch", "first", "tasks", "wall_ns", "cost", "currency", "state"),
+    "at",
 )
 _PAYMENT_COLUMNS: Final = (
     *("site", "reference", "at", "direction", "amount", "currency", "through", "state"),
@@ -64,11 +65,11 @@ def deliveries(
         return
     words = {"buy": "bought", "sell": "sold"}
     show.table(
-        ("", "contract", "epoch", "first", "tasks", "slot-s", "cost", "state", "at"),
+        ("", "contract", "job", "epoch", "first", "tasks", "slot-s", "cost", "state", "at"),
         [
             [
                 words[row["side"]],
-                *(row[key] for key in ("contract", "epoch", "first")),
+                *(row[key] for key in ("contract", "job", "epoch", "first")),
                 f"{row['tasks']:,}",
                 show.seconds(row["wall_ns"]),
                 f"{row['cost']} {row['currency']}",
@@ -310,12 +311,15 @@ def _show_disputes(found: list[dict[str, Any]], as_json: bool) -> None:
         return
     words = {"buy": "by us", "sell": "by it"}
     show.table(
-        ("site", "", "contract", "epoch", "first", "tasks", "cost", "reason", "state", "answer"),
+        (
+            *("site", "", "contract", "job", "epoch", "first", "tasks", "cost", "reason", "state"),
+            "answer",
+        ),
         [
             [
                 row["site"],
                 words[row["side"]],
-                *(row[key] for key in ("contract", "epoch", "first", "tasks")),
+                *(row[key] for key in ("contract", "job", "epoch", "first", "tasks")),
                 f"{row['cost']} {row['currency']}",
                 *(row[key] for key in ("reason", "state", "answer")),
             ]

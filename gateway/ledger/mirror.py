@@ -178,7 +178,10 @@ def read_disputes(
 ) -> list[DisputeRow]:
     """See Store.disputes."""
     query = (
-        select(disputes, postings.c.tasks, postings.c.cost_nanos, contracts.c.currency)
+        select(
+            *(disputes, postings.c.tasks, postings.c.cost_nanos),
+            *(contracts.c.currency, contracts.c.job),
+        )
         .join_from(disputes, postings, same_delivery(disputes))
         .join(contracts, _OF_CONTRACT)
         .order_by(disputes.c.disputed_at_s, disputes.c.contract, disputes.c.epoch)

@@ -195,10 +195,11 @@ class PostingRow:
 
 @dataclass(frozen=True, slots=True)
 class DisputeRow:
-    """A dispute; `state` is "open", "accepted" or "rejected"."""
+    """A dispute; `state` is "open", "accepted" or "rejected"; the contract was for `job`."""
 
     side: str
     contract: str
+    job: str
     epoch: int
     first: int
     site: str

@@ -659,6 +659,7 @@ class MemoryStore:
             found.append(
                 DisputeRow(
                     **asdict(each),
+                    job=tables.contracts[key[:2]].job,
                     state=answer.state if answer is not None else "open",
                     answer=answer.answer if answer is not None else "",
                     settled_at_s=answer.settled_at_s if answer is not None else None,

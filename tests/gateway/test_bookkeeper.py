@@ -401,6 +401,17 @@ async def test_a_dispute_that_comes_before_the_verdict_waits_for_it(world):
     assert world.london.entries() == world.paris.entries()
 
 
+async def test_what_is_disputed_is_not_disputed_again_for_another_reason(world):
+    both(world, delivery(0), delivery(10))
+    disputes = world.london.keeper.disputes
+    await disputes.dispute(CONTRACT, [(1, 0)], "wrong")
+    with pytest.raises(NoSuchEntry, match="disputed already"):
+        await disputes.dispute(CONTRACT, [(1, 0)], "again")
+    # Of all of a contract: what is left.
+    found = await disputes.dispute(CONTRACT, None, "all of it")
+    assert [(each.first, each.reason) for each in found] == [(0, "wrong"), (10, "all of it")]
+
+
 async def test_what_is_too_old_or_was_never_paid_is_not_disputed(world):
     both(world, delivery(0))
     world.london.posted(delivery(10), Verdict.VOID)
