@@ -98,7 +98,8 @@ def _savings(store: Store, question: Question, present: Present) -> Report:
     pools = read(store, theirs, (Dimension.POOL, *savings.EXTRA))
     grids = savings.size_grid(hours, _static_prices(present), question, present.now_s)
     found = read(store, question, savings.EXTRA)
-    return savings.savings_report(question, found, savings.find_dearest(pools), grids)
+    dearest = savings.find_dearest(pools, present.prices)
+    return savings.savings_report(question, found, dearest, grids)
 
 
 def _static_prices(present: Present) -> dict[str, int]:

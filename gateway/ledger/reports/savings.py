@@ -6,6 +6,9 @@ ran such work in the period, in the same currency:
     price of a pool  = sum of its records' list cost / sum of their slot time
     dearest          = slot time of the work * price of the dearest pool
 
+Each record's cost is rounded: where that alone tells the quotient from the list price of a pool of
+ours, it is the list price. Where all ran in one pool, `dearest` is what it cost by its list.
+
 *Static grid*: machines of one's own, as many as the busiest hour took, that stand there all the
 time:
 
@@ -26,16 +29,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
+from types import MappingProxyType
 from typing import Any, Final
 
 from federation.money import format_money
 from gateway.ledger.rows import Dimension, UsageTotal
+from policies.tariffs import Tariff
 
 from .question import HOUR_S, Question, merged, order
 from .report import HOUR_NS, Cell, Report, key_names, money, spread
 
 EXTRA: Final = (Dimension.STATE,)
 CHARGED: Final = ("ok", "failed")
+NO_PRICES: Final[Mapping[str, Tariff]] = MappingProxyType({})
 
 _COLUMNS: Final = (
     *("tasks", "wall_ns", "cost_nanos", "cost"),
@@ -46,10 +52,14 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Dearest:
-    """The dearest pool of a currency, and its price: nano-units per nanosecond of a slot."""
+    """The dearest pool of a currency, and its price: nano-units per nanosecond of a slot.
+
+    `is_only`: no other pool ran work that was billed in this currency.
+    """
 
     pool: str
     price: Fraction
+    is_only: bool
 
     @property
     def hour_nanos(self) -> int:
@@ -82,19 +92,30 @@ def check_price(work: Iterable[UsageTotal], currency: str) -> None:
         )
 
 
-def find_dearest(pools: Iterable[UsageTotal]) -> dict[str, Dearest]:
-    """The dearest pool of each currency, from totals by pool and state."""
-    sums: dict[tuple[str, str], list[int]] = {}
+def find_dearest(
+    pools: Iterable[UsageTotal], listed: Mapping[str, Tariff] = NO_PRICES
+) -> dict[str, Dearest]:
+    """The dearest pool of each currency, from totals by pool and state, and our pools' prices."""
+    groups: dict[str, dict[str, list[UsageTotal]]] = {}
     for each in _charged(pools):
-        found = sums.setdefault((each.currency, str(each.key[0])), [0, 0])
-        found[0] += each.list_cost_nanos
-        found[1] += each.wall_ns
+        groups.setdefault(each.currency, {}).setdefault(str(each.key[0]), []).append(each)
     dearest: dict[str, Dearest] = {}
-    for (currency, pool), (cost_nanos, wall_ns) in sorted(sums.items()):
-        price = Fraction(cost_nanos, wall_ns) if wall_ns else Fraction(0)
-        if currency not in dearest or price > dearest[currency].price:
-            dearest[currency] = Dearest(pool, price)
+    for currency, of_currency in groups.items():
+        prices = {pool: _price(merged(of_currency[pool]), listed.get(pool)) for pool in of_currency}
+        pool = min(prices, key=lambda each: (-prices[each], each))
+        dearest[currency] = Dearest(pool, prices[pool], len(prices) == 1)
     return dearest
+
+
+def _price(total: UsageTotal, listed: Tariff | None) -> Fraction:
+    """What a pool took for a nanosecond of a slot."""
+    if not total.wall_ns:
+        return Fraction(0)
+    if listed is not None and listed.currency == total.currency:
+        exact = Fraction(listed.price_nanos, HOUR_NS)
+        if abs(exact * total.wall_ns - total.list_cost_nanos) <= total.records:
+            return exact
+    return Fraction(total.list_cost_nanos, total.wall_ns)
 
 
 def size_grid(
@@ -115,7 +136,7 @@ def size_grid(
             continue
         start_s = min(used) * HOUR_S if question.start_s is None else question.start_s
         end_s = (max(used) + 1) * HOUR_S if question.end_s is None else question.end_s
-        end_s = min(end_s, max(now_s, (max(used) + 1) * HOUR_S))
+        end_s = min(end_s, max(now_s, max(used) * HOUR_S))  # a clock may have been set back
         busiest = max(used, key=lambda hour, used=used: (used[hour], -hour))  # type: ignore[misc]
         grids[currency] = StaticGrid(
             -(-used[busiest] // HOUR_NS),
@@ -144,13 +165,15 @@ def savings_report(
         keys = sorted(groups[currency], key=lambda cells: order(question.by, cells))
         sums = [merged(groups[currency][key]) for key in keys]
         whole = merged(sums)
-        at_dearest = _rounded(dearest[currency].price * whole.wall_ns)
+        if dearest[currency].is_only:
+            dears = [each.list_cost_nanos for each in sums]
+        else:
+            dears = _parts(_rounded(dearest[currency].price * whole.wall_ns), sums)
         at_static = grids[currency].cost_nanos if currency in grids else None
-        dears = _parts(at_dearest, sums)
         statics = [None] * len(sums) if at_static is None else _parts(at_static, sums)
         for key, each, dear, static in zip(keys, sums, dears, statics, strict=True):
             rows.append(((order(question.by, key), currency), (*key, *_row(each, dear, static))))
-        totals.append((*(None for _ in question.by), *_row(whole, at_dearest, at_static)))
+        totals.append((*(None for _ in question.by), *_row(whole, sum(dears), at_static)))
     rows.sort(key=lambda row: row[0])
     return Report(
         (*key_names(question.by), "currency", *_COLUMNS),

@@ -640,6 +640,29 @@ def test_a_period_that_is_not_over_counts_up_to_now(
     assert report.facts["static"]["USD"]["period_s"] == 7200.0
 
 
+def test_an_hour_that_is_not_over_counts_up_to_now(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    commit(store, usage(ended_at_s=FRIDAY_S + 1, wall_ns=HOUR_NS))
+    report = ask(store, "savings", present=Present(FRIDAY_S + 2520, PRICES))
+    assert report.facts["static"]["USD"]["period_s"] == 2520.0
+    assert "for 0.70 h" in "\n".join(report.notes)
+    set_back = ask(store, "savings", present=Present(FRIDAY_S - 7200, PRICES))
+    assert set_back.facts["static"]["USD"]["period_s"] == 0.0
+
+
+def test_one_pool_is_no_dearer_than_itself_however_records_are_rounded(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
+    # 7 ns at 0.04 USD an hour are 0.08 nano-units, and each record is rounded up.
+    tiny = {"pool": "local", "wall_ns": 7, "cost_nanos": 1, "list_cost_nanos": 1}
+    commit(store, *(usage(first=n, user=f"u{n % 2}", **tiny) for n in range(5)))
+    report = ask(store, "savings", "user")
+    assert column(report, "dearest_saved_nanos") == [0, 0]
+    assert report.facts["dearest"]["USD"] == {"pool": "local", "price_nanos": 40_000_000}
+    assert "in local, at 0.04 USD per slot-hour" in "\n".join(report.notes)
+
+
 def test_a_static_price_that_nothing_compares_with_is_refused(
     store: Store, commit: Commit, usage: Usage
 ) -> None:
