@@ -37,6 +37,12 @@ def _command(
     def decorate(command: Callable[..., Any]) -> click.Command:
         @functools.wraps(command)
         def wrapped(path: str | None, state: str | None, **given: Any) -> None:
+            if group is None and path is None and state is None:
+                click.echo(
+                    f"gridfed: of the usual books, in {show.clean(SiteConfig().state_path)}: "
+                    "--config or --state names others",
+                    err=True,
+                )
             try:
                 command(configured(path, (), state), **given)
             except StoreError as error:

@@ -45,6 +45,12 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
     busy.
     """
     config = configured(path, (), None)
+    if path is None:
+        click.echo(
+            "gridfed: of the usual configuration, not of a gateway that runs: --config FILE names "
+            "its file, and what `gridfed up` was given besides is in none",
+            err=True,
+        )
     at_s = time.time() if when is None else moment(when, end_of_day=False, option="--at")
     until_s = None if ahead is None else at_s + _length_s(ahead)
     pools = {pool.name: pool.prices for pool in config.pools or (PoolConfig(USUAL_POOL),)}
@@ -85,7 +91,7 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
 
 
 @tariff.command()
-@click.option("--hardware", default="0", help="What all of it cost, installed.")
+@click.option("--hardware", required=True, help="What all of it cost, installed.")
 @click.option("--watts", default="0", help="That all of it draws on average.")
 @click.option("--pue", default="1", show_default=True, help="Power of the building over its own.")
 @click.option("--power-price", default="0", help="Of a kilowatt-hour.")

@@ -177,15 +177,29 @@ def test_ownership_shows_each_share_and_their_sum(run):
 
 
 def test_a_price_of_zero_is_said_to_break_brokering(run):
-    assert "breaks brokering" in run("ownership")
-    assert "breaks brokering" in json.loads(run("ownership", "--json"))["note"]
+    free = ("ownership", "--hardware", "0")
+    assert "breaks brokering" in run(*free)
+    assert "breaks brokering" in json.loads(run(*free, "--json"))["note"]
+
+
+def test_the_cost_of_nothing_is_not_worked_out(run):
+    assert "Missing option '--hardware'" in run("ownership", code=2)
+
+
+def test_whose_prices_are_shown_is_said_where_nobody_named_the_file(run):
+    def said(*options):
+        return CliRunner().invoke(cli, ["tariff", "show", *options]).stderr
+
+    assert "--config FILE names" in said()
+    assert said("--config", run.path) == ""
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        *(("--hardware", "x"), ("--hardware", "-1"), ("--utilisation", "0"), ("--years", "0")),
-        *(("--pue", "0.5"), ("--currency", "usd"), ("--slots", "0")),
+        *(("--hardware", "x"), ("--hardware", "-1"), ("--hardware", "1", "--utilisation", "0")),
+        *(("--hardware", "1", *wrong) for wrong in (("--years", "0"), ("--pue", "0.5"))),
+        *(("--hardware", "1", *wrong) for wrong in (("--currency", "usd"), ("--slots", "0"))),
     ],
 )
 def test_an_ownership_that_can_not_be_is_refused(run, words):
