@@ -243,7 +243,10 @@ def settle(  # noqa: PLR0913 - options
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     details["through"] = "exchange" if into is not None else "loss" if write_off else "bank"
-    _show_settled(ask(reach, "settle", **details), as_json)
+    found = ask(reach, "settle", **details)
+    _show_settled(found, as_json)
+    for line in overpaid_lines(found, details):
+        click.echo(f"gridfed: {show.clean(line)}", err=True)
 
 
 def _show_settled(found: dict[str, Any], as_json: bool) -> None:
@@ -251,6 +254,21 @@ def _show_settled(found: dict[str, Any], as_json: bool) -> None:
         click.echo(to_json(statement_report(found)))
     else:
         show_statement(found)
+
+
+def overpaid_lines(found: dict[str, Any], booked: dict[str, Any]) -> list[str]:
+    """Where more was booked than was owed, in words: it may be a slip of the keyboard."""
+    is_paid, lines = booked["direction"] == "paid", []
+    for cells in found["rows"]:
+        row = dict(zip(found["columns"], cells, strict=True))
+        left_nanos = int(row["balance_nanos"])
+        if row["currency"] == booked["currency"] and (left_nanos if is_paid else -left_nanos) > 0:
+            who = f"{row['site']} owes us" if is_paid else f"we owe {row['site']}"
+            lines.append(
+                f"that is more than was owed: {who} {row['balance'].lstrip('-')} {row['currency']} "
+                f"now; if it was a slip: gridfed settle {row['site']} --undo {booked['reference']}"
+            )
+    return lines
 
 
 def void_lines(found: dict[str, Any]) -> list[str]:

@@ -3,10 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from federation.money import format_amount
 from federation.payments import Standing, told
 from federation.reconciliation import Sums
 from federation.wire import pack
-from gateway.cli.between import void_lines
+from gateway.cli.between import overpaid_lines, void_lines
 from gateway.ledger.records import PaymentsTold
 from gateway.ledger.reports import Report, to_csv
 from gateway.ledger.rows import PaymentRow
@@ -50,6 +53,27 @@ def test_what_was_undone_counts_until_then() -> None:
     lost = payment("case", 5, direction="received", through="loss", undone_at_s=30.0)
     assert net([lost], 0.0, 20.0) == -5
     assert net([lost], 0.0, 31.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("direction", "balance", "told"),
+    [
+        ("paid", 5, "paris owes us 0.000000005 USD now"),
+        ("paid", 0, ""),
+        ("paid", -5, ""),
+        ("received", -5, "we owe paris 0.000000005 USD now"),
+        ("received", 5, ""),
+    ],
+)
+def test_who_books_more_than_was_owed_is_told_how_to_undo_it(
+    direction: str, balance: int, told: str
+) -> None:
+    columns = ["site", "currency", "balance", "balance_nanos"]
+    rows = [["paris", "USD", format_amount(balance), balance], ["paris", "EUR", "7", 7 * 10**9]]
+    booked = {"direction": direction, "currency": "USD", "reference": "wire-1"}
+    found = "".join(overpaid_lines({"columns": columns, "rows": rows}, booked))
+    assert told in found
+    assert ("gridfed settle paris --undo wire-1" in found) is bool(told)
 
 
 def said(ours: list[PaymentRow]) -> PaymentsTold:
