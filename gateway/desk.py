@@ -265,7 +265,7 @@ class Desk:
 
     async def _explain(self, guest: Guest, details: dict[str, Any]) -> Any:
         try:
-            return federation_desk.explain(self._site, details, guest.user)
+            return await federation_desk.explain(self._site, details, guest.user)
         except federation_desk.BadFederationQuestion as error:
             raise BadQuestion(str(error)) from None
 

@@ -67,7 +67,7 @@ async def deals(site: "Site") -> Any:
     return federation_views.deals(totals, disputes)
 
 
-def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:
+async def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:
     """Why a job goes where it goes, or where one would go; BadFederationQuestion."""
     utc_s = _utc_s(site)
     name = details.get("job", "")
@@ -75,10 +75,19 @@ def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:
     site.exchange.refresh(utc_s, without=job)
     if name:
         if job is None:
-            raise BadFederationQuestion(f"no job {str(name)[:64]!r} here that has not ended")
+            raise BadFederationQuestion(await _why_not_explained(site, str(name)))
         workers = site.broker.workers.values()
         return federation_views.explain_job(job, site.exchange, workers, utc_s)
     return _dry_run(site, details, user, utc_s)
+
+
+async def _why_not_explained(site: "Site", name: str) -> str:
+    """What to say of a job that the broker does not have."""
+    row = await site.surroundings.read(site.store.job, name)
+    shown = repr(name[:64])
+    if row is None:
+        return f"there never was a job {shown} here: see `gridfed jobs`"
+    return f"job {shown} has ended ({row.state}): only where work may still go is explained"
 
 
 def _dry_run(site: "Site", details: Mapping[str, Any], user: str, utc_s: float) -> Any:
