@@ -246,7 +246,7 @@ def deals(facts: PageFacts) -> Table | None:
     shown = [*first, *(at for at in moved if at not in first)]
     rows = []
     for each, nanos in zip(facts.deals, amounts, strict=True):
-        places = writing.decimals(max(map(abs, nanos)))
+        places = writing.exact_decimals(nanos)
         rows.append(
             (
                 tables.name(each.site),

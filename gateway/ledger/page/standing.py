@@ -22,7 +22,7 @@ def finality(facts: PageFacts, currencies: Sequence[str]) -> Table:
     rows = []
     for currency in currencies:
         amounts = _total(_by_site(facts, currency))
-        rows.append((tables.text(currency), *_cells(amounts, writing.decimals(max(amounts)))))
+        rows.append((tables.text(currency), *_cells(amounts, writing.exact_decimals(amounts))))
     return Table(tables.heads("Currency", *_HEADS), tuple(rows))
 
 

@@ -1,13 +1,13 @@
 """How names, amounts and times are written for people. Pure."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
 
-from federation.money import NANOS_PER_UNIT
+from federation.money import NANOS_PER_UNIT, format_amount
 
 OTHERS: Final = "(others)"
 UNNAMED: Final = "(none)"
@@ -55,6 +55,11 @@ def decimals(nanos: int) -> int:
         if nanos >= limit_nanos:
             return places
     return 9
+
+
+def exact_decimals(amounts: Iterable[int]) -> int:
+    """The fewest decimals, two at least, with which none of these amounts is rounded."""
+    return max((2, *(len(format_amount(each).partition(".")[2]) for each in amounts)))
 
 
 def amount(nanos: int, places: int) -> str:

@@ -4,6 +4,7 @@ import base64
 import re
 from collections import Counter
 from dataclasses import replace
+from decimal import Decimal
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -222,6 +223,24 @@ def test_what_is_owed_comes_first_and_what_nothing_is_in_is_left_out(london: Pag
     table = costs.deals(replace(london, deals=london.deals[:1]))
     assert table is not None
     assert [each.text for each in table.head[5:]] == ["Opening", "Bought", "Credited", "Paid"]
+
+
+def test_what_sites_owe_and_how_final_it_is_are_shown_to_the_last_digit(london: PageFacts) -> None:
+    for table in (costs.deals(london), standing.finality(london, ["USD", "EUR"])):
+        assert table is not None
+        cells = [each for row in table.rows for each in row if each.exact and each.text != DASH]
+        assert cells
+        assert [Decimal(each.text.replace(",", "")) for each in cells] == [
+            Decimal(each.exact) for each in cells
+        ]
+
+
+@pytest.mark.parametrize(
+    ("amounts", "places"),
+    [((), 2), ((0, 10**9), 2), ((10**12, 1_500_000), 4), ((-1, 10**15), 9)],
+)
+def test_no_more_decimals_than_it_takes(amounts: tuple[int, ...], places: int) -> None:
+    assert writing.exact_decimals(amounts) == places
 
 
 def test_what_runs_for_the_first_time_is_an_estimate_on_the_page() -> None:
