@@ -363,20 +363,32 @@ class Bookkeeper:
             return before
         self._tries[seller, window] += 1
         tally = await self._tally("buy", seller, window)
+        envelope = self._tell_ours(seller, window, tally)
+        asked = self._asked[seller, window] = _Asked(tally, envelope, waiting=waiting)
+        return asked
+
+    def _tell_ours(self, seller: str, window: Window, tally: Tally) -> bytes:
+        """Tell a seller what our books come to; the envelope."""
         message = Reconcile(
             window.first_ms, window.stop_ms, window.is_final, tally.plain, tally.digest
         )
-        envelope = self._office.tell(seller, Side.SELLER, message)
-        asked = self._asked[seller, window] = _Asked(tally, envelope, waiting=waiting)
-        return asked
+        return self._office.tell(seller, Side.SELLER, message)
 
     async def _compared(self, seller: str, message: Reconciled, envelope: bytes) -> None:
         window = _window(message)
         asked = self._asked.get((seller, window))
         if asked is None or asked.answered.is_set():
             return  # it is another question by now
-        is_agreed = message.state == "agreed" and message.digest == asked.tally.digest
-        state = "agreed" if is_agreed else "pending" if message.state == "pending" else "differs"
+        states = {_state(asked.tally, message), message.state}
+        is_agreed = states == {"agreed"}
+        if is_agreed and window.is_kept(self._day_ms):
+            # From here on nothing goes into it; but something may have since we asked.
+            self._office.note_settled("buy", seller, window.stop_ms)
+            tally = await self._tally("buy", seller, window)
+            if tally.digest != asked.tally.digest:
+                asked.tally, asked.envelope = tally, self._tell_ours(seller, window, tally)
+                return
+        state = "agreed" if is_agreed else "pending" if "differs" not in states else "differs"
         details = "" if is_agreed else _difference(asked.tally, message)
         proof = envelope if is_agreed else b""
         found = _Found(asked.tally, state, details, asked.envelope, proof)
@@ -392,9 +404,10 @@ class Bookkeeper:
         self._office.say(f"books: {_named(window)} {state} with {seller}: {details[:300]}")
         ours = await self._office.read(self._digests, seller, window)
         names = sorted(ours.keys() | message.contracts.keys())
-        is_pending = message.state == "pending"
         for name in [
-            name for name in names if is_pending or ours.get(name) != message.contracts.get(name)
+            name
+            for name in names
+            if state == "pending" or ours.get(name) != message.contracts.get(name)
         ][:ASKED_AT_ONCE]:
             self._ask_entries(seller, name, window.first_ms, window.stop_ms)
 
@@ -462,12 +475,12 @@ class Bookkeeper:
             # More may be booked into it, whatever we say now. It will be asked again.
             self._office.say(f"books: {buyer} asks for {_named(window)}, which is not over here")
             return
+        if window.is_kept(self._day_ms):
+            # Not even should our clock be set back while we look.
+            self._office.note_settled("sell", buyer, window.stop_ms)
         tally = await self._tally("sell", buyer, window)
         contracts: dict[str, bytes] = {}
-        if tally.digest == message.digest:
-            state = "pending" if tally.is_pending else "agreed"
-        else:
-            state = "differs"
+        state = _state(tally, message)
         if state != "agreed":
             contracts = await self._office.read(self._digests, buyer, window, "sell")
         answer = Reconciled(
@@ -583,6 +596,13 @@ def _told(tally: Tally) -> str:
         f"{format_money(each.due_nanos, currency)} for {each.tasks:,} tasks"
         for currency, each in sorted(tally.sums.items())
     )
+
+
+def _state(tally: Tally, message: Reconcile | Reconciled) -> str:
+    """How our books and another's stand: both what is said and what is signed for must be ours."""
+    if message.digest != tally.digest or message.sums != tally.plain:
+        return "differs"
+    return "pending" if tally.is_pending else "agreed"
 
 
 def _difference(tally: Tally, message: Reconcile | Reconciled) -> str:

@@ -552,6 +552,52 @@ async def test_what_was_agreed_on_is_not_taken_back_by_asking_otherwise(world):
     assert world.paris.store.statements() == before
 
 
+async def test_a_day_with_deliveries_that_are_not_settled_is_not_agreed_on(world):
+    world.london.posted(delivery(0))
+    world.paris.posted(delivery(0))
+    honest = world.paris.seal
+
+    def lying(site, message):
+        if isinstance(message, Reconciled):
+            message = replace(message, state="agreed", contracts={})
+        return honest(site, message)
+
+    world.paris.seal = lying
+    world.utc_s += 2 * DAY_S
+    await world.look()
+    assert "agreed" not in {state for _, state, _ in world.london.statements()}
+    world.london.settle(delivery(0), Verdict.POST)
+    assert world.london.clean()
+
+
+async def test_what_is_booked_between_the_question_and_the_answer_is_compared_too(world):
+    both(world, delivery(0))
+    world.utc_s += DAY_S
+    await world.london.keeper.in_turn(world.london.keeper.look)
+    world.london.posted(delivery(10), Verdict.POST)
+    await world.deliver()
+    assert "agreed" not in {state for _, state, _ in world.london.statements()}
+    assert world.london.clean()
+
+
+@pytest.mark.parametrize("liar", ["london", "paris"])
+async def test_sums_that_are_not_of_the_digest_are_not_agreed_on(world, liar):
+    both(world, delivery(0))
+    site = getattr(world, liar)
+    honest = site.seal
+
+    def lying(to, message):
+        if isinstance(message, Reconcile | Reconciled):
+            message = replace(message, sums={"EUR": ["9"] * 8})
+        return honest(to, message)
+
+    site.seal = lying
+    world.utc_s += DAY_S
+    await world.look()
+    other = world.paris if liar == "london" else world.london
+    assert "agreed" not in {state for _, state, _ in other.statements()}
+
+
 async def test_no_reversal_goes_into_what_was_agreed_on(world):
     both(world, delivery(0), delivery(10))
     await world.london.keeper.disputes.dispute(CONTRACT, None, "wrong")
