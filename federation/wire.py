@@ -214,6 +214,14 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "Anything": _is_anything,
 }
 
+# Of a field that looks right, what may be wrong with it all the same.
+_HINTS = {
+    "Text": ": a text must have no NUL",
+    "Texts": ": a text must have no NUL",
+    "Names": ": a text must have no NUL",
+    "Plain": f": a text in it must have no NUL, and nothing be deeper than {DEPTH_MAX} levels",
+}
+
 
 class Catalogue:
     """The messages of a protocol: kind → class, with how to encode and how to check each."""
@@ -263,7 +271,10 @@ class Catalogue:
         for name, is_valid in checks:
             value = body.get(name, defaults.get(name))
             if not is_valid(value):
-                raise ProtocolError(f"message {body['t']!r}: field {name!r} is missing or wrong")
+                hint = _HINTS.get(cls.__annotations__[name], "")
+                raise ProtocolError(
+                    f"message {body['t']!r}: field {name!r} is missing or wrong{hint}"
+                )
             values.append(value)
         return cls(*values)
 
