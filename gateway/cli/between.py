@@ -331,7 +331,8 @@ def _pairs(only: tuple[str, ...]) -> list[list[int]] | None:
     found = []
     for text in only:
         epoch, slash, first = text.partition("/")
-        if not slash or not epoch.isdecimal() or not first.isdecimal():
+        numbers = epoch, first
+        if not slash or not all(each.isdecimal() and len(each) < 20 for each in numbers):
             raise click.BadParameter(f"{text!r}: write EPOCH/FIRST", param_hint="--only")
         found.append([int(epoch), int(first)])
     return found
