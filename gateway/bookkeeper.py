@@ -268,8 +268,10 @@ class Bookkeeper:
             self._office.rules.void_share_max,
             (self._office.now_ms),
         )
+        first_ms = stop_ms - WATCHED_DAYS * self._day_ms
+        since = datetime.fromtimestamp(first_ms / 1000, UTC).strftime("%Y-%m-%d")
         for buyer in await self._office.read(store.partners, "sell"):
-            asked = "sell", buyer, stop_ms - WATCHED_DAYS * self._day_ms, stop_ms
+            asked = "sell", buyer, first_ms, stop_ms
             delivered, void = await self._office.read(store.verdict_sums, *asked)
             share = void_share(delivered, void)
             count = sum(each.deliveries for each in void.values())
@@ -279,7 +281,8 @@ class Bookkeeper:
                 self._shunning.add(buyer)
                 self._office.say(
                     f"books: {buyer} has voided {share:.0%} of the slot time that it got in a "
-                    f"week, {count:,} deliveries: see `gridfed deliveries {buyer}`"
+                    f"week, {count:,} deliveries: see `gridfed deliveries {buyer} --state void "
+                    f"--from {since}`"
                 )
 
     async def _recall(self) -> None:

@@ -1,13 +1,13 @@
 """Answers questions about what sites owe each other, and takes orders about it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import product
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final
 
 from federation.errors import GridError
 from federation.money import NANOS_LIMIT, check_currency, format_amount
-from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, EntryState
+from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, Entry, EntryState
 from gateway.bookkeeper import Bookkeeper
 from gateway.ledger import owed
 from gateway.ledger.records import NUMBER_LIMIT, DisputeRow, Payment, PaymentRow, Record
@@ -27,6 +27,7 @@ STATEMENT_COLUMNS: Final = (
     *("void_bought_tasks", "unconfirmed", "to_confirm", "agreed_until", "closed_until"),
 )
 DELIVERIES_SHOWN: Final = 1_000
+DELIVERY_STATES: Final = tuple(each.word for each in EntryState)
 NAME_CHARS_MAX: Final = 100
 FOREVER_MS: Final = 253_402_300_799_000
 
@@ -120,38 +121,55 @@ def _dispute_view(each: DisputeRow) -> dict[str, Any]:
 
 
 async def deliveries(site: "Site", details: Details) -> Any:
-    """What one site delivered to the other in [start_s, end_s), the first thousand of it."""
+    """What one site delivered to the other in [start_s, end_s), the oldest first.
+
+    `is_cut`: there is more, later than what `rows` has.
+    """
     name = _text(details, "site")
     start_s, end_s = _span(details, site.surroundings.utc_s())
-    contract = details.get("contract", "")
+    contract, state = details.get("contract", ""), details.get("state", "")
     if not isinstance(contract, str):
         raise BadBooksQuestion("contract must be a name")
+    if state not in ("", *DELIVERY_STATES):
+        raise BadBooksQuestion(f"state must be one of {', '.join(DELIVERY_STATES)}")
+    span_ms = round(start_s * 1000), round(end_s * 1000)
 
     def find() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        times = round(start_s * 1000), round(end_s * 1000)
-        for side, read in product(("buy", "sell"), (site.store.entries, site.store.voids)):
-            for each in read(side, name, *times, contract):
-                if len(found) == DELIVERIES_SHOWN:
-                    return found
-                delivery = each.delivery
-                found.append(
-                    {
-                        "side": side,
-                        "contract": each.contract,
-                        "epoch": delivery.epoch,
-                        "first": delivery.first,
-                        "tasks": delivery.stop - delivery.first,
-                        "wall_ns": delivery.wall_ns,
-                        "cost": format_amount(delivery.cost_nanos),
-                        "currency": each.currency,
-                        "state": EntryState(each.state).name.lower(),
-                        "at_s": delivery.at_ms / 1000,
-                    }
-                )
-        return found
+        found = _entries(site.store, name, span_ms, contract, state)
+        oldest = nsmallest(DELIVERIES_SHOWN + 1, found, key=lambda each: each[1].delivery.at_ms)
+        return [_delivery_view(*each) for each in oldest]
 
-    return await site.read(find)
+    rows = await site.read(find)
+    return {"rows": rows[:DELIVERIES_SHOWN], "is_cut": len(rows) > DELIVERIES_SHOWN}
+
+
+def _entries(
+    store: Store, name: str, span_ms: tuple[int, int], contract: str, state: str
+) -> Iterator[tuple[str, Entry]]:
+    """What was delivered, with its side: in that state, if one is named."""
+    for side in ("buy", "sell"):
+        if state in ("", "void"):
+            yield from ((side, each) for each in store.voids(side, name, *span_ms, contract))
+        if state != "void":
+            for each in store.entries(side, name, *span_ms, contract):
+                if state in ("", each.state.word):
+                    yield side, each
+
+
+def _delivery_view(side: str, each: Entry) -> dict[str, Any]:
+    delivery = each.delivery
+    return {
+        "side": side,
+        "contract": each.contract,
+        "epoch": delivery.epoch,
+        "first": delivery.first,
+        "tasks": delivery.stop - delivery.first,
+        "wall_ns": delivery.wall_ns,
+        "cost": format_amount(delivery.cost_nanos),
+        "currency": each.currency,
+        "state": each.state.word,
+        "at_s": delivery.at_ms / 1000,
+    }
 
 
 async def payments(site: "Site", details: Details) -> Any:

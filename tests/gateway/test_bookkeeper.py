@@ -761,6 +761,7 @@ async def test_a_buyer_that_voids_too_much_is_named_once(world):
     await world.look(world.paris, world.paris)
     [told] = world.paris.told
     assert "london has voided 24% of the slot time that it got in a week, 10 deliveries" in told
+    assert told.endswith("see `gridfed deliveries london --state void --from 2026-10-27`")
     world.utc_s += 8 * DAY_S
     await world.look(world.paris)
     for n in range(200, 210):
