@@ -393,7 +393,7 @@ class Bookkeeper:
             await self._look_at(seller)
             return
         self._office.say(f"books: {_named(window)} {state} with {seller}: {details[:300]}")
-        ours = await self._office.read(self._digests, seller, window)
+        ours = await self._read(self._digests, seller, window)
         names = sorted(ours.keys() | message.contracts.keys())
         is_pending = message.state == "pending"
         for name in [
@@ -422,7 +422,7 @@ class Bookkeeper:
                 self._ask_entries(seller, contract, first_ms, middle_ms)
                 self._ask_entries(seller, contract, middle_ms, stop_ms)
             return
-        ours = await self._office.read(self._entries, "buy", seller, first_ms, stop_ms, contract)
+        ours = await self._read(self._entries, "buy", seller, first_ms, stop_ms, contract)
         try:
             found = compare(ours, message.rows)
         except ProtocolError as error:
@@ -472,7 +472,7 @@ class Bookkeeper:
         else:
             state = "differs"
         if state != "agreed":
-            contracts = await self._office.read(self._digests, buyer, window, "sell")
+            contracts = await self._read(self._digests, buyer, window, "sell")
         answer = Reconciled(
             *(window.first_ms, window.stop_ms, window.is_final, state),
             *(tally.plain, tally.digest),
@@ -489,7 +489,7 @@ class Bookkeeper:
 
     async def _tell_entries(self, buyer: str, message: AskEntries) -> None:
         first_ms, stop_ms = message.first_ms, message.stop_ms
-        found = await self._office.read(
+        found = await self._read(
             self._entries, "sell", buyer, first_ms, stop_ms, message.contract, ENTRIES_MAX + 1
         )
         is_all = len(found) <= ENTRIES_MAX
@@ -500,14 +500,16 @@ class Bookkeeper:
     # --- the books -----------------------------------------------------------------------------
 
     async def _tally(self, side: str, site: str, window: Window) -> Tally:
-        store = self._office.store
-        await self._office.catch_up()  # what waits for the disk may be of that time
+        entries = self._office.store.entries
+        return await self._read(
+            lambda: tally_of(entries(side, site, window.first_ms, window.stop_ms))
+        )
 
-        def add_up() -> Tally:
-            return tally_of(store.entries(side, site, window.first_ms, window.stop_ms))
-
-        tally: Tally = await self._office.read(add_up)
-        return tally
+    async def _read(self, query: Callable[..., T], *arguments: Any) -> T:
+        """Read deliveries, those that wait for the disk among them: none may look absent."""
+        await self._office.catch_up()
+        found: T = await self._office.read(query, *arguments)
+        return found
 
     def _digests(self, site: str, window: Window, side: str = "buy") -> dict[str, bytes]:
         return by_contract(self._office.store.entries(side, site, window.first_ms, window.stop_ms))

@@ -261,6 +261,46 @@ async def test_what_waits_for_the_disk_is_compared_too(world, site):
     assert [state for _, state, _ in world.london.statements()] != ["agreed"]
 
 
+@pytest.mark.parametrize("site", ["london", "paris"])
+async def test_what_waits_for_the_disk_is_not_absent_when_entries_are_compared(world, site):
+    books = getattr(world, site)
+    other, asked = (world.paris, Entries) if site == "london" else (world.london, AskEntries)
+    both(world, delivery(0))
+    other.posted(delivery(10))
+    books_at(books, asked, delivery(10))
+    world.utc_s += DAY_S
+    await world.look()
+    for each in (world.london, world.paris):
+        assert each.entries() == [(delivery(0), 1), (delivery(10), 1)]
+
+
+async def test_what_waits_for_the_disk_is_in_the_digest_of_its_contract(world):
+    both(world, delivery(0))
+    world.paris.posted(delivery(10))
+    books_at(world.london, Reconciled, delivery(10))
+    asked = books_at(world.paris, AskEntries)
+    world.utc_s += DAY_S
+    await world.look()
+    assert not world.london.waiting
+    assert not asked  # by then it is the same on both sides
+
+
+def books_at(books, kind, *deliveries):
+    """Let a site book something just when it hears a message of a kind; return what it heard."""
+    found, hear = [], books.keeper.hear
+
+    def hearing(sender, message, envelope):
+        if isinstance(message, kind):
+            found.append(message)
+            books.waiting += [
+                posted(CONTRACT, books.side, books.other, each, "USD") for each in deliveries
+            ]
+        hear(sender, message, envelope)
+
+    books.keeper.hear = hearing
+    return found
+
+
 async def test_a_day_that_is_not_over_at_the_seller_is_not_agreed_on(world):
     both(world, delivery(0))
     reconcile = Reconcile(DAY_3_MS, DAY_4_MS, False, {}, b"")
