@@ -8,8 +8,9 @@ from typing import Final
 
 import trio
 
+from federation import payments
 from federation.errors import ProtocolError
-from federation.payments import Match, Payments, Standing, lines_of, told
+from federation.payments import Match, Payments, Standing, told
 from federation.wire import pack
 from gateway.ledger import owed
 from gateway.ledger.records import PaymentsTold
@@ -24,7 +25,7 @@ def check(message: Payments, envelope: bytes) -> None:
     """Raise ProtocolError for what nobody may say of payments."""
     if len(envelope) > ENVELOPE_BYTES_MAX:
         raise ProtocolError("a list of payments that is too long")
-    lines_of(message.lines)
+    payments.check(message)
 
 
 class PaymentsDesk:

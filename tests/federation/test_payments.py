@@ -61,9 +61,10 @@ def test_what_is_told_travels_and_is_known_by_its_digest():
     arrived = MESSAGES.decode(MESSAGES.encode(message), 1 << 20)
     assert arrived == message
     assert [each.reference for each in lines_of(arrived.lines)] == ["wire-1", "wire-0"]
-    assert arrived.digest == message.digest == digest_of(pack(arrived.lines))
+    assert arrived.digest == message.digest == digest_of(pack(arrived.lines), 0)
     assert arrived.since_ms == 0
     assert told([], b"").digest != message.digest
+    assert replace(message, since_ms=1).digest != message.digest
 
 
 def test_only_the_newest_are_told_and_since_when_they_are_all():

@@ -13,7 +13,7 @@ from federation.contracts import Delivery, Verdict
 from federation.deals import Sealed, Settle
 from federation.errors import ProtocolError
 from federation.messages import MESSAGES
-from federation.payments import Payments
+from federation.payments import LINES_MAX, Payments
 from federation.reconciliation import (
     DAY_MS,
     AskEntries,
@@ -497,6 +497,8 @@ def reconcile(first_ms, stop_ms, *, is_final=False):
         Dispute(CONTRACT, [], "no"),
         DisputeAnswer(CONTRACT, [[1, 0, 1]], "no"),
         Payments([["wire", "USD", "stole", 1, 5]], 0, b""),
+        Payments([], 0, bytes(31)),
+        Payments([], 0, bytes(33)),
     ],
 )  # fmt: skip
 async def test_what_can_not_be_said_about_the_books_ends_the_session(world, message):
@@ -765,6 +767,19 @@ async def test_a_site_that_tells_of_ever_new_payments_fills_no_disk_and_no_log(w
     world.paris.keeper.hear("rome", Payments([], 0, b""), b"")  # we never dealt with it
     await world.work()
     assert len(world.paris.store.payments_told()) == 1
+
+
+async def test_a_list_that_reaches_back_less_far_is_told_though_its_lines_are_the_same(world):
+    both(world, delivery(0))
+    for n in range(LINES_MAX):
+        world.london.pay(f"wire-{n}", 100, "paid")
+    await world.look(world.london)
+    assert [each.since_ms for each in world.paris.store.payments_told()] == [0]
+    world.utc_s -= 5  # the clock was set back
+    world.london.pay("older", 100, "paid")
+    at_ms = int(world.utc_s * 1000)
+    await world.look(world.london)
+    assert [each.since_ms for each in world.paris.store.payments_told()] == [at_ms + 1]
 
 
 async def test_an_operator_who_waits_for_a_comparison_gets_it_whatever_is_looked_at(world):
