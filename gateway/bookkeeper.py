@@ -149,6 +149,7 @@ class Bookkeeper:
         self._tries: Counter[tuple[str, Window]] = Counter()
         self._tries_since_s = office.utc_s()
         self._shunning: set[str] = set()  # buyers that people were told of
+        self._early: set[str] = set()  # whose clock is ahead; people were told since we looked last
         self._entries_asked: set[tuple[str, str, int, int]] = set()
         self._day_ms = office.rules.day_ms
         self._turn = trio.Lock()
@@ -250,6 +251,7 @@ class Bookkeeper:
         # But for what an operator waits for.
         self._asked = {key: each for key, each in self._asked.items() if each.waiting}
         self._entries_asked.clear()
+        self._early.clear()
         again_s = min(TRY_AGAIN_S, TRY_AGAIN_LOOKS * self._office.rules.reconcile_s)
         if not 0 <= self._office.utc_s() - self._tries_since_s < again_s:
             self._tries.clear()
@@ -463,7 +465,11 @@ class Bookkeeper:
         window = _window(message)
         if window.is_kept(self._day_ms) and window.stop_ms > self._office.now_ms:
             # More may be booked into it, whatever we say now. It will be asked again.
-            self._office.say(f"books: {buyer} asks for {_named(window)}, which is not over here")
+            if buyer not in self._early:
+                self._early.add(buyer)
+                self._office.say(
+                    f"books: {buyer} asks for {_named(window)}, which is not over here"
+                )
             return
         tally = await self._tally("sell", buyer, window)
         contracts: dict[str, bytes] = {}

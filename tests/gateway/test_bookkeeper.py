@@ -305,9 +305,13 @@ async def test_a_day_that_is_not_over_at_the_seller_is_not_agreed_on(world):
     both(world, delivery(0))
     reconcile = Reconcile(DAY_3_MS, DAY_4_MS, False, {}, b"")
     world.utc_s = DAY_4_MS / 1000 - 0.001
-    world.paris.keeper.hear("london", reconcile, b"")
-    await world.work()
+    for _ in range(2):
+        for _ in range(10):
+            world.paris.keeper.hear("london", reconcile, b"")
+        await world.work()
+        await world.look(world.paris)
     assert not world.mail
+    assert len(world.paris.told) == 2  # one for each time that it looked
     assert "which is not over here" in world.paris.told[-1]
     world.utc_s = DAY_4_MS / 1000
     world.paris.keeper.hear("london", reconcile, b"")
@@ -758,7 +762,12 @@ async def test_a_site_that_tells_of_ever_new_payments_fills_no_disk_and_no_log(w
     assert kept.lines == pack(lines)
     assert world.paris.store.payments() == []
     assert world.paris.store.balances() == before
-    assert len(world.paris.told) == 30 * 5
+    assert len(world.paris.told) == 5
+    await world.look(world.paris)
+    assert len(world.paris.told) == 10  # the newest
+    assert all("under 'wire-29-" in each for each in world.paris.told[5:])
+    await world.look(world.paris)
+    assert len(world.paris.told) == 10
     with pytest.raises(ProtocolError, match="too long"):
         world.paris.keeper.hear("london", Payments([], 0, b""), bytes(1 << 20))
     lines += [["one more", "USD", "paid", 1, 5]]
@@ -767,6 +776,18 @@ async def test_a_site_that_tells_of_ever_new_payments_fills_no_disk_and_no_log(w
     world.paris.keeper.hear("rome", Payments([], 0, b""), b"")  # we never dealt with it
     await world.work()
     assert len(world.paris.store.payments_told()) == 1
+
+
+async def test_a_payment_that_only_moves_in_time_is_told_to_people_once(world):
+    both(world, delivery(0))
+    for at_ms in range(5):
+        told = Payments([["wire-1", "USD", "paid", 1, at_ms]], 0, b"")
+        world.paris.keeper.hear("london", told, b"")
+        await world.work()
+        await world.paris.keeper.in_turn(world.paris.keeper.look)
+    assert len(world.paris.told) == 1
+    [kept] = world.paris.store.payments_told()
+    assert kept.lines == pack(told.lines)
 
 
 async def test_a_list_that_reaches_back_less_far_is_told_though_its_lines_are_the_same(world):
