@@ -151,6 +151,11 @@ class Match:
     standing: Standing
 
     @property
+    def is_even(self) -> bool:
+        """Whether nothing is open: both have it, or it is too old to be compared."""
+        return self.standing in (Standing.CONFIRMED, Standing.TOO_OLD)
+
+    @property
     def line(self) -> Line:
         """Ours, if there is one."""
         found = self.ours or self.theirs

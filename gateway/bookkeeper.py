@@ -24,7 +24,7 @@ from federation.contracts import Verdict
 from federation.deals import Settle
 from federation.errors import ProtocolError
 from federation.money import format_money
-from federation.payments import Match, Payments, Standing
+from federation.payments import Match, Payments
 from federation.reconciliation import (
     CONTRACTS_MAX,
     DAY_MS,
@@ -134,8 +134,7 @@ class Comparison:
     @property
     def unmatched(self) -> list[Match]:
         """The payments that not both have, as far as we know."""
-        even = (Standing.CONFIRMED, Standing.TOO_OLD)
-        return [each for each in self.paid if each.standing not in even]
+        return [each for each in self.paid if not each.is_even]
 
 
 class Bookkeeper:
@@ -265,11 +264,8 @@ class Bookkeeper:
 
     async def _watch_verdicts(self) -> None:
         """Tell people once of each buyer that pays for less of what it gets than it should."""
-        store, limit, stop_ms = (
-            self._office.store,
-            self._office.rules.void_share_max,
-            (self._office.now_ms),
-        )
+        store, limit = self._office.store, self._office.rules.void_share_max
+        stop_ms = self._office.now_ms
         first_ms = stop_ms - WATCHED_DAYS * self._day_ms
         since = datetime.fromtimestamp(first_ms / 1000, UTC).strftime("%Y-%m-%d")
         for buyer in await self._office.read(store.partners, "sell"):
