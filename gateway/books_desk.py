@@ -57,8 +57,7 @@ async def statement(site: "Site", details: Details) -> Any:
 def _statement_rows(
     store: Store, wanted: list[str], start_s: float, end_s: float
 ) -> list[list[Any]]:
-    payments = store.payments()
-    names = owed.partners(store, payments)
+    names = owed.partners(store)
     for name in wanted:
         if name not in names:
             known = ", ".join(names) or "none yet"
@@ -68,7 +67,7 @@ def _statement_rows(
         if wanted and name not in wanted:
             continue
         until = [_date(at_ms) for at_ms in owed.agreed_both_ms(store, name)]
-        found = owed.statements(store, payments, name, start_s, end_s)
+        found = owed.statements(store, name, start_s, end_s)
         rows += [[*_statement_row(each), *until] for each in found]
     return rows
 
@@ -179,22 +178,20 @@ async def payments(site: "Site", details: Details) -> Any:
         raise BadBooksQuestion("site must be a name")
 
     def find() -> list[dict[str, Any]]:
-        paid = site.store.payments()
-        told = (each.site for each in site.store.payments_told())
-        names = sorted({*(each.site for each in paid), *told})
-        return [row for each in names if name in ("", each) for row in _paid(site, paid, each)]
+        paid = {each.site for each in site.store.payments(name)}
+        told = {each.site for each in site.store.payments_told(name)}
+        return [row for each in sorted(paid | told) for row in _paid(site.store, each)]
 
     return await site.read(find)
 
 
-def _paid(site: "Site", paid: list[PaymentRow], name: str) -> list[dict[str, Any]]:
+def _paid(store: Store, name: str) -> list[dict[str, Any]]:
     """The payments with one site, the oldest first."""
-    matched = owed.paid_with(site.store, paid, name)
+    paid = store.payments(name)
+    matched = owed.paid_with(store, name, paid)
     ours = {(each.line.reference, each.line.currency): each for each in matched if each.ours}
     rows = []
     for each in paid:
-        if each.site != name:
-            continue
         found = ours.get((each.reference, each.currency)) if each.stands else None
         if found is not None:
             state = str(found.standing)
@@ -299,7 +296,7 @@ async def _book(
         raise BadBooksQuestion(f"no dealings with {name!r}: see `gridfed report statement`")
 
     async def book() -> None:
-        paid = [each for each in await site.read(site.store.payments) if each.site == name]
+        paid = await site.read(site.store.payments, name)
         await site.harden(*make(paid, details, site.surroundings.utc_s()))
         await keeper.payments.tell(name)
 

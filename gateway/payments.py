@@ -42,7 +42,7 @@ class PaymentsDesk:
         """What a site and we have booked, side by side."""
         store = self._office.store
         found: list[Match] = await self._office.read(
-            lambda: owed.paid_with(store, store.payments(), site)
+            lambda: owed.paid_with(store, site, store.payments(site))
         )
         return found
 
@@ -99,8 +99,7 @@ class PaymentsDesk:
         """
         if site in self._said:
             return
-        ours = [each for each in await self._office.read(self._office.store.payments)
-                if each.site == site]  # fmt: skip
+        ours = await self._office.read(self._office.store.payments, site)
         known = {_what(each.theirs) for each in matches(ours, before)}
         new = [
             each
@@ -119,13 +118,12 @@ class PaymentsDesk:
 
     async def _ours(self, site: str, heard: PaymentsTold | None) -> Payments:
         """All that we have booked with a site, as it is told."""
-        paid = await self._office.read(self._office.store.payments)
-        found = lines(each for each in paid if each.site == site)
-        return told(found, heard.digest if heard is not None else b"")
+        paid = await self._office.read(self._office.store.payments, site)
+        return told(lines(paid), heard.digest if heard is not None else b"")
 
     async def _told_by(self, site: str) -> PaymentsTold | None:
-        known = await self._office.read(self._office.store.payments_told)
-        return next((each for each in known if each.site == site), None)
+        found: PaymentsTold | None = await self._office.read(owed.told_by, self._office.store, site)
+        return found
 
 
 def _what(line: Line | None) -> Line | None:

@@ -266,7 +266,7 @@ class Site:
 
     def statement(self):
         """What the other one owes us by our books, by currency."""
-        found = owed.statements(self.store, self.store.payments(), self.other, 0.0, 1e10)
+        found = owed.statements(self.store, self.other, 0.0, 1e10)
         return {each.currency: each for each in found}
 
 

@@ -790,6 +790,27 @@ async def test_a_payment_that_only_moves_in_time_is_told_to_people_once(world):
     assert kept.lines == pack(told.lines)
 
 
+async def test_of_one_site_only_its_own_payments_are_read(world):
+    both(world, delivery(0))
+    read = []
+    for name in ("payments", "payments_told"):
+        query = getattr(world.paris.store, name)
+
+        def noting(site="", query=query):
+            read.append(site)
+            return query(site)
+
+        setattr(world.paris.store, name, noting)
+    world.paris.pay("wire-1", 100, "received")
+    await world.paris.keeper.payments.tell("london")
+    await world.deliver()
+    told = Payments([["wire-2", "USD", "paid", 1, 5]], 0, b"")
+    world.paris.keeper.hear("london", told, b"")
+    await world.work()
+    assert len(await world.paris.paid()) == 2
+    assert set(read) == {"london"}
+
+
 async def test_a_list_that_reaches_back_less_far_is_told_though_its_lines_are_the_same(world):
     both(world, delivery(0))
     for n in range(LINES_MAX):
