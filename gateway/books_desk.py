@@ -247,7 +247,10 @@ async def reconcile(site: "Site", details: Details) -> Any:
     start_s, end_s = _span(details, site.surroundings.utc_s())
     found = await keeper.compare(name, round(start_s * 1000), round(end_s * 1000))
     if not found.state:
-        raise BadBooksQuestion(f"{name[:60]!r} has not answered: is it up, and known?")
+        raise BadBooksQuestion(
+            f"{name[:60]!r} has not answered: is it up, and known, and is that time over by its "
+            "clock?"
+        )
     return {
         "site": name,
         "state": found.state,

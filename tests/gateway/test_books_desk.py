@@ -1,4 +1,4 @@
-"""`gridfed deliveries`: what is listed of a long list, and that the rest is spoken of."""
+"""What an operator is told of the books: of a long list, and of a site that says nothing."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,8 @@ from click.testing import CliRunner
 
 from federation.contracts import Delivery
 from federation.reconciliation import Entry, EntryState
-from gateway.books_desk import DELIVERIES_SHOWN, BadBooksQuestion, deliveries
+from gateway.bookkeeper import Comparison
+from gateway.books_desk import DELIVERIES_SHOWN, BadBooksQuestion, deliveries, reconcile
 from gateway.cli import between
 from gateway.cli.main import cli
 
@@ -36,13 +37,16 @@ class Books:
         return self._of(side, is_void=True)
 
 
-async def listed(books, **details):
-    async def read(query):
-        return query()
+def site_with(store, bookkeeper=None):
+    async def read(query, *arguments):
+        return query(*arguments)
 
     surroundings = SimpleNamespace(utc_s=lambda: NOW_S)
-    site = SimpleNamespace(store=books, read=read, surroundings=surroundings)
-    found = await deliveries(site, {"site": "paris", **details})
+    return SimpleNamespace(store=store, read=read, surroundings=surroundings, bookkeeper=bookkeeper)
+
+
+async def listed(books, **details):
+    found = await deliveries(site_with(books), {"site": "paris", **details})
     return [(row["side"], row["at_s"]) for row in found["rows"]], found["is_cut"]
 
 
@@ -85,3 +89,12 @@ def test_a_list_that_was_cut_says_so_beside_what_programs_read(monkeypatch, is_c
     assert '"void"' in found.stdout
     assert ("only the first 1, up to" in found.stderr) is is_cut
     assert asked == [("deliveries", {"site": "paris", "contract": "", "state": "void"})]
+
+
+async def test_a_seller_that_says_nothing_may_be_down_or_have_another_clock():
+    async def compare(*_asked):
+        return Comparison("", "", [])
+
+    site = site_with(SimpleNamespace(partners=lambda: ["paris"]), SimpleNamespace(compare=compare))
+    with pytest.raises(BadBooksQuestion, match="up, and known, and is that time over by its clock"):
+        await reconcile(site, {"site": "paris", "start_s": 0})
