@@ -47,7 +47,7 @@ _STANDING: Final = ("balance", "held_sold", "held_bought", "agreed_until", "clos
 @click.command()
 @click.argument("site")
 @click.option("--contract", default="", help="Of this contract only.")
-@click.option("--state", default="", type=click.Choice(_STATES), help="In this state only.")
+@click.option("--state", type=click.Choice(_STATES), help="In this state only.")
 @span_options
 @reach_options
 @json_option
@@ -56,14 +56,14 @@ _STANDING: Final = ("balance", "held_sold", "held_bought", "agreed_until", "clos
 def deliveries(
     site: str,
     contract: str,
-    state: str,
+    state: str | None,
     span: dict[str, float],
     reach: Reach,
     as_json: bool,
     as_csv: bool,
 ) -> None:
     """List what was delivered to SITE and by it: the oldest thousand deliveries at most."""
-    answer = ask(reach, "deliveries", site=site, contract=contract, state=state, **span)
+    answer = ask(reach, "deliveries", site=site, contract=contract, state=state or "", **span)
     found = answer["rows"]
     if answer["is_cut"]:
         last = show.when(found[-1]["at_s"])
@@ -89,7 +89,7 @@ def deliveries(
         ],
         f"nothing was delivered to {site} or by it",
     )
-    if found and not contract and state in ("", "void"):
+    if found and not contract and state in (None, "void"):
         for line in void_lines(ask(reach, "statement", sites=[site], **span)):
             click.echo(show.clean(line))
 

@@ -74,8 +74,8 @@ async def test_what_one_side_has_voided_is_found_behind_whatever_the_other_has_p
     assert (await listed(Books(buy=paid)))[1] is False
 
 
-@pytest.mark.parametrize("is_cut", [False, True])
-def test_a_list_that_was_cut_says_so_beside_what_programs_read(monkeypatch, is_cut):
+@pytest.mark.parametrize(("is_cut", "state"), [(False, ""), (True, ""), (True, "void")])
+def test_a_list_that_was_cut_says_so_beside_what_programs_read(monkeypatch, is_cut, state):
     row = {"side": "sell", "at_s": NOW_S, "state": "void"}
     asked = []
 
@@ -84,11 +84,12 @@ def test_a_list_that_was_cut_says_so_beside_what_programs_read(monkeypatch, is_c
         return {"rows": [row], "is_cut": is_cut}
 
     monkeypatch.setattr(between, "ask", ask)
-    found = CliRunner().invoke(cli, ["deliveries", "paris", "--state", "void", "--json"])
+    chosen = ["--state", state] if state else []
+    found = CliRunner().invoke(cli, ["deliveries", "paris", *chosen, "--json"])
     assert found.exit_code == 0
     assert '"void"' in found.stdout
     assert ("only the first 1, up to" in found.stderr) is is_cut
-    assert asked == [("deliveries", {"site": "paris", "contract": "", "state": "void"})]
+    assert asked == [("deliveries", {"site": "paris", "contract": "", "state": state})]
 
 
 async def test_a_seller_that_says_nothing_may_be_down_or_have_another_clock():
