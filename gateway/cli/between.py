@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 
 from federation.money import parse_money
+from federation.reconciliation import EntryState
 from gateway.cli import show
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 from gateway.cli.moments import span_options
@@ -15,6 +16,7 @@ from gateway.ledger.reports import Report, to_csv, to_json
 _DELIVERY_COLUMNS: Final = (
     *("side", "contract", "epoch", "first", "tasks", "wall_ns", "cost", "currency", "state", "at"),
 )
+_STATES: Final = tuple(each.word for each in EntryState)
 _PAYMENT_COLUMNS: Final = (
     *("site", "reference", "at", "direction", "amount", "currency", "through", "state"),
     *("theirs", "note"),
@@ -45,6 +47,7 @@ _STANDING: Final = ("balance", "held_sold", "held_bought", "agreed_until", "clos
 @click.command()
 @click.argument("site")
 @click.option("--contract", default="", help="Of this contract only.")
+@click.option("--state", type=click.Choice(_STATES), help="In this state only.")
 @span_options
 @reach_options
 @json_option
@@ -53,13 +56,20 @@ _STANDING: Final = ("balance", "held_sold", "held_bought", "agreed_until", "clos
 def deliveries(
     site: str,
     contract: str,
+    state: str | None,
     span: dict[str, float],
     reach: Reach,
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """List what was delivered to SITE and by it: a thousand deliveries at most."""
-    found = ask(reach, "deliveries", site=site, contract=contract, **span)
+    """List what was delivered to SITE and by it: the oldest thousand deliveries at most."""
+    answer = ask(reach, "deliveries", site=site, contract=contract, state=state or "", **span)
+    found = answer["rows"]
+    if answer["is_cut"]:
+        last = show.when(found[-1]["at_s"])
+        click.echo(
+            f"only the first {len(found):,}, up to {last}: --from shows later ones", err=True
+        )
     if _write(found, _DELIVERY_COLUMNS, as_json=as_json, as_csv=as_csv):
         return
     words = {"buy": "bought", "sell": "sold"}
@@ -79,7 +89,7 @@ def deliveries(
         ],
         f"nothing was delivered to {site} or by it",
     )
-    if found and not contract:
+    if found and not contract and state in (None, "void"):
         for line in void_lines(ask(reach, "statement", sites=[site], **span)):
             click.echo(show.clean(line))
 

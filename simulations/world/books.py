@@ -232,7 +232,7 @@ class DaysAgree(Invariant):
         ours, theirs = (
             {
                 each.currency: (each.balance_nanos, each.turnover)
-                for each in owed.statements(store, store.payments(), name, 0.0, END_S)
+                for each in owed.statements(store, name, 0.0, END_S)
             }
             for store, name in (
                 (MemoryStore(one.disk), other.name),
