@@ -24,7 +24,7 @@ from federation.messages import MESSAGES
 from federation.payments import Payments
 from federation.ranges import RangeSet
 from federation.reconciliation import DAY_MS, FROM_BUYER, FROM_SELLER, Sums
-from gateway import events
+from gateway import books_desk, events
 from gateway.bookkeeper import Bookkeeper
 from gateway.books_rules import BookRules
 from gateway.dealing import DealRules, Outcome
@@ -124,6 +124,14 @@ class Site:
                 self.sales.recover(row, postings, 0.0)
             else:
                 self.purchases.recover(row, postings, 0.0, None)
+        # What an operator's order sees of a gateway.
+        self.desk = SimpleNamespace(
+            store=self.store,
+            bookkeeper=self.keeper,
+            read=self._read,
+            harden=self._write,
+            surroundings=SimpleNamespace(utc_s=lambda: self.world.utc_s),
+        )
         self.ask(self.keeper._recall)
         self.perform()
 
@@ -234,6 +242,10 @@ class Site:
         """Let the bookkeeper do something in its turn."""
         return trio.run(self.keeper.in_turn, work)
 
+    def order(self, verb, **details):
+        """Let the bookkeeper do what an operator wants."""
+        trio.run(books_desk.ORDERS[verb], self.desk, {"site": self.other, **details})
+
     def hear(self, message):
         envelope = b""
         if isinstance(message, Sealed):
@@ -263,6 +275,10 @@ class Site:
         for each in found.values():
             each.deliveries = 0  # of old ones one row may stand for many
         return dict(found)
+
+    def paid(self):
+        """What both have booked of payments, side by side."""
+        return owed.paid_with(self.store, self.store.payments(), self.other)
 
     def statement(self):
         """What the other one owes us by our books, by currency."""
@@ -427,8 +443,9 @@ class World:
             self.london.perform()
 
     def look(self):
-        with self.london.alive():
-            self.london.ask(self.london.keeper.look)
+        for site in self.sites:
+            with site.alive():
+                site.ask(site.keeper.look)
 
     # --- the end -------------------------------------------------------------------------------
 
