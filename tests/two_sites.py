@@ -278,7 +278,7 @@ class Site:
 
     def paid(self):
         """What both have booked of payments, side by side."""
-        return owed.paid_with(self.store, self.store.payments(), self.other)
+        return owed.paid_with(self.store, self.other, self.store.payments(self.other))
 
     def statement(self):
         """What the other one owes us by our books, by currency."""

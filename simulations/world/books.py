@@ -306,7 +306,7 @@ def _unconfirmed(one: Member, other: Member) -> Iterator[str]:
     """Payments of which either does not know that both have them."""
     for site, name in ((one, other.name), (other, one.name)):
         store = MemoryStore(site.disk)
-        for each in owed.paid_with(store, store.payments(), name):
+        for each in owed.paid_with(store, name, store.payments(name)):
             if each.standing is not Standing.CONFIRMED:
                 yield f"{site.name} has {each.line} with {name}: {each.standing}"
 
