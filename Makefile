@@ -23,10 +23,10 @@ demo: .venv/ready
 	$(PY) examples/federated_risk.py
 
 test: .venv/ready
-	$(PY) -m pytest -n 2 --dist worksteal
+	$(PY) -m pytest -n 3 --dist worksteal
 
 thorough: .venv/ready
-	$(PY) -m pytest -n 2 --dist worksteal -m thorough
+	$(PY) -m pytest -n 3 --dist worksteal -m thorough
 
 check: .venv/ready
 	.venv/bin/ruff check .

@@ -667,8 +667,9 @@ class Engine:
         try:
             data = MESSAGES.encode(question)
             MESSAGES.decode(data, len(data))  # else the gateway would end the session
-        except (UnicodeEncodeError, ProtocolError):
-            raise GridError(f"{verb}: a text has a NUL, or half of a surrogate pair") from None
+        except (ValueError, OverflowError, ProtocolError) as error:
+            # Half a surrogate pair, a number of more than 64 bits, lists in lists without end.
+            raise GridError(f"{verb}: this can't be sent: {error}") from None
         answer = self._request_answer(question, timeout_s, at)
         if answer is None or answer.code == _ELSEWHERE:
             raise self._no_gateway(answer)

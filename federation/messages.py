@@ -17,6 +17,7 @@ from federation.wire import (
     Catalogue,
     Count,
     Failures,
+    Maps,
     Names,
     Number,
     Pairs,
@@ -364,7 +365,7 @@ class Pulse:
     """What the worker is doing, every few seconds: one map a slot."""
 
     kind: ClassVar[str] = "pulse"
-    slots: Anything
+    slots: Maps  # of plain values, for they are shown in an Answer, and it can't be deeper
 
 
 # --- gateway ↔ gateway ---------------------------------------------------------------------------

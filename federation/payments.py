@@ -24,6 +24,7 @@ from federation.reconciliation import DAY_MS
 from federation.wire import Count, Lines, pack
 
 LINES_MAX: Final = 1_000  # in one message: the newest
+DIGEST_BYTES: Final = hashlib.sha256().digest_size
 REFERENCE_CHARS_MAX: Final = 100
 TIME_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 # How far apart two sites may book the same payment: nobody can tell of what is older than a list.
@@ -75,12 +76,19 @@ class Payments:
     @property
     def digest(self) -> bytes:
         """By which the other says that it has heard this."""
-        return digest_of(pack(self.lines))
+        return digest_of(pack(self.lines), self.since_ms)
 
 
-def digest_of(packed: bytes) -> bytes:
-    """The digest of lines as they travel."""
-    return hashlib.sha256(packed).digest()
+def digest_of(packed: bytes, since_ms: int) -> bytes:
+    """The digest of lines as they travel, and from when on they are all."""
+    return hashlib.sha256(pack(since_ms) + packed).digest()
+
+
+def check(message: Payments) -> None:
+    """Raise ProtocolError for a list that nobody may tell."""
+    lines_of(message.lines)
+    if len(message.heard) not in (0, DIGEST_BYTES):
+        raise ProtocolError("what was heard of payments is a digest, or empty")
 
 
 def told(lines: Iterable[Line], heard: bytes) -> Payments:
@@ -141,6 +149,11 @@ class Match:
     ours: Line | None
     theirs: Line | None
     standing: Standing
+
+    @property
+    def is_even(self) -> bool:
+        """Whether nothing is open: both have it, or it is too old to be compared."""
+        return self.standing in (Standing.CONFIRMED, Standing.TOO_OLD)
 
     @property
     def line(self) -> Line:

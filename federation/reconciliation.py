@@ -44,6 +44,11 @@ class EntryState(IntEnum):
     REVERSAL = 2  # of a delivery that was paid
     VOID = 3  # delivered, and not wanted: in no comparison, so that it never travels
 
+    @property
+    def word(self) -> str:
+        """As people read and write it."""
+        return self.name.lower()
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -19,6 +19,7 @@ from federation.errors import ProtocolError
 VERSION = 1
 TEXT_CHARS_MAX = 1 << 17
 ITEMS_MAX = 1 << 20
+DEPTH_MAX = 32  # levels of lists and maps in one field, with that of what they hold
 
 _pack = msgpack.Packer(autoreset=True, use_bin_type=True).pack
 T = TypeVar("T")
@@ -114,19 +115,46 @@ def _is_lines(value: object) -> bool:
 
 
 def _is_plain_map(value: object) -> bool:
-    return type(value) is dict and all(map(_is_text, value)) and _is_plain(list(value.values()))
+    return type(value) is dict and all(map(_is_text, value)) and _is_plain(value)
 
 
 def _is_plain(value: object) -> bool:
-    match value:
-        case str():
-            return _is_text(value)
-        case list():
-            return all(map(_is_plain, value))
-        case dict():
-            return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
-        case _:
+    return _is_within(value, lambda text: "\0" not in text)
+
+
+def _is_maps(value: object) -> bool:
+    return type(value) is list and all(
+        _is_plain_map(each) and not any(isinstance(one, list | dict) for one in each.values())
+        for each in value
+    )
+
+
+def _is_anything(value: object) -> bool:
+    return _is_within(value, lambda text: True)
+
+
+def _is_within(value: object, is_text: Callable[[str], bool]) -> bool:
+    """Whether values are in each other DEPTH_MAX deep at most, and each text is one.
+
+    What recurses over more, here or where a value is compared, shown or encoded again, fails in
+    ways that nobody expects. So this goes level by level.
+    """
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        below: list[object] = []
+        for each in level:
+            if isinstance(each, str):
+                if not is_text(each):
+                    return False
+            elif isinstance(each, list):
+                below += each
+            elif isinstance(each, dict):
+                below += each
+                below += each.values()
+        if not below:
             return True
+        level = below
+    return False
 
 
 def _is_failures(value: object) -> bool:
@@ -158,6 +186,7 @@ Pairs = list[list[int]]
 Failures = list[list[Any]]
 Prints = list[list[Any]]
 Plain = dict[str, Any]
+Maps = list[dict[str, Any]]
 Names = list[str]
 Rows = list[list[int]]
 Lines = list[list[Any]]
@@ -181,7 +210,16 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "Names": _is_texts,
     "Rows": lambda value: type(value) is list and all(map(_is_row, value)),
     "Lines": _is_lines,
-    "Anything": lambda value: True,
+    "Maps": _is_maps,
+    "Anything": _is_anything,
+}
+
+# Of a field that looks right, what may be wrong with it all the same.
+_HINTS = {
+    "Text": ": a text must have no NUL",
+    "Texts": ": a text must have no NUL",
+    "Names": ": a text must have no NUL",
+    "Plain": f": a text in it must have no NUL, and nothing be deeper than {DEPTH_MAX} levels",
 }
 
 
@@ -233,7 +271,10 @@ class Catalogue:
         for name, is_valid in checks:
             value = body.get(name, defaults.get(name))
             if not is_valid(value):
-                raise ProtocolError(f"message {body['t']!r}: field {name!r} is missing or wrong")
+                hint = _HINTS.get(cls.__annotations__[name], "")
+                raise ProtocolError(
+                    f"message {body['t']!r}: field {name!r} is missing or wrong{hint}"
+                )
             values.append(value)
         return cls(*values)
 

@@ -24,7 +24,7 @@ from federation.contracts import Verdict
 from federation.deals import Settle
 from federation.errors import ProtocolError
 from federation.money import format_money
-from federation.payments import Match, Payments, Standing
+from federation.payments import Match, Payments
 from federation.reconciliation import (
     CONTRACTS_MAX,
     DAY_MS,
@@ -134,8 +134,7 @@ class Comparison:
     @property
     def unmatched(self) -> list[Match]:
         """The payments that not both have, as far as we know."""
-        even = (Standing.CONFIRMED, Standing.TOO_OLD)
-        return [each for each in self.paid if each.standing not in even]
+        return [each for each in self.paid if not each.is_even]
 
 
 class Bookkeeper:
@@ -149,6 +148,7 @@ class Bookkeeper:
         self._tries: Counter[tuple[str, Window]] = Counter()
         self._tries_since_s = office.utc_s()
         self._shunning: set[str] = set()  # buyers that people were told of
+        self._early: set[str] = set()  # whose clock is ahead; people were told since we looked last
         self._entries_asked: set[tuple[str, str, int, int]] = set()
         self._day_ms = office.rules.day_ms
         self._turn = trio.Lock()
@@ -250,6 +250,7 @@ class Bookkeeper:
         # But for what an operator waits for.
         self._asked = {key: each for key, each in self._asked.items() if each.waiting}
         self._entries_asked.clear()
+        self._early.clear()
         again_s = min(TRY_AGAIN_S, TRY_AGAIN_LOOKS * self._office.rules.reconcile_s)
         if not 0 <= self._office.utc_s() - self._tries_since_s < again_s:
             self._tries.clear()
@@ -263,13 +264,12 @@ class Bookkeeper:
 
     async def _watch_verdicts(self) -> None:
         """Tell people once of each buyer that pays for less of what it gets than it should."""
-        store, limit, stop_ms = (
-            self._office.store,
-            self._office.rules.void_share_max,
-            (self._office.now_ms),
-        )
+        store, limit = self._office.store, self._office.rules.void_share_max
+        stop_ms = self._office.now_ms
+        first_ms = stop_ms - WATCHED_DAYS * self._day_ms
+        since = datetime.fromtimestamp(first_ms / 1000, UTC).strftime("%Y-%m-%d")
         for buyer in await self._office.read(store.partners, "sell"):
-            asked = "sell", buyer, stop_ms - WATCHED_DAYS * self._day_ms, stop_ms
+            asked = "sell", buyer, first_ms, stop_ms
             delivered, void = await self._office.read(store.verdict_sums, *asked)
             share = void_share(delivered, void)
             count = sum(each.deliveries for each in void.values())
@@ -279,7 +279,8 @@ class Bookkeeper:
                 self._shunning.add(buyer)
                 self._office.say(
                     f"books: {buyer} has voided {share:.0%} of the slot time that it got in a "
-                    f"week, {count:,} deliveries: see `gridfed deliveries {buyer}`"
+                    f"week, {count:,} deliveries: see `gridfed deliveries {buyer} --state void "
+                    f"--from {since}`"
                 )
 
     async def _recall(self) -> None:
@@ -363,20 +364,32 @@ class Bookkeeper:
             return before
         self._tries[seller, window] += 1
         tally = await self._tally("buy", seller, window)
+        envelope = self._tell_ours(seller, window, tally)
+        asked = self._asked[seller, window] = _Asked(tally, envelope, waiting=waiting)
+        return asked
+
+    def _tell_ours(self, seller: str, window: Window, tally: Tally) -> bytes:
+        """Tell a seller what our books come to; the envelope."""
         message = Reconcile(
             window.first_ms, window.stop_ms, window.is_final, tally.plain, tally.digest
         )
-        envelope = self._office.tell(seller, Side.SELLER, message)
-        asked = self._asked[seller, window] = _Asked(tally, envelope, waiting=waiting)
-        return asked
+        return self._office.tell(seller, Side.SELLER, message)
 
     async def _compared(self, seller: str, message: Reconciled, envelope: bytes) -> None:
         window = _window(message)
         asked = self._asked.get((seller, window))
         if asked is None or asked.answered.is_set():
             return  # it is another question by now
-        is_agreed = message.state == "agreed" and message.digest == asked.tally.digest
-        state = "agreed" if is_agreed else "pending" if message.state == "pending" else "differs"
+        states = {_state(asked.tally, message), message.state}
+        is_agreed = states == {"agreed"}
+        if is_agreed and window.is_kept(self._day_ms):
+            # From here on nothing goes into it; but something may have since we asked.
+            self._office.note_settled("buy", seller, window.stop_ms)
+            tally = await self._tally("buy", seller, window)
+            if tally.digest != asked.tally.digest:
+                asked.tally, asked.envelope = tally, self._tell_ours(seller, window, tally)
+                return
+        state = "agreed" if is_agreed else "pending" if "differs" not in states else "differs"
         details = "" if is_agreed else _difference(asked.tally, message)
         proof = envelope if is_agreed else b""
         found = _Found(asked.tally, state, details, asked.envelope, proof)
@@ -390,11 +403,12 @@ class Bookkeeper:
             await self._look_at(seller)
             return
         self._office.say(f"books: {_named(window)} {state} with {seller}: {details[:300]}")
-        ours = await self._office.read(self._digests, seller, window)
+        ours = await self._read(self._digests, seller, window)
         names = sorted(ours.keys() | message.contracts.keys())
-        is_pending = message.state == "pending"
         for name in [
-            name for name in names if is_pending or ours.get(name) != message.contracts.get(name)
+            name
+            for name in names
+            if state == "pending" or ours.get(name) != message.contracts.get(name)
         ][:ASKED_AT_ONCE]:
             self._ask_entries(seller, name, window.first_ms, window.stop_ms)
 
@@ -419,7 +433,7 @@ class Bookkeeper:
                 self._ask_entries(seller, contract, first_ms, middle_ms)
                 self._ask_entries(seller, contract, middle_ms, stop_ms)
             return
-        ours = await self._office.read(self._entries, "buy", seller, first_ms, stop_ms, contract)
+        ours = await self._read(self._entries, "buy", seller, first_ms, stop_ms, contract)
         try:
             found = compare(ours, message.rows)
         except ProtocolError as error:
@@ -460,16 +474,20 @@ class Bookkeeper:
         window = _window(message)
         if window.is_kept(self._day_ms) and window.stop_ms > self._office.now_ms:
             # More may be booked into it, whatever we say now. It will be asked again.
-            self._office.say(f"books: {buyer} asks for {_named(window)}, which is not over here")
+            if buyer not in self._early:
+                self._early.add(buyer)
+                self._office.say(
+                    f"books: {buyer} asks for {_named(window)}, which is not over here"
+                )
             return
+        if window.is_kept(self._day_ms):
+            # Not even should our clock be set back while we look.
+            self._office.note_settled("sell", buyer, window.stop_ms)
         tally = await self._tally("sell", buyer, window)
         contracts: dict[str, bytes] = {}
-        if tally.digest == message.digest:
-            state = "pending" if tally.is_pending else "agreed"
-        else:
-            state = "differs"
+        state = _state(tally, message)
         if state != "agreed":
-            contracts = await self._office.read(self._digests, buyer, window, "sell")
+            contracts = await self._read(self._digests, buyer, window, "sell")
         answer = Reconciled(
             *(window.first_ms, window.stop_ms, window.is_final, state),
             *(tally.plain, tally.digest),
@@ -486,7 +504,7 @@ class Bookkeeper:
 
     async def _tell_entries(self, buyer: str, message: AskEntries) -> None:
         first_ms, stop_ms = message.first_ms, message.stop_ms
-        found = await self._office.read(
+        found = await self._read(
             self._entries, "sell", buyer, first_ms, stop_ms, message.contract, ENTRIES_MAX + 1
         )
         is_all = len(found) <= ENTRIES_MAX
@@ -497,14 +515,16 @@ class Bookkeeper:
     # --- the books -----------------------------------------------------------------------------
 
     async def _tally(self, side: str, site: str, window: Window) -> Tally:
-        store = self._office.store
-        await self._office.catch_up()  # what waits for the disk may be of that time
+        entries = self._office.store.entries
+        return await self._read(
+            lambda: tally_of(entries(side, site, window.first_ms, window.stop_ms))
+        )
 
-        def add_up() -> Tally:
-            return tally_of(store.entries(side, site, window.first_ms, window.stop_ms))
-
-        tally: Tally = await self._office.read(add_up)
-        return tally
+    async def _read(self, query: Callable[..., T], *arguments: Any) -> T:
+        """Read deliveries, those that wait for the disk among them: none may look absent."""
+        await self._office.catch_up()
+        found: T = await self._office.read(query, *arguments)
+        return found
 
     def _digests(self, site: str, window: Window, side: str = "buy") -> dict[str, bytes]:
         return by_contract(self._office.store.entries(side, site, window.first_ms, window.stop_ms))
@@ -583,6 +603,13 @@ def _told(tally: Tally) -> str:
         f"{format_money(each.due_nanos, currency)} for {each.tasks:,} tasks"
         for currency, each in sorted(tally.sums.items())
     )
+
+
+def _state(tally: Tally, message: Reconcile | Reconciled) -> str:
+    """How our books and another's stand: both what is said and what is signed for must be ours."""
+    if message.digest != tally.digest or message.sums != tally.plain:
+        return "differs"
+    return "pending" if tally.is_pending else "agreed"
 
 
 def _difference(tally: Tally, message: Reconcile | Reconciled) -> str:

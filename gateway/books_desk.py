@@ -1,9 +1,9 @@
 """Answers questions about what sites owe each other, and takes orders about it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
-from itertools import product
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final
 
 from federation.errors import GridError
@@ -29,6 +29,7 @@ STATEMENT_COLUMNS: Final = (
     *("void_bought_tasks", "unconfirmed", "to_confirm", "agreed_until", "closed_until"),
 )
 DELIVERIES_SHOWN: Final = 1_000
+DELIVERY_STATES: Final = tuple(each.word for each in EntryState)
 NAME_CHARS_MAX: Final = 100
 FOREVER_MS: Final = 253_402_300_799_000
 
@@ -58,8 +59,7 @@ async def statement(site: "Site", details: Details) -> Any:
 def _statement_rows(
     store: Store, wanted: list[str], start_s: float, end_s: float
 ) -> list[list[Any]]:
-    payments = store.payments()
-    names = owed.partners(store, payments)
+    names = owed.partners(store)
     for name in wanted:
         _check_named(name, names)
     rows = []
@@ -67,7 +67,7 @@ def _statement_rows(
         if wanted and name not in wanted:
             continue
         until = [_date(at_ms) for at_ms in owed.agreed_both_ms(store, name)]
-        found = owed.statements(store, payments, name, start_s, end_s)
+        found = owed.statements(store, name, start_s, end_s)
         rows += [[*_statement_row(each), *until] for each in found]
     return rows
 
@@ -121,15 +121,19 @@ def _dispute_view(each: DisputeRow) -> dict[str, Any]:
 
 
 async def deliveries(site: "Site", details: Details) -> Any:
-    """What one site delivered to the other in [start_s, end_s), the first thousand of it.
+    """What one site delivered to the other in [start_s, end_s), the oldest first.
 
-    What was paid for less what was reversed, by `cost`, is what the statement has of that time.
+    `is_cut`: there is more, later than what `rows` has. What was paid for less what was reversed,
+    by `cost`, is what the statement has of that time.
     """
     name = _text(details, "site")
     start_s, end_s = _span(details, site.surroundings.utc_s())
-    contract = details.get("contract", "")
+    contract, state = details.get("contract", ""), details.get("state", "")
     if not isinstance(contract, str):
         raise BadBooksQuestion("contract must be a name")
+    if state not in ("", *DELIVERY_STATES):
+        raise BadBooksQuestion(f"state must be one of {', '.join(DELIVERY_STATES)}")
+    span_ms = round(start_s * 1000), round(end_s * 1000)
 
     @cache
     def job_of(side: str, contract: str) -> str:
@@ -138,16 +142,25 @@ async def deliveries(site: "Site", details: Details) -> Any:
 
     def find() -> list[dict[str, Any]]:
         _check_known(site.store, name)
-        found: list[dict[str, Any]] = []
-        times = round(start_s * 1000), round(end_s * 1000)
-        for side, read in product(("buy", "sell"), (site.store.entries, site.store.voids)):
-            for each in read(side, name, *times, contract):
-                if len(found) == DELIVERIES_SHOWN:
-                    return found
-                found.append(_delivery_view(side, each, job_of(side, each.contract)))
-        return found
+        found = _entries(site.store, name, span_ms, contract, state)
+        oldest = nsmallest(DELIVERIES_SHOWN + 1, found, key=lambda each: each[1].delivery.at_ms)
+        return [_delivery_view(*each, job_of(each[0], each[1].contract)) for each in oldest]
 
-    return await site.read(find)
+    rows = await site.read(find)
+    return {"rows": rows[:DELIVERIES_SHOWN], "is_cut": len(rows) > DELIVERIES_SHOWN}
+
+
+def _entries(
+    store: Store, name: str, span_ms: tuple[int, int], contract: str, state: str
+) -> Iterator[tuple[str, Entry]]:
+    """What was delivered, with its side: in that state, if one is named."""
+    for side in ("buy", "sell"):
+        if state in ("", "void"):
+            yield from ((side, each) for each in store.voids(side, name, *span_ms, contract))
+        if state != "void":
+            for each in store.entries(side, name, *span_ms, contract):
+                if state in ("", each.state.word):
+                    yield side, each
 
 
 def _delivery_view(side: str, each: Entry, job: str) -> dict[str, Any]:
@@ -162,7 +175,7 @@ def _delivery_view(side: str, each: Entry, job: str) -> dict[str, Any]:
         "wall_ns": delivery.wall_ns,
         "cost": format_amount(-delivery.cost_nanos if is_reversal else delivery.cost_nanos),
         "currency": each.currency,
-        "state": each.state.name.lower(),
+        "state": each.state.word,
         "at_s": delivery.at_ms / 1000,
     }
 
@@ -176,22 +189,20 @@ async def payments(site: "Site", details: Details) -> Any:
     def find() -> list[dict[str, Any]]:
         if name:
             _check_known(site.store, name)
-        paid = site.store.payments()
-        told = (each.site for each in site.store.payments_told())
-        names = sorted({*(each.site for each in paid), *told})
-        return [row for each in names if name in ("", each) for row in _paid(site, paid, each)]
+        paid = {each.site for each in site.store.payments(name)}
+        told = {each.site for each in site.store.payments_told(name)}
+        return [row for each in sorted(paid | told) for row in _paid(site.store, each)]
 
     return await site.read(find)
 
 
-def _paid(site: "Site", paid: list[PaymentRow], name: str) -> list[dict[str, Any]]:
+def _paid(store: Store, name: str) -> list[dict[str, Any]]:
     """The payments with one site, the oldest first."""
-    matched = owed.paid_with(site.store, paid, name)
+    paid = store.payments(name)
+    matched = owed.paid_with(store, name, paid)
     ours = {(each.line.reference, each.line.currency): each for each in matched if each.ours}
     rows = []
     for each in paid:
-        if each.site != name:
-            continue
         found = ours.get((each.reference, each.currency)) if each.stands else None
         if found is not None:
             state = str(found.standing)
@@ -247,7 +258,10 @@ async def reconcile(site: "Site", details: Details) -> Any:
     start_s, end_s = _span(details, site.surroundings.utc_s())
     found = await keeper.compare(name, round(start_s * 1000), round(end_s * 1000))
     if not found.state:
-        raise BadBooksQuestion(f"{name[:60]!r} has not answered: is it up, and known?")
+        raise BadBooksQuestion(
+            f"{name[:60]!r} has not answered: is it up, and known, and is that time over by its "
+            "clock?"
+        )
     return {
         "site": name,
         "state": found.state,
@@ -296,7 +310,7 @@ async def _book(
         raise BadBooksQuestion(f"no dealings with {name!r}: see `gridfed report statement`")
 
     async def book() -> None:
-        paid = [each for each in await site.read(site.store.payments) if each.site == name]
+        paid = await site.read(site.store.payments, name)
         await site.harden(*make(paid, details, site.surroundings.utc_s()))
         await keeper.payments.tell(name)
 
@@ -344,7 +358,7 @@ def _undo(paid: list[PaymentRow], details: Details, now_s: float) -> list[Record
 
 def _check_known(store: Store, name: str) -> None:
     """Refuse the name of a site that we never dealt with: it may be a slip."""
-    _check_named(name, owed.partners(store, store.payments()))
+    _check_named(name, owed.partners(store))
 
 
 def _check_named(name: str, names: list[str]) -> None:

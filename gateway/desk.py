@@ -234,7 +234,7 @@ class Desk:
         site = self._site
         return [
             views.worker_view(
-                worker, site.uptime_s(site.lobby.guests[handle]), site.pulses.get(handle)
+                worker, site.uptime_s(site.lobby.guests[handle]), site.pulses.get(handle, [])
             )
             for handle, worker in site.broker.workers.items()
             if handle in site.lobby.guests

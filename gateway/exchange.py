@@ -389,13 +389,23 @@ class Exchange:
         return self._permits.readable() & self._permits.runners(project)
 
     def _may_run_elsewhere(self, spec: JobSpec) -> bool:
-        """Whether some other site that we know of may be able to run this, now or later."""
+        """Whether some other site may be able to run this, now or later."""
         terms = self.terms(spec)
         verdicts = self.market.verdicts(terms)
         is_known = any(
             not each.is_own and verdicts[each.number] is None for each in self.market.candidates
         )
-        return is_known or bool(self._relays(spec, terms))
+        return is_known or bool(self._relays(spec, terms)) or self._is_unheard(spec, terms)
+
+    def _is_unheard(self, spec: JobSpec, terms: Terms) -> bool:
+        """Whether a site that a job may go to has not shown itself yet: nobody knows its pools."""
+        if spec.hops_left < 1:
+            return False
+        sites = {name.partition("/")[0] for name in terms.trusted} - {self.site}
+        sites -= terms.forbidden_sites | set(spec.path)
+        for only in (terms.readable, terms.allowed_sites):
+            sites &= sites if only is None else only
+        return any(self.market.advert(site) is None for site in sites)
 
     def _why_nowhere(self, spec: JobSpec) -> str:
         """Why none of the sites that a job's user allows may ever run it; empty when one may."""

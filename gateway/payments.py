@@ -4,12 +4,14 @@ Nothing is posted by the word of the other alone: what it says is kept beside th
 list of each site, and shown where ours differ. Who has not heard our newest list is told again.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import trio
 
+from federation import payments
 from federation.errors import ProtocolError
-from federation.payments import Match, Payments, Standing, lines_of, told
+from federation.payments import Line, Match, Payments, Standing, told
 from federation.wire import pack
 from gateway.ledger import owed
 from gateway.ledger.records import PaymentsTold
@@ -24,7 +26,7 @@ def check(message: Payments, envelope: bytes) -> None:
     """Raise ProtocolError for what nobody may say of payments."""
     if len(envelope) > ENVELOPE_BYTES_MAX:
         raise ProtocolError("a list of payments that is too long")
-    lines_of(message.lines)
+    payments.check(message)
 
 
 class PaymentsDesk:
@@ -33,12 +35,14 @@ class PaymentsDesk:
     def __init__(self, office: Office) -> None:
         self._office = office
         self._asked: dict[str, trio.Event] = {}  # what is set when a site has answered
+        # Sites of which people were told since we looked last, and what these had said by then.
+        self._said: dict[str, PaymentsTold] = {}
 
     async def matches(self, site: str) -> list[Match]:
         """What a site and we have booked, side by side."""
         store = self._office.store
         found: list[Match] = await self._office.read(
-            lambda: owed.paid_with(store, store.payments(), site)
+            lambda: owed.paid_with(store, site, store.payments(site))
         )
         return found
 
@@ -55,9 +59,12 @@ class PaymentsDesk:
         self._office.reach(site, await self._ours(site, heard))
 
     async def say_again(self) -> None:
-        """Tell those that have not heard the newest of ours."""
+        """Tell those that have not heard the newest of ours, and people what they were not told."""
         office = self._office
         known = {each.site: each for each in await office.read(office.store.payments_told)}
+        said, self._said = self._said, {}
+        for site, before in said.items():
+            await self._say(site, before, known[site])
         paid = {each.site for each in await office.read(office.store.payments)}
         for site in sorted(paid | known.keys()):
             theirs = known.get(site)
@@ -86,16 +93,22 @@ class PaymentsDesk:
             asked.set()
 
     async def _say(self, site: str, before: PaymentsTold | None, now: PaymentsTold) -> None:
-        """Tell people of payments that are here otherwise, or not at all, and were not told of."""
-        ours = [each for each in await self._office.read(self._office.store.payments)
-                if each.site == site]  # fmt: skip
-        known = {each.theirs for each in matches(ours, before)}
+        """Tell people of payments that are here otherwise, or not at all, and were not told of.
+
+        Once between two looks, or a site could fill the log: the rest is told then.
+        """
+        if site in self._said:
+            return
+        ours = await self._office.read(self._office.store.payments, site)
+        known = {_what(each.theirs) for each in matches(ours, before)}
         new = [
             each
             for each in matches(ours, now)
             if each.standing in (Standing.DIFFERS, Standing.THERE_ALONE)
-            and each.theirs not in known
+            and _what(each.theirs) not in known
         ]
+        if new:
+            self._said[site] = now
         for each in new[:TOLD_MAX]:
             here = "not booked here" if each.ours is None else f"{each.ours} here"
             self._office.say(
@@ -105,13 +118,17 @@ class PaymentsDesk:
 
     async def _ours(self, site: str, heard: PaymentsTold | None) -> Payments:
         """All that we have booked with a site, as it is told."""
-        paid = await self._office.read(self._office.store.payments)
-        found = lines(each for each in paid if each.site == site)
-        return told(found, heard.digest if heard is not None else b"")
+        paid = await self._office.read(self._office.store.payments, site)
+        return told(lines(paid), heard.digest if heard is not None else b"")
 
     async def _told_by(self, site: str) -> PaymentsTold | None:
-        known = await self._office.read(self._office.store.payments_told)
-        return next((each for each in known if each.site == site), None)
+        found: PaymentsTold | None = await self._office.read(owed.told_by, self._office.store, site)
+        return found
+
+
+def _what(line: Line | None) -> Line | None:
+    """A payment whenever it was: another time alone is no news to people."""
+    return line and replace(line, at_ms=0)
 
 
 def told_of(found: Match) -> str:

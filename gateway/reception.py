@@ -25,6 +25,7 @@ from federation.messages import (
 )
 from federation.reasons import Reason
 from federation.transport import Port
+from federation.wire import Maps
 from gateway import events
 from gateway.accounts import Limits
 from gateway.broker import Broker
@@ -134,7 +135,7 @@ class Reception:
         )
         self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall)
         self._recall = recall
-        self.pulses: dict[int, Any] = {}
+        self.pulses: dict[int, Maps] = {}
         self._unread: set[int] = set()
         # What guests have said that waits for the store, by guest.
         self._held: dict[int, deque[Any]] = {}

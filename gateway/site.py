@@ -29,6 +29,7 @@ from federation.address import OTHERS_MAX, is_home
 from federation.errors import GridError
 from federation.messages import Ask
 from federation.transport import Port, TlsSettings
+from federation.wire import Maps
 from gateway import events, federation_desk
 from gateway.alerts.watch import Watch
 from gateway.bookkeeper import Bookkeeper
@@ -114,7 +115,7 @@ class Site:
         return self.reception.lobby
 
     @property
-    def pulses(self) -> dict[int, Any]:
+    def pulses(self) -> dict[int, Maps]:
         """What workers last said of their slots, by handle."""
         return self.reception.pulses
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from federation.money import format_money
 from federation.reasons import Reason
+from federation.wire import Maps
 from gateway import dispatch
 from gateway.broker import Broker
 from gateway.estimates import estimates
@@ -143,7 +144,7 @@ def _is_affordable(broker: Broker, job: Job, worker: Worker) -> bool:
     return dispatch.fits_cost(job, broker.tariff_at(job, worker), task_s, 1) > 0
 
 
-def worker_view(worker: Worker, uptime_s: float, slots: Any) -> dict[str, Any]:
+def worker_view(worker: Worker, uptime_s: float, slots: Maps) -> dict[str, Any]:
     """A worker, with what its last pulse said of its slots."""
     return {
         "name": worker.name,
@@ -156,7 +157,7 @@ def worker_view(worker: Worker, uptime_s: float, slots: Any) -> dict[str, Any]:
         "tags": [show_tag(name, value) for name, value in sorted(worker.offer.tags.items())],
         "free": dict(worker.free),
         "uptime_s": uptime_s,
-        "slot_details": slots if isinstance(slots, list) else [],
+        "slot_details": slots,
     }
 
 

@@ -30,6 +30,7 @@ from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfer
 from gateway.ledger.records import ContractSide, DisputeSettled, PostingSettled, Record
 from gateway.ledger.rows import DisputeRow
 from gateway.outbox import Outbox
+from gateway.payments import PaymentsDesk
 from gateway.purchase import Purchase
 from gateway.purchases import Purchases
 from gateway.sales import Sales
@@ -264,6 +265,17 @@ def unheard_answer() -> Iterator[None]:
 
 
 @contextmanager
+def unheard_payments() -> Iterator[None]:
+    """A site is deaf to what others have booked of payments, however often they say it."""
+
+    async def deaf(*_: object) -> None:
+        return
+
+    with patch.object(PaymentsDesk, "heard", deaf):
+        yield
+
+
+@contextmanager
 def blind_agreement() -> Iterator[None]:
     """A seller agrees to whatever its buyer says of a day, and does not read its own books."""
     compare_for = Bookkeeper._compare_for
@@ -333,6 +345,7 @@ TREATY_BUGS: Final[dict[str, Bug]] = {
     "one-sided-reversal": one_sided_reversal,
     "lost-verdict": lost_verdict,
     "unheard-answer": unheard_answer,
+    "unheard-payments": unheard_payments,
     "blind-agreement": blind_agreement,
     "hasty-agreement": hasty_agreement,
     "backdated-reversal": backdated_reversal,

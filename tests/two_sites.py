@@ -24,7 +24,7 @@ from federation.messages import MESSAGES
 from federation.payments import Payments
 from federation.ranges import RangeSet
 from federation.reconciliation import DAY_MS, FROM_BUYER, FROM_SELLER, Sums
-from gateway import events
+from gateway import books_desk, events
 from gateway.bookkeeper import Bookkeeper
 from gateway.books_rules import BookRules
 from gateway.dealing import DealRules, Outcome
@@ -33,7 +33,7 @@ from gateway.ledger import owed
 from gateway.ledger.audit import audit
 from gateway.ledger.records import ContractOpened, UsageRecord
 from gateway.ledger.store import SqlStore
-from gateway.office import Office
+from gateway.office import NoSuchEntry, Office
 from gateway.outbox import Outbox
 from gateway.purchase import from_books
 from gateway.purchases import Purchases
@@ -124,6 +124,14 @@ class Site:
                 self.sales.recover(row, postings, 0.0)
             else:
                 self.purchases.recover(row, postings, 0.0, None)
+        # What an operator's order sees of a gateway.
+        self.desk = SimpleNamespace(
+            store=self.store,
+            bookkeeper=self.keeper,
+            read=self._read,
+            harden=self._write,
+            surroundings=SimpleNamespace(utc_s=lambda: self.world.utc_s),
+        )
         self.ask(self.keeper._recall)
         self.perform()
 
@@ -234,6 +242,10 @@ class Site:
         """Let the bookkeeper do something in its turn."""
         return trio.run(self.keeper.in_turn, work)
 
+    def order(self, verb, **details):
+        """Let the bookkeeper do what an operator wants."""
+        trio.run(books_desk.ORDERS[verb], self.desk, {"site": self.other, **details})
+
     def hear(self, message):
         envelope = b""
         if isinstance(message, Sealed):
@@ -264,9 +276,13 @@ class Site:
             each.deliveries = 0  # of old ones one row may stand for many
         return dict(found)
 
+    def paid(self):
+        """What both have booked of payments, side by side."""
+        return owed.paid_with(self.store, self.other, self.store.payments(self.other))
+
     def statement(self):
         """What the other one owes us by our books, by currency."""
-        found = owed.statements(self.store, self.store.payments(), self.other, 0.0, 1e10)
+        found = owed.statements(self.store, self.other, 0.0, 1e10)
         return {each.currency: each for each in found}
 
 
@@ -427,8 +443,9 @@ class World:
             self.london.perform()
 
     def look(self):
-        with self.london.alive():
-            self.london.ask(self.london.keeper.look)
+        for site in self.sites:
+            with site.alive():
+                site.ask(site.keeper.look)
 
     # --- the end -------------------------------------------------------------------------------
 
@@ -451,7 +468,7 @@ class World:
         self.carry_all()
         for each in self.paris.store.disputes():
             if each.state == "open":
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(NoSuchEntry):  # answered with another of it
                     self.answer(each.contract, accept=bool(each.epoch % 2))
         self.carry_all()
         for _ in range(3):

@@ -36,6 +36,9 @@ from policies.alerts import (
 ACTIONS_AT_ONCE: Final = 4
 GIVING_MAX: Final = 100  # alerts whose actions run or wait; the rest is judged at a later look
 RETRY_FACTOR: Final = 4
+# In so many looks in a row a rule must overlook something until it is said: a gateway that has just
+# started has heard of no other site's pools yet.
+OVERLOOKED_LOOKS: Final = 3
 
 
 class NoSuchAlert(Exception):
@@ -81,7 +84,8 @@ class Watch:
         self._books = Books(store)
         self._told: dict[Mark, AlertRow] | None = None  # None: not read yet
         self._giving: set[Mark] = set()
-        self._overlooked: set[tuple[str, str]] = set()  # by rule: what was said of it
+        # By rule and what it is about: in how many looks up to now it was overlooked.
+        self._overlooked: dict[tuple[str, str], int] = {}
         self._acting = trio.CapacityLimiter(ACTIONS_AT_ONCE)
         self._looking = trio.Lock()
 
@@ -138,16 +142,16 @@ class Watch:
             nursery.start_soon(self._give_in_turn, group)
 
     def _say_overlooked(self, facts: Facts) -> None:
-        """Say what rules might be thought to watch and don't, once while it is so."""
+        """Say what rules might be thought to watch and don't, once while it stays so."""
         found = {
             (rule.name, key): text
             for rule in self._rules
             for key, text in overlooked(rule, facts).items()
         }
+        self._overlooked = {mark: self._overlooked.get(mark, 0) + 1 for mark in found}
         for mark, text in found.items():
-            if mark not in self._overlooked:
+            if self._overlooked[mark] == OVERLOOKED_LOOKS:
                 self._say(f"alerts: {mark[0]}: {text}"[:500])
-        self._overlooked = set(found)
 
     async def _facts(self) -> Facts:
         has_prices = any(isinstance(rule, PriceLimit) for rule in self._rules)

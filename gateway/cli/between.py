@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 
 from federation.money import parse_money
+from federation.reconciliation import EntryState
 from gateway.cli import show
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 from gateway.cli.moments import span_options
@@ -16,6 +17,7 @@ _DELIVERY_COLUMNS: Final = (
     *("side", "contract", "job", "epoch", "first", "tasks", "wall_ns", "cost", "currency", "state"),
     "at",
 )
+_STATES: Final = tuple(each.word for each in EntryState)
 _PAYMENT_COLUMNS: Final = (
     *("site", "reference", "at", "direction", "amount", "currency", "through", "state"),
     *("theirs", "note"),
@@ -46,6 +48,7 @@ _STANDING: Final = ("balance", "held_sold", "held_bought", "agreed_until", "clos
 @click.command()
 @click.argument("site")
 @click.option("--contract", default="", help="Of this contract only.")
+@click.option("--state", type=click.Choice(_STATES), help="In this state only.")
 @span_options
 @reach_options
 @json_option
@@ -54,13 +57,20 @@ _STANDING: Final = ("balance", "held_sold", "held_bought", "agreed_until", "clos
 def deliveries(
     site: str,
     contract: str,
+    state: str | None,
     span: dict[str, float],
     reach: Reach,
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """List what was delivered to SITE and by it: a thousand deliveries at most."""
-    found = ask(reach, "deliveries", site=site, contract=contract, **span)
+    """List what was delivered to SITE and by it: the oldest thousand deliveries at most."""
+    answer = ask(reach, "deliveries", site=site, contract=contract, state=state or "", **span)
+    found = answer["rows"]
+    if answer["is_cut"]:
+        last = show.when(found[-1]["at_s"])
+        click.echo(
+            f"only the first {len(found):,}, up to {last}: --from shows later ones", err=True
+        )
     if _write(found, _DELIVERY_COLUMNS, as_json=as_json, as_csv=as_csv):
         return
     words = {"buy": "bought", "sell": "sold"}
@@ -80,7 +90,7 @@ def deliveries(
         ],
         f"nothing was delivered to {site} or by it",
     )
-    if found and not contract:
+    if found and not contract and state in (None, "void"):
         for line in void_lines(ask(reach, "statement", sites=[site], **span)):
             click.echo(show.clean(line))
 
@@ -353,7 +363,8 @@ def _pairs(only: tuple[str, ...]) -> list[list[int]] | None:
     found = []
     for text in only:
         epoch, slash, first = text.partition("/")
-        if not slash or not epoch.isdecimal() or not first.isdecimal():
+        numbers = epoch, first
+        if not slash or not all(each.isdecimal() and len(each) < 20 for each in numbers):
             raise click.BadParameter(f"{text!r}: write EPOCH/FIRST", param_hint="--only")
         found.append([int(epoch), int(first)])
     return found

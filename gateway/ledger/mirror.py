@@ -205,14 +205,18 @@ def read_statements(connection: Connection, side: str = "", site: str = "") -> l
     return [StatementKept(**row._mapping) for row in connection.execute(query)]
 
 
-def read_payments(connection: Connection) -> list[PaymentRow]:
+def read_payments(connection: Connection, site: str = "") -> list[PaymentRow]:
     """See Store.payments."""
     order = ("paid_at_s", "site", "reference", "currency", "attempt")
     query = select(payments).order_by(*(payments.c[name] for name in order))
+    if site:
+        query = query.where(payments.c.site == site)
     return [PaymentRow(**row._mapping) for row in connection.execute(query)]
 
 
-def read_payments_told(connection: Connection) -> list[PaymentsTold]:
+def read_payments_told(connection: Connection, site: str = "") -> list[PaymentsTold]:
     """See Store.payments_told."""
     query = select(payments_told).order_by(payments_told.c.site)
+    if site:
+        query = query.where(payments_told.c.site == site)
     return [PaymentsTold(**row._mapping) for row in connection.execute(query)]

@@ -5,30 +5,33 @@ from functools import partial
 
 from federation.payments import Match
 
-from .records import StatementKept
+from .records import PaymentsTold, StatementKept
 from .rows import PaymentRow
 from .settlement import Statement, Turnover, agreed_until, matches, moved, statements_of, turnovers
 from .store import Store
 
 
-def partners(store: Store, payments: Iterable[PaymentRow]) -> list[str]:
+def partners(store: Store) -> list[str]:
     """Whom we ever dealt with, or paid, by name."""
-    return sorted({*store.partners(), *(each.site for each in payments)})
+    return sorted({*store.partners(), *(each.site for each in store.payments())})
 
 
-def statements(
-    store: Store, payments: list[PaymentRow], site: str, start_s: float, end_s: float
-) -> list[Statement]:
+def statements(store: Store, site: str, start_s: float, end_s: float) -> list[Statement]:
     """What was between us and a site in [start_s, end_s), UTC epoch seconds, by currency."""
+    payments = store.payments(site)
     before = _turnovers(store, payments, site, 0.0, start_s)
     within = _turnovers(store, payments, site, start_s, end_s)
-    return statements_of(site, before, within, paid_with(store, payments, site))
+    return statements_of(site, before, within, paid_with(store, site, payments))
 
 
-def paid_with(store: Store, payments: Iterable[PaymentRow], site: str) -> list[Match]:
-    """What a site and we have booked of payments, side by side, as of now."""
-    told = next((each for each in store.payments_told() if each.site == site), None)
-    return matches((each for each in payments if each.site == site), told)
+def paid_with(store: Store, site: str, payments: Iterable[PaymentRow]) -> list[Match]:
+    """What a site and we have booked of payments, side by side; `payments` is all of ours."""
+    return matches(payments, told_by(store, site))
+
+
+def told_by(store: Store, site: str) -> PaymentsTold | None:
+    """What a site said last that it has booked of payments."""
+    return next(iter(store.payments_told(site)), None)
 
 
 def _turnovers(
@@ -37,7 +40,7 @@ def _turnovers(
     first_ms, stop_ms = round(start_s * 1000), round(end_s * 1000)
     sold, void_sold = store.verdict_sums("sell", site, first_ms, stop_ms)
     bought, void_bought = store.verdict_sums("buy", site, first_ms, stop_ms)
-    paid = moved((each for each in payments if each.site == site), start_s, end_s)
+    paid = moved(payments, start_s, end_s)
     return turnovers(sold, bought, paid, void_sold, void_bought)
 
 

@@ -562,7 +562,7 @@ class PaymentsTold:
     @property
     def digest(self) -> bytes:
         """By which it is said that this was heard."""
-        return digest_of(self.lines)
+        return digest_of(self.lines, self.since_ms)
 
 
 @dataclass(frozen=True, slots=True)

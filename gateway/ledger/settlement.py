@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from federation.payments import Line, Match, Standing, lines_of, match
+from federation.payments import Line, Match, lines_of, match
 from federation.reconciliation import Sums
 from federation.wire import unpack
 
@@ -93,7 +93,7 @@ def statements_of(
     here: dict[str, int] = {}
     there: dict[str, int] = {}
     for each in paid:
-        if each.standing not in (Standing.CONFIRMED, Standing.TOO_OLD):
+        if not each.is_even:
             for sums, line, sign in ((here, each.ours, 1), (there, each.theirs, -1)):
                 if line is not None:
                     nanos = sums.get(line.currency, 0) + sign * line.effect_nanos

@@ -211,11 +211,17 @@ class Store(Protocol):
         Of one side, and of one site, if these are named.
         """
 
-    def payments(self) -> list[PaymentRow]:
-        """Return all payments, the first ones first; those that were undone, too."""
+    def payments(self, site: str = "") -> list[PaymentRow]:
+        """Return all payments, the first ones first; those that were undone, too.
 
-    def payments_told(self) -> list[PaymentsTold]:
-        """Return what each other site said last that it has booked of payments, by site."""
+        With one site, if it is named.
+        """
+
+    def payments_told(self, site: str = "") -> list[PaymentsTold]:
+        """Return what each other site said last that it has booked of payments, by site.
+
+        Of one site, if it is named.
+        """
 
     def alerts(self) -> list[AlertRow]:
         """Return every alert as it was fired last, in order."""
@@ -524,15 +530,15 @@ class SqlStore:
         with self._reading() as connection:
             return mirror.read_statements(connection, side, site)
 
-    def payments(self) -> list[PaymentRow]:
+    def payments(self, site: str = "") -> list[PaymentRow]:
         """See Store."""
         with self._reading() as connection:
-            return mirror.read_payments(connection)
+            return mirror.read_payments(connection, site)
 
-    def payments_told(self) -> list[PaymentsTold]:
+    def payments_told(self, site: str = "") -> list[PaymentsTold]:
         """See Store."""
         with self._reading() as connection:
-            return mirror.read_payments_told(connection)
+            return mirror.read_payments_told(connection, site)
 
     def alerts(self) -> list[AlertRow]:
         """See Store."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from federation.payments import Standing
 from federation.ranges import RangeSet
 from federation.reconciliation import DAY_MS, Entry, tally_of
 from gateway.books_rules import period_of
@@ -179,8 +180,8 @@ class DaysAgree(Invariant):
     """What two sites have agreed on is the same in both books when they do, and stays.
 
     In the end, when all days are over, both have agreed on each in which there was anything, and
-    closed each period; disputes have the same answer at both, or are open at both; statements are
-    the same at both, to the nano-unit.
+    closed each period; disputes have the same answer at both, or are open at both; each payment is
+    confirmed at both; statements are the same at both, to the nano-unit.
     """
 
     def __init__(self, world: "World") -> None:
@@ -232,7 +233,7 @@ class DaysAgree(Invariant):
         ours, theirs = (
             {
                 each.currency: (each.balance_nanos, each.turnover)
-                for each in owed.statements(store, store.payments(), name, 0.0, END_S)
+                for each in owed.statements(store, name, 0.0, END_S)
             }
             for store, name in (
                 (MemoryStore(one.disk), other.name),
@@ -273,6 +274,7 @@ def unsettled(buyer: Member, seller: Member) -> Iterator[str]:
     Where a seller has lost deliveries with its power their day stays open, and so do its period
     and those after it.
     """
+    yield from _unconfirmed(buyer, seller)
     yield from _open_disputes(buyer, seller)
     day_ms = buyer.plan.books.day_ms
     if day_ms == DAY_MS:
@@ -298,6 +300,15 @@ def _not_agreed(buyer: Member, seller: Member, span: Span, *, is_final: bool) ->
         if kept is None or kept.state != "agreed" or kept.is_final < is_final:
             state = f"{kept.state} ({kept.details})" if kept is not None else "not compared"
             yield f"{site.name} ({side}) with {other.name}, [{span[0]}, {span[1]}): {state}"
+
+
+def _unconfirmed(one: Member, other: Member) -> Iterator[str]:
+    """Payments of which either does not know that both have them."""
+    for site, name in ((one, other.name), (other, one.name)):
+        store = MemoryStore(site.disk)
+        for each in owed.paid_with(store, name, store.payments(name)):
+            if each.standing is not Standing.CONFIRMED:
+                yield f"{site.name} has {each.line} with {name}: {each.standing}"
 
 
 def _open_disputes(buyer: Member, seller: Member) -> Iterator[str]:

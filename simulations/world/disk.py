@@ -675,13 +675,15 @@ class MemoryStore:
         found = (each for _, each in sorted(self._tables.statements.items()))
         return [each for each in found if side in ("", each.side) and site in ("", each.site)]
 
-    def payments(self) -> list[PaymentRow]:
+    def payments(self, site: str = "") -> list[PaymentRow]:
         """See Store."""
-        return sorted(self._tables.payments.values(), key=lambda each: each.paid_at_s)
+        found = (each for each in self._tables.payments.values() if site in ("", each.site))
+        return sorted(found, key=lambda each: each.paid_at_s)
 
-    def payments_told(self) -> list[PaymentsTold]:
+    def payments_told(self, site: str = "") -> list[PaymentsTold]:
         """See Store."""
-        return [each for _, each in sorted(self._tables.payments_told.items())]
+        found = sorted(self._tables.payments_told.items())
+        return [each for name, each in found if site in ("", name)]
 
     def alerts(self) -> list[AlertRow]:
         """See Store."""

@@ -97,12 +97,10 @@ class Operator:
             if self._dice.random() >= self._plan.pays:
                 continue
             store = MemoryStore(self._site.disk)
-            payments = store.payments()
-            for each in owed.statements(store, payments, other.name, 0.0, END_S):
+            # The next number: an order that is given twice is refused.
+            number = sum(each.direction == "paid" for each in store.payments(other.name))
+            for each in owed.statements(store, other.name, 0.0, END_S):
                 if each.balance_nanos < 0:
-                    # The next number: an order that is given twice is refused.
-                    paid = (one for one in payments if one.direction == "paid")
-                    number = sum(one.site == other.name for one in paid)
                     reference = f"{self._site.name}-{number}"
                     amount = {"amount_nanos": -each.balance_nanos, "currency": each.currency}
                     self._settle(other.name, reference, "paid", **amount)

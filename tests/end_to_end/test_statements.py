@@ -124,7 +124,7 @@ def test_what_is_paid_is_owed_no_more_and_a_reference_counts_once(pair):
     rows = list(csv.DictReader(io.StringIO(order(paris, "payments", "london", "--csv"))))
     assert [(row["state"], row["amount"], row["note"]) for row in rows] == [
         ("undone", "9", "a slip"),
-        ("confirmed", half.split()[0], ""),
+        ("confirmed", half.split()[0].rstrip("0"), ""),
     ]
     rest = owed - owed // 2
     assert balance(paris, "london") == {"USD": rest}

@@ -9,6 +9,7 @@ import pytest
 
 from federation.client import Options, TaskFuture, _revive, _Where
 from federation.engine import Engine
+from federation.errors import GridError
 from federation.jobs import Cost
 from federation.messages import Cancel, Kept, OpenJob, RejectJob
 from federation.streams import Stream
@@ -100,6 +101,42 @@ def test_what_was_to_be_cancelled_when_the_session_was_lost_is_not_sent_in_the_n
     assert engine._taken_back(Cancel(7, "j", [[0, 2]], True)) == [(0, 2)]
     _, messages = stream.next_to_send()
     assert [(each.first, each.arguments) for each in messages] == [(2, [b"2"])]
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ([[99_999_999_999_999_999_999_999, 1]], "out of range"),
+        ("a\0b", "NUL"),
+        ("\ud800", "surrogates not allowed"),
+        (nested(300), "deeper than 32"),
+        (nested(100_000), "recursion"),
+        ([[[]] * 2, {"a": {"b": [[0]] * 3}}] * 3, None),
+    ],
+    ids=["number", "NUL", "surrogate", "deep", "deeper", "good"],
+)
+def test_a_question_that_can_not_be_sent_says_why(value, reason):
+    class Sent(Exception):
+        pass
+
+    def send(*_):
+        raise Sent
+
+    engine = Engine.__new__(Engine)
+    engine._check_usable, engine._request_answer = lambda: None, send
+    if reason is None:
+        with pytest.raises(Sent):
+            engine.ask("dispute", {"deliveries": value})
+    else:
+        with pytest.raises(GridError, match=f"dispute: this can't be sent: .*{reason}"):
+            engine.ask("dispute", {"deliveries": value})
 
 
 def test_a_view_shows_the_options_that_are_not_as_usual():

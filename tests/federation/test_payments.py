@@ -38,6 +38,7 @@ RECEIVED = Line("wire-1", "USD", "received", 100, 7_000)
 def test_a_payment_is_confirmed_when_both_have_it_each_from_its_side(ours, theirs, standing):
     [found] = match(ours, theirs)
     assert found.standing is standing
+    assert found.is_even is (standing is Standing.CONFIRMED)
     assert (found.ours, found.theirs) == (*ours, None)[:1] + (*(theirs or ()), None)[:1]
 
 
@@ -54,6 +55,7 @@ def test_of_what_is_older_than_what_the_other_tells_nothing_is_said():
     new = replace(PAID, reference="wire-2", at_ms=since_ms + APART_MS)
     found = match([old, new], [], since_ms)
     assert [each.standing for each in found] == [Standing.TOO_OLD, Standing.HERE_ALONE]
+    assert [each.is_even for each in found] == [True, False]
 
 
 def test_what_is_told_travels_and_is_known_by_its_digest():
@@ -61,9 +63,10 @@ def test_what_is_told_travels_and_is_known_by_its_digest():
     arrived = MESSAGES.decode(MESSAGES.encode(message), 1 << 20)
     assert arrived == message
     assert [each.reference for each in lines_of(arrived.lines)] == ["wire-1", "wire-0"]
-    assert arrived.digest == message.digest == digest_of(pack(arrived.lines))
+    assert arrived.digest == message.digest == digest_of(pack(arrived.lines), 0)
     assert arrived.since_ms == 0
     assert told([], b"").digest != message.digest
+    assert replace(message, since_ms=1).digest != message.digest
 
 
 def test_only_the_newest_are_told_and_since_when_they_are_all():

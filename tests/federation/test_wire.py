@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation import messages
 from federation.errors import ProtocolError
 from federation.messages import HANDSHAKE, MESSAGES
-from federation.wire import UnknownMessage, pack, unpack
+from federation.wire import DEPTH_MAX, UnknownMessage, pack, unpack
 
 LIMIT = 1 << 20
 
@@ -31,13 +30,12 @@ EXAMPLES = {
     "Prints": [[0, "text"]],
     "Plain": {"key": [1, "two", None]},
     "Anything": {"a": [1.5, b"x"]},
+    "Maps": [{"a": 1, "b": None}],
+    "Rows": [[1, 2], []],
+    "Lines": [["wire", 7]],
 }
 
-KINDS = [
-    cls
-    for cls in vars(messages).values()
-    if isinstance(cls, type) and dataclasses.is_dataclass(cls)
-]
+KINDS = [*HANDSHAKE.classes, *MESSAGES.classes]
 
 
 def catalogue(cls):
@@ -90,6 +88,41 @@ def test_no_text_has_a_character_that_a_database_can_not_hold(cls, value):
                 data = catalogue.encode(dataclasses.replace(message, **{field.name: wrong}))
                 with pytest.raises(ProtocolError, match=field.name):
                     catalogue.decode(data, LIMIT)
+
+
+NESTS = [(b"\x91", b"\x90"), (b"\x81\xa1a", b"\x80")]  # lists in a list, maps in a map
+
+
+def nested(cls, name, outer, inner, depth):
+    """A message with so many lists or maps in each other in one field, as its bytes."""
+    is_map = cls.__annotations__[name] == "Plain"
+    mark = {"a": "in here"} if is_map else "in here"
+    data = catalogue(cls).encode(dataclasses.replace(example(cls), **{name: mark}))
+    return data.replace(pack("in here"), outer * (depth - 1 - is_map) + inner)
+
+
+@pytest.mark.parametrize("nest", NESTS, ids=["lists", "maps"])
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [
+        pytest.param(cls, field.name, id=f"{cls.kind}-{field.name}")
+        for cls in KINDS
+        for field in dataclasses.fields(cls)
+        if field.type in ("Plain", "Anything")
+    ],
+)
+def test_what_is_nested_too_deep_is_refused_however_deep_it_is(cls, name, nest):
+    for depth in (DEPTH_MAX + 1, 300, 1_000, 100_000):
+        with pytest.raises(ProtocolError):
+            catalogue(cls).decode(nested(cls, name, *nest, depth), LIMIT)
+    catalogue(cls).decode(nested(cls, name, *nest, DEPTH_MAX), LIMIT)
+
+
+@pytest.mark.parametrize("wrong", [{}, [1], [{"a": []}], [{"a": {}}], [{"a": "b\0"}], None])
+def test_what_a_worker_tells_of_a_slot_is_one_map_of_plain_values(wrong):
+    # It is put into the answer for who asks about workers: deeper, it would end the asker.
+    with pytest.raises(ProtocolError, match="slots"):
+        MESSAGES.decode(pack({"t": "pulse", "slots": wrong}), LIMIT)
 
 
 def test_half_a_surrogate_pair_is_no_text():

@@ -13,7 +13,7 @@ from federation.contracts import Delivery, Verdict
 from federation.deals import Sealed, Settle
 from federation.errors import ProtocolError
 from federation.messages import MESSAGES
-from federation.payments import Payments
+from federation.payments import LINES_MAX, Payments
 from federation.reconciliation import (
     DAY_MS,
     AskEntries,
@@ -261,13 +261,57 @@ async def test_what_waits_for_the_disk_is_compared_too(world, site):
     assert [state for _, state, _ in world.london.statements()] != ["agreed"]
 
 
+@pytest.mark.parametrize("site", ["london", "paris"])
+async def test_what_waits_for_the_disk_is_not_absent_when_entries_are_compared(world, site):
+    books = getattr(world, site)
+    other, asked = (world.paris, Entries) if site == "london" else (world.london, AskEntries)
+    both(world, delivery(0))
+    other.posted(delivery(10))
+    books_at(books, asked, delivery(10))
+    world.utc_s += DAY_S
+    await world.look()
+    for each in (world.london, world.paris):
+        assert each.entries() == [(delivery(0), 1), (delivery(10), 1)]
+
+
+async def test_what_waits_for_the_disk_is_in_the_digest_of_its_contract(world):
+    both(world, delivery(0))
+    world.paris.posted(delivery(10))
+    books_at(world.london, Reconciled, delivery(10))
+    asked = books_at(world.paris, AskEntries)
+    world.utc_s += DAY_S
+    await world.look()
+    assert not world.london.waiting
+    assert not asked  # by then it is the same on both sides
+
+
+def books_at(books, kind, *deliveries):
+    """Let a site book something just when it hears a message of a kind; return what it heard."""
+    found, hear = [], books.keeper.hear
+
+    def hearing(sender, message, envelope):
+        if isinstance(message, kind):
+            found.append(message)
+            books.waiting += [
+                posted(CONTRACT, books.side, books.other, each, "USD") for each in deliveries
+            ]
+        hear(sender, message, envelope)
+
+    books.keeper.hear = hearing
+    return found
+
+
 async def test_a_day_that_is_not_over_at_the_seller_is_not_agreed_on(world):
     both(world, delivery(0))
     reconcile = Reconcile(DAY_3_MS, DAY_4_MS, False, {}, b"")
     world.utc_s = DAY_4_MS / 1000 - 0.001
-    world.paris.keeper.hear("london", reconcile, b"")
-    await world.work()
+    for _ in range(2):
+        for _ in range(10):
+            world.paris.keeper.hear("london", reconcile, b"")
+        await world.work()
+        await world.look(world.paris)
     assert not world.mail
+    assert len(world.paris.told) == 2  # one for each time that it looked
     assert "which is not over here" in world.paris.told[-1]
     world.utc_s = DAY_4_MS / 1000
     world.paris.keeper.hear("london", reconcile, b"")
@@ -468,6 +512,8 @@ def reconcile(first_ms, stop_ms, *, is_final=False):
         Dispute(CONTRACT, [], "no"),
         DisputeAnswer(CONTRACT, [[1, 0, 1]], "no"),
         Payments([["wire", "USD", "stole", 1, 5]], 0, b""),
+        Payments([], 0, bytes(31)),
+        Payments([], 0, bytes(33)),
     ],
 )  # fmt: skip
 async def test_what_can_not_be_said_about_the_books_ends_the_session(world, message):
@@ -561,6 +607,52 @@ async def test_what_was_agreed_on_is_not_taken_back_by_asking_otherwise(world):
     world.paris.keeper.hear("london", reconcile(DAY_3_MS, DAY_4_MS, is_final=True), b"junk")
     await world.work()
     assert world.paris.store.statements() == before
+
+
+async def test_a_day_with_deliveries_that_are_not_settled_is_not_agreed_on(world):
+    world.london.posted(delivery(0))
+    world.paris.posted(delivery(0))
+    honest = world.paris.seal
+
+    def lying(site, message):
+        if isinstance(message, Reconciled):
+            message = replace(message, state="agreed", contracts={})
+        return honest(site, message)
+
+    world.paris.seal = lying
+    world.utc_s += 2 * DAY_S
+    await world.look()
+    assert "agreed" not in {state for _, state, _ in world.london.statements()}
+    world.london.settle(delivery(0), Verdict.POST)
+    assert world.london.clean()
+
+
+async def test_what_is_booked_between_the_question_and_the_answer_is_compared_too(world):
+    both(world, delivery(0))
+    world.utc_s += DAY_S
+    await world.london.keeper.in_turn(world.london.keeper.look)
+    world.london.posted(delivery(10), Verdict.POST)
+    await world.deliver()
+    assert "agreed" not in {state for _, state, _ in world.london.statements()}
+    assert world.london.clean()
+
+
+@pytest.mark.parametrize("liar", ["london", "paris"])
+async def test_sums_that_are_not_of_the_digest_are_not_agreed_on(world, liar):
+    both(world, delivery(0))
+    site = getattr(world, liar)
+    honest = site.seal
+
+    def lying(to, message):
+        if isinstance(message, Reconcile | Reconciled):
+            message = replace(message, sums={"EUR": ["9"] * 8})
+        return honest(to, message)
+
+    site.seal = lying
+    world.utc_s += DAY_S
+    await world.look()
+    other = world.paris if liar == "london" else world.london
+    assert "agreed" not in {state for _, state, _ in other.statements()}
 
 
 async def test_no_reversal_goes_into_what_was_agreed_on(world):
@@ -727,7 +819,12 @@ async def test_a_site_that_tells_of_ever_new_payments_fills_no_disk_and_no_log(w
     assert kept.lines == pack(lines)
     assert world.paris.store.payments() == []
     assert world.paris.store.balances() == before
-    assert len(world.paris.told) == 30 * 5
+    assert len(world.paris.told) == 5
+    await world.look(world.paris)
+    assert len(world.paris.told) == 10  # the newest
+    assert all("under 'wire-29-" in each for each in world.paris.told[5:])
+    await world.look(world.paris)
+    assert len(world.paris.told) == 10
     with pytest.raises(ProtocolError, match="too long"):
         world.paris.keeper.hear("london", Payments([], 0, b""), bytes(1 << 20))
     lines += [["one more", "USD", "paid", 1, 5]]
@@ -736,6 +833,52 @@ async def test_a_site_that_tells_of_ever_new_payments_fills_no_disk_and_no_log(w
     world.paris.keeper.hear("rome", Payments([], 0, b""), b"")  # we never dealt with it
     await world.work()
     assert len(world.paris.store.payments_told()) == 1
+
+
+async def test_a_payment_that_only_moves_in_time_is_told_to_people_once(world):
+    both(world, delivery(0))
+    for at_ms in range(5):
+        told = Payments([["wire-1", "USD", "paid", 1, at_ms]], 0, b"")
+        world.paris.keeper.hear("london", told, b"")
+        await world.work()
+        await world.paris.keeper.in_turn(world.paris.keeper.look)
+    assert len(world.paris.told) == 1
+    [kept] = world.paris.store.payments_told()
+    assert kept.lines == pack(told.lines)
+
+
+async def test_of_one_site_only_its_own_payments_are_read(world):
+    both(world, delivery(0))
+    read = []
+    for name in ("payments", "payments_told"):
+        query = getattr(world.paris.store, name)
+
+        def noting(site="", query=query):
+            read.append(site)
+            return query(site)
+
+        setattr(world.paris.store, name, noting)
+    world.paris.pay("wire-1", 100, "received")
+    await world.paris.keeper.payments.tell("london")
+    await world.deliver()
+    told = Payments([["wire-2", "USD", "paid", 1, 5]], 0, b"")
+    world.paris.keeper.hear("london", told, b"")
+    await world.work()
+    assert len(await world.paris.paid()) == 2
+    assert set(read) == {"london"}
+
+
+async def test_a_list_that_reaches_back_less_far_is_told_though_its_lines_are_the_same(world):
+    both(world, delivery(0))
+    for n in range(LINES_MAX):
+        world.london.pay(f"wire-{n}", 100, "paid")
+    await world.look(world.london)
+    assert [each.since_ms for each in world.paris.store.payments_told()] == [0]
+    world.utc_s -= 5  # the clock was set back
+    world.london.pay("older", 100, "paid")
+    at_ms = int(world.utc_s * 1000)
+    await world.look(world.london)
+    assert [each.since_ms for each in world.paris.store.payments_told()] == [at_ms + 1]
 
 
 async def test_an_operator_who_waits_for_a_comparison_gets_it_whatever_is_looked_at(world):
@@ -772,6 +915,7 @@ async def test_a_buyer_that_voids_too_much_is_named_once(world):
     await world.look(world.paris, world.paris)
     [told] = world.paris.told
     assert "london has voided 24% of the slot time that it got in a week, 10 deliveries" in told
+    assert told.endswith("see `gridfed deliveries london --state void --from 2026-10-27`")
     world.utc_s += 8 * DAY_S
     await world.look(world.paris)
     for n in range(200, 210):

@@ -10,11 +10,11 @@ from federation import deals
 from federation.errors import ProtocolError
 from federation.messages import Dropped, RejectJob
 from federation.ranges import RangeSet
-from gateway import events
+from gateway import events, views
 from gateway.effects import Side
 from gateway.federation_views import explain_job
 from gateway.ledger import records
-from policies.asks import FASTEST, Wishes
+from policies.asks import FASTEST, House, Wishes
 from policies.brokering import Rest
 from policies.tariffs import Tariff
 
@@ -225,6 +225,34 @@ def test_a_job_that_may_not_leave_stays(town):
     london.submit(50, wishes=Wishes(allowed_sites=frozenset({"london"})))
     town.run(finished(town, 50))
     assert not [m for *_, m in town.said if isinstance(m, deals.Forward)]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("currency", ["EUR", "GBP"])
+def test_a_job_waits_for_a_site_that_has_not_shown_itself_and_may_charge_in_its_currency(
+    workers, currency
+):
+    town = Town()
+    town.house = House(rates={"EUR": 1.1, "GBP": 1.3})
+    london, paris = town.build("london", DEAR, workers), town.build("paris", CHEAP, 0)
+    paris.broker.tariffs = {"local": Tariff(CHEAP, "EUR", "test")}
+    paris.join(4)
+    limit = {"max_cost_nanos": DEAR, "currency": currency}
+    abroad = Wishes(allowed_sites=frozenset({"paris"}))
+    london.submit(3, "first", wishes=abroad, **limit)
+    town.pass_time(1.0)
+    assert not [m for m in london.told if isinstance(m, RejectJob)]
+    [why] = views.why_waiting(london.broker, london.broker.jobs["first"])
+    assert (why["reason"], currency in why["text"]) == ("currency-differs", True)
+    town.show()
+    london.submit(3, "second", wishes=abroad, **limit)
+    refused = [m.code for m in london.told if isinstance(m, RejectJob)]
+    assert refused[:1] == ([] if currency == "EUR" else ["currency-differs"])
+    if currency == "EUR":
+        town.run(lambda: not london.broker.jobs)
+        assert {r.pool for r in london.books if isinstance(r, records.UsageRecord)} == {
+            "paris/local"
+        }
 
 
 def test_slots_that_are_held_are_let_go_when_nobody_commits(town):

@@ -6,7 +6,8 @@ import pytest
 
 from federation.handshake import Dialogue, Opened, SharedSecret
 from federation.memory import MemoryPort
-from federation.messages import Answer, Ask, Hello
+from federation.messages import HANDSHAKE, Answer, Ask, Hello
+from federation.wire import pack
 from gateway.lobby import (
     GREETING_MAX_S,
     LAST_WORD_S,
@@ -176,3 +177,16 @@ def test_guests_of_two_lobbies_that_share_numbers_have_different_ones(make_house
     meet(one, callers[0])
     meet(other, callers[1])
     assert [each.guest.handle for each in one.of(CameIn) + other.of(CameIn)] == [1, 2]
+
+
+def test_a_hello_that_is_nested_too_deep_is_turned_away(make_house):
+    house = make_house()
+    hello = Hello([], "client", "caller", "ada", b"", "", 0, {"a": "in here"})
+    deep = HANDSHAKE.encode(hello).replace(pack("in here"), b"\x91" * 1_000 + b"\x90")
+    stranger = house.port.dial()
+    stranger.send(deep)
+    house.step()
+    assert [each.code for each in house.of(TurnedAway)] == ["protocol"]
+    caller = Caller(house.port)
+    meet(house, caller)
+    assert len(house.of(CameIn)) == 1

@@ -102,3 +102,12 @@ def test_among_jobs_one_that_may_wait_for_ever_says_why(monkeypatch):
     monkeypatch.setattr(inspect, "ask", lambda *_, **__: [row, row | {"why_waiting": []}])
     said = CliRunner().invoke(cli, ["jobs"]).output
     assert said.splitlines()[3:] == ["id waits: no known pool charges in GBP"]
+
+
+@pytest.mark.parametrize("digits", [20, 5_000])
+@pytest.mark.parametrize("verb", [["dispute"], ["answer", "--reject"]])
+def test_a_delivery_of_no_possible_number_is_a_mistake_of_the_command_line(verb, digits):
+    only = "9" * digits + "/1"
+    result = CliRunner().invoke(cli, [*verb, "c", "--reason", "x", "--only", only])
+    assert (result.exit_code, result.exc_info[0]) == (2, SystemExit)
+    assert "write EPOCH/FIRST" in result.output

@@ -82,9 +82,9 @@ def agree(world: World, site: str) -> None:
     """Keep that a site agrees on the day of the delivery, as it has it."""
     side, other = SIDE[site], "paris" if site == "london" else "london"
     first_ms, stop_ms = period_of(AT_MS, "day", DAY_MS)
-    account = tally_of(MemoryStore(world.sites[site].disk).entries(side, other, first_ms, stop_ms))
+    tally = tally_of(MemoryStore(world.sites[site].disk).entries(side, other, first_ms, stop_ms))
     span = (first_ms, stop_ms, False, "agreed")
-    kept = StatementKept(side, other, *span, b"", account.digest, "", b"", b"", AT_S)
+    kept = StatementKept(side, other, *span, b"", tally.digest, "", b"", b"", AT_S)
     commit(world, site, kept)
 
 

@@ -46,6 +46,7 @@ FIRST = {
     "one-sided-reversal": 16,
     "lost-verdict": 1,
     "unheard-answer": 7,
+    "unheard-payments": 1,
     "blind-agreement": 25,
     "hasty-agreement": 25,
     "backdated-reversal": 16,

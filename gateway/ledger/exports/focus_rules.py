@@ -159,7 +159,7 @@ def _json_problems(column: Column, value: str) -> Iterator[str]:
 
     try:
         found = json.loads(value, object_pairs_hook=unique, parse_constant=refuse)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         yield f"is not JSON: {error}"
         return
     if not isinstance(found, dict):

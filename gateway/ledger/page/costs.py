@@ -19,6 +19,7 @@ BARS_MAX: Final = 62  # days that get a bar each; of a longer period a bar is a 
 _HEADS: Final = ("Cost", "Share", "Tasks", "Slot-hours", "Price per slot-hour")
 _DEAL_KEYS: Final = 2  # site and currency
 _OWED: Final = ("balance", "held_sold", "held_bought")
+_DOUBTS: Final = ("unconfirmed", "to_confirm")  # about the balance
 _COLUMNS: Final = 100  # characters that there is room for below a chart
 _DAY_S: Final = 86_400
 _FIRST_DAY: Final = date(1970, 1, 1)
@@ -235,7 +236,8 @@ def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
 def deals(facts: PageFacts) -> Table | None:
     """What stands between us and each site: its statement of account over the period.
 
-    What is owed and held comes first; of what it came of, columns in which nothing is are left out.
+    What is owed and held comes first, and payments that one site alone has booked; of these, and of
+    what it came of, columns in which nothing is are left out.
     """
     if not facts.deals:
         return None
@@ -243,6 +245,7 @@ def deals(facts: PageFacts) -> Table | None:
     amounts = [astuple(each)[_DEAL_KEYS:] for each in facts.deals]
     moved = [at for at, column in enumerate(zip(*amounts, strict=True)) if any(column)]
     first = [names.index(name) for name in _OWED]
+    first += [at for at in map(names.index, _DOUBTS) if at in moved]
     shown = [*first, *(at for at in moved if at not in first)]
     rows = []
     for each, nanos in zip(facts.deals, amounts, strict=True):
@@ -254,8 +257,14 @@ def deals(facts: PageFacts) -> Table | None:
                 *(tables.money(nanos[at], places) for at in shown),
             )
         )
-    words = (names[at].replace("held_", "held of ").replace("_", " ").capitalize() for at in shown)
+    words = (_words(names[at]) for at in shown)
     return Table(tables.heads("Site", "Currency", *words, texts=_DEAL_KEYS), tuple(rows))
+
+
+def _words(name: str) -> str:
+    """A column of a statement, as a heading."""
+    name = name.replace("held_", "held of ").replace("void_", "void of ")
+    return name.replace("_", " ").capitalize()
 
 
 def _of(sums: Iterable[Sum], currency: str) -> list[Sum]:

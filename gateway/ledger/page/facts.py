@@ -76,7 +76,8 @@ class Slots:
 class Deal:
     """The statement of account with a site over the period: see gateway.ledger.settlement.
 
-    Above zero the site owes us; what is held is in no balance.
+    Above zero the site owes us; what is held or void is in no balance. What is unconfirmed is in
+    ours, and not in the site's; what is to be confirmed is the other way round, both as of now.
     """
 
     site: str
@@ -92,6 +93,10 @@ class Deal:
     balance_nanos: int
     held_sold_nanos: int
     held_bought_nanos: int
+    void_sold_nanos: int
+    void_bought_nanos: int
+    unconfirmed_nanos: int
+    to_confirm_nanos: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,5 +377,6 @@ def _deal(each: Statement) -> Deal:
         *(moved.sold, moved.refunded, moved.bought, moved.credited),
         *(moved.paid, moved.received, moved.written_off),
         each.balance_nanos,
-        *(moved.held_sold, moved.held_bought),
+        *(moved.held_sold, moved.held_bought, moved.void_sold, moved.void_bought),
+        *(each.unconfirmed_nanos, each.to_confirm_nanos),
     )

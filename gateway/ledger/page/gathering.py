@@ -52,9 +52,8 @@ def gather(
 
 def _statements(store: Store, start: int, end: int) -> Iterator[Statement]:
     """What stands between us and each site: what `gridfed report statement` says."""
-    payments = store.payments()
-    for site in owed.partners(store, payments):
-        yield from owed.statements(store, payments, site, start, end)
+    for site in owed.partners(store):
+        yield from owed.statements(store, site, start, end)
 
 
 def _unsettled(store: Store, start: int, end: int, present: Present) -> Iterator[Unsettled]:

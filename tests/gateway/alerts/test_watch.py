@@ -8,9 +8,10 @@ from tests_support import Visitor, wait_until
 
 from federation.messages import Answer, Ask
 from gateway.alerts.settings import AlertsConfig, Pace, Watched
+from gateway.alerts.watch import Watch
 from gateway.ledger.errors import StoreFailed
 from gateway.ledger.records import ContractOpened, Posted, PostingSettled
-from policies.alerts import Budget, PriceLimit, Unacknowledged
+from policies.alerts import Budget, Facts, PoolPrice, PriceLimit, Unacknowledged
 
 PACE = Pace(interval_s=0.05, tries=3, retry_s=0.01, webhook_timeout_s=30.0)
 DESK = Budget("desk", 100, "USD")
@@ -146,6 +147,25 @@ def test_what_a_rule_does_not_count_is_said_once_and_shown(make_inner, ask):
     desk, dear = ask(inner.address, "alerts").value
     assert desk["others_nanos"] == {"EUR": 400}
     assert [len(each["overlooked"]) for each in (desk, dear)] == [1, 1]
+
+
+def test_a_pool_of_another_site_is_not_missed_before_that_could_show_itself():
+    rule = PriceLimit("far", 10**7, "USD", site="paris", pool="gpu")
+    said = []
+    watch = Watch(
+        AlertsConfig(PACE, (Watched(rule),)),
+        *("london", None),
+        **dict.fromkeys(("read", "record", "prices", "utc_s")),
+        say=said.append,
+    )
+    unheard, heard = Facts(0.0), Facts(0.0, prices=(PoolPrice("paris", "gpu", 9, "USD"),))
+    for facts in (unheard, unheard, heard, unheard, unheard):
+        watch._say_overlooked(facts)
+    assert said == []
+    for _ in range(5):
+        watch._say_overlooked(unheard)
+    assert len(said) == 1, "once, when it stays away"
+    assert "no pool paris/gpu is known here" in said[0]
 
 
 def test_deliveries_without_a_verdict_are_told_until_there_are_none(make_inner):

@@ -418,6 +418,20 @@ def test_a_document_that_is_not_what_was_booked_is_found(
         raise AssertionError(told)
 
 
+@pytest.mark.parametrize("name", ["job", "user", "project", "pool", "currency"])
+def test_a_record_with_a_nul_that_an_older_version_stored_is_a_finding(
+    name: str, tmp_path: Path, commit: Commit, usage: Usage
+) -> None:
+    old = usage(first=10)
+    object.__setattr__(old, name, "a\0b")  # the check of its texts is younger
+    url = f"sqlite:///{tmp_path / 'gridfed.db'}"
+    with closing(SqlStore(url)) as store:
+        commit(store, usage(first=0), old, usage(first=20))
+    found = [each.problems for each in audited(url).checks if each.problems]
+    row = f"usage {old.job}/10/0 is none: a text with a character that no database holds"
+    assert found == [(row,)]
+
+
 def test_what_ran_for_nothing_as_long_as_it_may_is_charged_again(
     url: str, commit: Commit, usage: Usage
 ) -> None:

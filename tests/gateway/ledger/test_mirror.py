@@ -143,6 +143,8 @@ def test_payments_are_booked_once_by_their_reference(store: Store, commit: Commi
     commit(store, loss)
     commit(store, Payment("paris", "ref-1", "EUR", "paid", "bank", 700, "", 9.0))
     assert store.payments() == [PaymentRow(**asdict(each)) for each in (paid, loss)]
+    assert store.payments("paris") == store.payments()
+    assert store.payments("york") == []
     balances = store.balances()
     assert balances[Account("site", "paris", "", "EUR")].net_nanos == 600
     assert balances[Account("bank", "", "", "EUR")].net_nanos == -700
@@ -176,5 +178,7 @@ def test_of_what_another_site_says_it_paid_the_newest_stands(store: Store, commi
     commit(store, first, other)
     commit(store, second)
     assert store.payments_told() == [second, other]
+    assert store.payments_told("paris") == [second]
+    assert store.payments_told("rome") == []
     assert second.digest != first.digest
     assert store.balances() == {}

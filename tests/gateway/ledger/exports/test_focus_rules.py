@@ -68,6 +68,7 @@ def test_a_good_row_has_no_problem():
         ({"CommitmentDiscountName": "x"}, "must be null when CommitmentDiscountId is"),
         ({"Tags": "[1]"}, "not an object"),
         ({"Tags": "{"}, "not JSON"),
+        ({"Tags": "[" * 100_000}, "not JSON"),
         ({"Tags": '{"a":NaN}'}, "not JSON"),
         ({"Tags": '{"a":1,"a":2}'}, "there twice"),
         ({"Tags": '{"a":{}}'}, "an object or a list"),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.payments import Line
 from federation.wire import pack, unpack
 from gateway.ledger.page.facts import (
     PROJECTS_MAX,
@@ -28,6 +29,7 @@ from gateway.ledger.records import (
     Disputed,
     DisputeSettled,
     Payment,
+    PaymentsTold,
     Posted,
     PostingSettled,
     UsageRecord,
@@ -198,6 +200,7 @@ def test_what_stands_between_sites_counts_what_was_taken_back_and_paid(
     start_s = 1_795_305_600.0  # a midnight
     deal = ("c1", "buy", "paris")
     times = [start_s - 9, start_s + 1, start_s + 2, start_s + 3]
+    theirs = Line("W4", "USD", "received", 9, 10**12)
     commit(
         store,
         ContractOpened(*deal, "job-1", "fast", 1, 1, "USD", 30.0, start_s - 99),
@@ -205,19 +208,22 @@ def test_what_stands_between_sites_counts_what_was_taken_back_and_paid(
         *(Posted(*deal, 1, at, 1, 1, 10**at, "USD", time_s) for at, time_s in enumerate(times)),
         Posted("c2", "sell", "rome", 1, 0, 1, 1, 77, "EUR", start_s + 1),
         *(PostingSettled(*deal, 1, at, "post", 10**at, "USD", start_s + 9) for at in (0, 1, 2)),
+        Posted(*deal, 1, 4, 1, 1, 10**4, "USD", start_s + 4),
+        PostingSettled(*deal, 1, 4, "void", 10**4, "USD", start_s + 9),
         Disputed("buy", "c1", 1, 0, "paris", "wrong", start_s + 10),
         DisputeSettled("buy", "c1", 1, 0, "paris", "accepted", "", start_s + 11, 1, "USD"),
         Payment("paris", "W1", "USD", "paid", "bank", 50, "", start_s + 12),
         Payment("oslo", "W2", "NOK", "received", "bank", 5, "", start_s + 12),
         Payment("paris", "L1", "USD", "received", "loss", 7, "", start_s + 13),
         Payment("paris", "W3", "USD", "paid", "bank", 50, "", start_s + DAY_S),
+        PaymentsTold("paris", pack([theirs.row]), 0, b"", b"", start_s + DAY_S),
     )
     facts = gather(store, "here", Present(start_s + 2 * DAY_S), start_s, start_s + DAY_S)
     assert facts.deals == (
-        #            opening sold refunded bought credited paid received lost balance held
-        Deal("oslo", "NOK", 0, 0, 0, 0, 0, 0, 5, 0, -5, 0, 0),
-        Deal("paris", "USD", -1, 0, 0, 110, 1, 50, 0, 7, -67, 0, 1000),
-        Deal("rome", "EUR", 0, 0, 0, 0, 0, 0, 0, 0, 0, 77, 0),
+        # opening sold refunded bought credited paid received lost balance held void (un)confirmed
+        Deal("oslo", "NOK", 0, 0, 0, 0, 0, 0, 5, 0, -5, 0, 0, 0, 0, -5, 0),
+        Deal("paris", "USD", -1, 0, 0, 110, 1, 50, 0, 7, -67, 0, 1000, 0, 10**4, 100, 9),
+        Deal("rome", "EUR", 0, 0, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 0, 0),
     )
 
 

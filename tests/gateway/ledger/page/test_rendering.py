@@ -243,6 +243,21 @@ def test_no_more_decimals_than_it_takes(amounts: tuple[int, ...], places: int) -
     assert writing.exact_decimals(amounts) == places
 
 
+def test_a_balance_that_is_not_certain_says_so_beside_itself(london: PageFacts) -> None:
+    doubtful = replace(london.deals[0], unconfirmed_nanos=7, to_confirm_nanos=-5, void_sold_nanos=3)
+    table = costs.deals(replace(london, deals=(doubtful,)))
+    assert table is not None
+    heads = [each.text for each in table.head]
+    assert heads[2:7] == [
+        *("Balance", "Held of sold", "Held of bought", "Unconfirmed", "To confirm")
+    ]
+    assert [each.exact for each in table.rows[0][5:7]] == ["0.000000007", "-0.000000005"]
+    assert "Void of sold" in heads
+    assert "Void of bought" not in heads
+    page = render(replace(london, deals=(doubtful,)))
+    assert '<data value="-0.000000005">' in page
+
+
 def test_what_runs_for_the_first_time_is_an_estimate_on_the_page() -> None:
     running = [Unsettled("", "CHF", 0, 0, 7 * 10**9)]
     page = render(facts_from("london", (0.0, 86_400.0), 100.0, [], [], (), running))

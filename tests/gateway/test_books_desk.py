@@ -1,0 +1,110 @@
+"""What an operator is told of the books: of a long list, and of a site that says nothing."""
+
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from federation.contracts import Delivery
+from federation.reconciliation import Entry, EntryState
+from gateway.bookkeeper import Comparison
+from gateway.books_desk import DELIVERIES_SHOWN, BadBooksQuestion, deliveries, reconcile
+from gateway.cli import between
+from gateway.cli.main import cli
+
+NOW_S = 1_793_700_000.0
+
+
+def entry(n, state):
+    """A delivery that was made in second `n`."""
+    return Entry("c", "USD", Delivery(1, n, n + 1, 100, 7, 1000 * n), state)
+
+
+class Books:
+    """A store of what was bought and sold of one site."""
+
+    def __init__(self, **delivered):
+        self.delivered = delivered
+
+    def _of(self, side, is_void):
+        found = self.delivered.get(side, ())
+        return (each for each in found if (each.state is EntryState.VOID) is is_void)
+
+    def entries(self, side, *_asked):
+        return self._of(side, is_void=False)
+
+    def voids(self, side, *_asked):
+        return self._of(side, is_void=True)
+
+    def contract(self, _side, _contract):
+        return SimpleNamespace(job="j-7")
+
+    def partners(self):
+        return ["paris"]
+
+    def payments(self):
+        return []
+
+
+def site_with(store, bookkeeper=None):
+    async def read(query, *arguments):
+        return query(*arguments)
+
+    surroundings = SimpleNamespace(utc_s=lambda: NOW_S)
+    return SimpleNamespace(store=store, read=read, surroundings=surroundings, bookkeeper=bookkeeper)
+
+
+async def listed(books, **details):
+    found = await deliveries(site_with(books), {"site": "paris", **details})
+    return [(row["side"], row["at_s"]) for row in found["rows"]], found["is_cut"]
+
+
+async def test_the_oldest_come_first_of_either_side_and_whether_they_are_void():
+    bought = [entry(5, EntryState.POSTED), entry(3, EntryState.VOID), entry(1, EntryState.POSTED)]
+    books = Books(buy=bought, sell=[entry(2, EntryState.PENDING), entry(4, EntryState.VOID)])
+    assert await listed(books) == (
+        [("buy", 1), ("sell", 2), ("buy", 3), ("sell", 4), ("buy", 5)],
+        False,
+    )
+    assert await listed(books, state="void") == ([("buy", 3), ("sell", 4)], False)
+    assert await listed(books, state="posted") == ([("buy", 1), ("buy", 5)], False)
+    assert await listed(books, state="pending") == ([("sell", 2)], False)
+    with pytest.raises(BadBooksQuestion, match="pending, posted, reversal, void"):
+        await listed(books, state="paid")
+
+
+async def test_what_one_side_has_voided_is_found_behind_whatever_the_other_has_paid():
+    paid = [entry(n, EntryState.POSTED) for n in range(DELIVERIES_SHOWN)]
+    books = Books(buy=paid, sell=[entry(0, EntryState.VOID)])
+    rows, is_cut = await listed(books)
+    assert (len(rows), is_cut) == (DELIVERIES_SHOWN, True)
+    assert ("sell", 0) in rows
+    assert await listed(books, state="void") == ([("sell", 0)], False)
+    assert (await listed(Books(buy=paid)))[1] is False
+
+
+@pytest.mark.parametrize(("is_cut", "state"), [(False, ""), (True, ""), (True, "void")])
+def test_a_list_that_was_cut_says_so_beside_what_programs_read(monkeypatch, is_cut, state):
+    row = {"side": "sell", "at_s": NOW_S, "state": "void"}
+    asked = []
+
+    def ask(_reach, verb, **details):
+        asked.append((verb, details))
+        return {"rows": [row], "is_cut": is_cut}
+
+    monkeypatch.setattr(between, "ask", ask)
+    chosen = ["--state", state] if state else []
+    found = CliRunner().invoke(cli, ["deliveries", "paris", *chosen, "--json"])
+    assert found.exit_code == 0
+    assert '"void"' in found.stdout
+    assert ("only the first 1, up to" in found.stderr) is is_cut
+    assert asked == [("deliveries", {"site": "paris", "contract": "", "state": state})]
+
+
+async def test_a_seller_that_says_nothing_may_be_down_or_have_another_clock():
+    async def compare(*_asked):
+        return Comparison("", "", [])
+
+    site = site_with(SimpleNamespace(partners=lambda: ["paris"]), SimpleNamespace(compare=compare))
+    with pytest.raises(BadBooksQuestion, match="up, and known, and is that time over by its clock"):
+        await reconcile(site, {"site": "paris", "start_s": 0})
