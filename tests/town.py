@@ -23,6 +23,7 @@ from gateway.errands import Allowance, Errand, NotGranted
 from gateway.events import JobSpec
 from gateway.exchange import Exchange
 from gateway.ledger import records
+from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.showing import PoolFacts
 from policies.asks import House
 from policies.tariffs import Tariff
@@ -312,9 +313,9 @@ class TownSite:
             if isinstance(each, records.ContractOpened):
                 if (each.side, each.contract) in ended:
                     continue
-                row, states = records.ContractRow(**asdict(each)), self.postings(each.side)
+                row, states = ContractRow(**asdict(each)), self.postings(each.side)
                 postings = [
-                    records.PostingRow(
+                    PostingRow(
                         *(posted.epoch, posted.first, posted.tasks, posted.cost_nanos),
                         *(states[posted.contract, posted.epoch, posted.first][2],),
                         *(posted.wall_ns, posted.posted_at_s),
