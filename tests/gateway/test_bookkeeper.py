@@ -438,6 +438,21 @@ async def test_another_sites_contract_can_not_be_disputed_or_answered(world):
     assert row.state == "open"
 
 
+async def test_people_are_told_once_between_two_looks_of_answers_as_of_another_time(world):
+    both(world, *(delivery(first) for first in range(0, 50, 10)))
+    disputes = world.london.keeper.disputes
+    await disputes.dispute(CONTRACT, None, "wrong")
+    early = DisputeAnswer(CONTRACT, [[1, first, 0, 1] for first in range(0, 50, 10)], "no")
+    world.london.told.clear()
+    line = f"books: paris answers 5 disputed of {CONTRACT} as of another time: they stay open"
+    for looks in (1, 2):
+        for _ in range(20):
+            await disputes.answered("paris", early)
+        assert world.london.told == [line] * looks
+        await world.london.keeper.look()
+    assert {each.state for each in world.london.store.disputes()} == {"open"}
+
+
 def reconcile(first_ms, stop_ms, *, is_final=False):
     return Reconcile(first_ms, stop_ms, is_final, {}, bytes(32))
 
