@@ -505,6 +505,28 @@ async def test_a_site_that_asks_on_and_on_waits_for_its_turn(world):
     assert [keeper.turns.take()[0] for _ in range(4)] == [OURS, "london", "rome", "london"]
 
 
+@pytest.mark.parametrize("is_news", [False, True])
+async def test_a_site_that_asks_for_payments_on_and_on_is_answered_when_we_look(world, is_news):
+    both(world, delivery(0))
+    world.paris.pay("wire-1", 100, "received")
+    ours, heard = await world.paris.keeper.payments._ours("london", None), b""
+    for n in range(100):
+        lines = [[f"wire-{n}", "USD", "paid", 1, 5]] if is_news else []
+        world.paris.keeper.hear("london", Payments(lines, 0, heard), b"envelope")
+        await world.work()
+        heard = ours.digest if is_news else b""
+    assert len(world.mail) == ANSWERS_MAX
+    world.mail.clear()
+    for _ in range(2):
+        await world.paris.keeper.in_turn(world.paris.keeper.look)
+    if is_news:  # it has heard ours, but not that we have its own; that is said once
+        assert len(world.mail) == 1
+    world.mail.clear()
+    world.paris.keeper.hear("london", Payments([], 0, b""), b"envelope")
+    await world.work()
+    assert len(world.mail) == 1
+
+
 async def test_of_one_question_only_the_newest_waits(world):
     both(world, delivery(0))
     keeper = world.paris.keeper
@@ -756,28 +778,6 @@ async def test_a_site_that_tells_of_ever_new_payments_fills_no_disk_and_no_log(w
     world.paris.keeper.hear("rome", Payments([], 0, b""), b"")  # we never dealt with it
     await world.work()
     assert len(world.paris.store.payments_told()) == 1
-
-
-@pytest.mark.parametrize("is_news", [False, True])
-async def test_a_site_that_asks_for_payments_on_and_on_is_answered_when_we_look(world, is_news):
-    both(world, delivery(0))
-    world.paris.pay("wire-1", 100, "received")
-    ours, heard = await world.paris.keeper.payments._ours("london", None), b""
-    for n in range(100):
-        lines = [[f"wire-{n}", "USD", "paid", 1, 5]] if is_news else []
-        world.paris.keeper.hear("london", Payments(lines, 0, heard), b"envelope")
-        await world.work()
-        heard = ours.digest if is_news else b""
-    assert len(world.mail) == ANSWERS_MAX
-    world.mail.clear()
-    for _ in range(2):
-        await world.paris.keeper.in_turn(world.paris.keeper.look)
-    if is_news:  # it has heard ours, but not that we have its own; that is said once
-        assert len(world.mail) == 1
-    world.mail.clear()
-    world.paris.keeper.hear("london", Payments([], 0, b""), b"envelope")
-    await world.work()
-    assert len(world.mail) == 1
 
 
 async def test_an_operator_who_waits_for_a_comparison_gets_it_whatever_is_looked_at(world):
