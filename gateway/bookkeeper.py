@@ -2,15 +2,15 @@
 
 What is found, and what follows, is federation.reconciliation's to say; here it is read, written and
 sent. The buyer asks: every verdict is its own, so it can mend what differs in that alone. One task
-does one thing at a time, in the order in which it was asked for; whatever is lost is asked again.
+does one thing at a time, for one site after the other (gateway.turns); whatever is lost is asked
+again.
 
 A day is compared when it has been over for a while; what agrees is not asked for again. A period is
 closed when all of its days agree. Nobody waits for the books: work goes on while they differ.
 """
 
-import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -55,11 +55,12 @@ from gateway.ledger.records import ContractSide, StatementKept, settled
 from gateway.ledger.settlement import settled_until, void_share
 from gateway.office import AHEAD_MAX_MS, Office
 from gateway.payments import PaymentsDesk
+from gateway.turns import OURS, Job, Turns
 
 TOLD_MAX: Final = 5  # of what differs in a contract, in the log
 UNCLEAR_MAX: Final = 50  # and kept with what was compared
-WAITING_MAX: Final = 200  # messages of one site; what is dropped is asked again
 ASKED_AT_ONCE: Final = 50  # contracts whose entries are asked for in one round
+WAITING_MAX: Final = ASKED_AT_ONCE + 10  # messages of one site; the rest is asked again
 ANSWER_S: Final = 20.0  # that a seller has to answer an operator's question
 TRIES_MAX: Final = 3  # of a day that differs, and may be mended on the way
 TRY_AGAIN_S: Final = 6 * 3600.0  # at most, and when we have looked so often
@@ -72,7 +73,6 @@ DETAILS_CHARS_MAX: Final = 2_000
 
 
 T = TypeVar("T")
-_Job = tuple[str, Callable[[], Awaitable[None]]]  # for which site, and what
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,7 @@ class Bookkeeper:
         self._entries_asked: set[tuple[str, str, int, int]] = set()
         self._day_ms = office.rules.day_ms
         self._turn = trio.Lock()
-        self._waiting: Counter[str] = Counter()
-        self._send, self._receive = trio.open_memory_channel[_Job](math.inf)  # by WAITING_MAX
+        self.turns = Turns(WAITING_MAX)
 
     # --- what there is to do -------------------------------------------------------------------
 
@@ -161,8 +160,8 @@ class Bookkeeper:
         """Do what is asked for, and look from time to time."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._look)
-            async for site, job in self._receive:
-                self._waiting[site] -= 1
+            while True:
+                site, job = await self.turns.next()
                 try:
                     await self.in_turn(job)
                 except (StoreError, SQLAlchemyError) as error:  # another time it may work
@@ -179,16 +178,17 @@ class Bookkeeper:
                 self._office.post.flush()
 
     async def _look(self) -> None:
-        self._later("", self._recall)
+        self._later(OURS, self._recall)
         while True:
-            self._later("", self.look)
+            self._later(OURS, self.look, "look")
             await trio.sleep(self._office.rules.reconcile_s)
 
-    def _later(self, site: str, job: Callable[[], Awaitable[None]]) -> None:
-        """Do something for a site when its turn comes. What is too much is asked for again."""
-        if self._waiting[site] < WAITING_MAX:
-            self._waiting[site] += 1
-            self._send.send_nowait((site, job))
+    def _later(self, site: str, job: Job, about: Hashable = None) -> None:
+        """Do something for a site when its turn comes, in place of what waits about the same.
+
+        What is too much is asked for again.
+        """
+        self.turns.add(site, job, about)
 
     def hear(self, site: str, message: Any, envelope: bytes) -> None:
         """Take what a site says about the books; ProtocolError when it breaks the rules.
@@ -196,21 +196,22 @@ class Bookkeeper:
         What answers no question of ours is left at that.
         """
         self._check(message, envelope)
+        later = partial(self._later, site, about=_about(message))
         match message:
             case Reconcile():
-                self._later(site, lambda: self._compare_for(site, message, envelope))
+                later(lambda: self._compare_for(site, message, envelope))
             case Reconciled() if self._is_open(site, message):
-                self._later(site, lambda: self._compared(site, message, envelope))
+                later(lambda: self._compared(site, message, envelope))
             case AskEntries():
-                self._later(site, lambda: self._tell_entries(site, message))
+                later(lambda: self._tell_entries(site, message))
             case Entries() if _question(site, message) in self._entries_asked:
-                self._later(site, lambda: self._mend(site, message))
+                later(lambda: self._mend(site, message))
             case Dispute():
-                self._later(site, lambda: self.disputes.disputed(site, message))
+                later(lambda: self.disputes.disputed(site, message))
             case DisputeAnswer():
-                self._later(site, lambda: self.disputes.answered(site, message))
+                later(lambda: self.disputes.answered(site, message))
             case Payments():
-                self._later(site, lambda: self.payments.heard(site, message, envelope))
+                later(lambda: self.payments.heard(site, message, envelope))
 
     def _check(self, message: Any, envelope: bytes) -> None:
         """Raise ProtocolError for what nobody may say of the books."""
@@ -581,6 +582,19 @@ def _check_rows(message: Any) -> None:
 def _window(message: Reconcile | Reconciled | AskEntries) -> Window:
     is_final = not isinstance(message, AskEntries) and message.is_final
     return Window(message.first_ms, message.stop_ms, is_final)
+
+
+def _about(message: Any) -> Hashable:
+    """What another message about the same takes the place of, while it waits; None if nothing."""
+    match message:
+        case Reconcile() | Reconciled():
+            return message.kind, message.first_ms, message.stop_ms, message.is_final
+        case AskEntries() | Entries():
+            return message.kind, message.contract, message.first_ms, message.stop_ms
+        case Payments():
+            return message.kind
+        case _:
+            return None  # disputes: of other deliveries each
 
 
 def _question(site: str, message: Entries) -> tuple[str, str, int, int]:

@@ -13,6 +13,7 @@ from federation.messages import MESSAGES, Advert, GossipMessage, NeedFunction, P
 from gateway.circle import Circle
 from gateway.effects import Side
 from gateway.faults import describe_fault
+from gateway.federation_config import FederationConfig
 from gateway.links import LinkDown, LinkNews, LinkSaid, LinkUp
 from gateway.lobby import CameIn, Guest, Left, News, Said
 from gateway.neighbours import Neighbours
@@ -62,7 +63,8 @@ class Dealings:
         self.books: Books | None = None
         self._kept: tuple[str, ...] = ()
         reception.outbox.carrier = self
-        federation = reception.config.federation
+        federation = reception.config.federation or FederationConfig()
+        self._queue_bytes = federation.queue_bytes
         self.circle = Circle(
             peers,
             reception.exchange,
@@ -70,7 +72,7 @@ class Dealings:
             carry=self.reach,
             say=say,
             shows=reception.config.shows,
-            doors=federation.doors if federation is not None else (),
+            doors=federation.doors,
         )
 
     # --- what goes out -------------------------------------------------------------------------
@@ -97,9 +99,22 @@ class Dealings:
 
     def tick(self) -> None:
         """Time has passed."""
+        self._watch_readers()
         self.circle.tick()
         self._keep()
         self.flush()
+
+    def _watch_readers(self) -> None:
+        """End the sessions of those who dialled us and leave too much of what we say unread.
+
+        Results have a limit of their own (gateway.unsettled): a new session gets them all again.
+        """
+        for guest in list(self._guests.values()):
+            unread = guest.session.backlog_bytes
+            results = self._reception.exchange.sales.unsettled_bytes(guest.name)
+            if unread > self._queue_bytes + results:
+                limit = f"{self._queue_bytes:,}" + (f" and {results:,} of results" * bool(results))
+                self._peers.expel(guest, f"{unread:,} bytes wait for it, over {limit}")
 
     def _keep(self) -> None:
         """Stay connected to whom we gossip with, and to sellers: their results come on our link."""

@@ -21,6 +21,7 @@ class Disputes:
 
     def __init__(self, office: Office) -> None:
         self._office = office
+        self._mistimed: set[str] = set()  # sellers that people were told of since we looked
 
     async def rows(self, side: str, contract: str, site: str = "") -> list[DisputeRow]:
         """The disputes of one side and a contract, if it is with this site."""
@@ -76,6 +77,7 @@ class Disputes:
 
     async def say_again(self) -> None:
         """Tell sellers what is disputed and not answered: they may not have heard."""
+        self._mistimed.clear()
         told: dict[tuple[str, str, str], list[list[int]]] = defaultdict(list)
         for each in await self._office.read(self._office.store.disputes, "", True):
             if each.side == "buy" and self._office.is_partner(each.site):
@@ -156,7 +158,7 @@ class Disputes:
             for each in await self.rows("buy", contract, seller)
             if each.state == "open"
         }
-        new = []
+        new, mistimed = [], 0
         for epoch, first, at_ms, is_accepted in message.answers:
             each = open_.pop((epoch, first), None)
             if each is None:
@@ -165,10 +167,14 @@ class Disputes:
             if is_accepted:  # which books a reversal: not into what both have agreed on
                 since_ms = max(since_ms, self._office.settled_ms("buy", seller))
             if not since_ms <= at_ms <= self._office.now_ms + AHEAD_MAX_MS:
-                self._office.say(f"books: {seller} answers a dispute as of another time")
+                mistimed += 1
                 continue
             new.append(_settlement(each, bool(is_accepted), reason, at_ms))
         await self._office.write(*new)
+        if mistimed and seller not in self._mistimed:
+            self._mistimed.add(seller)
+            what = f"{mistimed:,} disputed of {contract}"
+            self._office.say(f"books: {seller} answers {what} as of another time: they stay open")
         for word in sorted({each.state for each in new}):
             count = sum(each.state == word for each in new)
             self._office.say(f"books: {seller} has {word} {count} disputed of {contract}: {reason}")

@@ -77,7 +77,7 @@ class Neighbours(Protocol):
         """Queue a message on the session by which a site has dialled us."""
 
     def expel(self, guest: Guest, reason: str) -> None:
-        """End a session that another site dialled: it broke the protocol."""
+        """End a session that another site dialled, and tell people why."""
 
     def keep(self, sites: Iterable[str]) -> None:
         """Stay connected to these, as long as they may be dialled."""

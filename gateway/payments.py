@@ -4,6 +4,7 @@ Nothing is posted by the word of the other alone: what it says is kept beside th
 list of each site, and shown where ours differ. Who has not heard our newest list is told again.
 """
 
+from collections import Counter
 from dataclasses import replace
 from typing import Final
 
@@ -20,6 +21,7 @@ from gateway.office import Office
 
 TOLD_MAX: Final = 5  # payments of which one message makes us speak
 ENVELOPE_BYTES_MAX: Final = 1 << 19
+ANSWERS_MAX: Final = 10  # to one site between two looks: a short question has a long answer
 
 
 def check(message: Payments, envelope: bytes) -> None:
@@ -34,6 +36,7 @@ class PaymentsDesk:
 
     def __init__(self, office: Office) -> None:
         self._office = office
+        self._answered: Counter[str] = Counter()  # sites, since we looked last
         self._asked: dict[str, trio.Event] = {}  # what is set when a site has answered
         # Sites of which people were told since we looked last, and what these had said by then.
         self._said: dict[str, PaymentsTold] = {}
@@ -61,6 +64,7 @@ class PaymentsDesk:
     async def say_again(self) -> None:
         """Tell those that have not heard the newest of ours, and people what they were not told."""
         office = self._office
+        answered, self._answered = self._answered, Counter()
         known = {each.site: each for each in await office.read(office.store.payments_told)}
         said, self._said = self._said, {}
         for site, before in said.items():
@@ -69,11 +73,15 @@ class PaymentsDesk:
         for site in sorted(paid | known.keys()):
             theirs = known.get(site)
             message = await self._ours(site, theirs)
-            if office.is_partner(site) and (theirs is None or theirs.heard != message.digest):
+            is_heard = theirs is not None and theirs.heard == message.digest
+            if office.is_partner(site) and (not is_heard or answered[site] > ANSWERS_MAX):
                 office.reach(site, message)
 
     async def heard(self, site: str, message: Payments, envelope: bytes) -> None:
-        """Keep what a site has booked; tell it what we have, if that is news to it."""
+        """Keep what a site has booked; tell it what we have, if that is news to it.
+
+        Who asks too often is answered when we look.
+        """
         office = self._office
         if not office.is_partner(site) or site not in await office.read(office.store.partners):
             return  # we never dealt with it
@@ -88,7 +96,9 @@ class PaymentsDesk:
             await self._say(site, before, now)
         ours = await self._ours(site, now)
         if is_news or message.heard != ours.digest:
-            office.reach(site, ours)
+            self._answered[site] += 1
+            if self._answered[site] <= ANSWERS_MAX:
+                office.reach(site, ours)
         if (asked := self._asked.pop(site, None)) is not None:
             asked.set()
 

@@ -234,7 +234,7 @@ class Peers:
         self._sessions.answer(guest, message, urgent=urgent)
 
     def expel(self, guest: Guest, reason: str) -> None:
-        """End a session that another site dialled: it broke the protocol."""
+        """End a session that another site dialled, and tell people why."""
         self._say_often(f"{guest.name}: {reason}")
         self._sessions.expel(guest, reason)
 

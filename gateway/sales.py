@@ -394,6 +394,10 @@ class Sales:
         """The functions of contracts, which may be here before their jobs."""
         return {each.spec.function for each in self.sales.values() if each.spec is not None}
 
+    def unsettled_bytes(self, buyer: str) -> int:
+        """What a buyer's results take that we keep until it has settled them."""
+        return self._unsettled.bytes_of(buyer)
+
     def expelled(self, handle: int, reason: str) -> None:
         """The broker will not have a buyer's tasks any more: it sends more than it may."""
         sale = self._by_handle.get(handle)

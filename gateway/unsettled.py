@@ -28,6 +28,10 @@ class Unsettled:
         """Whether nothing more is to run for a buyer."""
         return buyer in self._full
 
+    def bytes_of(self, buyer: str) -> int:
+        """How many bytes a buyer leaves us with."""
+        return self._held[buyer]
+
     def keep(self, buyer: str, message: Deliver) -> bool:
         """A delivery is kept. Whether `is_full` has changed by it."""
         return self._add(buyer, size_of(message))

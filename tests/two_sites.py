@@ -256,10 +256,8 @@ class Site:
             self.perform()
             return
         self.keeper.hear(self.other, message, envelope)
-        while self.keeper._receive.statistics().current_buffer_used:
-            site, job = self.keeper._receive.receive_nowait()
-            self.keeper._waiting[site] -= 1
-            self.ask(job)
+        while (found := self.keeper.turns.take()) is not None:
+            self.ask(found[1])
 
     # --- what its books say --------------------------------------------------------------------
 

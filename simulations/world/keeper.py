@@ -4,13 +4,12 @@ Its jobs wait for nothing but commits, for reading takes no time here. They are 
 by hand, one after the other, as gateway.bookkeeper.Bookkeeper does them.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
 from typing import TypeVar, cast
-
-import trio
 
 from gateway.bookkeeper import Bookkeeper
 from gateway.office import Office
+from gateway.turns import OURS, Job
 from simulations.world.host import Host
 
 T = TypeVar("T")
@@ -31,12 +30,12 @@ class Keeper(Bookkeeper):
         self._host = host
         self._is_dead = False
         self._doing: Coroutine[None, None, None] | None = None
-        self._later("", self._recall)
+        self._later(OURS, self._recall)
         self._look_again()
 
-    def order(self, job: Callable[[], Awaitable[None]]) -> None:
+    def order(self, job: Job) -> None:
         """Have something done in its turn."""
-        self._later("", job)
+        self._later(OURS, job)
 
     async def in_turn(self, job: Callable[[], Awaitable[T]]) -> T:
         """Do something, and send what it says; who asks for it is in turn already."""
@@ -62,20 +61,19 @@ class Keeper(Bookkeeper):
             self._doing.close()
 
     def _look_again(self) -> None:
-        self._later("", self.look)
+        self._later(OURS, self.look, "look")
         self._host.after(self._office.rules.reconcile_s, self._look_again)
 
-    def _later(self, site: str, job: Callable[[], Awaitable[None]]) -> None:
-        super()._later(site, job)
+    def _later(self, site: str, job: Job, about: Hashable = None) -> None:
+        super()._later(site, job, about)
         self._host.after(0.0, self._next)
 
     def _next(self) -> None:
         if self._doing is not None:
             return
-        try:
-            site, job = self._receive.receive_nowait()
-        except trio.WouldBlock:
+        found = self.turns.take()
+        if found is None:
             return
-        self._waiting[site] -= 1
+        _, job = found
         self._doing = cast("Coroutine[None, None, None]", self.in_turn(job))
         self.go_on()

@@ -178,7 +178,7 @@ class Peers:
             self.lobby.post(guest, message, urgent=urgent)
 
     def expel(self, guest: Guest, reason: str) -> None:
-        """End a session that another site dialled: it broke the protocol."""
+        """End a session that another site dialled, and tell people why."""
         self._host.note("expels", f"{guest.name}: {reason}")
         self._take(self.lobby.expel(guest, reason, self._host.now_s()))
 

@@ -108,7 +108,7 @@ class TrioPeers:
         self._sessions.answer(guest, message, urgent=urgent)
 
     def expel(self, guest: Guest, reason: str) -> None:
-        """End a session that another site dialled: it broke the protocol."""
+        """End a session that another site dialled, and tell people why."""
         self._host.note("expels", f"{guest.name}: {reason}")
         self._sessions.expel(guest, reason)
 

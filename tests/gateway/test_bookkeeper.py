@@ -24,7 +24,7 @@ from federation.reconciliation import (
     Reconciled,
 )
 from federation.wire import pack
-from gateway.bookkeeper import Bookkeeper, Comparison
+from gateway.bookkeeper import WAITING_MAX, Bookkeeper, Comparison
 from gateway.books_rules import BookRules, period_of, read_books
 from gateway.knobs import KnobError
 from gateway.ledger.audit import audit
@@ -34,6 +34,8 @@ from gateway.ledger.records import ContractEnded, ContractOpened, Payment, poste
 from gateway.ledger.settlement import agreed_until
 from gateway.ledger.store import SqlStore
 from gateway.office import NoSuchEntry, Office
+from gateway.payments import ANSWERS_MAX
+from gateway.turns import OURS
 
 # 2026-11-01 is a Sunday; the clock begins on the 3rd.
 DAY_S = 86_400.0
@@ -165,10 +167,8 @@ class World:
 
     async def work(self):
         for each in (self.london, self.paris):
-            while each.keeper._receive.statistics().current_buffer_used:
-                site, job = each.keeper._receive.receive_nowait()
-                each.keeper._waiting[site] -= 1
-                await each.keeper.in_turn(job)
+            while (found := each.keeper.turns.take()) is not None:
+                await each.keeper.in_turn(found[1])
 
     def _settle(self, message):
         """As Sales does: what is pending gets its verdict, and nothing else."""
@@ -493,6 +493,21 @@ async def test_another_sites_contract_can_not_be_disputed_or_answered(world):
     assert row.state == "open"
 
 
+async def test_people_are_told_once_between_two_looks_of_answers_as_of_another_time(world):
+    both(world, *(delivery(first) for first in range(0, 50, 10)))
+    disputes = world.london.keeper.disputes
+    await disputes.dispute(CONTRACT, None, "wrong")
+    early = DisputeAnswer(CONTRACT, [[1, first, 0, 1] for first in range(0, 50, 10)], "no")
+    world.london.told.clear()
+    line = f"books: paris answers 5 disputed of {CONTRACT} as of another time: they stay open"
+    for looks in (1, 2):
+        for _ in range(20):
+            await disputes.answered("paris", early)
+        assert world.london.told == [line] * looks
+        await world.london.keeper.look()
+    assert {each.state for each in world.london.store.disputes()} == {"open"}
+
+
 def reconcile(first_ms, stop_ms, *, is_final=False):
     return Reconcile(first_ms, stop_ms, is_final, {}, bytes(32))
 
@@ -538,9 +553,47 @@ async def test_nobody_fills_our_disk_with_comparisons_of_nothing(world):
 
 
 async def test_a_site_that_asks_on_and_on_waits_for_its_turn(world):
-    for _ in range(1000):
-        world.paris.keeper.hear("london", reconcile(0, 10), b"")
-    assert world.paris.keeper._receive.statistics().current_buffer_used == 200
+    keeper = world.paris.keeper
+    for stop_ms in range(1, 1001):
+        keeper.hear("london", reconcile(0, stop_ms), b"")
+    assert len(keeper.turns) == WAITING_MAX
+    keeper.hear("rome", reconcile(0, 1), b"")
+    keeper._later(OURS, keeper.look)
+    assert [keeper.turns.take()[0] for _ in range(4)] == [OURS, "london", "rome", "london"]
+
+
+@pytest.mark.parametrize("is_news", [False, True])
+async def test_a_site_that_asks_for_payments_on_and_on_is_answered_when_we_look(world, is_news):
+    both(world, delivery(0))
+    world.paris.pay("wire-1", 100, "received")
+    ours, heard = await world.paris.keeper.payments._ours("london", None), b""
+    for n in range(100):
+        lines = [[f"wire-{n}", "USD", "paid", 1, 5]] if is_news else []
+        world.paris.keeper.hear("london", Payments(lines, 0, heard), b"envelope")
+        await world.work()
+        heard = ours.digest if is_news else b""
+    assert len(world.mail) == ANSWERS_MAX
+    world.mail.clear()
+    for _ in range(2):
+        await world.paris.keeper.in_turn(world.paris.keeper.look)
+    if is_news:  # it has heard ours, but not that we have its own; that is said once
+        assert len(world.mail) == 1
+    world.mail.clear()
+    world.paris.keeper.hear("london", Payments([], 0, b""), b"envelope")
+    await world.work()
+    assert len(world.mail) == 1
+
+
+async def test_of_one_question_only_the_newest_waits(world):
+    both(world, delivery(0))
+    keeper = world.paris.keeper
+    for digest in (b"old", b"new"):
+        keeper.hear("london", Reconcile(0, DAY_MS, False, {}, digest), b"")
+        keeper.hear("london", Reconcile(0, DAY_MS, True, {}, digest), b"")
+        keeper.hear("london", AskEntries(CONTRACT, 0, 10), b"")
+        keeper.hear("london", AskEntries("another", 0, 10), b"")
+        keeper.hear("london", Payments([], 0, b""), b"")
+    assert len(keeper.turns) == 5
 
 
 @pytest.mark.parametrize(
@@ -694,7 +747,7 @@ async def test_answers_that_nobody_asked_for_are_left_at_that(world):
         world.london.keeper.hear(
             "paris", Reconciled(0, DAY_MS, False, "differs", {}, b"x", {}), b""
         )
-    assert world.london.keeper._receive.statistics().current_buffer_used == 0
+    assert len(world.london.keeper.turns) == 0
     assert world.london.told == []
 
 

@@ -6,8 +6,12 @@ import pytest
 from town import UTC_S, dear_and_cheap
 
 from federation import deals
+from federation.session import Session
 from gateway.dealings import Dealings
+from gateway.federation_config import FederationConfig
 from gateway.links import LinkDown
+from gateway.lobby import CameIn, Guest, Left
+from gateway.pace import Pace
 from gateway.surroundings import Surroundings
 from policies.asks import Wishes
 from simulations.world.peers import Roll
@@ -22,20 +26,35 @@ class Office:
         self.town = dear_and_cheap()
         self.london = self.town.sites["london"]
         self.kept: list[str] = []
+        self.expelled: list[str] = []
         peers = SimpleNamespace(
             registry=Roll("london", ["paris"], 1),
             links=SimpleNamespace(up=[], post=lambda site, message, *, urgent=False: None),
             directory=SimpleNamespace(may_dial=lambda site: True),
             keep=lambda sites: setattr(self, "kept", list(sites)),
             flush=lambda now_s: None,
+            answer=lambda guest, message, *, urgent=False: None,
+            expel=self._expel,
         )
         reception = SimpleNamespace(
             exchange=self.london.exchange,
             outbox=SimpleNamespace(carrier=None),
-            config=SimpleNamespace(federation=None, shows=()),
+            config=SimpleNamespace(federation=FederationConfig(queue_bytes=10_000), shows=()),
+            act=lambda happened: None,
         )
         clock = Surroundings(lambda: self.town.now_s, lambda: UTC_S + self.town.now_s, bytes)
         self.dealings = Dealings(peers, reception, clock, print)  # type: ignore[arg-type]
+
+    def meet(self, site: str) -> Guest:
+        """A site dials us, and reads nothing."""
+        session = Session(window=1, peer_window=1, numbers_acks=True, message_bytes_max=1 << 20)
+        guest = Guest(1, "gateway", site, "", {}, "1", session, 1, 0.0, 0.0, 0.0, Pace(0, 0.0))
+        self.dealings.hear_peers([CameIn(guest)])
+        return guest
+
+    def _expel(self, guest: Guest, reason: str) -> None:
+        self.expelled.append(f"{guest.name}: {reason}")
+        self.dealings.hear_peers([Left(guest, reason)])
 
 
 @pytest.fixture
@@ -64,3 +83,28 @@ def test_a_site_whose_idle_link_we_closed_is_asked_all_the_same(office, is_idle)
     office.town.deliver()
     asked = [m for *_, m in office.town.said if isinstance(m, deals.AskQuote)]
     assert bool(asked) == is_idle
+
+
+def test_a_site_that_reads_nothing_of_what_we_say_loses_its_session(office):
+    rome, oslo = office.meet("rome"), office.meet("oslo")
+    for guest in (rome, oslo):
+        guest.session.post(bytes(10_000))
+    office.dealings.tick()
+    assert office.expelled == []
+    rome.session.post(b"x")
+    for _ in range(2):
+        office.dealings.tick()
+    assert office.expelled == ["rome: 10,001 bytes wait for it, over 10,000"]
+
+
+def test_results_that_are_not_settled_may_wait_besides(office):
+    rome = office.meet("rome")
+    for _ in range(100):
+        office.london.exchange.sales._unsettled.owe("rome")
+    rome.session.post(bytes(40_000))
+    office.dealings.tick()
+    assert office.expelled == []
+    rome.session.post(b"x")
+    office.dealings.tick()
+    [line] = office.expelled
+    assert line.endswith("over 10,000 and 30,000 of results")
