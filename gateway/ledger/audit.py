@@ -32,7 +32,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from federation.errors import ProtocolError
+from federation.errors import GridError, ProtocolError
 from federation.ranges import RangeSet
 from federation.reconciliation import sums_of
 from federation.wire import unpack
@@ -52,7 +52,7 @@ from .database import streamed
 from .exact import carried, exact_sums, joined
 from .journal import GENESIS, Head, balances, balances_to, booked, digest, past_of
 from .merging import DELIVERY_KEY, IS_CHARGE, USE_KEY
-from .mirror import read_statements, sums
+from .mirror import sums
 from .postings import (
     Account,
     Balance,
@@ -70,6 +70,7 @@ from .records import (
     Posted,
     PostingSettled,
     Record,
+    StatementKept,
     UsageRecord,
     seller_of,
     sender_of,
@@ -92,6 +93,7 @@ from .tables import (
 )
 
 PROBLEMS_MAX: Final = 20  # that are told of one check
+_NO_RECORD: Final = (ValueError, TypeError, OverflowError)  # what a bad field of a record raises
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +159,20 @@ def _count(connection: Connection, table: Table) -> int:
 
 
 def _check(name: str, looked_at: int, found: Generator[str]) -> Check:
-    with closing(found) as problems:
+    with closing(_readable(found)) as problems:
         return Check(name, looked_at, tuple(islice(problems, PROBLEMS_MAX)))
+
+
+def _readable(found: Generator[str]) -> Generator[str]:
+    """The same; what can't even be read is one more problem, and no other check stops at it.
+
+    Each check says by itself what it can of such a row; SQLite holds anything in any column.
+    """
+    with closing(found):
+        try:
+            yield from found
+        except (GridError, LookupError, *_NO_RECORD) as error:
+            yield f"there is a row that can't be read, and those after it were not: {error!r}"
 
 
 def _chain(connection: Connection, past: Head) -> tuple[Check, int, bytes]:
@@ -219,7 +233,6 @@ _OF_DISPUTE: Final = and_(
 
 _BOOKED: Final = ("key", "kind", "debit", "credit", "amount_nanos", "at_s", "resolves")
 _COMPARED: Final = tuple(each.name for each in fields(Transfer))
-_NO_RECORD: Final = (ValueError, TypeError, OverflowError)  # what a bad field of a record raises
 
 
 def _booked_as(table: FromClause) -> list[ColumnElement[Any]]:
@@ -242,7 +255,12 @@ class _Books:
         key, kind, debit, credit, *others = row
         if key is None:
             return None
-        return Transfer(key, kind, self._accounts[debit], self._accounts[credit], *others)
+        return Transfer(key, kind, self._account(debit), self._account(credit), *others)
+
+    def _account(self, number: Any) -> Account:
+        """One that is gone is like no other, so that whatever is booked on it differs."""
+        gone: Any = "no account"
+        return self._accounts.get(number) or Account(gone, str(number), "", "")
 
     def is_use(self, row: Sequence[Any]) -> bool:
         """Whether a row of `_uncharged` is plainly booked as what it is."""
@@ -418,13 +436,18 @@ def _unpaid(connection: Connection, books: _Books, past: int) -> Generator[str]:
 
 def _disagreed(connection: Connection) -> Generator[str]:
     """Times that were agreed on with another site, and sum up to something else by now."""
-    for each in read_statements(connection):
-        if each.state != "agreed":
+    order = (statements.c[name] for name in ("site", "side", "first_ms", "stop_ms"))
+    for row in _rows(connection, select(statements).order_by(*order)):
+        side, site, first_ms, stop_ms = row[:4]
+        name = f"{side} of {site} in [{first_ms}, {stop_ms})"
+        try:
+            each = StatementKept(*row)
+            said = sums_of(unpack(each.sums, len(each.sums)))
+        except (ProtocolError, *_NO_RECORD) as error:
+            yield f"what was found of {name} can't be read: {error}"
             continue
-        now = sums(connection, each.side, each.site, each.first_ms, each.stop_ms)
-        if sums_of(unpack(each.sums, len(each.sums))) != now:
-            span = f"[{each.first_ms}, {each.stop_ms})"
-            yield f"{each.side} of {each.site} in {span} is not what was agreed on"
+        if each.state == "agreed" and said != sums(connection, side, site, first_ms, stop_ms):
+            yield f"{name} is not what was agreed on"
 
 
 def _strangers(connection: Connection, past: int) -> Generator[str]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from federation.errors import ProtocolError
 from federation.payments import Line, Match, Standing, lines_of, match
 from federation.reconciliation import Sums
 from federation.wire import unpack
@@ -186,10 +187,17 @@ def lines(payments: Iterable[PaymentRow]) -> list[Line]:
 
 
 def matches(payments: Iterable[PaymentRow], told: PaymentsTold | None) -> list[Match]:
-    """What we and one site have booked of payments, side by side; `told` is what it said last."""
+    """What we and one site have booked of payments, side by side; `told` is what it said last.
+
+    What can't be read any more is as if it had never been told: `gridfed audit` names it.
+    """
     if told is None:
         return match(lines(payments), None)
-    return match(lines(payments), lines_of(unpack(told.lines, len(told.lines))), told.since_ms)
+    try:
+        theirs = lines_of(unpack(told.lines, len(told.lines)))
+    except ProtocolError:
+        return match(lines(payments), None)
+    return match(lines(payments), theirs, told.since_ms)
 
 
 def agreed_until(

@@ -418,6 +418,73 @@ def test_a_document_that_is_not_what_was_booked_is_found(
         raise AssertionError(told)
 
 
+def blob(url: str, of: bytes) -> str:
+    """Bytes as the SQL of either database writes them."""
+    return f"x'{of.hex()}'" if url.startswith("sqlite") else f"'\\x{of.hex()}'"
+
+
+@pytest.mark.parametrize(
+    ("edits", "problem"),
+    [
+        (["UPDATE statements SET sums = {ff}"], "what was found of sell of london in .* be read"),
+        (["UPDATE statements SET sums = {usd}"], "what was found of sell of london in .* be read"),
+        (["UPDATE statements SET first_ms = -1"], "what was found of sell of london in .* be read"),
+        (
+            ["UPDATE transfers SET debit = 999 WHERE number = 60"],
+            "its debit is bank: EUR, and no account:999  is booked",
+        ),
+    ],
+)
+def test_what_cant_be_read_is_found_and_hides_nothing_else(
+    copied: Copied, edits: list[str], problem: str, commit: Commit, usage: Usage
+) -> None:
+    def filled(url: str) -> None:
+        fill(url, commit, usage)
+
+    url = copied(filled)
+    values = {"ff": b"\xff", "usd": pack({"usd": ["1"] * 8})}
+    with vandal(url) as run:
+        disarm(url, run)
+        if not url.startswith("sqlite"):
+            run("ALTER TABLE transfers DROP CONSTRAINT transfers_debit_fkey")
+        run("UPDATE usage SET cost_nanos = 5 WHERE first = 10")
+        for sql in edits:
+            run(sql.format(**{name: blob(url, value) for name, value in values.items()}))
+        run("UPDATE usage_hours SET cost_nanos_low = 1")
+    found = audited(url)
+    told = " | ".join(each for check in found.checks for each in check.problems)
+    for each in (problem, "use/job-1/10/0: its amount_nanos is 5", "the sums of hour"):
+        with pytest.raises(AssertionError, match=each):
+            raise AssertionError(told)
+
+
+def test_a_column_of_another_type_is_found(
+    new_url: Callable[[str], str], commit: Commit, usage: Usage
+) -> None:
+    url = new_url("sqlite")
+    fill(url, commit, usage)
+    with vandal(url) as run:
+        run("UPDATE statements SET sums = 'text', kept_at_s = 'never'")
+        run("UPDATE usage SET wall_ns = 'long' WHERE first = 10")
+        run("UPDATE payments SET amount_nanos = 1")
+    told = " | ".join(each for check in audited(url).checks for each in check.problems)
+    assert "sell of london in [1699920000000, 1700006400000) can't be read" in told
+    assert "there is a row that can't be read" in told
+    assert "pay/london/EUR/wire: its amount_nanos is 1, and 700 is" in told
+
+
+def test_an_account_that_is_gone_is_found(
+    new_url: Callable[[str], str], commit: Commit, usage: Usage
+) -> None:
+    url = new_url("sqlite")
+    fill(url, commit, usage)
+    with vandal(url) as run:
+        run("DELETE FROM accounts WHERE kind = 'site'")
+    told = " | ".join(each for check in audited(url).checks for each in check.problems)
+    assert "pay/london/EUR/wire: its credit is site:london EUR, and no account:" in told
+    assert "EUR: debits less credits are" in told
+
+
 def test_what_ran_for_nothing_as_long_as_it_may_is_charged_again(
     url: str, commit: Commit, usage: Usage
 ) -> None:

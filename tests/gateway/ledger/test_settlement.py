@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from federation.payments import Standing, told
 from federation.reconciliation import Sums
 from federation.wire import pack
@@ -61,6 +63,12 @@ def test_what_is_undone_or_written_off_needs_no_counterpart() -> None:
     ours = [payment("a", 1, undone_at_s=20.0), payment("b", 2, through="loss"), payment("c", 3)]
     assert [each.reference for each in lines(ours)] == ["c"]
     assert [each.standing for each in matches(ours, None)] == [Standing.UNTOLD]
+
+
+@pytest.mark.parametrize("packed", [b"\xff", b"", pack(5), pack([5]), pack({"a": 1})])
+def test_a_list_that_cant_be_read_any_more_was_never_told(packed: bytes) -> None:
+    unread = PaymentsTold("paris", packed, 0, b"", b"", 50.0)
+    assert [each.standing for each in matches([payment("a", 1)], unread)] == [Standing.UNTOLD]
 
 
 def test_a_statement_says_what_one_side_alone_has() -> None:
