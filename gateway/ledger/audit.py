@@ -378,18 +378,29 @@ def _undelivered(connection: Connection, past: int) -> Generator[str]:
 
 
 def _unsettled(connection: Connection, past: int) -> Generator[str]:
-    """Disputes and payments that are not booked, or not as what they are."""
+    """Disputes and payments that are not booked, or not as what they are.
+
+    A dispute is of something that was delivered, and only what was paid for is taken back.
+    """
     books, is_gone, width = _Books(connection), bool(past), len(_BOOKED)
     names = ("side", "contract", "epoch", "first", "site", "state", "settled_at_s")
     query: Any = (
         select(*(disputes.c[name] for name in names), postings.c.cost_nanos, contracts.c.currency)
+        .add_columns(postings.c.state.label("verdict"))
         .add_columns(*_booked_as(transfers))
-        .join_from(disputes, postings, _OF_DISPUTE)
-        .join(contracts, _OF_CONTRACT)
+        .select_from(disputes)
+        .outerjoin(postings, _OF_DISPUTE)
+        .outerjoin(contracts, _OF_CONTRACT)
         .outerjoin(transfers, and_(transfers.c.key == _REVERSAL, transfers.c.number > past))
     )
     for row in _rows(connection, query):
-        side, contract, epoch, first, site, state, settled_at_s, cost_nanos, currency = row[:9]
+        side, contract, epoch, first, site, state, settled_at_s, *delivered = row[:10]
+        cost_nanos, currency, verdict = delivered
+        if currency is None:
+            yield f"the dispute of {side}/{contract}/{epoch}/{first} is of no delivery"
+            continue
+        if state == "accepted" and verdict != "post":
+            yield f"{side}/{contract}/{epoch}/{first} is {verdict}, and reversed after a dispute"
         try:
             dispute = DisputeSettled(
                 *(side, contract, epoch, first, site, state, "", settled_at_s or 0.0),

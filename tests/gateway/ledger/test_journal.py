@@ -170,6 +170,13 @@ def test_a_part_of_a_bundle_that_is_delivered_again_is_found(url: str, commit: C
     assert found == [("sell/london-1-1/1/4 is of tasks that were delivered before",)]
 
 
+def test_what_is_reversed_was_paid(url: str, commit: Commit) -> None:
+    with closing(SqlStore(url)) as store:
+        commit(store, contract(), posted(0), settled(0, "void"), disputed(0), answered(0))
+    found = [each.problems for each in audited(url).checks if each.problems]
+    assert found == [("sell/london-1-1/1/0 is void, and reversed after a dispute",)]
+
+
 def test_nothing_that_is_booked_can_be_changed(url: str, commit: Commit, usage: Usage) -> None:
     fill(url, commit, usage)
     with vandal(url) as run:
@@ -359,6 +366,7 @@ OUTCOME = "INSERT INTO outcomes SELECT 'job-{}', {}, count, body FROM outcomes W
         ),
         (["UPDATE disputes SET state = 'open'"], "reverse/sell/.*/1/0 is of nothing, and 500 is"),
         (["UPDATE disputes SET settled_at_s = 5.0"], "reverse/.*/1/0: its at_s is 5.0, and 17000"),
+        (["DELETE FROM postings WHERE first = 4"], "the dispute of sell/.*/1/4 is of no delivery"),
         (["UPDATE disputes SET site = 'paris'"], "reverse/.*: its debit is sold:paris EUR, and so"),
         (["UPDATE postings SET posted_at_s = 5.0"], "sell/.*/1/9: its at_s is 5.0, and 170000000"),
         (["UPDATE postings SET state = 'pending'"], "sell/.*/1/0 is pending, and post is booked"),
