@@ -34,7 +34,6 @@ from sqlalchemy import (
 
 from federation.errors import GridError, ProtocolError
 from federation.ranges import RangeSet
-from federation.reconciliation import sums_of
 from federation.wire import unpack
 from gateway.jobs import REPEAT_MIN_NS, REPEATS_MAX
 from gateway.terms import STORED_BYTES_MAX
@@ -49,10 +48,10 @@ from .checkpoints import (
     open_holds,
 )
 from .database import streamed
+from .evidence import disagreed, mistold
 from .exact import carried, exact_sums, joined
 from .journal import GENESIS, Head, balances, balances_to, booked, digest, past_of
 from .merging import DELIVERY_KEY, IS_CHARGE, USE_KEY
-from .mirror import sums
 from .postings import (
     Account,
     Balance,
@@ -70,7 +69,6 @@ from .records import (
     Posted,
     PostingSettled,
     Record,
-    StatementKept,
     UsageRecord,
     seller_of,
     sender_of,
@@ -84,6 +82,7 @@ from .tables import (
     disputes,
     outcomes,
     payments,
+    payments_told,
     postings,
     statements,
     transfers,
@@ -127,7 +126,10 @@ def audit(connection: Connection) -> Audit:
     chain, number, head = _chain(connection, past)
     balanced = balances(connection)
     point = newest(connection)
-    tables = (transfers, usage, postings, usage_hours, payments, statements, checkpoints, outcomes)
+    tables = (
+        *(transfers, usage, postings, usage_hours, payments, payments_told),
+        *(statements, checkpoints, outcomes),
+    )
     rows = {table: _count(connection, table) for table in tables}
     checks = [
         _check(name, rows[table], problems)
@@ -137,7 +139,8 @@ def audit(connection: Connection) -> Audit:
             ("every delivery is booked", postings, _undelivered(connection, past.number)),
             ("every reversal and payment is booked", payments, _unsettled(connection, past.number)),
             ("nothing else is booked", transfers, _strangers(connection, past.number)),
-            ("what was agreed with other sites stands", statements, _disagreed(connection)),
+            ("what was agreed with other sites stands", statements, disagreed(connection)),
+            ("what other sites say of payments is signed", payments_told, mistold(connection)),
             ("checkpoints are whole", checkpoints, _mischecked(connection, past.number)),
             (
                 "what is rolled up is what a checkpoint says",
@@ -443,22 +446,6 @@ def _unpaid(connection: Connection, books: _Books, past: int) -> Generator[str]:
             yield from books.problems(undoing_, unpaid, is_gone=is_gone)
         elif unpaid is not None:
             yield f"{unpaid.key} is booked, and the payment stands"
-
-
-def _disagreed(connection: Connection) -> Generator[str]:
-    """Times that were agreed on with another site, and sum up to something else by now."""
-    order = (statements.c[name] for name in ("site", "side", "first_ms", "stop_ms"))
-    for row in _rows(connection, select(statements).order_by(*order)):
-        side, site, first_ms, stop_ms = row[:4]
-        name = f"{side} of {site} in [{first_ms}, {stop_ms})"
-        try:
-            each = StatementKept(*row)
-            said = sums_of(unpack(each.sums, len(each.sums)))
-        except (ProtocolError, *_NO_RECORD) as error:
-            yield f"what was found of {name} can't be read: {error}"
-            continue
-        if each.state == "agreed" and said != sums(connection, side, site, first_ms, stop_ms):
-            yield f"{name} is not what was agreed on"
 
 
 def _strangers(connection: Connection, past: int) -> Generator[str]:
