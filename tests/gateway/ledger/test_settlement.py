@@ -13,6 +13,7 @@ from gateway.ledger.records import PaymentsTold
 from gateway.ledger.reports import Report, to_csv
 from gateway.ledger.rows import PaymentRow
 from gateway.ledger.settlement import (
+    ONLY_TOLD_MAX,
     lines,
     matches,
     moved,
@@ -88,6 +89,15 @@ def test_a_statement_says_what_one_side_alone_has() -> None:
     # Theirs is ours with the sign changed, but for what one side alone has.
     mirrored = turnovers({}, {}, moved(theirs, 0.0, 20.0))["USD"].net
     assert -mirrored == dollars.balance_nanos - dollars.unconfirmed_nanos + dollars.to_confirm_nanos
+
+
+def test_a_site_that_names_many_currencies_makes_few_statements() -> None:
+    ours = [payment("a", 1, currency="ZZZ")]
+    names = [f"{a}{b}A" for a in "ABCDEFGHIJ" for b in "ABCDEFGHIJ"]
+    theirs = [payment(each, 7, currency=each) for each in [*names, "ZZZ"]]
+    found = statements_of("paris", {}, {}, matches(ours, said(theirs)))
+    assert [each.currency for each in found] == [*names[:ONLY_TOLD_MAX], "ZZZ"]
+    assert (found[-1].unconfirmed_nanos, found[-1].to_confirm_nanos) == (1, -7)
 
 
 def test_what_a_buyer_voids_is_in_its_statement_and_in_no_balance() -> None:
