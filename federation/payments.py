@@ -13,7 +13,7 @@ heard last; who has not heard the newest is told, and who is told something new 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final
@@ -100,13 +100,15 @@ def told(lines: Iterable[Line], heard: bytes) -> Payments:
     return Payments([each.row for each in rows], since_ms, heard)
 
 
-def lines_of(rows: Sequence[Any]) -> list[Line]:
-    """Read lines that came from another site. Raises ProtocolError."""
+def lines_of(rows: Any) -> list[Line]:
+    """Read lines that came from another site. Raises ProtocolError, whatever it is given."""
+    if type(rows) is not list:
+        raise ProtocolError("payments that are none")
     if len(rows) > LINES_MAX:
         raise ProtocolError("more payments than one message holds")
     found: dict[tuple[str, str], Line] = {}
     for row in rows:
-        if list(map(type, row)) != [str, str, str, int, int]:
+        if type(row) is not list or list(map(type, row)) != [str, str, str, int, int]:
             raise ProtocolError("a payment is [reference, currency, direction, amount, at]")
         line = Line(*row)
         _check(line)

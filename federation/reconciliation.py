@@ -19,7 +19,7 @@ envelopes, whose digests stand for every record in that time.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar, Final
@@ -140,15 +140,17 @@ def by_contract(entries: Iterable[Entry]) -> dict[str, bytes]:
     return {contract: digest.digest() for contract, digest in found.items()}
 
 
-def sums_of(plain: Mapping[str, Any]) -> dict[str, Sums]:
-    """Read what Tally.plain wrote. Raises ProtocolError."""
+def sums_of(plain: Any) -> dict[str, Sums]:
+    """Read what Tally.plain wrote. Raises ProtocolError, whatever it is given."""
+    if type(plain) is not dict:
+        raise ProtocolError("sums that are none")
     if len(plain) > CURRENCIES_MAX:
         raise ProtocolError("sums in too many currencies")
     found = {}
     for currency, texts in plain.items():
         try:
             check_currency(currency)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise ProtocolError(f"sums in no money: {error}") from None
         if type(texts) is not list or len(texts) != len(Sums.__dataclass_fields__):
             raise ProtocolError("sums that are none")

@@ -15,11 +15,13 @@ from queue import SimpleQueue
 from types import SimpleNamespace
 
 import trio
+from books_support import envelope
 from sqlalchemy import NullPool, create_engine
 
 from federation import deals
 from federation.contracts import Phase
 from federation.deals import Sealed
+from federation.envelopes import body_of
 from federation.messages import MESSAGES
 from federation.payments import Payments
 from federation.ranges import RangeSet
@@ -203,7 +205,7 @@ class Site:
     # --- what it says and hears ----------------------------------------------------------------
 
     def seal(self, site, message):
-        return Sealed(MESSAGES.encode(message))
+        return Sealed(envelope(message))
 
     def carry(self, site, side, message):
         self.world.mail[self.name].append(message)
@@ -247,15 +249,16 @@ class Site:
         trio.run(books_desk.ORDERS[verb], self.desk, {"site": self.other, **details})
 
     def hear(self, message):
-        envelope = b""
+        raw = b""
         if isinstance(message, Sealed):
-            envelope, message = message.envelope, MESSAGES.decode(message.envelope, 1 << 20)
+            raw = message.envelope
+            message = MESSAGES.decode(body_of(raw), len(raw))
         if not isinstance(message, ABOUT_BOOKS):
             now = 0.0, self.world.utc_s
             (self.sales if self.side == "sell" else self.purchases).hear(self.other, message, *now)
             self.perform()
             return
-        self.keeper.hear(self.other, message, envelope)
+        self.keeper.hear(self.other, message, raw)
         while (found := self.keeper.turns.take()) is not None:
             self.ask(found[1])
 

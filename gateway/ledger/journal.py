@@ -250,7 +250,8 @@ def balances_to(connection: Connection, number: int | None) -> dict[Account, Bal
         )
         for row in connection.execute(query):
             [amount_nanos] = joined(row[2:])
-            by_id[row[0]].add(side, row[1], amount_nanos)
+            if row[0] in by_id:  # what is booked on no account, an audit finds
+                by_id[row[0]].add(side, row[1], amount_nanos)
     return {account: by_id[id_] for id_, account in found.items()}
 
 

@@ -104,6 +104,16 @@ def _reversal(row: Row[Any]) -> Entry:
     return replace(entry, delivery=replace(entry.delivery, at_ms=at_ms), state=EntryState.REVERSAL)
 
 
+def is_whole(connection: Connection, side: str, site: str, first_ms: int, stop_ms: int) -> bool:
+    """Whether every entry of that time is still a row of its own: none is rolled up."""
+    query = select(postings.c.first).where(
+        postings.c.records > 1,
+        postings.c.state != "void",
+        *_between(postings.c.posted_at_s, first_ms, stop_ms),
+    )
+    return connection.execute(_of(query, side, site).limit(1)).first() is None
+
+
 def sums(
     connection: Connection, side: str, site: str, first_ms: int, stop_ms: int
 ) -> dict[str, Sums]:

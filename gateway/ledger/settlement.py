@@ -13,13 +13,17 @@ balance is what one of the two has to pay.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final
 
+from federation.errors import ProtocolError
 from federation.payments import Line, Match, lines_of, match
 from federation.reconciliation import Sums
 from federation.wire import unpack
 
 from .records import PaymentsTold, StatementKept
 from .rows import PaymentRow
+
+ONLY_TOLD_MAX: Final = 5  # currencies in which another site alone says that something was paid
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,11 @@ def statements_of(
     within: Mapping[str, Turnover],
     paid: Iterable[Match] = (),
 ) -> list[Statement]:
-    """A statement for each currency in which there is anything; `paid` is what `matches` found."""
+    """A statement for each currency in which there is anything; `paid` is what `matches` found.
+
+    Of currencies in which nothing is booked here, and that the other site alone says it paid in,
+    there are at most ONLY_TOLD_MAX, the first by name: it may name as many as it likes.
+    """
     here: dict[str, int] = {}
     there: dict[str, int] = {}
     for each in paid:
@@ -98,6 +106,8 @@ def statements_of(
                 if line is not None:
                     nanos = sums.get(line.currency, 0) + sign * line.effect_nanos
                     sums[line.currency] = nanos
+    booked = {*before, *within, *here}
+    only_told = sorted(there.keys() - booked)[:ONLY_TOLD_MAX]
     return [
         Statement(
             site,
@@ -107,7 +117,7 @@ def statements_of(
             here.get(currency, 0),
             there.get(currency, 0),
         )
-        for currency in sorted({*before, *within, *here, *there})
+        for currency in sorted({*booked, *only_told})
     ]
 
 
@@ -186,10 +196,17 @@ def lines(payments: Iterable[PaymentRow]) -> list[Line]:
 
 
 def matches(payments: Iterable[PaymentRow], told: PaymentsTold | None) -> list[Match]:
-    """What we and one site have booked of payments, side by side; `told` is what it said last."""
+    """What we and one site have booked of payments, side by side; `told` is what it said last.
+
+    What can't be read any more is as if it had never been told: `gridfed audit` names it.
+    """
     if told is None:
         return match(lines(payments), None)
-    return match(lines(payments), lines_of(unpack(told.lines, len(told.lines))), told.since_ms)
+    try:
+        theirs = lines_of(unpack(told.lines, len(told.lines)))
+    except ProtocolError:
+        return match(lines(payments), None)
+    return match(lines(payments), theirs, told.since_ms)
 
 
 def agreed_until(

@@ -103,6 +103,12 @@ def test_what_is_no_payment_is_refused(row):
         lines_of([row])
 
 
+@pytest.mark.parametrize("rows", [-1, None, "wire", {"wire": 1}, [1], [None], ["abcde"]])
+def test_what_is_no_list_of_payments_is_refused(rows):
+    with pytest.raises(ProtocolError):
+        lines_of(rows)
+
+
 def test_too_many_and_the_same_twice_are_refused():
     with pytest.raises(ProtocolError, match="more payments"):
         lines_of([[f"wire-{n}", "USD", "paid", 1, 5] for n in range(LINES_MAX + 1)])

@@ -8,9 +8,11 @@ from functools import partial
 import pytest
 import trio
 import trio.testing
+from books_support import envelope
 
 from federation.contracts import Delivery, Verdict
 from federation.deals import Sealed, Settle
+from federation.envelopes import body_of
 from federation.errors import ProtocolError
 from federation.messages import MESSAGES
 from federation.payments import LINES_MAX, Payments
@@ -89,7 +91,7 @@ class Books:
             assert done.wait(20)
 
     def seal(self, site, message):
-        return Sealed(MESSAGES.encode(message))
+        return Sealed(envelope(message))
 
     def carry(self, site, side, message):
         if site == self.other:
@@ -156,13 +158,14 @@ class World:
         while self.mail:
             sender, message = self.mail.popleft()
             receiver = self.london if sender == "paris" else self.paris
-            envelope = b""
+            raw = b""
             if isinstance(message, Sealed):
-                envelope, message = message.envelope, MESSAGES.decode(message.envelope, 1 << 20)
+                raw = message.envelope
+                message = MESSAGES.decode(body_of(raw), len(raw))
             if isinstance(message, Settle):
                 self._settle(message)
                 continue
-            receiver.keeper.hear(sender, message, envelope)
+            receiver.keeper.hear(sender, message, raw)
             await self.work()
 
     async def work(self):
@@ -470,7 +473,7 @@ async def test_what_is_too_old_or_was_never_paid_is_not_disputed(world):
     await world.paris.keeper.disputes.disputed("london", message)
     answers = {}
     for _, sealed in world.mail:
-        told = MESSAGES.decode(sealed.envelope, 1 << 20)
+        told = MESSAGES.decode(body_of(sealed.envelope), 1 << 20)
         answers |= {(row[0], row[1]): (row[3], told.reason) for row in told.answers}
     assert answers == {
         (1, 0): (0, "after more than 30 days it is accepted"),

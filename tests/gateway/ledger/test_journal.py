@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from books_support import agreed_on, envelope
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from federation.reconciliation import DAY_MS, tally_of
+from federation.payments import Payments
+from federation.reconciliation import DAY_MS, Reconcile, Reconciled, tally_of
 from federation.wire import pack
 from gateway.ledger import tables
 from gateway.ledger.audit import Audit, audit
@@ -27,6 +29,7 @@ from gateway.ledger.records import (
     JobOpened,
     OutcomeKept,
     Payment,
+    PaymentsTold,
     PaymentUndone,
     Posted,
     PostingSettled,
@@ -75,10 +78,14 @@ def agreed(store: Store) -> StatementKept:
     span = first_ms, first_ms + DAY_MS
     account = tally_of(store.entries("sell", "london", *span))
     assert account.sums["EUR"].reversals == 1
-    sums = pack(account.plain)
-    return StatementKept(
-        "sell", "london", *span, False, "agreed", sums, account.digest, "", b"", b"", 1.7e9
-    )
+    return agreed_on("sell", "london", span, account)
+
+
+def told_of() -> PaymentsTold:
+    """What the other site has booked of payments."""
+    lines = [["wire", "EUR", "paid", 700, 1_700_000_000_000]]
+    said = envelope(Payments(lines, 0, b"heard"))
+    return PaymentsTold("london", pack(lines), 0, b"heard", said, 1.7e9)
 
 
 def audited(url: str) -> Audit:
@@ -148,7 +155,7 @@ def fill(url: str, commit: Commit, usage: Usage) -> None:
         commit(store, *(settled(n, ["post", "void"][n % 2]) for n in range(8)))
         commit(store, *(disputed(n) for n in (0, 2, 4)), *(answered(n) for n in (0, 2)))
         commit(store, Payment("london", "wire", "EUR", "received", "bank", 700, "", 1.7e9))
-        commit(store, agreed(store))
+        commit(store, agreed(store), told_of())
 
 
 def test_honest_books_are_clean(url: str, commit: Commit, usage: Usage) -> None:
@@ -156,7 +163,7 @@ def test_honest_books_are_clean(url: str, commit: Commit, usage: Usage) -> None:
     found = audited(url)
     assert found.is_clean, found
     assert found.transfers == 60
-    looked_at = [60, 60, 40, 10, 1, 60, 1, 0, 40, 40, 10, 0, 1]
+    looked_at = [60, 60, 40, 10, 1, 60, 1, 1, 0, 40, 40, 10, 0, 1]
     assert [each.looked_at for each in found.checks] == looked_at
     owed = found.balances[Account("site", "london", "", "EUR")]
     assert owed.net_nanos == 4 * 500 - 500 - 700
@@ -168,6 +175,13 @@ def test_a_part_of_a_bundle_that_is_delivered_again_is_found(url: str, commit: C
         commit(store, settled(1, "void"))
     found = [each.problems for each in audited(url).checks if each.problems]
     assert found == [("sell/london-1-1/1/4 is of tasks that were delivered before",)]
+
+
+def test_what_is_reversed_was_paid(url: str, commit: Commit) -> None:
+    with closing(SqlStore(url)) as store:
+        commit(store, contract(), posted(0), settled(0, "void"), disputed(0), answered(0))
+    found = [each.problems for each in audited(url).checks if each.problems]
+    assert found == [("sell/london-1-1/1/0 is void, and reversed after a dispute",)]
 
 
 def test_nothing_that_is_booked_can_be_changed(url: str, commit: Commit, usage: Usage) -> None:
@@ -359,6 +373,7 @@ OUTCOME = "INSERT INTO outcomes SELECT 'job-{}', {}, count, body FROM outcomes W
         ),
         (["UPDATE disputes SET state = 'open'"], "reverse/sell/.*/1/0 is of nothing, and 500 is"),
         (["UPDATE disputes SET settled_at_s = 5.0"], "reverse/.*/1/0: its at_s is 5.0, and 17000"),
+        (["DELETE FROM postings WHERE first = 4"], "the dispute of sell/.*/1/4 is of no delivery"),
         (["UPDATE disputes SET site = 'paris'"], "reverse/.*: its debit is sold:paris EUR, and so"),
         (["UPDATE postings SET posted_at_s = 5.0"], "sell/.*/1/9: its at_s is 5.0, and 170000000"),
         (["UPDATE postings SET state = 'pending'"], "sell/.*/1/0 is pending, and post is booked"),
@@ -430,6 +445,127 @@ def test_a_record_with_a_nul_that_an_older_version_stored_is_a_finding(
     found = [each.problems for each in audited(url).checks if each.problems]
     row = f"usage {old.job}/10/0 is none: a text with a character that no database holds"
     assert found == [(row,)]
+
+
+def blob(url: str, of: bytes) -> str:
+    """Bytes as the SQL of either database writes them."""
+    return f"x'{of.hex()}'" if url.startswith("sqlite") else f"'\\x{of.hex()}'"
+
+
+@pytest.mark.parametrize(
+    ("edits", "problem"),
+    [
+        (["UPDATE statements SET sums = {ff}"], "what was found of sell of london in .* be read"),
+        (["UPDATE statements SET sums = {usd}"], "what was found of sell of london in .* be read"),
+        (["UPDATE payments_told SET lines = {ff}"], "what london said of payments can't be read"),
+        (["UPDATE statements SET first_ms = -1"], "what was found of sell of london in .* be read"),
+        (
+            ["UPDATE transfers SET debit = 999 WHERE number = 60"],
+            "its debit is bank: EUR, and no account:999  is booked",
+        ),
+    ],
+)
+def test_what_cant_be_read_is_found_and_hides_nothing_else(
+    copied: Copied, edits: list[str], problem: str, commit: Commit, usage: Usage
+) -> None:
+    def filled(url: str) -> None:
+        fill(url, commit, usage)
+
+    url = copied(filled)
+    values = {"ff": b"\xff", "usd": pack({"usd": ["1"] * 8})}
+    with vandal(url) as run:
+        disarm(url, run)
+        if not url.startswith("sqlite"):
+            run("ALTER TABLE transfers DROP CONSTRAINT transfers_debit_fkey")
+        run("UPDATE usage SET cost_nanos = 5 WHERE first = 10")
+        for sql in edits:
+            run(sql.format(**{name: blob(url, value) for name, value in values.items()}))
+        run("UPDATE usage_hours SET cost_nanos_low = 1")
+    found = audited(url)
+    told = " | ".join(each for check in found.checks for each in check.problems)
+    for each in (problem, "use/job-1/10/0: its amount_nanos is 5", "the sums of hour"):
+        with pytest.raises(AssertionError, match=each):
+            raise AssertionError(told)
+
+
+def test_a_column_of_another_type_is_found(
+    new_url: Callable[[str], str], commit: Commit, usage: Usage
+) -> None:
+    url = new_url("sqlite")
+    fill(url, commit, usage)
+    with vandal(url) as run:
+        run("UPDATE statements SET sums = 'text', kept_at_s = 'never'")
+        run("UPDATE usage SET wall_ns = 'long' WHERE first = 10")
+        run("UPDATE payments SET amount_nanos = 1")
+    told = " | ".join(each for check in audited(url).checks for each in check.problems)
+    assert "sell of london in [1699920000000, 1700006400000) can't be read" in told
+    assert "there is a row that can't be read" in told
+    assert "pay/london/EUR/wire: its amount_nanos is 1, and 700 is" in told
+
+
+SPAN = 1_699_920_000_000, 1_700_006_400_000
+OF_NOTHING = Reconcile(*SPAN, False, {}, b"")
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "problem"),
+    [
+        ("statements", "digest", b"\0", "is not what was agreed on"),
+        ("statements", "state", "differs", "our envelope says 'agreed', and 'differs' is kept"),
+        ("statements", "ours", b"", "our envelope can't be read"),
+        ("statements", "theirs", b"", "their envelope can't be read"),
+        ("statements", "theirs", envelope(OF_NOTHING), "their envelope has other sums"),
+        ("statements", "ours", envelope(OF_NOTHING), "our envelope is of something else"),
+        (
+            "statements",
+            "theirs",
+            envelope(replace(OF_NOTHING, stop_ms=5)),
+            "their envelope is of something else",
+        ),
+        (
+            "statements",
+            "ours",
+            envelope(Reconciled(*SPAN, False, "agreed", {}, b"", {})),
+            "our envelope has other sums",
+        ),
+        ("statements", "ours", envelope(Payments([], 0, b"")), "our envelope can't be read"),
+        ("payments_told", "envelope", b"", "its envelope can't be read"),
+        ("payments_told", "envelope", envelope(OF_NOTHING), "its envelope is of something else"),
+        ("payments_told", "lines", pack([]), "is not what its envelope says"),
+        ("payments_told", "heard", b"", "is not what its envelope says"),
+        ("payments_told", "since_ms", 5, "is not what its envelope says"),
+    ],
+)
+def test_what_is_kept_is_what_was_signed(
+    copied: Copied,
+    table: str,
+    column: str,
+    value: bytes | str | int,
+    problem: str,
+    commit: Commit,
+    usage: Usage,
+) -> None:
+    def filled(url: str) -> None:
+        fill(url, commit, usage)
+
+    url = copied(filled)
+    with vandal(url) as run:
+        new = blob(url, value) if isinstance(value, bytes) else repr(value)
+        run(f"UPDATE {table} SET {column} = {new}")
+    told = " | ".join(each for check in audited(url).checks for each in check.problems)
+    assert problem in told
+
+
+def test_an_account_that_is_gone_is_found(
+    new_url: Callable[[str], str], commit: Commit, usage: Usage
+) -> None:
+    url = new_url("sqlite")
+    fill(url, commit, usage)
+    with vandal(url) as run:
+        run("DELETE FROM accounts WHERE kind = 'site'")
+    told = " | ".join(each for check in audited(url).checks for each in check.problems)
+    assert "pay/london/EUR/wire: its credit is site:london EUR, and no account:" in told
+    assert "EUR: debits less credits are" in told
 
 
 def test_what_ran_for_nothing_as_long_as_it_may_is_charged_again(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from books_support import agreed_on
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,6 @@ from sqlalchemy.exc import DBAPIError
 
 from federation.ranges import RangeSet
 from federation.reconciliation import tally_of
-from federation.wire import pack
 from gateway.cli.main import cli
 from gateway.ledger import checkpoints, rollup
 from gateway.ledger.audit import Audit, audit
@@ -245,10 +245,7 @@ def closed(store: SqlStore) -> StatementKept:
     """Both sites have closed the period of what was sold, up to what is pending."""
     span = round(BEGIN_S * 1000), round(BEGIN_S * 1000) + 38_000
     account = tally_of(store.entries("sell", "london", *span))
-    sums = pack(account.plain)
-    return StatementKept(
-        "sell", "london", *span, True, "agreed", sums, account.digest, "", b"", b"", BEGIN_S
-    )
+    return agreed_on("sell", "london", span, account, is_final=True)
 
 
 def fill(url: str, commit: Commit, usage: Usage) -> dict[str, Any]:

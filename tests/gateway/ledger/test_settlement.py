@@ -14,6 +14,7 @@ from gateway.ledger.records import PaymentsTold
 from gateway.ledger.reports import Report, to_csv
 from gateway.ledger.rows import PaymentRow
 from gateway.ledger.settlement import (
+    ONLY_TOLD_MAX,
     lines,
     matches,
     moved,
@@ -87,6 +88,12 @@ def test_what_is_undone_or_written_off_needs_no_counterpart() -> None:
     assert [each.standing for each in matches(ours, None)] == [Standing.UNTOLD]
 
 
+@pytest.mark.parametrize("packed", [b"\xff", b"", pack(5), pack([5]), pack({"a": 1})])
+def test_a_list_that_cant_be_read_any_more_was_never_told(packed: bytes) -> None:
+    unread = PaymentsTold("paris", packed, 0, b"", b"", 50.0)
+    assert [each.standing for each in matches([payment("a", 1)], unread)] == [Standing.UNTOLD]
+
+
 def test_a_statement_says_what_one_side_alone_has() -> None:
     ours = [payment("same", 100), payment("more", 50), payment("ours", 7), payment("back", 3,
             direction="received")]  # fmt: skip
@@ -104,6 +111,15 @@ def test_a_statement_says_what_one_side_alone_has() -> None:
     # Theirs is ours with the sign changed, but for what one side alone has.
     mirrored = turnovers({}, {}, moved(theirs, 0.0, 20.0))["USD"].net
     assert -mirrored == dollars.balance_nanos - dollars.unconfirmed_nanos + dollars.to_confirm_nanos
+
+
+def test_a_site_that_names_many_currencies_makes_few_statements() -> None:
+    ours = [payment("a", 1, currency="ZZZ")]
+    names = [f"{a}{b}A" for a in "ABCDEFGHIJ" for b in "ABCDEFGHIJ"]
+    theirs = [payment(each, 7, currency=each) for each in [*names, "ZZZ"]]
+    found = statements_of("paris", {}, {}, matches(ours, said(theirs)))
+    assert [each.currency for each in found] == [*names[:ONLY_TOLD_MAX], "ZZZ"]
+    assert (found[-1].unconfirmed_nanos, found[-1].to_confirm_nanos) == (1, -7)
 
 
 def test_what_a_buyer_voids_is_in_its_statement_and_in_no_balance() -> None:

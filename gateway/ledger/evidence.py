@@ -1,0 +1,100 @@
+"""What other sites have signed: is what the books keep of it what it says, and does it hold?
+
+The envelopes are read, and their signatures are not checked: the keys of that time are not in the
+books.
+"""
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from federation.envelopes import body_of
+from federation.errors import ProtocolError
+from federation.messages import MESSAGES
+from federation.payments import Payments, lines_of
+from federation.reconciliation import Reconcile, Reconciled, Sums, sums_of, tally_of
+from federation.wire import pack, unpack
+
+from .database import streamed
+from .mirror import entries, is_whole, sums
+from .records import PaymentsTold, StatementKept
+from .tables import payments_told, statements
+
+_UNREADABLE = (ProtocolError, ValueError, TypeError, OverflowError)
+
+
+def disagreed(connection: Connection) -> Generator[str]:
+    """Times that were compared with another site, and are not what was found, or signed."""
+    order = (statements.c[name] for name in ("site", "side", "first_ms", "stop_ms"))
+    for row in map(tuple, streamed(connection, select(statements).order_by(*order))):
+        name = f"{row[0]} of {row[1]} in [{row[2]}, {row[3]})"
+        try:
+            each = StatementKept(*row)
+            said = sums_of(unpack(each.sums, len(each.sums)))
+        except _UNREADABLE as error:
+            yield f"what was found of {name} can't be read: {error}"
+            continue
+        if each.state == "agreed" and not _holds(connection, each, said):
+            yield f"{name} is not what was agreed on"
+        for problem in _unsaid(each, said):
+            yield f"{name}: {problem}"
+
+
+def _holds(connection: Connection, each: StatementKept, said: dict[str, Sums]) -> bool:
+    """Whether all that is booked in that time is what it was, by its sums where it is rolled up."""
+    span = each.side, each.site, each.first_ms, each.stop_ms
+    if not is_whole(connection, *span):
+        return sums(connection, *span) == said
+    now = tally_of(entries(connection, *span))
+    return (now.sums, now.digest) == (said, each.digest)
+
+
+def _unsaid(each: StatementKept, said: dict[str, Sums]) -> Iterator[str]:
+    """Where the envelopes, the buyer's question and the seller's answer, say something else.
+
+    A buyer keeps an answer only when it agrees; the other's sums may be wrong only where its digest
+    is, too.
+    """
+    envelopes = (("our", each.ours), ("their", each.theirs))
+    kinds: Any = (Reconcile, Reconciled) if each.side == "buy" else (Reconciled, Reconcile)
+    for (whose, raw), kind in zip(envelopes, kinds, strict=True):
+        if (whose, each.side, raw) == ("their", "buy", b"") and each.state != "agreed":
+            continue
+        try:
+            message: Any = MESSAGES.decode(body_of(raw), len(raw))
+            span = message.first_ms, message.stop_ms, message.is_final
+            is_same = whose == "their" or sums_of(message.sums) == said
+        except (AttributeError, *_UNREADABLE) as error:
+            yield f"{whose} envelope can't be read: {error}"
+            continue
+        if not isinstance(message, kind) or span != (each.first_ms, each.stop_ms, each.is_final):
+            yield f"{whose} envelope is of something else"
+        elif isinstance(message, Reconciled) and message.state != each.state:
+            yield f"{whose} envelope says {message.state!r}, and {each.state!r} is kept"
+        elif not is_same or (
+            message.digest != each.digest and (whose == "our" or each.state == "agreed")
+        ):
+            yield f"{whose} envelope has other sums"
+
+
+def mistold(connection: Connection) -> Generator[str]:
+    """Payments that another site is said to have booked, and that are not in its envelope."""
+    query = select(payments_told).order_by(payments_told.c.site)
+    for row in map(tuple, streamed(connection, query)):
+        name = f"what {row[0]} said of payments"
+        try:
+            each = PaymentsTold(*row)
+            lines_of(unpack(each.lines, len(each.lines)))
+        except _UNREADABLE as error:
+            yield f"{name} can't be read: {error}"
+            continue
+        try:
+            message = MESSAGES.decode(body_of(each.envelope), len(each.envelope))
+        except _UNREADABLE as error:
+            yield f"{name}: its envelope can't be read: {error}"
+            continue
+        if not isinstance(message, Payments):
+            yield f"{name}: its envelope is of something else"
+        elif (pack(message.lines), message.since_ms, message.heard) != row[1:4]:
+            yield f"{name} is not what its envelope says"
