@@ -374,9 +374,13 @@ class Purchases:
             return
         verdicts: list[list[int]] = []
         tab = purchase.tab
+        worker = self._broker.workers.get(purchase.handle)
         for row in bill.deliveries:
             is_posted = is_owed(tab, row)
             epoch, first = row[:2]
+            out = worker.assignments.get(epoch) if worker is not None else None
+            if not is_posted and out is not None and first in RangeSet(out.left):
+                continue  # it may be on its way still, and is billed again after that
             if (epoch, first) in tab.pending:
                 self._settle(purchase, (epoch, first), Verdict.POST, utc_s)
             verdicts.append([epoch, first, int(is_posted)])
