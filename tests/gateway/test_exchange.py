@@ -376,6 +376,31 @@ def test_a_bill_for_what_a_power_cut_took_is_not_answered_before_it_is_delivered
     check_books(town)
 
 
+def test_nor_when_the_session_is_lost_between_what_it_holds_and_what_it_delivers_again(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(2_000, detached=True)
+    town.run(lambda: len(kept_tasks(london)) > 100)
+    town.deliver()
+    paris.work(50)
+    lost = [m for m in (each[-1] for each in town.mail) if isinstance(m, deals.Deliver)]
+    town.mail.clear()
+    restart_with_detached_job(town, 2_000)
+    contract = lost[0].contract
+    [sale] = [each for each in paris.exchange.sales.sales.values() if each.contract == contract]
+    town.said.clear()
+    for message in (sale.holding(), deals.Bill(contract, [m.delivery.row for m in lost])):
+        london.exchange.hear("paris", Side.SELLER, message, town.now_s, UTC_S)
+        london.do()
+    assert not [row for *_, m in town.said if isinstance(m, deals.Settle) for row in m.verdicts
+                if not row[2]]  # fmt: skip
+    paris.exchange.sales.buyer_came("london")
+    paris.do()
+    town.show()
+    town.run(lambda: len(kept_tasks(london)) == 2_000)
+    town.pass_time(4.0)
+    check_books(town)
+
+
 def test_a_seller_whose_lease_ended_before_its_buyer_was_back_is_paid_for_what_it_delivered(town):
     london, paris = town.sites["london"], town.sites["paris"]
     apart = frozenset(("london", "paris"))
