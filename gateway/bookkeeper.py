@@ -307,7 +307,7 @@ class Bookkeeper:
         over_ms = self._office.now_ms - int(rules.settle_s * 1000)
 
         def find() -> Window | None:
-            kept = owed.kept_with(store, "buy", seller)
+            kept = store.statements("buy", seller)
             next_ms = partial(store.next_delivery_ms, "buy", seller)
             agreed_ms = next_ms(owed.agreed_until_ms(store, kept, "buy", seller))
             open_ms = next_ms(owed.agreed_until_ms(store, kept, "buy", seller, is_final=True))
@@ -334,7 +334,7 @@ class Bookkeeper:
         store = self._office.store
 
         def find() -> int:
-            kept = owed.kept_with(store, "buy", seller)
+            kept = store.statements("buy", seller)
             return owed.agreed_until_ms(store, kept, "buy", seller, is_final=True)
 
         until_ms: int = await self._office.read(find)

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from federation.errors import GridError
 from federation.money import NANOS_LIMIT, check_currency, format_amount
+from federation.payments import Match
 from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, Entry, EntryState
 from gateway.bookkeeper import Bookkeeper
 from gateway.ledger import owed
-from gateway.ledger.records import NUMBER_LIMIT, Payment, Record
+from gateway.ledger.records import (
+    DIRECTIONS,
+    MEANS,
+    NUMBER_LIMIT,
+    Payment,
+    PaymentDirection,
+    Record,
+)
 from gateway.ledger.rows import DisputeRow, PaymentRow
 from gateway.ledger.settlement import Statement
 from gateway.ledger.store import Store
@@ -30,6 +38,10 @@ STATEMENT_COLUMNS: Final = (
 )
 DELIVERIES_SHOWN: Final = 1_000
 DELIVERY_STATES: Final = tuple(each.word for each in EntryState)
+PAYMENT_KEYS: Final = (
+    *("site", "reference", "at_s", "direction", "amount", "currency", "through"),
+    *("state", "theirs", "note"),
+)
 NAME_CHARS_MAX: Final = 100
 FOREVER_MS: Final = 253_402_300_799_000
 
@@ -131,8 +143,8 @@ async def deliveries(site: "Site", details: Details) -> Any:
     contract, state = details.get("contract", ""), details.get("state", "")
     if not isinstance(contract, str):
         raise BadBooksQuestion("contract must be a name")
-    if state not in ("", *DELIVERY_STATES):
-        raise BadBooksQuestion(f"state must be one of {', '.join(DELIVERY_STATES)}")
+    if state != "":
+        _one_of(details, "state", DELIVERY_STATES)
     span_ms = round(start_s * 1000), round(end_s * 1000)
 
     @cache
@@ -204,42 +216,37 @@ def _paid(store: Store, name: str) -> list[dict[str, Any]]:
     rows = []
     for each in paid:
         found = ours.get((each.reference, each.currency)) if each.stands else None
-        if found is not None:
-            state = str(found.standing)
-        else:
-            state = "written off" if each.stands else "undone"
-        rows.append(
-            {
-                "site": name,
-                "reference": each.reference,
-                "at_s": each.paid_at_s,
-                "direction": each.direction,
-                "amount": format_amount(each.amount_nanos),
-                "currency": each.currency,
-                "through": each.through,
-                "state": state,
-                "theirs": str(found.theirs) if found is not None and found.theirs else "",
-                "note": each.note if each.stands else each.undone_why,
-            }
-        )
+        rows.append(_payment_view(each) | (_matched_view(found) if found is not None else {}))
     for alone in matched:
-        if alone.ours is None and alone.theirs is not None:
-            line = alone.theirs
-            rows.append(
-                {
-                    "site": name,
-                    "reference": line.reference,
-                    "at_s": line.at_ms / 1000,
-                    "direction": "",
-                    "amount": "",
-                    "currency": line.currency,
-                    "through": "",
-                    "state": str(alone.standing),
-                    "theirs": str(line),
-                    "note": "",
-                }
-            )
+        line = alone.theirs
+        if alone.ours is None and line is not None:
+            told = {
+                "site": name,
+                "reference": line.reference,
+                "at_s": line.at_ms / 1000,
+                "currency": line.currency,
+            }
+            rows.append(dict.fromkeys(PAYMENT_KEYS, "") | told | _matched_view(alone))
     return sorted(rows, key=lambda row: row["at_s"])
+
+
+def _payment_view(each: PaymentRow) -> dict[str, Any]:
+    return {
+        "site": each.site,
+        "reference": each.reference,
+        "at_s": each.paid_at_s,
+        "direction": each.direction,
+        "amount": format_amount(each.amount_nanos),
+        "currency": each.currency,
+        "through": each.through,
+        "state": "written off" if each.stands else "undone",
+        "theirs": "",
+        "note": each.note if each.stands else each.undone_why,
+    }
+
+
+def _matched_view(each: Match) -> dict[str, str]:
+    return {"state": str(each.standing), "theirs": str(each.theirs) if each.theirs else ""}
 
 
 # --- orders --------------------------------------------------------------------------------------
@@ -251,8 +258,7 @@ async def reconcile(site: "Site", details: Details) -> Any:
     Without a start, what is not closed.
     """
     name, keeper = _text(details, "site"), _keeper(site)
-    if not await site.read(_is_known, site.store, name):
-        raise BadBooksQuestion(f"no dealings with {name!r}: see `gridfed report statement`")
+    await site.read(_check_known, site.store, name)
     if "start_s" not in details:
         details = {**details, "start_s": await keeper.closed_until_ms(name) / 1000}
     start_s, end_s = _span(details, site.surroundings.utc_s())
@@ -306,8 +312,7 @@ async def _book(
 ) -> Any:
     """Book payments, or what undoes them, and tell the other site; the statement after that."""
     keeper, name = _keeper(site), _text(details, "site")
-    if not await site.read(_is_known, site.store, name):
-        raise BadBooksQuestion(f"no dealings with {name!r}: see `gridfed report statement`")
+    await site.read(_check_known, site.store, name)
 
     async def book() -> None:
         paid = await site.read(site.store.payments, name)
@@ -325,12 +330,8 @@ def _settle(paid: list[PaymentRow], details: Details, now_s: float) -> list[Reco
     if any(each.stands for each in same):
         raise BadBooksQuestion(f"reference {reference!r} with {name} is booked already")
     attempt = max((each.attempt + 1 for each in same), default=0)
-    direction = details.get("direction")
-    if direction not in ("paid", "received"):
-        raise BadBooksQuestion('direction must be "paid" or "received"')
-    through = details.get("through", "bank")
-    if through not in ("bank", "loss", "exchange"):
-        raise BadBooksQuestion('through must be "bank", "loss" or "exchange"')
+    direction = _one_of(details, "direction", DIRECTIONS)
+    through = _one_of({"through": "bank", **details}, "through", MEANS)
     nanos, currency = _amount(details, "amount_nanos", "currency")
     made: list[Record] = [
         Payment(name, reference, currency, direction, through, nanos, note, now_s, attempt)
@@ -339,9 +340,9 @@ def _settle(paid: list[PaymentRow], details: Details, now_s: float) -> list[Reco
         into_nanos, into = _amount(details, "into_nanos", "into_currency")
         if into == currency:
             raise BadBooksQuestion(f"{currency} into {into} is no exchange")
-        other = "received" if direction == "paid" else "paid"
+        other: PaymentDirection = "received" if direction == "paid" else "paid"
         made.append(
-            Payment(name, reference, into, other, through, into_nanos, note, now_s, attempt)  # type: ignore[arg-type]
+            Payment(name, reference, into, other, through, into_nanos, note, now_s, attempt)
         )
     return made
 
@@ -365,10 +366,6 @@ def _check_named(name: str, names: list[str]) -> None:
     if name not in names:
         known = ", ".join(names) or "none yet"
         raise BadBooksQuestion(f"no dealings with {name[:60]!r}; there are: {known}")
-
-
-def _is_known(store: Store, name: str) -> bool:
-    return name in store.partners()
 
 
 # --- what a question says ------------------------------------------------------------------------
@@ -398,6 +395,13 @@ def _text(details: Details, key: str) -> str:
     if type(value) is not str or not 0 < len(value) <= NAME_CHARS_MAX or not value.isprintable():
         raise BadBooksQuestion(f"{key} must be 1 to {NAME_CHARS_MAX} printable characters")
     return value
+
+
+def _one_of(details: Details, key: str, words: tuple[Any, ...]) -> Any:
+    for word in words:
+        if details.get(key) == word:
+            return word
+    raise BadBooksQuestion(f"{key} must be one of {', '.join(words)}")
 
 
 def _note(details: Details) -> str:

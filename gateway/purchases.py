@@ -379,7 +379,7 @@ class Purchases:
             is_posted = is_owed(tab, row)
             epoch, first = row[:2]
             out = worker.assignments.get(epoch) if worker is not None else None
-            if not is_posted and out is not None and first in RangeSet(out.left):
+            if not is_posted and out is not None and first in out.left:
                 continue  # it may be on its way still, and is billed again after that
             if (epoch, first) in tab.pending:
                 self._settle(purchase, (epoch, first), Verdict.POST, utc_s)

@@ -63,6 +63,7 @@ from .postings import (
 )
 from .records import (
     HOUR_S,
+    NO_RECORD,
     DisputeSettled,
     Payment,
     PaymentUndone,
@@ -92,7 +93,6 @@ from .tables import (
 )
 
 PROBLEMS_MAX: Final = 20  # that are told of one check
-_NO_RECORD: Final = (ValueError, TypeError, OverflowError)  # what a bad field of a record raises
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ def _readable(found: Generator[str]) -> Generator[str]:
     with closing(found):
         try:
             yield from found
-        except (GridError, LookupError, *_NO_RECORD) as error:
+        except (GridError, LookupError, *NO_RECORD) as error:
             yield f"there is a row that can't be read, and those after it were not: {error!r}"
 
 
@@ -279,7 +279,7 @@ class _Books:
             try:
                 record = UsageRecord(*(job, 0, 1, 0, user, project, "", pool, "", "ok", 0.0, 0.0),
                                      *(0, 0, 0, 0, currency, "", 0))  # fmt: skip
-            except _NO_RECORD:
+            except NO_RECORD:
                 return False
             sides = tuple(map(self._ids.get, used_sides(record)))
             self._sides[who] = sides
@@ -331,7 +331,7 @@ def _uncharged(connection: Connection, past: int) -> Generator[str]:
                 *(job, first, 1, attempt, user, project, "", pool, "", "ok", 0.0, ended_at_s),
                 *(0, 0, 0, 0, currency, "", cost_nanos),
             )
-        except _NO_RECORD as error:
+        except NO_RECORD as error:
             yield f"usage {job}/{first}/{attempt} is none: {error}"
             continue
         yield from books.problems(record, books.transfer(row[12:]), is_gone=is_gone)
@@ -367,7 +367,7 @@ def _undelivered(connection: Connection, past: int) -> Generator[str]:
                 *(contract, side, site, epoch, first, tasks, wall_ns, cost_nanos, currency),
                 posted_at_s,
             )
-        except _NO_RECORD as error:
+        except NO_RECORD as error:
             yield f"{key} is none: {error}"
             continue
         yield from books.problems(posted, hold, is_gone=is_gone)
@@ -414,7 +414,7 @@ def _unsettled(connection: Connection, past: int) -> Generator[str]:
                 *(side, contract, epoch, first, site, state, "", settled_at_s or 0.0),
                 *(cost_nanos, currency),
             )
-        except _NO_RECORD as error:
+        except NO_RECORD as error:
             yield f"the dispute of {side}/{contract}/{epoch}/{first} is none: {error}"
             continue
         for problem in books.problems(dispute, books.transfer(row[-width:]), is_gone=is_gone):
@@ -442,7 +442,7 @@ def _unpaid(connection: Connection, books: _Books, past: int) -> Generator[str]:
                 *(site, reference, currency, attempt, direction, through, nanos),
                 *(undone[0], undone[1] or 0.0),
             )
-        except _NO_RECORD as error:
+        except NO_RECORD as error:
             yield f"payment {site}/{reference} is none: {error}"
             continue
         paid, unpaid = books.transfer(row[-2 * width : -width]), books.transfer(row[-width:])
@@ -706,7 +706,7 @@ def _unused(connection: Connection) -> Generator[str]:
             continue
         try:
             failed = _failed(connection, job, first)
-        except (ProtocolError, *_NO_RECORD) as error:
+        except (ProtocolError, *NO_RECORD) as error:
             yield f"results of job {job} from {first} on can't be read: {error}"
             continue
         for low, high in missing:

@@ -5,7 +5,7 @@ books.
 """
 
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, select
 
@@ -18,10 +18,10 @@ from federation.wire import pack, unpack
 
 from .database import streamed
 from .mirror import entries, is_whole, sums
-from .records import PaymentsTold, StatementKept
+from .records import NO_RECORD, PaymentsTold, StatementKept
 from .tables import payments_told, statements
 
-_UNREADABLE = (ProtocolError, ValueError, TypeError, OverflowError)
+_UNREADABLE: Final = (ProtocolError, *NO_RECORD)
 
 
 def disagreed(connection: Connection) -> Generator[str]:

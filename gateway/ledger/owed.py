@@ -44,15 +44,10 @@ def _turnovers(
     return turnovers(sold, bought, paid, void_sold, void_bought)
 
 
-def kept_with(store: Store, side: str, site: str) -> list[StatementKept]:
-    """What was found out with a site about what one side delivered, in the order of time."""
-    return store.statements(side, site)
-
-
 def agreed_until_ms(
     store: Store, kept: Iterable[StatementKept], side: str, site: str, *, is_final: bool = False
 ) -> int:
-    """Up to when all of it is agreed on, or closed; `kept` is what `kept_with` returns."""
+    """Up to when all of it is agreed on, or closed; `kept` is what `store.statements` returns."""
     return agreed_until(kept, partial(store.next_delivery_ms, side, site), is_final=is_final)
 
 
@@ -62,7 +57,7 @@ def agreed_both_ms(store: Store, site: str) -> Iterator[int]:
     Zero: nothing is; a side that delivered nothing does not count.
     """
     sides = [
-        (side, kept_with(store, side, site))
+        (side, store.statements(side, site))
         for side in ("buy", "sell")
         if store.next_delivery_ms(side, site, 0) is not None
     ]

@@ -28,6 +28,8 @@ PaymentDirection = Literal["paid", "received"]
 PaymentMeans = Literal["bank", "exchange", "loss"]
 DIRECTIONS: Final = get_args(PaymentDirection)
 MEANS: Final = get_args(PaymentMeans)
+# What making a record of fields that are none raises, when they were read and not written by us.
+NO_RECORD: Final = (ValueError, TypeError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)

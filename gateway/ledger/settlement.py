@@ -11,6 +11,7 @@ balance is what one of the two has to pay.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -200,13 +201,11 @@ def matches(payments: Iterable[PaymentRow], told: PaymentsTold | None) -> list[M
 
     What can't be read any more is as if it had never been told: `gridfed audit` names it.
     """
-    if told is None:
-        return match(lines(payments), None)
-    try:
-        theirs = lines_of(unpack(told.lines, len(told.lines)))
-    except ProtocolError:
-        return match(lines(payments), None)
-    return match(lines(payments), theirs, told.since_ms)
+    ours, theirs, since_ms = lines(payments), None, 0
+    if told is not None:
+        with suppress(ProtocolError):
+            theirs, since_ms = lines_of(unpack(told.lines, len(told.lines))), told.since_ms
+    return match(ours, theirs, since_ms)
 
 
 def agreed_until(

@@ -105,6 +105,6 @@ async def test_a_seller_that_says_nothing_may_be_down_or_have_another_clock():
     async def compare(*_asked):
         return Comparison("", "", [])
 
-    site = site_with(SimpleNamespace(partners=lambda: ["paris"]), SimpleNamespace(compare=compare))
+    site = site_with(Books(), SimpleNamespace(compare=compare))
     with pytest.raises(BadBooksQuestion, match="up, and known, and is that time over by its clock"):
         await reconcile(site, {"site": "paris", "start_s": 0})

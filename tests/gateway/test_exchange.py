@@ -353,18 +353,24 @@ def test_a_buyer_that_restarts_takes_up_what_its_seller_still_runs(town):
     check_books(town)
 
 
-def test_a_bill_for_what_a_power_cut_took_is_not_answered_before_it_is_delivered_again(town):
+def restart_while_deliveries_are_under_way(town):
+    """A job half done at a buyer that begins anew; returns what it never heard of."""
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(2_000, detached=True)
     town.run(lambda: len(kept_tasks(london)) > 100)
     town.deliver()
     paris.work(50)
-    bills = [m for m in (each[-1] for each in town.mail) if isinstance(m, deals.Deliver)]
+    lost = [m for m in (each[-1] for each in town.mail) if isinstance(m, deals.Deliver)]
     town.mail.clear()
     restart_with_detached_job(town, 2_000)
-    rows = [m.delivery.row for m in bills]
     town.said.clear()
-    bill = deals.Bill(bills[0].contract, rows)
+    return lost
+
+
+def test_a_bill_for_what_a_power_cut_took_is_not_answered_before_it_is_delivered_again(town):
+    lost = restart_while_deliveries_are_under_way(town)
+    london, paris = town.sites["london"], town.sites["paris"]
+    bill = deals.Bill(lost[0].contract, [m.delivery.row for m in lost])
     london.exchange.hear("paris", Side.SELLER, bill, town.now_s, UTC_S)
     london.do()
     assert not [m for *_, m in town.said if isinstance(m, deals.Settle)]
@@ -377,17 +383,10 @@ def test_a_bill_for_what_a_power_cut_took_is_not_answered_before_it_is_delivered
 
 
 def test_nor_when_the_session_is_lost_between_what_it_holds_and_what_it_delivers_again(town):
+    lost = restart_while_deliveries_are_under_way(town)
     london, paris = town.sites["london"], town.sites["paris"]
-    london.submit(2_000, detached=True)
-    town.run(lambda: len(kept_tasks(london)) > 100)
-    town.deliver()
-    paris.work(50)
-    lost = [m for m in (each[-1] for each in town.mail) if isinstance(m, deals.Deliver)]
-    town.mail.clear()
-    restart_with_detached_job(town, 2_000)
     contract = lost[0].contract
     [sale] = [each for each in paris.exchange.sales.sales.values() if each.contract == contract]
-    town.said.clear()
     for message in (sale.holding(), deals.Bill(contract, [m.delivery.row for m in lost])):
         london.exchange.hear("paris", Side.SELLER, message, town.now_s, UTC_S)
         london.do()

@@ -12,7 +12,7 @@ from .facts import PageFacts
 from .figures import Figure, Palette, nothing
 from .tables import Cell, Table
 
-_HEADS: Final = (*("Booked", "Settled", "Held", "Running now, estimated", "Taken back since"),)
+_HEADS: Final = ("Booked", "Settled", "Held", "Running now, estimated", "Taken back since")
 _COLUMNS: Final = 100  # characters that there is room for below a chart
 _BOOKED, _SETTLED, _HELD, _RUNNING, _REVERSED = range(5)
 
