@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from federation.deals import Deal
 from federation.messages import NeedFunction
-from gateway.effects import Effect, Say, Side, Write
+from gateway.effects import Effect, Harden, Say, Side, Write
 from gateway.events import Event
 from gateway.ledger.records import Record
 from policies.tariffs import Tariff
@@ -114,6 +114,10 @@ class Outcome:
     def write(self, record: Record, *, durable: bool = False) -> None:
         """A record is to be stored."""
         self.effects.append(Write(record, durable))
+
+    def harden(self) -> None:
+        """What follows is said when all that was written survives a power cut."""
+        self.effects.append(Harden())
 
     def say(
         self, site: str, side: Side, message: Deal | NeedFunction, *, urgent: bool = False

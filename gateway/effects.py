@@ -24,6 +24,11 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class Harden:
+    """All that was written before survives a power cut before anything after this is said."""
+
+
+@dataclass(frozen=True, slots=True)
 class Charge:
     """What came with results: the slot time used, what it costs the job's owner, and emitted."""
 
@@ -94,4 +99,4 @@ class AnswerBill:
     utc_s: float
 
 
-Effect = Write | Tell | Order | Expel | Say | SendFunction | AnswerBill
+Effect = Write | Harden | Tell | Order | Expel | Say | SendFunction | AnswerBill

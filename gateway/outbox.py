@@ -16,6 +16,7 @@ from gateway.effects import (
     AnswerBill,
     Effect,
     Expel,
+    Harden,
     Order,
     Say,
     SendFunction,
@@ -100,6 +101,8 @@ class Outbox:
                 case Write():
                     records += self._with_function(effect.record)
                     durable = durable or effect.durable
+                case Harden():
+                    durable = True
                 case Say(urgent=True):
                     self._say(effect)
                 case Tell(message=RejectJob()):
@@ -114,7 +117,7 @@ class Outbox:
                     self._send_function(effect)
                 case _:
                     assert_never(effect)
-        if records:
+        if records or durable:
             ready = {each.job for each in records if isinstance(each, OutcomeKept | JobEnded)}
             batch = _Batch(tells, ready)
             self._batches.append(batch)

@@ -565,6 +565,9 @@ class Sales:
         self._outcome.say(buyer, Side.BUYER, renew, urgent=True)
 
     def _bill(self, sale: Sale) -> None:
+        if sale.unbilled:
+            # What is paid for must not be lost with our power: the two books would differ for ever.
+            self._outcome.harden()
         while sale.unbilled:
             part, sale.unbilled = sale.unbilled[:BILL_ROWS_MAX], sale.unbilled[BILL_ROWS_MAX:]
             self._say(sale, deals.Bill(sale.contract, [each.row for each in part]))

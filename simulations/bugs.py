@@ -21,6 +21,7 @@ from federation.wire import pack, unpack
 from gateway import disputes
 from gateway.bookkeeper import Bookkeeper
 from gateway.broker import Broker
+from gateway.dealing import Outcome
 from gateway.disputes import Disputes
 from gateway.effects import AnswerBill, Say, Side
 from gateway.events import JobOpened, JobSpec
@@ -254,6 +255,13 @@ def lost_verdict() -> Iterator[None]:
 
 
 @contextmanager
+def soft_bill() -> Iterator[None]:
+    """A seller bills what it has not on its disk yet, and may lose when its power fails."""
+    with patch.object(Outcome, "harden", lambda self: None):
+        yield
+
+
+@contextmanager
 def unheard_answer() -> Iterator[None]:
     """A buyer never takes the answer to a dispute, however often it is said."""
 
@@ -344,6 +352,7 @@ TREATY_BUGS: Final[dict[str, Bug]] = {
     "half-a-transfer": half_a_transfer,
     "one-sided-reversal": one_sided_reversal,
     "lost-verdict": lost_verdict,
+    "soft-bill": soft_bill,
     "unheard-answer": unheard_answer,
     "unheard-payments": unheard_payments,
     "blind-agreement": blind_agreement,

@@ -18,7 +18,18 @@ from gateway import events
 from gateway.accounts import Limits
 from gateway.broker import Broker
 from gateway.dealing import DealRules
-from gateway.effects import AnswerBill, Effect, Expel, Order, Say, SendFunction, Side, Tell, Write
+from gateway.effects import (
+    AnswerBill,
+    Effect,
+    Expel,
+    Harden,
+    Order,
+    Say,
+    SendFunction,
+    Side,
+    Tell,
+    Write,
+)
 from gateway.errands import Allowance, Errand, NotGranted
 from gateway.events import JobSpec
 from gateway.exchange import Exchange
@@ -180,6 +191,7 @@ class TownSite:
         self.name = name
         self.price_nanos = price_nanos
         self.books: list[records.Record] = []
+        self.hardened = 0  # how many of them would survive a power cut
         self.results: dict[int, list[Results]] = defaultdict(list)
         self.told: list[Any] = []
         self.at_work: dict[int, list[Assign]] = defaultdict(list)
@@ -253,8 +265,10 @@ class TownSite:
             match effect:
                 case Write():
                     self.books.append(effect.record)
+                case Harden():
+                    self.hardened = len(self.books)
                 case Say():
-                    self.town.carry(self.name, effect)
+                    self._say(effect)
                 case AnswerBill():
                     self._answer(effect)
                 case SendFunction():
@@ -263,14 +277,32 @@ class TownSite:
                     self.told.append(effect.message)
                     if isinstance(effect.message, Results):
                         self.results[effect.client].append(effect.message)
-                case Order(message=Assign()):
-                    self.at_work[effect.worker].append(effect.message)
-                case Order(message=Recall()):
-                    self._recall(effect.worker, effect.message)
                 case Order():
-                    pass
+                    self._order(effect)
                 case Expel():
                     raise AssertionError(f"{self.name} expels {effect.guest}: {effect.reason}")
+
+    def _order(self, order: Order) -> None:
+        match order.message:
+            case Assign():
+                self.at_work[order.worker].append(order.message)
+            case Recall():
+                self._recall(order.worker, order.message)
+
+    def _say(self, say: Say) -> None:
+        if isinstance(say.message, deals.Bill):
+            self._check_hardened(say.message)
+        self.town.carry(self.name, say)
+
+    def _check_hardened(self, bill: deals.Bill) -> None:
+        """What is billed must survive a power cut."""
+        billed = {(bill.contract, *row[:2]) for row in bill.deliveries}
+        soft = {
+            (each.contract, each.epoch, each.first)
+            for each in self.books[self.hardened :]
+            if isinstance(each, records.Posted) and each.side == "sell"
+        }
+        assert not billed & soft, f"{self.name} may lose what it bills: {billed & soft}"
 
     def _answer(self, answer: AnswerBill) -> None:
         """As the outbox does, from the books."""

@@ -30,7 +30,7 @@ from gateway import books_desk, events
 from gateway.bookkeeper import Bookkeeper
 from gateway.books_rules import BookRules
 from gateway.dealing import DealRules, Outcome
-from gateway.effects import Say, Write
+from gateway.effects import Harden, Say, Write
 from gateway.ledger import owed
 from gateway.ledger.audit import audit
 from gateway.ledger.records import ContractOpened, UsageRecord
@@ -223,9 +223,9 @@ class Site:
         effects, self.outcome.effects = self.outcome.effects, []
         self.outcome.events.clear()
         self.purchases.acted()
-        self.outbox.perform([each for each in effects if isinstance(each, (Write, Say))])
+        self.outbox.perform([each for each in effects if isinstance(each, (Write, Harden, Say))])
         for each in effects:
-            if not isinstance(each, (Write, Say)):
+            if not isinstance(each, (Write, Harden, Say)):
                 self.outbox.perform([each])
 
     def _happened(self, event):

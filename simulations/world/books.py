@@ -1,8 +1,7 @@
 """What must hold of the books: of each site's after every commit, and between sites.
 
 They are read as they are on the disks: not as anybody believes them to be. What a seller had not
-synced before its power was cut is not in its books: of such a site the buyer may know more. It is
-in nobody's favour that it can't bill that.
+synced before its power was cut is not in its books: its buyer has it, and has not paid for it.
 """
 
 from collections import Counter, defaultdict
@@ -65,8 +64,8 @@ class BooksAgree(Invariant):
             elif not is_same:
                 self.fail(text)
         for key, row in bought.items():
-            if sold.get(key) != row and not (key not in sold and seller.disk.power_cuts):
-                self.fail(f"{key}: {buyer.name} bought {row}, {seller.name} sold {sold.get(key)}")
+            if key not in sold and row[2] != "void":
+                self.fail(f"{key}: {buyer.name} bought {row}, {seller.name} knows nothing of it")
 
 
 def _rows(site: Member, side: str, other: str) -> dict[tuple[str, int, int], Row]:
@@ -97,8 +96,7 @@ class BooksBalance(Invariant):
     """After every commit: debits are credits, the chain goes on, a run is charged once.
 
     In each currency; no hold is resolved that was not made. In the end nothing is held, and what
-    two sites owe each other is the same in both books. A seller whose power was cut may have
-    forgotten what it was owed.
+    two sites owe each other is the same in both books.
     """
 
     def __init__(self, world: "World") -> None:
@@ -164,8 +162,6 @@ class BooksBalance(Invariant):
 
     def _compare(self, site: Member, account: Account, balance: Balance) -> None:
         other = self.world.sites[account.name]
-        if site.disk.power_cuts or other.disk.power_cuts:
-            return
         if balance.held_nanos:
             self.fail(f"{site.name}: {balance.held_nanos} is still held on {account}")
         if account.kind == "site":
@@ -226,8 +222,7 @@ class DaysAgree(Invariant):
                 open_ = next(unsettled(buyer, seller), "")
                 if open_:
                     self.fail(open_)
-                if not buyer.disk.power_cuts and not seller.disk.power_cuts:
-                    self._compare_statements(buyer, seller)
+                self._compare_statements(buyer, seller)
 
     def _compare_statements(self, one: Member, other: Member) -> None:
         ours, theirs = (
@@ -269,28 +264,19 @@ def _without_voids(here: Turnover) -> Turnover:
 
 
 def unsettled(buyer: Member, seller: Member) -> Iterator[str]:
-    """What is not settled yet of what one bought from the other: nothing, in the end.
-
-    Where a seller has lost deliveries with its power their day stays open, and so do its period
-    and those after it.
-    """
+    """What is not settled yet of what one bought from the other: nothing, in the end."""
     yield from _unconfirmed(buyer, seller)
     yield from _open_disputes(buyer, seller)
     day_ms = buyer.plan.books.day_ms
     if day_ms == DAY_MS:
         return  # no world sees the end of one
     differing = sorted(_difference(buyer, seller), key=lambda each: (each.contract, each.row))
-    lost = {_day(entry, day_ms) for entry in differing}
     for entry in differing:
-        if not _is_lost(buyer, seller, entry):
-            yield f"{buyer.name} bought of {seller.name}, and not in both books: {entry}"
-    everything = _entries(buyer, "buy", seller, (0, END_MS))
-    days = {_day(entry, day_ms) for entry in everything} - lost
+        yield f"{buyer.name} bought of {seller.name}, and not in both books: {entry}"
+    days = {_day(entry, day_ms) for entry in _entries(buyer, "buy", seller, (0, END_MS))}
     for first_ms in sorted(days):
         yield from _not_agreed(buyer, seller, (first_ms, first_ms + day_ms), is_final=False)
     for span in sorted({period_of(day, buyer.plan.books.period, day_ms) for day in days}):
-        if any(day < span[1] for day in lost):
-            break
         yield from _not_agreed(buyer, seller, span, is_final=True)
 
 
@@ -339,12 +325,6 @@ def _difference(buyer: Member, seller: Member) -> set[Entry]:
     """The entries that are in one of the two books alone, or not the same in both."""
     whole = (0, END_MS)
     return {*_entries(buyer, "buy", seller, whole)} ^ {*_entries(seller, "sell", buyer, whole)}
-
-
-def _is_lost(buyer: Member, seller: Member, entry: Entry) -> bool:
-    """Whether it is something that a seller has forgotten with its power."""
-    is_known = (entry.contract, *entry.delivery.row[:2]) in _rows(seller, "sell", buyer.name)
-    return bool(seller.disk.power_cuts) and not is_known
 
 
 def _day(entry: Entry, day_ms: int) -> int:

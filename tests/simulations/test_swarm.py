@@ -45,6 +45,7 @@ FIRST = {
     "half-a-transfer": 16,
     "one-sided-reversal": 16,
     "lost-verdict": 1,
+    "soft-bill": 3,
     "unheard-answer": 7,
     "unheard-payments": 1,
     "blind-agreement": 25,
@@ -53,7 +54,14 @@ FIRST = {
 }
 
 
-QUICK = {"endless-hold", "open-door", "deep-pockets", "unheard-answer", "blind-agreement"}
+QUICK = {
+    "soft-bill",
+    "endless-hold",
+    "open-door",
+    "deep-pockets",
+    "unheard-answer",
+    "blind-agreement",
+}
 
 
 @pytest.mark.slow
