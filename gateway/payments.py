@@ -72,10 +72,14 @@ class PaymentsDesk:
         paid = {each.site for each in await office.read(office.store.payments)}
         for site in sorted(paid | known.keys()):
             theirs = known.get(site)
-            message = await self._ours(site, theirs)
-            is_heard = theirs is not None and theirs.heard == message.digest
-            if office.is_partner(site) and (not is_heard or answered[site] > ANSWERS_MAX):
-                office.reach(site, message)
+            ours = await self._ours(site, theirs)
+            if not office.is_partner(site):
+                continue
+            if theirs is None or theirs.heard != ours.digest:
+                # It may have said that it heard us, and that was lost: so it is asked, too.
+                office.reach(site, await self._ours(site, None))
+            elif answered[site] > ANSWERS_MAX:
+                office.reach(site, ours)
 
     async def heard(self, site: str, message: Payments, envelope: bytes) -> None:
         """Keep what a site has booked; tell it what we have, if that is news to it.
@@ -90,7 +94,8 @@ class PaymentsDesk:
             *(site, packed, message.since_ms, message.heard, envelope, office.utc_s())
         )
         is_news = before is None or (before.lines, before.since_ms) != (packed, message.since_ms)
-        if before is None or is_news or before.heard != message.heard:
+        # An empty `heard` asks, and says nothing of what was heard.
+        if before is None or is_news or (message.heard and before.heard != message.heard):
             await office.write(now)
         if is_news:
             await self._say(site, before, now)

@@ -153,9 +153,10 @@ class World:
                 ContractEnded(CONTRACT, each.side, "settled", MORNING_S),
             )  # fmt: skip
 
-    async def deliver(self):
+    async def deliver(self, messages_max=1_000):
         """Carry everything, and what is answered to it, until all is quiet."""
-        while self.mail:
+        while self.mail and messages_max:
+            messages_max -= 1
             sender, message = self.mail.popleft()
             receiver = self.london if sender == "paris" else self.paris
             raw = b""
@@ -846,6 +847,33 @@ async def test_who_has_not_heard_of_a_payment_is_told_again_by_buyer_and_seller_
     await world.london.keeper.payments.tell("paris")
     await world.london.keeper.payments.say_again()
     assert not world.mail
+
+
+async def test_who_was_heard_but_not_told_so_asks_and_is_silent_then(world):
+    world.london.pay("wire-1", 100, "paid")
+    world.paris.pay("wire-1", 100, "received")
+    await world.look(world.london, world.paris)
+    world.paris.pay("wire-2", 7, "received")
+    await world.paris.keeper.payments.tell("london")
+    await world.deliver(1)
+    assert world.mail
+    world.mail.clear()  # what London said to that is lost
+    assert await world.london.paid() == {"wire-1": "confirmed", "wire-2": "to be confirmed"}
+    await world.look(world.paris)  # told, and answered this time
+    for each in (world.london, world.paris):
+        await each.keeper.in_turn(each.keeper.look)
+        assert not world.mail
+
+
+async def test_asking_what_a_site_has_booked_makes_nobody_talk_for_ever(world):
+    world.london.pay("wire-1", 100, "paid")
+    world.paris.pay("wire-1", 100, "received")
+    await world.look(world.london, world.paris)
+    await world.london.keeper.payments.ask("paris")
+    await world.deliver()
+    for each in (world.london, world.paris):
+        await each.keeper.in_turn(each.keeper.look)
+        assert not world.mail
 
 
 async def test_what_was_undone_is_told_and_may_come_again(world):
