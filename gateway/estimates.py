@@ -10,16 +10,19 @@ from gateway.ledger.rows import Dimension
 from policies.placement import show_tags
 
 
-def estimates(job: Job) -> dict[str, int]:
-    """What a job's tasks at workers are expected to cost, in nano-units by currency."""
+def estimates(job: Job, now_s: float) -> dict[str, int]:
+    """What a job's tasks at workers are expected to cost, in nano-units by currency.
+
+    `now_s` is UTC: a task costs at least for as long as it has run by then.
+    """
     sums: dict[str, int] = {}
     for each in job.assignments.values():
         currency = each.tariff.currency
-        sums[currency] = sums.get(currency, 0) + _cost(each)
+        sums[currency] = sums.get(currency, 0) + _cost(each, now_s)
     return dict(sorted(sums.items()))
 
 
-def claims(jobs: Iterable[Job]) -> Iterator[Claim]:
+def claims(jobs: Iterable[Job], now_s: float) -> Iterator[Claim]:
     """The same for each job and worker, with what a report can choose by."""
     for job in jobs:
         spec = job.spec
@@ -42,10 +45,15 @@ def claims(jobs: Iterable[Job]) -> Iterator[Claim]:
                 Dimension.WORKER: worker.name,
             }
             currency = assignments[0].tariff.currency
-            yield Claim({**of_job, **at_worker}, currency, sum(map(_cost, assignments)))
+            cost_nanos = sum(_cost(each, now_s) for each in assignments)
+            yield Claim({**of_job, **at_worker}, currency, cost_nanos)
 
 
-def _cost(assignment: Assignment) -> int:
-    """What is left of it, as the broker reckons when it hands work out."""
+def _cost(assignment: Assignment, now_s: float) -> int:
+    """What is left of it, by the duration that the broker reckoned with when it was handed out."""
     tasks = sum(stop - first for first, stop in assignment.left)
-    return assignment.tariff.expected_nanos(tasks, assignment.task_s)
+    task_s = assignment.task_s
+    # Tasks of a duration that nobody knew, and long ones, had a slot each at once.
+    if not task_s or task_s >= assignment.worker.ahead_max_s:
+        task_s = max(task_s, now_s - assignment.given_s)
+    return assignment.tariff.expected_nanos(tasks, task_s)

@@ -46,10 +46,11 @@ async def report(site: "Site", details: Mapping[str, Any]) -> Any:
 
 def present(site: "Site", static_price: tuple[int, str] | None = None) -> Present:
     """What goes on at the site at this moment."""
+    now_s = site.surroundings.utc_s()
     return Present(
-        site.surroundings.utc_s(),
+        now_s,
         dict(site.broker.tariffs),
-        tuple(claims(site.broker.jobs.values())),
+        tuple(claims(site.broker.jobs.values(), now_s)),
         static_price,
         site.census.unwritten(),
     )

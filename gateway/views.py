@@ -40,7 +40,7 @@ def live_job(job: Job, as_of_s: float) -> dict[str, Any]:
         "in_flight": job.in_flight,
         "wall_ns": job.wall_ns,
         "cpu_ns": job.cpu_ns,
-        **_money(job.costs_nanos, job.prices_nanos, estimates(job)),
+        **_money(job.costs_nanos, job.prices_nanos, estimates(job, as_of_s)),
         "as_of_s": as_of_s,
         "tags": dict(job.spec.tags),
         "forgotten": False,

@@ -958,7 +958,7 @@ def test_what_runs_is_estimated_apart_from_what_was_charged() -> None:
     (first,) = orders(world.submit(2, group="desk"))
     (second,) = orders(world.report(first, wall_ns=10**9))
     view = views.live_job(world.broker.jobs["j"], 100.0)
-    (claim,) = claims(world.broker.jobs.values())
+    (claim,) = claims(world.broker.jobs.values(), 100.0)
     job = world.broker.jobs["j"]
     assert view["estimated_costs_nanos"] == {"USD": round(job.load_nanos)}
     assert claim.cost_nanos == round(job.load_nanos)
@@ -966,8 +966,12 @@ def test_what_runs_is_estimated_apart_from_what_was_charged() -> None:
     assert view["as_of_s"] == 100.0
     assert claim.facts[Dimension.GROUP] == "desk"
     assert (claim.facts[Dimension.SITE], claim.facts[Dimension.ORIGIN]) == ("", "")
+    hour = world.now_s + 3600.0
+    (claim,) = claims(world.broker.jobs.values(), hour)  # it was thought to take a second
+    assert claim.cost_nanos == PRICE.price_nanos
+    assert views.live_job(job, hour)["estimated_costs_nanos"] == {"USD": PRICE.price_nanos}
     world.report(second)
-    assert list(claims(world.broker.jobs.values())) == []
+    assert list(claims(world.broker.jobs.values(), 100.0)) == []
 
 
 def test_the_group_of_a_user_is_on_the_usage_record() -> None:

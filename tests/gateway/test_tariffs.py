@@ -140,8 +140,8 @@ def test_what_runs_is_estimated_at_what_it_will_be_charged(alone, price, extras,
     job = london.broker.jobs["j"]
     assert job.in_flight > 1
     expected = job.in_flight * one
-    assert estimates(job) == {"USD": expected}
-    assert [each.cost_nanos for each in claims([job])] == [expected] == [job.load_nanos]
+    assert estimates(job, 0.0) == {"USD": expected}
+    assert [each.cost_nanos for each in claims([job], 0.0)] == [expected] == [job.load_nanos]
     before, tasks = sum(each.cost_nanos for each in usage(london)), job.in_flight
     london.work(tasks, task_s=0.001)
     assert sum(each.cost_nanos for each in usage(london)) - before == expected
