@@ -11,6 +11,11 @@ from policies.disclosure import Disclosure
 
 SECONDS_MAX: Final = 86_400.0
 SHOWS_MAX: Final = 1_000
+_COUNTS: Final = {
+    "contracts_max": (1, 10**6),
+    "unsettled_bytes_max": (1 << 16, 1 << 40),
+    "buyer_bytes_max": (1 << 16, 1 << 40),
+}
 
 
 def read_contracts(table: dict[str, Any], grace_s: float) -> DealRules:
@@ -22,8 +27,8 @@ def read_contracts(table: dict[str, Any], grace_s: float) -> DealRules:
     values: dict[str, Any] = {"lease_s": 3 * grace_s, "grace_s": grace_s}
     check_known(table, known)
     for key, value in table.items():
-        if key in ("contracts_max", "unsettled_bytes_max", "buyer_bytes_max"):
-            values[key] = count(key, value)
+        if key in _COUNTS:
+            values[key] = count(key, value, *_COUNTS[key])
         else:
             values[key] = number(key, value, 0.01, SECONDS_MAX)
     try:

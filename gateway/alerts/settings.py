@@ -116,14 +116,19 @@ def _pace(table: dict[str, Any]) -> Pace:
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key == "ca_file":
-            values[key] = _text(key, value)
-            if not Path(values[key]).expanduser().is_file():
-                raise KnobError(f"{key}: there is no file {values[key]!r}")
+            values[key] = value if value == "" else _file(key, value)
         elif key == "tries":
             values[key] = count(key, value, 1, 10)
         else:
             values[key] = number(key, value, *_PACE_LIMITS[key])
     return Pace(**values)
+
+
+def _file(key: str, value: Any) -> str:
+    path = _text(key, value)
+    if not Path(path).expanduser().is_file():
+        raise KnobError(f"{key}: there is no file {path!r}")
+    return path
 
 
 def _watched(table: dict[str, Any]) -> Watched:

@@ -1,0 +1,149 @@
+"""The configuration that `gridfed init` writes: every knob, and what it is for."""
+
+from typing import Final
+
+# What is commented out stands as it is by default; tables in double brackets are examples.
+TEMPLATE: Final = """\
+# Site {site} of federation {federation}. What is commented out has the value that is shown.
+# docs/configuration.md says more, docs/trust.md how sites come to trust each other.
+# Run it: gridfed gateway --config {path}
+
+[site]
+name = {site_text}
+# Where clients, workers and the commands of this host come in. Beyond this host it takes a
+# secret_file, and tls+tcp:// a certificate.
+listen = [{listen}]
+state = {state}                 # the folder of the database
+# database = ""                 # an SQLAlchemy URL; empty: SQLite in state
+# secret_file = ""              # who knows it may come in; needed to listen beyond this host
+# token_required = false        # beside this host's own socket, take signed tokens only
+# tls_certificate_file = ""     # certificate and key (PEM) for tls+tcp://
+# tls_ca_file = ""              # ask diallers for a certificate of this CA
+
+[federation]
+folder = {folder}
+# Where other gateways come in, by mutual TLS with pinned leaves, and where those who were invited
+# do. Others must be able to reach both; empty for a site that only dials, and invites nobody.
+listen = {peer_listen}
+join_listen = {join_listen}
+{advertise} # what our card says of listen, where others see it differently
+{join_advertise} # what invitations say of join_listen likewise
+contact = {contact}             # on our card, for people
+# doors = []                    # where users of other sites may come in when theirs is lost
+# follow_expulsions = "two"     # whose expulsions count here: "any", "two" sites', or "ours" alone
+# connections = 256             # sessions of other gateways at a time
+# strangers = 64                # connections to each port that have not proved who they are
+# handshakes_per_s = 50.0       # new connections a second to each port
+# frames_per_s = 2000.0         # of one other gateway; who sends more is slowed down
+# queue_bytes = 67108864        # what may wait for one other gateway
+# give_up_s = 30.0              # what waits for a site out of reach for so long is dropped
+# idle_s = 60.0                 # a connection that nobody needs is closed after so long
+# rotation_spread_s = 3600.0    # how long new keys are on our card before they are used
+# rotation_overlap_s = 1200.0   # how long the old ones stay on it after that
+
+[limits]
+# heartbeat_s = 2.0             # a silent peer is given up after 4 heartbeats
+# grace_s = 10.0                # a session outlives its pipe by this; workers' lease
+# client_tasks = 200000         # unfinished tasks of one client
+# client_bytes = 268435456      # and their arguments
+# client_jobs = 50000           # unfinished jobs of one client
+# client_function_bytes = 536870912  # functions of one client that its jobs need
+# detached_bytes = 1073741824   # arguments of all detached jobs that have not run
+# function_wait_s = 60.0        # how long a job may wait for the function that it names
+# message_bytes = 67108864      # the largest argument or result
+# sessions = 4096               # clients and workers at a time
+# connections = 512             # that have not come in yet
+# questions = 256               # of one client that are not answered yet
+# unread_bytes = 67108864       # results left unread before a client's work waits
+# results_s = 2592000.0         # how long results of a detached job are kept; 0: for ever
+
+[contracts]
+# How this site deals with others. The lease is how long a site that we can't reach keeps our tasks,
+# and must be over twice grace_s.
+# lease_s = 30.0
+# valid_s = 5.0                 # how long a quote of ours stands
+# hold_s = 5.0                  # how long slots stay set aside for a contract that is not committed
+# quote_wait_s = 1.0            # how long to wait for the slowest of the quotes that we asked for
+# bill_s = 0.25                 # how often deliveries are billed
+# plan_s = 0.25                 # how often the places of a job that waits are chosen anew
+# idle_s = 10.0                 # a contract without work is closed after so long
+# rest_s = 5.0                  # a site that declined is spared for so long, then twice as long,
+# rest_max_s = 300.0            # ... up to this
+# contracts_max = 10000         # with one site, in each direction
+# unsettled_bytes_max = 268435456  # results that one buyer has not settled; over it none starts
+# buyer_bytes_max = 1073741824  # arguments of one buyer; over it a contract takes no more, and ends
+# grant_s = 86400.0             # how long what we grant for a contract lets work start
+
+[placement]
+# Where the work of our own users goes.
+# objective = "cheapest"        # or "fastest", "greenest", {{ money = 1, time = 1, carbon = 0 }}
+# prefer_own_s = 0.0            # work stays here if it starts within so long; inf: it never leaves
+# band = 0.10                   # what differs by no more than this share counts as equal
+# currency = "USD"              # prices are compared in it
+# rates = {{}}                    # what one of another is worth, to compare by: {{ EUR = 1.1 }}
+# quotes_max = 3                # sites asked for a quote for the same work
+# sites_max = 8                 # places that one job is split over at a time
+# task_s_unknown = 1.0          # a task of unknown length is compared as if it took this
+
+[books]
+# How our books are kept, and compared with other sites': docs/books.md.
+# detail_days = 90.0            # what ended longer ago is rolled up, no sum changes; 0: never
+# reconcile_s = 600.0           # how often we look whether there is something to compare
+# settle_s = 600.0              # how long after its end a day is compared
+# period = "month"              # what is closed as a whole: "day", "week", "month"
+# dispute_days = 30.0           # how long after its delivery something may be disputed
+# void_share_max = 0.2          # what a buyer may void before the log says so; 1: never
+
+[alerts]
+# How each [[alert]] below is looked for and given.
+# interval_s = 60.0             # how often is looked
+# webhook_timeout_s = 10.0      # how long a webhook may take
+# command_timeout_s = 30.0      # how long a command may run
+# tries = 4                     # how often an action is tried in all
+# retry_s = 2.0                 # the wait before the second try
+# ca_file = ""                  # the only authorities for webhooks; empty: the system's
+
+# What to be told of: docs/configuration.md has all that can be said of each kind.
+# [[alert]]
+# name = "risk this month"
+# kind = "budget"               # or "price", "unacknowledged"
+# amount = "1000 USD"
+# project = "risk"              # or user, group, site, origin; without any all our users
+# levels = [50, 80, 100]        # per cent of it
+# webhook = "https://example.org/hook"
+# command = ["logger", "gridfed"]
+
+# Groups of our users, for reports and budgets: one line a group.
+# [groups]
+# "equity desk" = ["ann", "bob"]
+
+# What others see of our pools; the first that matches a pool and a reader decides. Without any, all
+# see all pools; with any, what none matches is not shown.
+# [[show]]
+# pools = ["local"]             # without it: every pool
+# readers = ["paris"]           # these sites alone, told apart; without it: all, by gossip
+# hidden = false                # not shown at all
+# coarse = false                # capacity and load as powers of two, and no rates
+# windows = true                # when it takes work, beyond the window that comes next
+# members = false               # which projects and sites may use it
+
+# Without any pool there is one, "workers", that workers of other hosts dial in to.
+# [[pool]]
+# name = "local"
+# kind = "local"                # "local": processes here; "remote": workers dial in
+# slots = 0                     # local only; 0: one per core
+# memory_bytes = 0              # local only; per slot, 0: no limit
+# price = "0.04 USD"            # per slot-hour
+# tags = {{ linux = true, gpu = 2 }}
+# region = ""                   # what our advert says of it
+# jurisdiction = ""             # where its data lies; jobs may demand it
+# carbon_g_per_kwh = 400.0      # of its electricity; without it "greenest" passes it over
+# slot_watts = 12.0             # that a busy slot draws
+# [pool.carbon]                 # instead of the last two: what it draws and emits, in detail
+# cloud = "aws"                 # see docs/configuration.md
+# series = {{ file = "grid.csv" }}
+# [pool.tariff]                 # the rest of its price list: docs/configuration.md, Prices
+# minimum = "0.0001 USD"        # what a task costs at least
+# preemptible = 0.4             # the factor for work that makes way
+# bands = [{{ name = "night", from = "22:00", to = "06:00", factor = 0.5 }}]
+"""

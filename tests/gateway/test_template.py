@@ -1,0 +1,80 @@
+"""What `gridfed init` writes has every knob, with its default."""
+
+import re
+from dataclasses import fields
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.alerts.settings import Pace
+from gateway.books_rules import BookRules
+from gateway.cli.main import cli
+from gateway.config import _LIMITS, load
+from gateway.dealing import DealRules
+from gateway.federation_config import FederationConfig
+from policies.asks import House
+
+EXAMPLES = re.compile(r"^# \[(\[\w+\]|groups)\]")  # what follows stands for nothing by default
+
+
+@pytest.fixture
+def written(tmp_path):
+    """The file that `gridfed init` wrote."""
+    folder = tmp_path / "london"
+    arguments = ["init", "--site", "london", "--host", "localhost", "--config-dir", str(folder)]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, done.output
+    return folder / "gateway.toml"
+
+
+def knobs(text):
+    """[section] → its lines; those of examples are left out."""
+    found, lines = {}, []
+    for line in text.splitlines():
+        if EXAMPLES.match(line):
+            lines = []
+        elif heading := re.match(r"\[(\w+)\]$", line):
+            lines = found[heading[1]] = []
+        elif re.match(r"(# )?\w+ = ", line):
+            lines.append(line)
+    return found
+
+
+def test_what_is_commented_out_is_what_holds_anyway(written):
+    text = written.read_text()
+    before = load(str(written))
+    said = "\n".join(
+        f"[{section}]\n" + "\n".join(each.removeprefix("# ") for each in lines)
+        for section, lines in knobs(text).items()
+    )
+    written.write_text(said)
+    assert load(str(written)) == before
+
+
+@pytest.mark.parametrize(
+    ("section", "names"),
+    [
+        ("limits", set(_LIMITS)),
+        ("federation", {each.name for each in fields(FederationConfig)}),
+        ("contracts", {each.name for each in fields(DealRules)} - {"grace_s"}),
+        ("placement", {each.name for each in fields(House)}),
+        ("books", {each.name for each in fields(BookRules)} - {"day_ms"}),
+        ("alerts", {each.name for each in fields(Pace)}),
+    ],
+)
+def test_every_knob_is_there(written, section, names):
+    lines = knobs(written.read_text())[section]
+    assert {re.match(r"(?:# )?(\w+) = ", each)[1] for each in lines} == names
+
+
+def test_the_examples_are_good_ones(written):
+    text = written.read_text()
+    start = text.index("# What to be told of")
+    examples = re.sub(r"^# (?=[\[\w\"]+.*( =|\]))", "", text[start:], flags=re.MULTILINE)
+    # Either one figure for carbon, or the table.
+    examples = re.sub(r"^(carbon_g_per_kwh|slot_watts|cloud|series) .*", "", examples, flags=re.M)
+    written.write_text(text[:start] + examples)
+    found = load(str(written))
+    assert [each.rule.name for each in found.alerts.watched] == ["risk this month"]
+    assert found.groups["ann"] == "equity desk"
+    assert [each.name for each in found.pools] == ["local"]
