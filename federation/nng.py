@@ -74,6 +74,19 @@ def _explain_socket(path: str) -> str:
     return f"{ANSWERS_NOT}: it is stopped (SIGSTOP), or too busy"
 
 
+class _Socket(pynng.Pair1):  # type: ignore[misc]
+    """A socket that a forked child leaves alone, also when it only collects it as garbage."""
+
+    def __init__(self, **options: Any) -> None:
+        self._owner = os.getpid()
+        super().__init__(**options)
+
+    def close(self) -> None:
+        """Close it in the process that opened it; in a fork of that nng would abort."""
+        if os.getpid() == self._owner:
+            super().close()
+
+
 def _claim_process() -> None:
     """Refuse to open a socket in a forked child: nng would abort the whole process."""
     global _process_with_nng
@@ -182,7 +195,7 @@ class NngLink:
         self._closed = False
         self._dialling: threading.Thread | None = None
         self._on_change = on_change
-        self._socket = pynng.Pair1(
+        self._socket = _Socket(
             recv_max_size=_NNG_MAX,
             recv_buffer_size=16,
             # A window of frames, heartbeats and acknowledgements: with room for them all a send
@@ -294,7 +307,7 @@ class NngPort:
         self._on_change = on_change
         # Frames pass through one queue of the socket on their way to the pipes' own, which hold
         # two each. This one must never be full: under the transport rule two frames a pipe.
-        self._socket = pynng.Pair1(
+        self._socket = _Socket(
             polyamorous=True,
             recv_max_size=_NNG_MAX,
             recv_buffer_size=64,

@@ -1,7 +1,11 @@
-"""What is nng's own, and no other transport's: its threads."""
+"""What is nng's own, and no other transport's: its threads, and what forks do to it."""
 
+import gc
+import os
 import subprocess
 import sys
+
+from federation.nng import NngLink
 
 COUNT = """
 import os, sys
@@ -20,3 +24,17 @@ def test_nng_has_few_threads_however_many_cores_there_are(tmp_path):
     command = [sys.executable, "-c", COUNT, f"ipc://{tmp_path}/sock"]
     names = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     assert names.count("nng:task") == 2
+
+
+def test_a_forked_child_may_collect_what_its_parent_opened(tmp_path):
+    link = NngLink(f"ipc://{tmp_path / 'nobody'}", lambda: None)
+    cycle = [link]
+    cycle.append(cycle)
+    pid = os.fork()
+    if pid == 0:
+        del link, cycle
+        gc.collect()
+        os._exit(7)
+    _, status = os.waitpid(pid, 0)
+    link.close()
+    assert os.waitstatus_to_exitcode(status) == 7
