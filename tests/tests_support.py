@@ -22,6 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from forked import Forked
 
 from federation import Client, messages
 from federation.handshake import Dialogue, Opened, SharedSecret
@@ -57,15 +58,20 @@ class Process:
         **environment: str,
     ) -> None:
         self.log = folder / f"{name}.log"
-        self._out = self.log.open("ab")
-        self.process = subprocess.Popen(
-            [*inside, sys.executable, "-m", "gateway", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=self._out,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **environment},
-            cwd=folder,
-        )
+        whole = {**os.environ, **environment}
+        self.process: subprocess.Popen[bytes] | Forked
+        if inside:
+            with self.log.open("ab") as out:
+                self.process = subprocess.Popen(
+                    [*inside, sys.executable, "-m", "gateway", *arguments],
+                    stdout=subprocess.PIPE,
+                    stderr=out,
+                    stdin=subprocess.DEVNULL,
+                    env=whole,
+                    cwd=folder,
+                )
+        else:
+            self.process = Forked("gateway.command:main", arguments, folder, self.log, whole)
 
     @property
     def pid(self) -> int:
@@ -94,7 +100,6 @@ class Process:
     def _close(self) -> None:
         if self.process.stdout is not None:
             self.process.stdout.close()
-        self._out.close()
 
     def stop(self) -> int:
         """End it, politely at first; its children too."""

@@ -2,8 +2,6 @@
 
 import os
 import select
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,6 +12,7 @@ from typing import Any
 import cloudpickle
 import psutil
 import pytest
+from forked import Forked
 
 from federation.errors import ProtocolError, SessionRefused
 from federation.handshake import Greeting, SharedSecret
@@ -302,12 +301,15 @@ class AgentProcess:
 
     def __init__(self, folder: Path, address: str, slots: int, *more: str, **env: str) -> None:
         self.log = folder / f"agent-{time.monotonic_ns()}.log"
-        command = [sys.executable, "-m", "gateway.worker.agent", "--gateway", address]
-        command += ["--slots", str(slots), "--pool", "local", "--name", "w", *more]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stderr=log, env={**os.environ, **env}
-            )
+        arguments = ["--gateway", address, "--slots", str(slots), "--pool", "local", "--name", "w"]
+        self.process = Forked(
+            "gateway.worker.agent:main",
+            [*arguments, *more],
+            folder,
+            self.log,
+            {**os.environ, **env},
+            is_heard=False,
+        )
         self.me = psutil.Process(self.process.pid)
 
     def slots(self) -> list[psutil.Process]:

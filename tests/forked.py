@@ -1,0 +1,107 @@
+"""Processes of gridfed that begin with its modules loaded: forked from a server that has them.
+
+They are processes like any other, with signals, pipes and an end of their own. But importing the
+modules takes a second of CPU, which a test would pay for each gateway that it starts. The long way
+is tested as well: by the commands that are run as processes, the examples, and whatever begins in
+surroundings of its own.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import BinaryIO
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["gateway.cli.main", "gateway.site", "gateway.worker.agent"])
+
+
+class Forked:
+    """What is used here of subprocess.Popen.
+
+    Args:
+        main: module and function that it runs, as in "gateway.cli.main:cli".
+        arguments: those of its command line.
+        folder: where it runs.
+        log: what it says on stderr is added to this file.
+        environment: all of it.
+        is_heard: `stdout` is a pipe, to be closed; else that goes to the log too.
+    """
+
+    def __init__(
+        self,
+        main: str,
+        arguments: list[str],
+        folder: Path,
+        log: Path,
+        environment: Mapping[str, str],
+        *,
+        is_heard: bool = True,
+    ) -> None:
+        self.stdout: BinaryIO | None = None
+        theirs = None
+        if is_heard:
+            out, theirs = _context.Pipe(duplex=False)
+            self.stdout = os.fdopen(os.dup(out.fileno()), "rb")
+            out.close()
+        self._process = _context.Process(
+            target=_begin,
+            args=(main, arguments, str(folder), str(log), dict(environment), theirs),
+            daemon=True,  # whatever a test forgets is ended with the tests
+        )
+        self._process.start()
+        if theirs is not None:
+            theirs.close()
+        assert self._process.pid is not None
+        self.args = arguments
+        self.pid: int = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, below zero the signal that ended it; None while it runs."""
+        return self._process.exitcode
+
+    poll = returncode.fget
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; the exit code."""
+        self._process.join(timeout)
+        code = self._process.exitcode
+        if code is None:
+            raise TimeoutExpired(self.args, timeout or 0.0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it has not ended."""
+        if self._process.exitcode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _begin(
+    main: str,
+    arguments: list[str],
+    folder: str,
+    log: str,
+    environment: dict[str, str],
+    out: Connection | None,
+) -> None:
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 2)
+        os.dup2(file.fileno() if out is None else out.fileno(), 1)
+    if out is not None:
+        out.close()
+    sys.argv = ["gridfed", *arguments]
+    module, _, function = main.partition(":")
+    getattr(import_module(module), function)()
