@@ -640,7 +640,7 @@ def test_an_interrupt_while_frames_are_taken_is_not_mistaken_for_a_lost_gateway(
 
     exchange = Engine._exchange
     with shared_site.client() as client:
-        results = client.map(time.sleep, [60] * 4)
+        results = client.map(time.sleep, [2] * 4)
         monkeypatch.setattr(Engine, "_exchange", interrupted)
         with pytest.raises(KeyboardInterrupt):
             next(results)

@@ -251,6 +251,7 @@ def test_a_seller_that_is_killed_costs_a_lease_and_no_task(fragile):
     assert first + rest == [n * n for n in range(100_000)]
 
 
+@pytest.mark.thorough
 def test_a_seller_that_is_paused_and_goes_on_delivers_nothing_twice(fragile, tmp_path):
     london, paris = fragile
     with london.client() as client:

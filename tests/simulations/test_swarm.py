@@ -30,7 +30,7 @@ def test_no_invariant_breaks_in_hundreds_of_random_worlds() -> None:
 
 # The first world from seed 0 on that shows each; a draw that changes only makes the search longer.
 FIRST = {
-    "lost-ack": 3,
+    "lost-ack": 30,
     "double-charge": 71,
     "leaked-hold": 118,
     "endless-lease": 118,
@@ -48,20 +48,13 @@ FIRST = {
     "soft-bill": 3,
     "unheard-answer": 7,
     "unheard-payments": 1,
-    "blind-agreement": 25,
-    "hasty-agreement": 25,
+    "blind-agreement": 67,
+    "hasty-agreement": 3,
     "backdated-reversal": 16,
 }
 
 
-QUICK = {
-    "soft-bill",
-    "endless-hold",
-    "open-door",
-    "deep-pockets",
-    "unheard-answer",
-    "blind-agreement",
-}
+QUICK = {"soft-bill", "open-door", "unheard-payments", "hasty-agreement"}
 
 
 @pytest.mark.slow

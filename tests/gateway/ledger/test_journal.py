@@ -1,6 +1,5 @@
 """The journal: no transfer twice, a chain without a gap, books that nobody can change unseen."""
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -504,6 +503,7 @@ def test_a_column_of_another_type_is_found(
 
 
 SPAN = 1_699_920_000_000, 1_700_006_400_000
+NO_FIXTURES = [HealthCheck.function_scoped_fixture]
 OF_NOTHING = Reconcile(*SPAN, False, {}, b"")
 
 
@@ -597,17 +597,24 @@ def test_what_was_charged_before_there_was_a_journal_is_booked(
     assert audited(url).is_clean
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=12, deadline=None, suppress_health_check=NO_FIXTURES)
 @given(data=st.data())
 def test_holds_posts_voids_and_crashes_in_any_order_leave_clean_books(
-    data: st.DataObject, tmp_path: Path, commit: Commit, usage: Usage
+    data: st.DataObject, new_url: Any, commit: Commit, usage: Usage
 ) -> None:
-    path = tmp_path / "books.db"
-    for file in tmp_path.iterdir():
-        file.unlink()
-    url = f"sqlite:///{path}"
+    whatever_happens(data, new_url("sqlite"), commit, usage)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=NO_FIXTURES)
+@given(data=st.data())
+@pytest.mark.thorough
+def test_the_same_more_often(
+    data: st.DataObject, new_url: Any, commit: Commit, usage: Usage
+) -> None:
+    whatever_happens(data, new_url("sqlite"), commit, usage)
+
+
+def whatever_happens(data: st.DataObject, url: str, commit: Commit, usage: Usage) -> None:
     numbers = st.integers(0, 6)
 
     def tried(n: int, attempt: int) -> UsageRecord:
@@ -643,6 +650,5 @@ def test_holds_posts_voids_and_crashes_in_any_order_leave_clean_books(
         store.close()
     found = audited(url)
     assert found.is_clean, found
-    with closing(sqlite3.connect(path)) as connection:
-        [(count,)] = connection.execute("SELECT count(*) FROM transfers")
-    assert count == found.transfers
+    with vandal(url) as run:
+        assert run("SELECT count(*) FROM transfers").scalar() == found.transfers

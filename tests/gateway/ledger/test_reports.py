@@ -414,7 +414,7 @@ BY = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_sums_are_equal_however_they_are_grouped(usage: Usage, kind: str, data: Any) -> None:

@@ -218,10 +218,19 @@ NO_FIXTURES = [
 ]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=NO_FIXTURES)
+@settings(max_examples=6, deadline=None, suppress_health_check=NO_FIXTURES)
 @given(data=st.data())
 @pytest.mark.slow
 def test_no_sum_changes_whatever_is_rolled_up_and_wherever_it_stops(
+    data: st.DataObject, small_pieces: None, new_url: Any, commit: Commit, usage: Usage
+) -> None:
+    any_roll_up(new_url("sqlite"), commit, usage, data)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=NO_FIXTURES)
+@given(data=st.data())
+@pytest.mark.thorough
+def test_the_same_more_often(
     data: st.DataObject, small_pieces: None, new_url: Any, commit: Commit, usage: Usage
 ) -> None:
     any_roll_up(new_url("sqlite"), commit, usage, data)

@@ -339,5 +339,5 @@ class Worker(RuleBasedStateMachine):
             self.slots[1 - index].chunks = others
 
 
-Worker.TestCase.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
+Worker.TestCase.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
 test_whatever_happens_no_task_is_lost_or_doubled = Worker.TestCase
