@@ -414,7 +414,7 @@ def test_a_late_copy_changes_nothing_and_late_news_is_counted(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.thorough)])
 def test_kill_9_at_any_point_loses_nothing_and_it_goes_on_from_there(
     kind: str, new_url: Any, commit: Commit, usage: Usage
 ) -> None:
