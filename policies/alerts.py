@@ -141,6 +141,8 @@ Rule = Budget | PriceLimit | Unacknowledged
 class Spending:
     """What counts for a budget in its period: all of it, and the part without a verdict yet.
 
+    What was taken back since is in neither.
+
     `others_nanos` is what was spent besides in other currencies, by these: it does not count.
     """
 

@@ -58,10 +58,10 @@ class Books:
             self._past[key] = self._spent(rule, *key[1:], now_s) if past is None else past
             spent += self._past[key]
         spent += self._spent(rule, max(period.start_s, cut_s), period.end_s, now_s)
-        held = self._store.pending(period.start_s, period.end_s)
-        held_nanos = sum(each.cost_nanos for each in held if _counts(rule, each))
-        spent_nanos = spent.pop(rule.currency, 0)
+        held_nanos = _sum(rule, self._store.pending(period.start_s, period.end_s))
+        refunded_nanos = _sum(rule, self._store.reversed(period.start_s, period.end_s))
         # What a seller asks and what it costs our user may differ by a margin.
+        spent_nanos = max(0, spent.pop(rule.currency, 0) - refunded_nanos)
         return Spending(period, spent_nanos, min(held_nanos, spent_nanos), dict(spent))
 
     def _spent(self, rule: Budget, start_s: float, end_s: float, now_s: float) -> Counter[str]:
@@ -111,8 +111,12 @@ def spans(start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
         yield last_s, end_s
 
 
+def _sum(rule: Budget, deliveries: Iterable[Held]) -> int:
+    return sum(each.cost_nanos for each in deliveries if _counts(rule, each))
+
+
 def _counts(rule: Budget, each: Held) -> bool:
-    """Whether deliveries without a verdict are held for this budget."""
+    """Whether deliveries, without a verdict or taken back, are of this budget."""
     if each.currency != rule.currency:
         return False
     is_ours = each.side == "buy" and not each.relayed

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from gateway.alerts.books import Books, spans
 from gateway.ledger.records import (
     ContractOpened,
+    Disputed,
+    DisputeSettled,
     JobOpened,
     Posted,
     PostingSettled,
@@ -117,6 +119,14 @@ def test_what_has_no_verdict_is_held_and_is_part_of_what_was_spent(store):
     assert spent(books, **of("user", "bob")) == (0, 0)
     assert spent(books, **of("site", "paris")) == (250, 140)
     assert spent(books, **of("origin", "rome")) == (50, 50)  # of 60 that is asked, what was spent
+    write(
+        store,
+        Disputed("buy", "c1", 1, 0, "paris", "too dear", NOW_S),
+        DisputeSettled("buy", "c1", 1, 0, "paris", "accepted", "so", NOW_S, 100, "USD"),
+    )
+    assert spent(books) == (100, 100)  # what was taken back is not spent
+    assert spent(books, **of("site", "paris")) == (150, 140)
+    assert spent(books, **of("origin", "rome")) == (50, 50)
     late = Unacknowledged("late", 30.0)
     one = Unacknowledged("one", 30.0, side="sell")
     far = Unacknowledged("far", 30.0, site="oslo")
