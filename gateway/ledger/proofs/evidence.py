@@ -15,11 +15,10 @@ from federation.messages import MESSAGES
 from federation.payments import Payments, lines_of
 from federation.reconciliation import Reconcile, Reconciled, Sums, sums_of, tally_of
 from federation.wire import pack, unpack
-
-from .database import streamed
-from .mirror import entries, is_whole, sums
-from .records import NO_RECORD, PaymentsTold, StatementKept
-from .tables import payments_told, statements
+from gateway.ledger.database import streamed
+from gateway.ledger.mirror import entries, is_whole, sums
+from gateway.ledger.records import NO_RECORD, PaymentsTold, StatementKept
+from gateway.ledger.tables import payments_told, statements
 
 _UNREADABLE: Final = (ProtocolError, *NO_RECORD)
 
