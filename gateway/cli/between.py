@@ -311,7 +311,7 @@ def show_statement(found: dict[str, Any]) -> None:
     columns = _columns_shown(found["columns"], named)
     show.table(
         [name.replace("_", " ") for name in columns],
-        [[row[name] for name in columns] for row in named],
+        show.aligned([[str(row[name]) for name in columns] for row in named], len(_KEYS)),
         "no dealings with other sites yet",
         keys=len(_KEYS),
     )

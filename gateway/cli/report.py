@@ -218,7 +218,8 @@ def _print(made: Report) -> None:
     headings = [_heading(made.columns[at]) for at in places]
     names = [made.columns[at] for at in places]
     keys = sum(not (is_whole(name) or is_decimal(name)) for name in names)
-    show.table(headings, rows if made.rows else [], "nothing recorded", keys=keys)
+    aligned = show.aligned(rows, keys) if made.rows else []
+    show.table(headings, aligned, "nothing recorded", keys=keys)
     for note in made.notes:
         click.echo(show.clean(note))
 

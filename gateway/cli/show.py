@@ -15,6 +15,7 @@ from rich.table import Table
 _PIPED_CHARS: Final = 10_000  # of a line that goes to a file: none is as long
 _GAP: Final = 2  # between columns
 # As in 1,234.5; -2.50 USD; 81.0 %; and a dash for what is not known.
+_DECIMAL: Final = re.compile(r"(-?[\d,]+)(?:\.(\d+))?(\D*)")
 _NUMBER: Final = re.compile(r"\N{EN DASH}|-?[\d,]*\.?\d+( ([A-Z]{3}|%))?")
 
 
@@ -73,6 +74,26 @@ def is_numeric(cells: Sequence[str]) -> bool:
     """Whether a column has numbers, with their unit or without, and nothing else."""
     found = [cell for cell in cells if cell]
     return bool(found) and all(map(_NUMBER.fullmatch, found))
+
+
+def aligned(rows: Sequence[Sequence[str]], keys: int) -> list[list[str]]:
+    """Rows whose columns but the first `keys` are amounts: digits stand below digits."""
+    columns = [list(each) for each in zip(*rows, strict=True)]
+    columns[keys:] = map(_aligned, columns[keys:])
+    return [list(each) for each in zip(*columns, strict=True)]
+
+
+def _aligned(cells: list[str]) -> list[str]:
+    """Numbers of one unit with as many decimals each."""
+    parts = [_DECIMAL.fullmatch(cell) for cell in cells]
+    places = max((len(part[2] or "") for part in parts if part), default=0)
+    units = {part[3] for part in parts if part}
+    if not places or len(units) > 1 or not is_numeric(cells):
+        return cells
+    return [
+        f"{part[1]}.{(part[2] or '').ljust(places, '0')}{part[3]}" if part else cell
+        for part, cell in zip(parts, cells, strict=True)
+    ]
 
 
 def fitted(

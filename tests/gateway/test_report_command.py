@@ -98,7 +98,7 @@ def test_people_see_amounts_that_they_can_read_and_nothing_moves_their_cursor(to
         "1180591620717.4",
         "0.5000",
     ]
-    assert lines[2].split() == ["USD", "0", "0.000", "0", DASH]  # a number that is not known
+    assert lines[2].split() == ["USD", "0", "0.000", "0.0", DASH]  # a number that is not known
     assert lines[3].split()[0] == "total"
     assert lines[4] == "as of some time"
 

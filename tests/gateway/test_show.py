@@ -54,6 +54,18 @@ def test_numbers_stand_on_the_right_and_texts_on_the_left(printed):
     ]
 
 
+def test_digits_stand_below_digits_and_names_stay_as_they_are():
+    rows = [
+        ["1.5", "0.00000008", "0", "2.5 USD", "\N{EN DASH}"],
+        ["2", "-12", "7", "1 EUR", "1.25"],
+    ]
+    assert show.aligned(rows, 1) == [
+        ["1.5", "0.00000008", "0", "2.5 USD", "\N{EN DASH}"],
+        ["2", "-12.00000000", "7", "1 EUR", "1.25"],
+    ]
+    assert show.aligned([], 1) == []
+
+
 def test_columns_that_do_not_fit_go_on_below_with_their_keys():
     columns = ["site", "a", "b", "c", "a long heading"]
     cells = [["paris", "1" * 10, "2" * 10, "3" * 30, ""]]
