@@ -223,8 +223,8 @@ def _pythons(value: object) -> tuple[str, ...]:
 
 def _tag_name(value: object) -> str:
     name = _name(value, chars_max=TAG_CHARS_MAX)
-    if "," in name:
-        raise ValueError("must have names without a comma")  # they are written in lists
+    if set(",=") & set(name):  # as in `linux,gpu=2`, which is how tags are written down
+        raise ValueError("must have names without a comma and an equals sign")
     return name
 
 

@@ -13,7 +13,8 @@ from policies.placement import show_tags
 def estimates(job: Job, now_s: float) -> dict[str, int]:
     """What a job's tasks at workers are expected to cost, in nano-units by currency.
 
-    `now_s` is UTC: a task costs at least for as long as it has run by then.
+    `now_s` is UTC: a task that has a slot to itself costs at least what it has run by then, since
+    this gateway gave it out, or took it up again after a restart.
     """
     sums: dict[str, int] = {}
     for each in job.assignments.values():

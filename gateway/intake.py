@@ -45,8 +45,10 @@ def check_tags(tags: dict[str, Any]) -> dict[str, TagValue]:
     if len(tags) > TAGS_MAX:
         raise ValueError(f"{len(tags)} tags, over the limit of {TAGS_MAX}")
     for name, value in tags.items():
-        if not name or len(name) > NAME_CHARS_MAX or not name.isprintable() or "," in name:
+        if not name or len(name) > NAME_CHARS_MAX or not name.isprintable():
             raise ValueError(f"tag name {name[:60]!r} is empty, too long or not printable")
+        if set(",=") & set(name):  # as in `linux,gpu=2`, which is how tags are written down
+            raise ValueError(f"tag name {name[:60]!r} has a comma or an equals sign")
         if value is True:
             continue
         if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value <= 1e12:

@@ -71,13 +71,13 @@ class PaymentsDesk:
             await self._say(site, before, known[site])
         paid = {each.site for each in await office.read(office.store.payments)}
         for site in sorted(paid | known.keys()):
-            theirs = known.get(site)
-            ours = await self._ours(site, theirs)
             if not office.is_partner(site):
                 continue
+            theirs = known.get(site)
+            ours = await self._ours(site, theirs)
             if theirs is None or theirs.heard != ours.digest:
                 # It may have said that it heard us, and that was lost: so it is asked, too.
-                office.reach(site, await self._ours(site, None))
+                office.reach(site, replace(ours, heard=b""))
             elif answered[site] > ANSWERS_MAX:
                 office.reach(site, ours)
 

@@ -228,7 +228,7 @@ class Site:
                     self.store,
                     self.read,
                     self.harden,
-                    self.record,
+                    self.harden,
                     self._dealings,
                     is_live=self.exchange.purchases.purchases.__contains__,
                     is_partner=lambda name: name in peers.registry.approved,
@@ -366,9 +366,8 @@ class Site:
         await done.wait()
 
     async def harden(self, *records: Record) -> None:
-        """The same, and no power cut takes them."""
-        if records:
-            await self.record(*records, durable=True)
+        """The same, and no power cut takes any of it."""
+        await self.record(*records, durable=True)
 
     async def forget(self, jobs: Sequence[str]) -> None:
         """Drop the results of jobs that have ended; return when they are gone."""

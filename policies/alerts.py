@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from fractions import Fraction
+from math import floor
 from typing import Any, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -105,7 +107,7 @@ class PriceLimit:
     @property
     def clear_nanos(self) -> int:
         """What a price must come down to before the alert is over."""
-        return int(self.limit_nanos * (100 - self.clear_percent) / 100)
+        return floor(self.limit_nanos * (100 - Fraction(self.clear_percent)) / 100)
 
     def covers(self, price: "PoolPrice") -> bool:
         """Whether this pool is meant, and priced in a currency that compares."""
@@ -141,7 +143,7 @@ Rule = Budget | PriceLimit | Unacknowledged
 class Spending:
     """What counts for a budget in its period: all of it, and the part without a verdict yet.
 
-    What was taken back since is in neither.
+    Between sites, what was taken back since is in neither.
 
     `others_nanos` is what was spent besides in other currencies, by these: it does not count.
     """
@@ -292,10 +294,10 @@ def sample(rule: Rule, now_s: float) -> Alert:
     return Alert(Mark(rule.name, "test", 0), rule.kind, rule.severity, now_s, text, {})
 
 
-def printable(name: str) -> str:
+def printable(name: str, chars_max: int = NAME_CHARS_MAX) -> str:
     """A name as it can be shown anywhere: nothing that moves a cursor, and not endless."""
-    shown = "".join(char if char.isprintable() else "�" for char in name[:NAME_CHARS_MAX])
-    return shown if len(name) <= NAME_CHARS_MAX else f"{shown}…"
+    shown = "".join(char if char.isprintable() else "�" for char in name[:chars_max])
+    return shown if len(name) <= chars_max else f"{shown}…"
 
 
 def moment(at_s: float) -> str:

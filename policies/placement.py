@@ -128,8 +128,10 @@ def judge_all(need: Need, offers: Iterable[Offer]) -> dict[str, Refusal] | None:
 
 
 def show_tag(name: str, value: TagValue) -> str:
-    """A tag as people write it: `linux`, `gpu=2`."""
-    return name if isinstance(value, bool) else f"{name}={value:g}"
+    """A tag as people write it: `linux`, `gpu=2`; no digit of a number is lost."""
+    if isinstance(value, bool):
+        return name
+    return f"{name}={int(value) if value == int(value) else value!r}"
 
 
 def show_tags(tags: Tags) -> str:

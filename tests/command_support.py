@@ -14,9 +14,12 @@ from gateway.cli.main import cli
 TIMEOUT_S = 60.0
 
 
-def run(*arguments: str, code: int = 0, **environment: str) -> str:
-    """What `gridfed` says as a process: on stdout, or on stderr where it is to end with a code."""
-    if any(name.startswith("PYTHON") for name in environment):
+def run(*arguments: str, code: int = 0, anew: bool = False, **environment: str) -> str:
+    """What `gridfed` says as a process: on stdout, or on stderr where it is to end with a code.
+
+    `anew`: an interpreter of its own, from its first to its last moment.
+    """
+    if anew or any(name.startswith("PYTHON") for name in environment):
         return _run_anew(arguments, code, environment)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "stderr"

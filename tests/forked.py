@@ -1,15 +1,18 @@
 """Processes of gridfed that begin with its modules loaded: forked from a server that has them.
 
-They are processes like any other, with signals, pipes and an end of their own. But importing the
-modules takes a second of CPU, which a test would pay for each gateway that it starts. The long way
-is tested as well: by the commands that are run as processes, the examples, and whatever begins in
-surroundings of its own.
+They are processes like any other, with signals and pipes of their own; but that one ends without
+an interpreter that is torn down. Importing the modules takes a second of CPU, which a test would
+pay for each gateway that it starts. The long way is taken where the end of an interpreter matters
+(`anew`), by the examples, and by whatever begins in surroundings of its own.
 """
 
+import atexit
+import contextlib
 import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -79,7 +82,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send a signal, if it has not ended."""
         if self._process.exitcode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it ends at this very moment
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """As a power cut would."""
@@ -97,6 +101,7 @@ def _begin(
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    time.tzset()
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 2)
         os.dup2(file.fileno() if out is None else out.fileno(), 1)
@@ -104,4 +109,7 @@ def _begin(
         out.close()
     sys.argv = ["gridfed", *arguments]
     module, _, function = main.partition(":")
-    getattr(import_module(module), function)()
+    try:
+        getattr(import_module(module), function)()
+    finally:
+        atexit._run_exitfuncs()  # the server ends its children without

@@ -164,8 +164,8 @@ class Command:
         finally:
             with trio.CancelScope(shield=True):
                 await _end(process, politely=not _has_ended(process))
-        shown = printable(said.decode(errors="replace").strip().replace("\n", " | "))
-        told = f"; it said: {shown[:OUTPUT_CHARS_SHOWN]}" if shown else ""
+        text = said.decode(errors="replace").strip().replace("\n", " | ")
+        told = f"; it said: {printable(text, OUTPUT_CHARS_SHOWN)}" if text else ""
         if limit.cancelled_caught:
             raise ActionFailed(f"not done within {self.timeout_s:g} s, and ended{told}")
         if process.returncode:

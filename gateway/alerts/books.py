@@ -59,7 +59,9 @@ class Books:
             spent += self._past[key]
         spent += self._spent(rule, max(period.start_s, cut_s), period.end_s, now_s)
         held_nanos = _sum(rule, self._store.pending(period.start_s, period.end_s))
-        refunded_nanos = _sum(rule, self._store.reversed(period.start_s, period.end_s))
+        refunded_nanos = 0
+        if rule.whose in (Whose.SITE, Whose.ORIGIN):  # a user's charge stays: the refund is ours
+            refunded_nanos = _sum(rule, self._store.reversed(period.start_s, period.end_s))
         # What a seller asks and what it costs our user may differ by a margin.
         spent_nanos = max(0, spent.pop(rule.currency, 0) - refunded_nanos)
         return Spending(period, spent_nanos, min(held_nanos, spent_nanos), dict(spent))

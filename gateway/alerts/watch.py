@@ -5,7 +5,7 @@ was done or given up it is recorded as given. So a gateway that dies between tel
 never. While its actions run it counts as given, here in memory.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import trio
@@ -126,13 +126,14 @@ class Watch:
             return
         told = await self._read_told()
         facts = await self._facts()
-        raised = {mark for mark, row in told.items() if row.ended_at_s is None}
-        over = [mark for mark in ended(self._rules, facts, raised) if mark not in self._giving]
+        below = ended(self._rules, facts, _raised(told))
+        over = [mark for mark in below if mark not in self._giving]
         for mark in over:
             self._say(f"alert: {mark.name}: {mark.key} is over")
             await self._note(AlertEnded(*mark, ended_at_s=facts.now_s))
         self._say_overlooked(facts)
-        due = judge(self._rules, facts, raised | self._giving)
+        # Asked again: while that was written, others were given and are not being given any more.
+        due = judge(self._rules, facts, _raised(told) | self._giving)
         groups: dict[tuple[str, str], list[Alert]] = {}
         for alert in due[: GIVING_MAX - len(self._giving)]:
             self._say(f"alert: {alert.severity.value}: {alert.text}")
@@ -233,3 +234,8 @@ class Watch:
                 told[mark] = AlertRow(*mark, told[mark].at_s, record.ended_at_s)
         written: Record = record
         await self._record(written)
+
+
+def _raised(told: Mapping[Mark, AlertRow]) -> set[Mark]:
+    """What was told, and is not over."""
+    return {mark for mark, row in told.items() if row.ended_at_s is None}

@@ -1,7 +1,9 @@
 """What sites owe each other: statement, deliveries, reconcile, dispute, settle."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
+from shlex import quote
 from typing import Any, Final
 
 import click
@@ -25,12 +27,15 @@ _PAYMENT_COLUMNS: Final = (
 _csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 
 
+def _check_forms(*, as_json: bool, as_csv: bool) -> None:
+    if as_json and as_csv:
+        raise click.UsageError("only one of --csv and --json")
+
+
 def _write(
     found: list[dict[str, Any]], columns: tuple[str, ...], *, as_json: bool, as_csv: bool
 ) -> bool:
     """Print a list for programs, as it was asked for; False when people are to read it."""
-    if as_json and as_csv:
-        raise click.UsageError("only one of --csv and --json")
     if as_json:
         show.as_json(found)
     elif as_csv:
@@ -64,13 +69,13 @@ def deliveries(
     as_csv: bool,
 ) -> None:
     """List what was delivered to SITE and by it: the oldest thousand deliveries at most."""
+    _check_forms(as_json=as_json, as_csv=as_csv)
     answer = ask(reach, "deliveries", site=site, contract=contract, state=state or "", **span)
     found = answer["rows"]
     if answer["is_cut"]:
-        last = show.when(found[-1]["at_s"])
-        click.echo(
-            f"only the first {len(found):,}, up to {last}: --from shows later ones", err=True
-        )
+        last = datetime.fromtimestamp(found[-1]["at_s"], UTC).isoformat(timespec="milliseconds")
+        last = last.replace("+00:00", "Z")
+        click.echo(f"only the first {len(found):,}; --from {last} shows what comes then", err=True)
     if _write(found, _DELIVERY_COLUMNS, as_json=as_json, as_csv=as_csv):
         return
     words = {"buy": "bought", "sell": "sold"}
@@ -132,6 +137,7 @@ def payments(site: str, reach: Reach, as_json: bool, as_csv: bool) -> None:
     way round. "differs": both have the reference, of something else. Nothing is booked by the word
     of another site: `gridfed settle` does it.
     """
+    _check_forms(as_json=as_json, as_csv=as_csv)
     found = ask(reach, "payments", site=site)
     if _write(found, _PAYMENT_COLUMNS, as_json=as_json, as_csv=as_csv):
         return
@@ -274,9 +280,10 @@ def overpaid_lines(found: dict[str, Any], booked: dict[str, Any]) -> list[str]:
         left_nanos = int(row["balance_nanos"])
         if row["currency"] == booked["currency"] and (left_nanos if is_paid else -left_nanos) > 0:
             who = f"{row['site']} owes us" if is_paid else f"we owe {row['site']}"
+            undo = f"gridfed settle {row['site']} --undo {quote(booked['reference'])}"
             lines.append(
                 f"that is more than was owed: {who} {row['balance'].lstrip('-')} {row['currency']} "
-                f"now; if it was a slip: gridfed settle {row['site']} --undo {booked['reference']}"
+                f"now; if it was a slip: {undo}"
             )
     return lines
 

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import click
 from rich.cells import cell_len
@@ -31,10 +31,10 @@ def as_json(value: Any) -> None:
 
 
 def clean(value: Any) -> str:
-    """A cell as text: what others chose as a name must not move the cursor or fake markup."""
+    """Text for a terminal: what others chose as a name must not move the cursor."""
     if value is None:
         return ""
-    return escape("".join(char if char.isprintable() else "�" for char in str(value)))
+    return "".join(char if char.isprintable() else "�" for char in str(value))
 
 
 def table(
@@ -64,9 +64,10 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[str]], part: Sequenc
         is_right = is_numeric(own)
         # A text may be wrapped where there is no room; a number must not be.
         least = max(map(cell_len, own)) if is_right else None
-        made.add_column(columns[at], justify="right" if is_right else "left", min_width=least)
+        side: Literal["left", "right"] = "right" if is_right else "left"
+        made.add_column(escape(columns[at]), justify=side, min_width=least)
     for row in cells:
-        made.add_row(*(row[at] for at in part))
+        made.add_row(*(escape(row[at]) for at in part))
     return made
 
 

@@ -234,7 +234,8 @@ def _decimal(name: str, text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation:
-        raise click.BadParameter(f"{text!r} is not a number", param_hint=f"--{name}") from None
+        hint = f"--{name.replace('_', '-')}"
+        raise click.BadParameter(f"{text!r} is not a number", param_hint=hint) from None
 
 
 def _length_s(text: str) -> float:

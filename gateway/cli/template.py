@@ -18,6 +18,7 @@ state = {state}                 # the folder of the database
 # secret_file = ""              # who knows it may come in; needed to listen beyond this host
 # token_required = false        # beside this host's own socket, take signed tokens only
 # tls_certificate_file = ""     # certificate and key (PEM) for tls+tcp://
+# others = []                   # gateways that clients of ours may go to when this one is lost
 # tls_ca_file = ""              # ask diallers for a certificate of this CA
 
 [federation]

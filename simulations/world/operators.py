@@ -1,8 +1,9 @@
 """The people who look after the sites' books: they dispute, answer and pay, as they were planned.
 
 They read their site's books as they are on its disk, and give it the orders that gridfed's command
-line gives. They outlive their gateways, and see in the books what became of an order: what was lost
-in a crash is ordered again. What one has paid the other hears of by telephone.
+line gives. They outlive their gateways, and see in the books what became of an order: a payment
+that was lost in a crash is ordered again, a dispute is not. What one has paid the other hears of by
+telephone.
 """
 
 from random import Random

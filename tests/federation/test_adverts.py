@@ -121,6 +121,7 @@ def test_unknown_fields_are_ignored() -> None:
         ({"tags": {"gpu": -1}}, "tags"),
         ({"tags": {"gpu": False}}, "tags"),
         ({"tags": {"a,b": True}}, "tags"),
+        ({"tags": {"a=b": True}}, "tags"),
         ({"tags": {"": True}}, "tags"),
         ({"tags": {str(n): True for n in range(65)}}, "tags"),
         ({"tags": ["gpu"]}, "tags"),

@@ -4,8 +4,11 @@ import pytest
 
 from federation import messages
 from federation.wire import pack
-from gateway.intake import BadWorker, job_event, worker_joined
+from gateway.intake import BadWorker, check_tags, job_event, worker_joined
+from gateway.ledger.reports.keys import key_of
 from gateway.terms import stored_terms, terms_plain
+from gateway.worker.settings import _parse_tags
+from policies.placement import show_tags
 
 
 def joins(pool, *pools):
@@ -53,3 +56,16 @@ def test_a_job_is_of_its_users_group_also_after_a_restart(user, group):
     spec = job_event(opening(), 1, user, {"ann": "equity desk"}).spec
     assert spec.group == group
     assert stored_terms(pack(terms_plain(spec)))["group"] == group
+
+
+@pytest.mark.parametrize("name", ["", "a,b", "a=b", "a\nb", "x" * 300])
+def test_a_tag_is_named_as_it_is_written_down(name):
+    with pytest.raises(ValueError, match="tag name"):
+        check_tags({name: True})
+
+
+@pytest.mark.parametrize("value", [True, 0, 2, 1_048_577, 10**12, 0.5, 1234567.25])
+def test_a_tag_is_read_as_it_was_written(value):
+    text = show_tags(check_tags({"linux": True, "memory": value}))
+    assert key_of("tag:memory").show(text, "") == ("yes" if value is True else f"{value}")
+    assert _parse_tags(text) == {"linux": True, "memory": value}

@@ -103,6 +103,21 @@ def test_people_see_amounts_that_they_can_read_and_nothing_moves_their_cursor(to
     assert lines[4] == "as of some time"
 
 
+@pytest.mark.parametrize("form", [[], ["--csv"], ["--json"]])
+def test_a_tag_may_have_the_name_of_an_amount(monkeypatch, form):
+    answer = {
+        "columns": ["tag:mem_bytes", "currency", "tasks"],
+        "rows": [["yes", "USD", 1]],
+        "totals": [["", "USD", 1]],
+        "facts": {},
+        "notes": [],
+    }
+    monkeypatch.setattr(reporting, "ask", lambda *_, **__: answer)
+    result = run("cost", "--by", "tag:mem_bytes", *form)
+    assert result.exit_code == 0, result.output
+    assert "yes" in result.output
+
+
 def test_numbers_beyond_64_bits_are_numbers_again(told):
     assert report_of(ANSWER).rows[0][4] == 2**70
     assert json.loads(run("cost", "--json").output)["rows"][0]["cost_nanos"] == 2**70

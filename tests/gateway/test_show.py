@@ -66,6 +66,16 @@ def test_digits_stand_below_digits_and_names_stay_as_they_are():
     assert show.aligned([], 1) == []
 
 
+def test_what_is_to_be_copied_is_quoted_and_brackets_stay_brackets(printed):
+    columns = ["site", "currency", "balance", "balance_nanos"]
+    found = {"columns": columns, "rows": [["paris", "USD", "5", 5 * 10**9]]}
+    booked = {"direction": "paid", "currency": "USD", "reference": "wire 12; x [a]"}
+    (line,) = between.overpaid_lines(found, booked)
+    assert show.clean(line).endswith("gridfed settle paris --undo 'wire 12; x [a]'")
+    show.table(["[b]"], [["[red]x[/red]"]], "")
+    assert printed().split() == ["[b]", "[red]x[/red]"]
+
+
 def test_columns_that_do_not_fit_go_on_below_with_their_keys():
     columns = ["site", "a", "b", "c", "a long heading"]
     cells = [["paris", "1" * 10, "2" * 10, "3" * 30, ""]]

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from gateway.alerts.settings import Pace
 from gateway.books_rules import BookRules
 from gateway.cli.main import cli
-from gateway.config import _LIMITS, load
+from gateway.config import _LIMITS, ConfigError, load
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig
 from policies.asks import House
@@ -49,6 +49,22 @@ def test_what_is_commented_out_is_what_holds_anyway(written):
     )
     written.write_text(said)
     assert load(str(written)) == before
+
+
+def known(tmp_path, table):
+    """The keys that a table may have, as a wrong one is answered."""
+    path = tmp_path / "wrong.toml"
+    path.write_text(f"{table}\nnonsense = 1\n")
+    with pytest.raises(ConfigError) as caught:
+        load(str(path))
+    return set(str(caught.value).partition("there are ")[2].split(", "))
+
+
+@pytest.mark.parametrize("table", ["[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true"])
+def test_every_key_of_other_tables_is_there(written, tmp_path, table):
+    text = written.read_text()
+    for name in known(tmp_path, table):
+        assert re.search(rf"^(# )?({name} = |\[pool\.{name}\])", text, re.MULTILINE), name
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,11 @@ def look(rule, raised, *prices):
     return [alert.mark for alert in alerts], raised - over | {alert.mark for alert in alerts}
 
 
+def test_what_a_price_must_come_down_to_is_exact():
+    assert PriceLimit("dear", 2**53 + 3, "USD", clear_percent=0.0).clear_nanos == 2**53 + 3
+    assert PriceLimit("dear", 101, "USD", clear_percent=10.0).clear_nanos == 90
+
+
 LIMIT = PriceLimit("dear", 100, "USD", "paris", "gpu", clear_percent=10.0)
 DEAR = Mark("dear", "paris/gpu", 0)
 

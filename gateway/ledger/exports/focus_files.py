@@ -9,9 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from gateway.ledger.formulas import cell
+
 from .focus import PLACES, Row
 from .focus_columns import EXPORTED, VERSION, Column
-from .texts import cell
 
 _ROWS_AT_ONCE: Final = 20_000
 _DIGITS: Final = 38  # what readers of Parquet can take
@@ -25,7 +26,7 @@ class ParquetMissing(Exception):
 def csv_lines(rows: Iterable[Row]) -> Iterator[str]:
     """Yield CSV (RFC 4180): a header, then the rows; an empty cell is null.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe in front (texts.cell).
+    A text that a spreadsheet would take for a formula gets an apostrophe in front (formulas.cell).
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")

@@ -21,8 +21,6 @@ _UNPRINTABLE: Final = re.compile(rf"{_CONTROLS}|%(?=[0-9A-Fa-f]{{2}})")
 _NOT_IN_APEL: Final = re.compile(rf"{_UNPRINTABLE.pattern}|%(?=%|{_CONTROLS}|\s\Z)|\A\s|\s\Z")
 _APEL_NULLS: Final = ("none", "null")
 
-FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
-
 
 def plain(text: str) -> str:
     """A name on one line, with nothing in it that XML 1.0 refuses."""
@@ -39,19 +37,6 @@ def apel(text: str) -> str:
 
 def _escaped(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))
-
-
-def cell(text: str) -> str:
-    """A text for a cell of CSV, which a spreadsheet must not take for a formula.
-
-    An apostrophe goes before a formula's start, and before an apostrophe, so that `uncell` knows.
-    """
-    return f"'{text}" if text.startswith((*FORMULA_STARTS, "'")) else text
-
-
-def uncell(text: str) -> str:
-    """What `cell` was given."""
-    return text.removeprefix("'")
 
 
 def urn(*parts: str | int) -> str:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Final
 
 from federation.money import NANOS_PER_UNIT, format_amount
+from gateway.ledger.formulas import FORMULA_STARTS
 
 OTHERS: Final = "(others)"
 UNNAMED: Final = "(none)"
@@ -17,7 +18,6 @@ NAME_MAX: Final = 120  # of a table
 
 _DECIMALS: Final = ((100 * NANOS_PER_UNIT, 2), (NANOS_PER_UNIT, 4), (NANOS_PER_UNIT // 1000, 6))
 _HOUR_NS: Final = 3600 * 10**9
-_FORMULA_STARTS: Final = ("=", "+", "-", "@")
 _JOINERS: Final = "\u200c\u200d"  # words of Persian, and some emoji, can't do without
 
 
@@ -32,7 +32,7 @@ def name(text: object, limit: int = NAME_MAX) -> str:
     seen = "".join(map(_seen, str(text)))
     if not seen.strip():
         return UNNAMED
-    if seen.lstrip().startswith(_FORMULA_STARTS):
+    if seen.lstrip().startswith(FORMULA_STARTS):
         seen = f"'{seen}"
     return seen if len(seen) <= limit else f"{seen[: limit - 1]}…"
 

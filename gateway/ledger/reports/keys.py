@@ -141,7 +141,7 @@ def key_of(name: str) -> Key:
 def _value_of(tag: str, tags: str) -> str:
     """What a job asks of one tag: its number; `yes` of a plain one; empty when it asks nothing."""
     for each in tags.split(","):
-        name, equals, value = each.rpartition("=")
+        name, equals, value = each.partition("=")
         if each == tag:
             return "yes"
         if equals and name == tag:

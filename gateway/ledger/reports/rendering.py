@@ -1,9 +1,10 @@
 """Reports as CSV, JSON and Parquet, exact in each.
 
 CSV (RFC 4180): a header line, then the rows; no totals, so that a column can be summed. Texts that
-a spreadsheet would take for a formula get an apostrophe in front. JSON: {"columns": […], "rows":
-[{column: value}], "totals": [{column: value}], "facts": {…}}. Parquet: the rows; whole numbers are
-decimal128(38, 0), decimal numbers decimal128(38, 9), both exact, all else text.
+a spreadsheet would take for a formula, or that begin with an apostrophe, get one in front. JSON:
+{"columns": […], "rows": [{column: value}], "totals": [{column: value}], "facts": {…}}. Parquet: the
+rows; whole numbers are decimal128(38, 0), decimal numbers decimal128(38, 9), both exact, all else
+text.
 """
 
 import csv
@@ -14,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from federation.errors import GridError
+from gateway.ledger import formulas
 
 from .report import Cell, Report, is_decimal, is_whole
 
-_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 _DIGITS: Final = 38  # what 128 bits hold
 
 
@@ -73,6 +74,6 @@ def write_parquet(report: Report, path: Path) -> None:
 
 def _safe(cell: Cell, column: str) -> Cell:
     """A cell that no spreadsheet runs; a number may be below zero."""
-    if isinstance(cell, str) and not is_decimal(column) and cell.startswith(_FORMULA_STARTS):
-        return f"'{cell}"
+    if isinstance(cell, str) and not is_decimal(column):
+        return formulas.cell(cell)
     return cell

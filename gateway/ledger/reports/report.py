@@ -50,8 +50,8 @@ class Report:
 
 
 def is_whole(column: str) -> bool:
-    """Whether the cells of a column are whole numbers."""
-    return column in _COUNTS or column.endswith(_WHOLE_ENDS)
+    """Whether the cells of a column are whole numbers; of a tag they are text."""
+    return ":" not in column and (column in _COUNTS or column.endswith(_WHOLE_ENDS))
 
 
 def is_decimal(column: str) -> bool:

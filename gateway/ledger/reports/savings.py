@@ -12,7 +12,7 @@ ours, it is the list price. Where all ran in one pool, `dearest` is what it cost
 *Static grid*: machines of one's own, as many as the busiest hour took, that stand there all the
 time:
 
-    slots            = slot time of the busiest hour / 1 h, rounded up
+    slots            = slot time of the busiest hour / 1 h, rounded up (parts of hours: _peak)
     static           = slots * hours of the period * price per slot-hour
 
 at the price that was asked for, or else the lowest list price of our own pools. The period is as
@@ -28,7 +28,7 @@ the rows by their slot time, so that rows add up to the nano-unit whatever the r
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import floor
+from math import ceil, floor
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -137,14 +137,35 @@ def size_grid(
         start_s = min(used) * HOUR_S if question.start_s is None else question.start_s
         end_s = (max(used) + 1) * HOUR_S if question.end_s is None else question.end_s
         end_s = min(end_s, max(now_s, max(used) * HOUR_S))  # a clock may have been set back
-        busiest = max(used, key=lambda hour, used=used: (used[hour], -hour))  # type: ignore[misc]
-        grids[currency] = StaticGrid(
-            -(-used[busiest] // HOUR_NS),
-            busiest,
-            max(0, round((end_s - start_s) * 10**9)),
-            prices_nanos[currency],
-        )
+        slots, busiest = _peak(used, start_s, end_s)
+        period_ns = max(0, round((end_s - start_s) * 10**9))
+        grids[currency] = StaticGrid(slots, busiest, period_ns, prices_nanos[currency])
     return grids
+
+
+def _peak(used: Mapping[int, int], start_s: float, end_s: float) -> tuple[int, int]:
+    """How many slots the busiest hour took, and which hour that is.
+
+    What is less than an hour at either end of the period counts with the full hour beside it: work
+    is booked in the hour in which it ends, and in a few minutes hours of it may end. A period
+    without a full hour is taken as a whole.
+    """
+    first, stop = ceil(start_s / HOUR_S), floor(end_s / HOUR_S)
+    if first >= stop:
+        first, stop = floor(start_s / HOUR_S), floor(start_s / HOUR_S) + 1
+    busy: dict[int, int] = {}
+    for hour, wall_ns in used.items():
+        at = min(max(hour, first), stop - 1)
+        busy[at] = busy.get(at, 0) + wall_ns
+
+    def slots(at: int) -> int:
+        from_s = start_s if at == first else at * HOUR_S
+        until_s = end_s if at == stop - 1 else (at + 1) * HOUR_S
+        length_ns = round((until_s - from_s) * 10**9)
+        return -(-busy[at] // length_ns) if length_ns > 0 else 0
+
+    busiest = max(busy, key=lambda at: (slots(at), busy[at], -at))
+    return slots(busiest), busiest
 
 
 def savings_report(

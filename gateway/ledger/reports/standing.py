@@ -5,7 +5,8 @@ delivered and we have not settled: it may still be refused. The rest is *settled
 charged is final. Of what is settled, some may be *reversed*: the site that delivered it accepted
 our dispute, and takes nothing for it. Beside the report stands what we delivered to other sites:
 what is *due*, as they have not settled it, and what is *refunded*, as we accepted their disputes;
-and the *estimate*, of the tasks that run now: their expected time at the price of their slot.
+and the *estimate*, of the tasks that run now: their expected time (gateway.estimates), at the
+price of their slot.
 """
 
 from collections import Counter
@@ -44,12 +45,15 @@ class Standing:
 
     @property
     def settled_nanos(self) -> dict[str, int] | None:
-        """What is booked and not held."""
+        """What is booked and not held; never below zero."""
         if self.held_nanos is None:
             return None
         held = self.held_nanos
         currencies = sorted({*self.booked_nanos, *held})
-        return {each: self.booked_nanos.get(each, 0) - held.get(each, 0) for each in currencies}
+        # A delivery is held by its seller's clock and booked by ours: at an edge of the period it
+        # may be in one of the two, and nothing is settled by that.
+        booked = self.booked_nanos
+        return {each: max(0, booked.get(each, 0) - held.get(each, 0)) for each in currencies}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """The watch in a running site: told once, in every way, whatever fails."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
+import trio
 from alerts_support import used
 from tests_support import Visitor, wait_until
 
@@ -11,7 +13,8 @@ from gateway.alerts.settings import AlertsConfig, Pace, Watched
 from gateway.alerts.watch import Watch
 from gateway.ledger.errors import StoreFailed
 from gateway.ledger.records import ContractOpened, Posted, PostingSettled
-from policies.alerts import Budget, Facts, PoolPrice, PriceLimit, Unacknowledged
+from gateway.ledger.rows import AlertRow
+from policies.alerts import Budget, Facts, Mark, PoolPrice, PriceLimit, Unacknowledged
 
 PACE = Pace(interval_s=0.05, tries=3, retry_s=0.01, webhook_timeout_s=30.0)
 DESK = Budget("desk", 100, "USD")
@@ -166,6 +169,38 @@ def test_a_pool_of_another_site_is_not_missed_before_that_could_show_itself():
         watch._say_overlooked(unheard)
     assert len(said) == 1, "once, when it stays away"
     assert "no pool paris/gpu is known here" in said[0]
+
+
+async def test_what_was_given_while_an_end_was_written_is_not_given_again():
+    gone, dear = (PriceLimit(name, 10**7, "USD", pool=name) for name in ("gone", "dear"))
+    raised = {each: Mark(each, f"here/{each}", 0) for each in ("gone", "dear")}
+    facts = Facts(
+        9.0, prices=(PoolPrice("here", "gone", 1, "USD"), PoolPrice("here", "dear", 10**9, "USD"))
+    )
+    said = []
+
+    async def read(*_):
+        return facts
+
+    async def record(*_):
+        """The disk is slow; meanwhile the other one was given."""
+        watch._told[raised["dear"]] = AlertRow(*raised["dear"], 5.0, None)
+        watch._giving.discard(raised["dear"])
+
+    watch = Watch(
+        AlertsConfig(PACE, (Watched(gone), Watched(dear))),
+        *("here", SimpleNamespace(alerts=list)),
+        read=read,
+        record=record,
+        prices=list,
+        utc_s=lambda: 9.0,
+        say=said.append,
+    )
+    watch._told = {raised["gone"]: AlertRow(*raised["gone"], 1.0, None)}
+    watch._giving = {raised["dear"]}
+    async with trio.open_nursery() as nursery:
+        await watch._look(nursery)
+    assert said == ["alert: gone: here/gone is over"]
 
 
 def test_deliveries_without_a_verdict_are_told_until_there_are_none(make_inner):

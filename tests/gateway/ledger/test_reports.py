@@ -36,6 +36,7 @@ from gateway.ledger.reports import (
     to_json,
 )
 from gateway.ledger.reports.keys import KEYS
+from gateway.ledger.reports.standing import Standing
 from gateway.ledger.rows import Dimension
 from gateway.ledger.store import Store
 from policies.alerts import Budget, Whose
@@ -640,6 +641,26 @@ def test_a_period_that_is_not_over_counts_up_to_now(
     assert report.facts["static"]["USD"]["period_s"] == 7200.0
 
 
+@pytest.mark.parametrize(
+    ("length_s", "busy_s", "slots"),
+    [
+        (600, {0: 600}, 8),  # a site that is ten minutes old
+        (5400, {0: 3600, 1: 1800}, 8),
+        (3605, {0: 3600, 1: 600}, 10),  # what ends in five seconds is not of five seconds
+        (7200, {0: 3600, 1: 1800}, 8),
+    ],
+)
+def test_a_grid_is_sized_by_the_time_that_there_was(
+    store: Store, commit: Commit, usage: Usage, length_s: int, busy_s: dict[int, int], slots: int
+) -> None:
+    for hour, seconds in busy_s.items():
+        ended_at_s = FRIDAY_S + hour * 3600 + 1
+        commit(store, usage(first=hour, ended_at_s=ended_at_s, wall_ns=8 * seconds * 10**9))
+    period = {"start_s": FRIDAY_S, "end_s": FRIDAY_S + length_s}
+    report = ask(store, "savings", present=Present(FRIDAY_S + length_s, PRICES), **period)
+    assert report.facts["static"]["USD"]["slots"] == slots
+
+
 def test_an_hour_that_is_not_over_counts_up_to_now(
     store: Store, commit: Commit, usage: Usage
 ) -> None:
@@ -710,6 +731,11 @@ RUNNING = (
     Claim({Dimension.USER: "ada", Dimension.PROJECT: "risk", Dimension.SITE: ""}, "USD", 11),
     Claim({Dimension.USER: "bob", Dimension.PROJECT: "risk", Dimension.SITE: ""}, "EUR", 13),
 )
+
+
+def test_what_is_held_by_another_clock_than_it_was_booked_by_settles_nothing() -> None:
+    standing = Standing(NOW_S, {"USD": 3, "EUR": 9}, {"USD": 5, "EUR": 2}, {}, {}, {}, {})
+    assert standing.settled_nanos == {"EUR": 7, "USD": 0}
 
 
 def test_what_is_settled_is_told_apart_from_what_is_held_and_what_is_guessed(

@@ -20,7 +20,7 @@ from gateway.ledger.exports.focus import charges
 from gateway.ledger.exports.focus_columns import EXPORTED, FOCUS
 from gateway.ledger.exports.focus_files import csv_lines, write_parquet
 from gateway.ledger.exports.focus_rules import check
-from gateway.ledger.exports.texts import uncell
+from gateway.ledger.formulas import uncell
 
 
 def exported(*found: Any) -> str:

@@ -9,6 +9,7 @@ from exports_support import HOSTILE, names
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.ledger import formulas
 from gateway.ledger.exports import texts
 
 # As XML 1.0 defines its characters.
@@ -43,14 +44,14 @@ def test_a_name_is_one_value_of_apel_and_comes_back(name):
 
 @given(names)
 def test_a_cell_is_no_formula_and_comes_back(name):
-    written = texts.cell(name)
-    assert not written.startswith(texts.FORMULA_STARTS)
-    assert texts.uncell(written) == name
+    written = formulas.cell(name)
+    assert not written.startswith(formulas.FORMULA_STARTS)
+    assert formulas.uncell(written) == name
 
 
 def test_names_that_need_nothing_stay_as_they_are():
     for name in ("ada", "Zoë 漢字", "100%", "50% of x", "a b"):
-        assert texts.plain(name) == texts.apel(name) == texts.cell(name) == name
+        assert texts.plain(name) == texts.apel(name) == formulas.cell(name) == name
 
 
 @given(names)
