@@ -107,10 +107,10 @@ class JobHandle:
         """What it has cost so far, and who is billed."""
         found = self.details()
         return Cost(
-            found["cost_nanos"],
+            int(found["cost_nanos"]),
             found["currency"],
             found["price_nanos"],
-            found["wall_ns"],
+            int(found["wall_ns"]),
             found["user"],
             found["project"],
         )

@@ -61,6 +61,7 @@ TOLD_MAX: Final = 5  # of what differs in a contract, in the log
 UNCLEAR_MAX: Final = 50  # and kept with what was compared
 ASKED_AT_ONCE: Final = 50  # contracts whose entries are asked for in one round
 WAITING_MAX: Final = ASKED_AT_ONCE + 10  # messages of one site; the rest is asked again
+QUESTIONS_MAX: Final = 2_000  # for entries, of one seller between two looks
 ANSWER_S: Final = 20.0  # that a seller has to answer an operator's question
 TRIES_MAX: Final = 3  # of a day that differs, and may be mended on the way
 TRY_AGAIN_S: Final = 6 * 3600.0  # at most, and when we have looked so often
@@ -150,6 +151,7 @@ class Bookkeeper:
         self._shunning: set[str] = set()  # buyers that people were told of
         self._early: set[str] = set()  # whose clock is ahead; people were told since we looked last
         self._entries_asked: set[tuple[str, str, int, int]] = set()
+        self._questions: Counter[str] = Counter()  # for entries, of each seller since we looked
         self._day_ms = office.rules.day_ms
         self._turn = trio.Lock()
         self.turns = Turns(WAITING_MAX)
@@ -251,6 +253,7 @@ class Bookkeeper:
         # But for what an operator waits for.
         self._asked = {key: each for key, each in self._asked.items() if each.waiting}
         self._entries_asked.clear()
+        self._questions.clear()
         self._early.clear()
         again_s = min(TRY_AGAIN_S, TRY_AGAIN_LOOKS * self._office.rules.reconcile_s)
         if not 0 <= self._office.utc_s() - self._tries_since_s < again_s:
@@ -414,7 +417,8 @@ class Bookkeeper:
             self._ask_entries(seller, name, window.first_ms, window.stop_ms)
 
     def _ask_entries(self, seller: str, contract: str, first_ms: int, stop_ms: int) -> None:
-        if not self._office.is_live(contract):
+        if not self._office.is_live(contract) and self._questions[seller] < QUESTIONS_MAX:
+            self._questions[seller] += 1
             self._entries_asked.add((seller, contract, first_ms, stop_ms))
             ask = AskEntries(contract, first_ms, stop_ms)
             self._office.post.carry(seller, Side.SELLER, ask)

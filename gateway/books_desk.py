@@ -7,7 +7,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final
 
 from federation.errors import GridError
-from federation.money import NANOS_LIMIT, check_currency, format_amount
+from federation.money import NANOS_LIMIT, check_currency, format_amount, format_money
 from federation.payments import Match
 from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, Entry, EntryState
 from gateway.bookkeeper import Bookkeeper
@@ -24,7 +24,7 @@ from gateway.ledger.rows import DisputeRow, PaymentRow
 from gateway.ledger.settlement import Statement
 from gateway.ledger.store import Store
 from gateway.payments import told_of
-from gateway.report_desk import narrow
+from gateway.views import narrow
 
 if TYPE_CHECKING:
     from gateway.site import Site
@@ -259,9 +259,17 @@ async def reconcile(site: "Site", details: Details) -> Any:
     """
     name, keeper = _text(details, "site"), _keeper(site)
     await site.read(_check_known, site.store, name)
+    if name not in await site.read(site.store.partners, "buy"):
+        raise BadBooksQuestion(
+            f"we never bought of {name}: it compares what it bought of us, by `gridfed reconcile` "
+            "there"
+        )
     if "start_s" not in details:
         details = {**details, "start_s": await keeper.closed_until_ms(name) / 1000}
-    start_s, end_s = _span(details, site.surroundings.utc_s())
+    now_s = site.surroundings.utc_s()
+    start_s, end_s = _span(details, now_s)
+    if start_s >= now_s:
+        raise BadBooksQuestion("that time has not begun: there is nothing to compare")
     found = await keeper.compare(name, round(start_s * 1000), round(end_s * 1000))
     if not found.state:
         raise BadBooksQuestion(
@@ -327,8 +335,13 @@ async def _book(
 def _settle(paid: list[PaymentRow], details: Details, now_s: float) -> list[Record]:
     name, reference, note = _text(details, "site"), _text(details, "reference"), _note(details)
     same = [each for each in paid if each.reference == reference]
-    if any(each.stands for each in same):
-        raise BadBooksQuestion(f"reference {reference!r} with {name} is booked already")
+    booked = next((each for each in same if each.stands), None)
+    if booked is not None:
+        amount = format_money(booked.amount_nanos, booked.currency)
+        raise BadBooksQuestion(
+            f"reference {reference!r} with {name} is booked already, as {booked.direction} "
+            f"{amount}: --undo takes that back"
+        )
     attempt = max((each.attempt + 1 for each in same), default=0)
     direction = _one_of(details, "direction", DIRECTIONS)
     through = _one_of({"through": "bank", **details}, "through", MEANS)
@@ -435,7 +448,8 @@ def _chosen(details: Details) -> list[tuple[int, int]] | None:
 def _amount(details: Details, nanos_key: str, currency_key: str) -> tuple[int, str]:
     nanos, currency = details.get(nanos_key), details.get(currency_key)
     if type(nanos) is not int or not 0 < nanos <= NANOS_LIMIT:
-        raise BadBooksQuestion(f"{nanos_key} must be above zero, and no more than {NANOS_LIMIT}")
+        most = format_amount(NANOS_LIMIT)
+        raise BadBooksQuestion(f"{nanos_key}: an amount is above zero, and no more than {most}")
     try:
         check_currency(currency)  # type: ignore[arg-type]
     except (ValueError, TypeError) as error:

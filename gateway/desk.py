@@ -4,7 +4,7 @@ An answer is plain data. A question that can't be answered gets a code and a sen
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -29,6 +29,33 @@ if TYPE_CHECKING:
 JOBS_MAX: Final = 1000
 OUTCOME_BUNDLES_MAX: Final = 64
 WAIT_MAX_S: Final = 30.0
+_SPAN: Final = ("start_s", "end_s")
+# What questions may name. Those that are not here (`explain`, and about trust) look for themselves.
+TAKES: Final[Mapping[str, frozenset[str]]] = {
+    verb: frozenset(names)
+    for verb, names in {
+        **dict.fromkeys(("status", "workers", "sites", "pools", "deals", "alerts", "disputes"), ()),
+        "jobs": ("limit",),
+        "job": ("job",),
+        "results": ("job", "after", "limit", "wait_s"),
+        "forget": ("job",),
+        "test_alert": ("name",),
+        "drain": ("worker", "on"),
+        "report": ("kind", "by", "where", *_SPAN, "static_price", "whose"),
+        "page": _SPAN,
+        "statement": ("sites", *_SPAN),
+        "deliveries": ("site", "contract", "state", *_SPAN),
+        "payments": ("site",),
+        "reconcile": ("site", *_SPAN),
+        "dispute": ("contract", "deliveries", "reason"),
+        "answer_dispute": ("contract", "deliveries", "accept", "reason"),
+        "settle": (
+            *("site", "direction", "amount_nanos", "currency", "through", "into_nanos"),
+            *("into_currency", "reference", "note"),
+        ),
+        "undo_payment": ("site", "reference", "note"),
+    }.items()
+}
 
 
 class BadQuestion(Exception):
@@ -114,6 +141,7 @@ class Desk:
         return Answer(ask.request, Reason.FAULT, "the gateway can't answer this: see its log", None)
 
     async def _find(self, guest: Guest, ask: Ask) -> Any:
+        _check_known(ask)
         verb = self._verbs.get(ask.verb)
         if verb is not None:
             return await verb(guest, ask.details)
@@ -317,6 +345,15 @@ def _check_home(guest: Guest, verb: str) -> None:
     """Refuse whoever did not come by our own socket."""
     if not guest.is_local:
         raise BadQuestion(f"{verb} is for the gateway's own host, by its ipc:// address")
+
+
+def _check_known(ask: Ask) -> None:
+    """Refuse what a question does not take: a bill for nobody in particular is everybody's."""
+    takes = TAKES.get(ask.verb)
+    unknown = sorted(ask.details.keys() - takes) if takes is not None else ()
+    if takes is not None and unknown:
+        known = ", ".join(sorted(takes)) or "nothing"
+        raise BadQuestion(f"{ask.verb} takes no {unknown[0][:60]!r}; it takes {known}")
 
 
 def _text(details: dict[str, Any], key: str) -> str:

@@ -42,7 +42,9 @@ class Disputes:
         """
         row = await self._office.contract("buy", contract)
         if row is None:
-            raise NoSuchEntry(f"no contract {contract!r} that we bought: see `gridfed disputes`")
+            raise NoSuchEntry(
+                f"no contract {contract!r} that we bought: see `gridfed deliveries SITE`"
+            )
         since_s = self._office.utc_s() - self._office.rules.dispute_days * 86_400
         wanted = None if deliveries is None else set(deliveries)
         found = [
@@ -54,9 +56,11 @@ class Disputes:
             and (wanted is None or (each.epoch, each.first) in wanted)
         ]
         if not found:
+            which = "nothing" if wanted is None else "none of these deliveries"
             raise NoSuchEntry(
-                f"nothing of contract {contract} was paid for in the last "
-                f"{self._office.rules.dispute_days:g} days that could be disputed"
+                f"{which} of contract {contract} was paid for in the last "
+                f"{self._office.rules.dispute_days:g} days: see `gridfed deliveries {row.site} "
+                f"--contract {contract}`"
             )
         before = {(each.epoch, each.first) for each in await self.rows("buy", contract, row.site)}
         new = [each for each in found if (each.epoch, each.first) not in before]
@@ -137,7 +141,10 @@ class Disputes:
             if each.state == "open" and (wanted is None or (each.epoch, each.first) in wanted)
         ]
         if not found:
-            raise NoSuchEntry(f"nothing of contract {contract} is disputed and open here")
+            raise NoSuchEntry(
+                f"nothing of contract {contract} is disputed here and waits for an answer: see "
+                "`gridfed disputes`"
+            )
         # Not into what was agreed on, should our clock have been set back.
         at_ms = max(self._office.now_ms, self._office.settled_ms("sell", found[0].site))
         await self._office.write(*(_settlement(each, accept, reason, at_ms) for each in found))

@@ -12,7 +12,7 @@ from typing import Final
 from federation import deals
 from federation.contracts import Delivery, Phase, Tab, Verdict, grantor_until_s
 from federation.errors import ProtocolError
-from federation.money import NANOS_LIMIT, check_currency
+from federation.money import check_currency
 from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX
 from gateway.dealing import LEASE_MAX_S
@@ -22,6 +22,7 @@ from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.outcomes import is_sound
 from gateway.quotations import allowed_nanos, booked_tariff, quoted_terms, tariff_of
 from policies.carbon import Footprint, objection
+from policies.pricelist import PRICE_NANOS_MAX
 from policies.tariffs import HOUR_NS, PriceClass, Tariff
 
 SLACK_S: Final = 1.0  # that two clocks and roundings may differ by in what a delivery took
@@ -122,7 +123,7 @@ def check_quote(purchase: Purchase, quote: deals.Quote) -> None:
         raise ProtocolError("a second quote for one contract")
     if purchase.pool not in ("", quote.pool) or not 1 <= quote.slots <= SLOTS_MAX:
         raise ProtocolError("a quote for another pool, or for no slots")
-    if not _is_name(quote.pool) or not 0 <= quote.price_nanos <= NANOS_LIMIT:
+    if not _is_name(quote.pool) or not 0 <= quote.price_nanos <= PRICE_NANOS_MAX:
         raise ProtocolError("a quote for a pool without a name, or at no price")
     if not 0 <= quote.lease_s <= LEASE_MAX_S:
         raise ProtocolError("a quote for a lease of more than a day")
@@ -136,7 +137,7 @@ def check_quote(purchase: Purchase, quote: deals.Quote) -> None:
 def _check_terms(purchase: Purchase, quote: deals.Quote) -> None:
     if quote.minimum_nanos > quote.price_nanos or quote.step_ns > HOUR_NS:
         raise ProtocolError("a quote whose minimum is more than a slot-hour, or its steps longer")
-    if not quote.price_nanos <= max(quote.list_nanos, quote.price_nanos) <= NANOS_LIMIT:
+    if not quote.price_nanos <= max(quote.list_nanos, quote.price_nanos) <= PRICE_NANOS_MAX:
         raise ProtocolError("a quote with a list price out of range")
     if not all(each == "" or _is_name(each) for each in (quote.tariff, quote.window)):
         raise ProtocolError("a quote by a price list without a proper name")

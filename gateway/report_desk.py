@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from federation.money import parse_money
 from gateway.estimates import claims
-from gateway.ledger.records import NUMBER_LIMIT
 from gateway.ledger.reports import ALL, UTILISATION, Cell, Present, Question, Report, make_report
+from gateway.views import narrow
 
 if TYPE_CHECKING:
     from gateway.site import Site
@@ -87,10 +87,3 @@ def _static_price(details: Mapping[str, Any]) -> tuple[int, str] | None:
 
 def _plain(rows: Iterable[tuple[Cell, ...]]) -> list[list[Any]]:
     return [[narrow(cell) for cell in row] for row in rows]
-
-
-def narrow(value: Any) -> Any:
-    """A whole number as text where it is more than one of the wire holds; in maps, too."""
-    if isinstance(value, dict):
-        return {key: narrow(each) for key, each in value.items()}
-    return str(value) if type(value) is int and abs(value) > NUMBER_LIMIT else value

@@ -6,6 +6,8 @@ up to a nano-unit, once; and it is never less than the minimum charge of each ta
 
     charge = max(tasks · minimum, ⌊price · max(⌈wall/step⌉, tasks) · step / 3600 s + ½⌋)
 
+and never more than what the books can hold (NANOS_LIMIT).
+
 Prices themselves are rounded half up to a nano-unit whenever somebody is told one: what is
 advertised and quoted is what is charged by, to the nano-unit.
 """
@@ -191,7 +193,7 @@ def _charge(price_nanos: int, tasks: int, wall_ns: int, minimum_nanos: int, step
     if tasks < 0:
         raise ValueError(f"no cost of {tasks} tasks")
     costs = cost_nanos(price_nanos, _billed_ns(tasks, wall_ns, step_ns))
-    return min(NANOS_LIMIT, max(costs, tasks * minimum_nanos)) if minimum_nanos else costs
+    return min(NANOS_LIMIT, max(costs, tasks * minimum_nanos))
 
 
 def _billed_ns(tasks: int, wall_ns: int, step_ns: int) -> int:

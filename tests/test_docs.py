@@ -23,7 +23,7 @@ from gateway.carbon.config import CarbonConfig, HttpConfig, SeriesConfig
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, PoolConfig, SiteConfig
 from gateway.dealing import DealRules
-from gateway.desk import Desk
+from gateway.desk import TAKES, Desk
 from gateway.federation_config import FederationConfig
 from policies.asks import House
 from policies.disclosure import Disclosure
@@ -69,6 +69,17 @@ def test_every_verb_and_what_it_takes_is_in_the_trust_document():
         for verb, scopes in passes.VERBS.items()
     }
     assert {passes.VERBS[verb] for verb in by_socket} == {(Scope.ADMIN,)}
+
+
+def test_what_each_question_takes_is_in_the_protocol():
+    text = (ROOT / "docs" / "protocol.md").read_text()
+    listed = text.partition("Questions (`ask`):")[2].partition("\n\n")[0]
+    found = {
+        verb: frozenset(re.findall(r"\w+", names))
+        for verb, names in re.findall(r"`(\w+)`(?: \{([^}]*)\})?", listed.replace("\n", " "))
+        if verb not in ("explain", "ipc")
+    }
+    assert found == TAKES
 
 
 def test_the_protocol_has_no_message_that_is_not_there():

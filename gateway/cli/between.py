@@ -93,7 +93,7 @@ def deliveries(
             ]
             for row in found
         ],
-        f"nothing was delivered to {site} or by it",
+        f"nothing was delivered to {site} or by it{_chosen(contract, state, span)}",
     )
     if found and not contract and state in (None, "void"):
         for line in void_lines(ask(reach, "statement", sites=[site], **span)):
@@ -327,10 +327,22 @@ def show_statement(found: dict[str, Any]) -> None:
             site, amount = row["site"], f"{row['balance'].lstrip('-')} {row['currency']}"
             who = f"{site} owes us" if row["balance_nanos"] > 0 else f"we owe {site}"
             click.echo(show.clean(f"{who} {amount}"))
-        if Decimal(row["unconfirmed"]) or Decimal(row["to_confirm"]):
-            site = show.clean(row["site"])
-            click.echo(f"{site} has other payments than we: see `gridfed payments {site}`")
+    for site in sorted({row["site"] for row in named if _is_unconfirmed(row)}):
+        name = show.clean(site)
+        click.echo(f"{name} has not booked the same payments yet: see `gridfed payments {name}`")
     click.echo(f"as of {show.when(found['as_of_s'])} UTC; what is held is in no balance")
+
+
+def _chosen(contract: str, state: str | None, span: Mapping[str, float]) -> str:
+    """What of all deliveries was asked for, in words."""
+    words = [f"under contract {contract}"] if contract else []
+    words += [f"and is {state}"] if state else []
+    words += ["in that time"] if span else []
+    return "".join(f" {each}" for each in words)
+
+
+def _is_unconfirmed(row: Mapping[str, Any]) -> bool:
+    return bool(Decimal(row["unconfirmed"]) or Decimal(row["to_confirm"]))
 
 
 def _columns_shown(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -17,7 +17,7 @@ from gateway.config import SiteConfig, make_folder
 from gateway.ledger import copying
 from gateway.ledger.audit import audit as run_audit
 from gateway.ledger.copying import Contents
-from gateway.ledger.database import opened, schema_version, snapshot
+from gateway.ledger.database import check_there, opened, schema_version, snapshot
 from gateway.ledger.errors import StoreError
 from gateway.ledger.journal import ACCOUNT_FIELDS
 from gateway.ledger.store import SqlStore
@@ -64,7 +64,7 @@ def _command(
 @_command()
 def upgrade(config: SiteConfig, as_json: bool) -> None:
     """Bring the database up to this program's schema. A gateway does so at its start, too."""
-    make_folder(config.state_path)
+    check_there(config.database_url)
     with opened(config.database_url) as database:
         version = schema_version(database.writing)
     if as_json:
@@ -108,7 +108,7 @@ def roll_up(config: SiteConfig, days: float | None, as_json: bool) -> None:
     detail_days = config.books.detail_days if days is None else days
     if days is None and not detail_days:
         raise click.UsageError("detail_days is 0, which keeps everything: say --days N")
-    make_folder(config.state_path)
+    check_there(config.database_url)
     before = _rows(config.database_url)
     with closing(SqlStore(config.database_url)) as store:
         now_s = time.time()
@@ -183,9 +183,13 @@ def audit(config: SiteConfig, as_json: bool) -> None:
         )
         for problem in (problem for each in found.checks for problem in each.problems):
             click.echo(f"problem: {show.clean(problem)}")
-        click.echo(f"{found.transfers:,} transfers, the last one {found.head}")
+        click.echo(
+            f"{found.transfers:,} transfers; the digest of the last, to be kept elsewhere: "
+            f"{found.head}"
+        )
         if found.checkpoint:
-            click.echo(f"what is rolled up: {found.checkpoint}")
+            click.echo(f"that of what is rolled up: {found.checkpoint}")
+        click.echo("all holds" if found.is_clean else "NOT ALL HOLDS: see the problems above")
     if not found.is_clean:
         raise SystemExit(1)
 

@@ -236,7 +236,7 @@ def _shown(cell: Cell, column: str) -> str:
         return show.seconds(int(cell))
     if is_whole(column):
         return f"{int(cell):,}"
-    if is_decimal(column) and column in ("slot_h", "share", "energy_kwh", "g_per_kwh"):
+    if is_decimal(column) and column in ("slot_h", "share", "g_per_kwh"):
         return f"{Decimal(cell).quantize(_SHOWN_DECIMALS):,}"
     return str(cell)
 

@@ -131,6 +131,6 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def seconds(ns: int) -> str:
-    """A duration given in nanoseconds, in seconds."""
-    return f"{ns / 1e9:,.3f}"
+def seconds(ns: int | str) -> str:
+    """A duration given in nanoseconds, in seconds; as text where it has over 63 bits."""
+    return f"{int(ns) / 1e9:,.3f}"

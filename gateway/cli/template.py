@@ -4,7 +4,8 @@ from typing import Final
 
 # What is commented out stands as it is by default; tables in double brackets are examples.
 TEMPLATE: Final = """\
-# Site {site} of federation {federation}. What is commented out has the value that is shown.
+# Site {site} of federation {federation}. What is commented out has the value that is shown, but for
+# [[tables]] and [groups], which are examples.
 # docs/configuration.md says more, docs/trust.md how sites come to trust each other.
 # Run it: gridfed gateway --config {path}
 

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Final
 
 from sqlalchemy import Connection, Table, func, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from federation.errors import GridError
 
@@ -87,7 +88,11 @@ def audit(connection: Connection) -> Audit:
             ("every reversal and payment is booked", payments, unsettled(connection, past.number)),
             ("nothing else is booked", transfers, strangers(connection, past.number)),
             ("what was agreed with other sites stands", statements, disagreed(connection)),
-            ("what other sites say of payments is signed", payments_told, mistold(connection)),
+            (
+                "what others say of payments is in envelopes",
+                payments_told,
+                mistold(connection),
+            ),
             ("checkpoints are whole", checkpoints, mischecked(connection, past.number)),
             (
                 "what is rolled up is what a checkpoint says",
@@ -121,21 +126,25 @@ def _readable(found: Generator[str]) -> Generator[str]:
     with closing(found):
         try:
             yield from found
-        except (GridError, LookupError, *NO_RECORD) as error:
-            yield f"there is a row that can't be read, and those after it were not: {error!r}"
+        except (GridError, LookupError, SQLAlchemyError, *NO_RECORD) as error:
+            yield f"there is a row that can't be read, and those after it were not: {error!r}"[:500]
 
 
 def _chain(connection: Connection, past: Head) -> tuple[Check, int, bytes]:
     """Work out every digest anew; the first one that differs says where somebody wrote."""
     head, number = past.hash, past.number
-    with closing(booked(connection, past.number)) as found:
-        for number, each in enumerate(found, start=past.number + 1):
-            if each.number != number:
-                return _broken(number, f"transfer {number} is missing"), number, head
-            head = digest(head, number, each.transfer)
-            if head != each.hash:
-                text = f"transfer {number} ({each.transfer.key}) is not what was booked"
-                return _broken(number, text), number, head
+    try:
+        with closing(booked(connection, past.number)) as found:
+            for number, each in enumerate(found, start=past.number + 1):
+                if each.number != number:
+                    return _broken(number, f"transfer {number} is missing"), number, head
+                head = digest(head, number, each.transfer)
+                if head != each.hash:
+                    text = f"transfer {number} ({each.transfer.key}) is not what was booked"
+                    return _broken(number, text), number, head
+    except (SQLAlchemyError, *NO_RECORD) as error:
+        text = f"the transfer after {number} can't be read: {error!r}"
+        return _broken(number, text[:500]), number, head
     return Check("the chain is whole", number - past.number, ()), number, head
 
 

@@ -119,19 +119,30 @@ def opened(url: str) -> Iterator[Database]:
         database.close()
 
 
+def check_there(url: str) -> None:
+    """Raise StoreError for an SQLite file that is not there, which opening it would make."""
+    parsed = _parse(url)
+    if _is_sqlite(parsed) and not Path(parsed.database or "").is_file():
+        raise StoreError(f"there is no database {parsed.database}: --config or --state names it")
+
+
 @contextmanager
 def snapshot(url: str) -> Iterator[Connection]:
     """Read a database of the present schema as of one moment, beside the gateway that writes it.
 
     Raises StoreError.
     """
+    check_there(url)
     parsed = _parse(url)
-    if _is_sqlite(parsed) and not Path(parsed.database or "").is_file():
-        raise StoreError(f"there is no database {parsed.database}")
     readers = _readers(parsed)
     try:
         with readers.begin() as connection:
             version = schema_version(connection)
+            if version is not None and version > SCHEMA_VERSION:
+                raise StoreTooNew(
+                    f"a newer gridfed wrote {parsed!r}: its schema is {version}, this program "
+                    f"knows up to {SCHEMA_VERSION}"
+                )
             if version != SCHEMA_VERSION:
                 raise StoreError(
                     f"the schema of {parsed!r} is {version or 'none'}, not {SCHEMA_VERSION}: "

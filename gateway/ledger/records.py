@@ -24,6 +24,7 @@ PriceClass = Literal["guaranteed", "preemptible"]
 FootprintKnown = Literal["carbon", "energy", ""]
 ContractSide = Literal["buy", "sell"]
 DisputeState = Literal["accepted", "rejected"]
+DISPUTE_STATES: Final = ("open", *get_args(DisputeState))
 PaymentDirection = Literal["paid", "received"]
 PaymentMeans = Literal["bank", "exchange", "loss"]
 DIRECTIONS: Final = get_args(PaymentDirection)

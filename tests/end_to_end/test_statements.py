@@ -100,7 +100,7 @@ def test_what_is_disputed_and_accepted_is_reversed_in_both_books(pair):
         audited = run("audit", "--config", str(member.config))
         assert " 0" in audited
     text = order(paris, "answer", third["contract"], "--accept", "--reason", "x", code=1)
-    assert "is disputed and open here" in text
+    assert "is disputed here and waits for an answer" in text
 
 
 def test_what_is_paid_is_owed_no_more_and_a_reference_counts_once(pair):
@@ -112,7 +112,7 @@ def test_what_is_paid_is_owed_no_more_and_a_reference_counts_once(pair):
     assert "booked already" in order(london, *paid, code=1)
     wait_until(lambda: payments(paris) == {"wire-1": "to be confirmed"}, "Paris hears of it")
     assert balance(paris, "london")["USD"] == owed  # nothing is booked by the word of London
-    assert "london has other payments than we" in order(paris, "report", "statement")
+    assert "london has not booked the same payments yet" in order(paris, "report", "statement")
     assert "it has not booked that" in order(london, "reconcile", "paris", code=1)
     order(paris, "settle", "london", "--received", "9 USD", "--reference", "wire-1")
     wait_until(lambda: payments(london) == {"wire-1": "differs"}, "London hears of a slip")

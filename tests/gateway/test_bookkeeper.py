@@ -26,7 +26,7 @@ from federation.reconciliation import (
     Reconciled,
 )
 from federation.wire import pack
-from gateway.bookkeeper import WAITING_MAX, Bookkeeper, Comparison
+from gateway.bookkeeper import QUESTIONS_MAX, WAITING_MAX, Bookkeeper, Comparison
 from gateway.books_rules import BookRules, period_of, read_books
 from gateway.knobs import KnobError
 from gateway.ledger.audit import audit
@@ -465,7 +465,7 @@ async def test_what_is_too_old_or_was_never_paid_is_not_disputed(world):
     world.london.posted(delivery(10), Verdict.VOID)
     with pytest.raises(NoSuchEntry, match="no contract 'london-9-9'"):
         await world.london.keeper.disputes.dispute("london-9-9", None, "wrong")
-    with pytest.raises(NoSuchEntry, match="nothing of contract"):
+    with pytest.raises(NoSuchEntry, match="none of these deliveries of contract"):
         await world.london.keeper.disputes.dispute(CONTRACT, [(1, 10)], "wrong")
     message = Dispute(CONTRACT, [[1, 0], [1, 10], [2, 0]], "wrong")
     world.utc_s += 31 * DAY_S
@@ -586,6 +586,25 @@ async def test_a_site_that_asks_for_payments_on_and_on_is_answered_when_we_look(
     world.paris.keeper.hear("london", Payments([], 0, b""), b"envelope")
     await world.work()
     assert len(world.mail) == 1
+
+
+async def test_a_seller_that_never_has_all_entries_is_not_asked_for_ever(world):
+    both(world, delivery(0))
+    keeper = world.london.keeper
+    keeper._ask_entries("paris", CONTRACT, DAY_3_MS, DAY_4_MS)
+    asked = 1
+    while world.mail:
+        _, question = world.mail.popleft()
+        answer = Entries(CONTRACT, question.first_ms, question.stop_ms, [], is_all=False)
+        keeper.hear("paris", answer, b"")
+        await world.work()
+        asked += 1
+        assert asked < 2 * QUESTIONS_MAX
+    assert asked > QUESTIONS_MAX
+    await world.london.keeper.in_turn(world.london.keeper.look)
+    world.mail.clear()
+    keeper._ask_entries("paris", CONTRACT, DAY_3_MS, DAY_4_MS)
+    assert world.mail  # after a look it may be asked again
 
 
 async def test_of_one_question_only_the_newest_waits(world):

@@ -39,7 +39,7 @@ class Books:
     def contract(self, _side, _contract):
         return SimpleNamespace(job="j-7")
 
-    def partners(self):
+    def partners(self, _side=None):
         return ["paris"]
 
     def payments(self):
@@ -101,6 +101,15 @@ def test_a_list_that_was_cut_says_so_beside_what_programs_read(monkeypatch, is_c
     hint = "only the first 1; --from 2026-11-03T10:00:00.250Z shows what comes then"
     assert (hint in found.stderr) is is_cut
     assert asked == [("deliveries", {"site": "paris", "contract": "", "state": state})]
+
+
+async def test_what_was_never_bought_or_has_not_begun_is_not_compared():
+    site = site_with(Books(), SimpleNamespace())
+    with pytest.raises(BadBooksQuestion, match="has not begun"):
+        await reconcile(site, {"site": "paris", "start_s": NOW_S + 5})
+    site.store.partners = lambda side=None: [] if side == "buy" else ["paris"]
+    with pytest.raises(BadBooksQuestion, match="we never bought of paris"):
+        await reconcile(site, {"site": "paris", "start_s": 0})
 
 
 async def test_a_seller_that_says_nothing_may_be_down_or_have_another_clock():

@@ -1,16 +1,21 @@
 """What an approved member may try that does not keep to the rules. Pure objects: see town.py."""
 
+import contextlib
 from dataclasses import replace
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from town import CHEAP, DEAR, RULES, UTC_S, Town, dear_and_cheap, spec
 
 from federation import deals
 from federation.errors import ProtocolError
 from federation.messages import NeedFunction
+from federation.wire import pack, unpack
 from gateway import events
 from gateway.effects import SendFunction, Side
 from gateway.ledger import records
+from gateway.views import live_job
 from policies.asks import Wishes
 
 ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
@@ -98,6 +103,46 @@ def test_a_delivery_that_can_t_be_is_refused_and_nothing_is_booked(town, wrong):
     with pytest.raises(ProtocolError):
         as_seller(town, delivery(forward, **wrong))
     assert not town.sites["london"].postings("buy")
+
+
+NUMBERS = st.sampled_from([0, 1, 10**9, 4_900 * 10**9, 10**16, 2**62, 2**63 - 1])
+TERMS = ("price_nanos", "list_nanos", "minimum_nanos", "step_ns", "slots")
+USED = ("wall_ns", "cpu_ns", "peak_memory_bytes", "cost_nanos", "energy_uj", "carbon_ng")
+
+
+def some(*names):
+    """Numbers for some of these fields."""
+    return st.fixed_dictionaries({}, optional=dict.fromkeys(names, NUMBERS))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    terms=some(*TERMS),
+    used=st.lists(some(*USED), min_size=1, max_size=4),
+    passed_s=st.sampled_from([0.0, 10.0, 5_000.0, 80_000.0]),
+)
+@example(terms={"list_nanos": 2**63 - 1}, used=[{"wall_ns": 4_900 * 10**9}], passed_s=5_000.0)
+@example(terms={"list_nanos": 10**16}, used=[{"wall_ns": 2**62}] * 4, passed_s=80_000.0)
+def test_no_quote_and_no_delivery_ends_its_buyer_or_what_it_tells_of_jobs(terms, used, passed_s):
+    town = dear_and_cheap()
+    honest = town.carry
+
+    def carry(name, say):
+        if isinstance(say.message, deals.Quote):
+            say = replace(say, message=replace(say.message, **terms))
+        honest(name, say)
+
+    town.carry = carry
+    london = town.sites["london"]
+    with contextlib.suppress(ProtocolError, StopIteration):  # or nobody takes up such a quote
+        forward = forwarded(town)
+        town.now_s += passed_s
+        for number, fields in enumerate(used):
+            first = {"first": forward.first + number, "at_ms": int((UTC_S + town.now_s) * 1000)}
+            with contextlib.suppress(ProtocolError):
+                as_seller(town, delivery(forward, 1, **first, **fields))
+    view = live_job(london.broker.jobs["j"], UTC_S + town.now_s)
+    assert unpack(pack(view), 1 << 20) == view
 
 
 def test_what_a_seller_says_that_it_has_not_it_can_t_deliver_in_the_same_breath(town):

@@ -27,6 +27,7 @@ from gateway.ledger.proofs.keys import (
     rows_of,
 )
 from gateway.ledger.records import (
+    DISPUTE_STATES,
     HOUR_S,
     NO_RECORD,
     DisputeSettled,
@@ -209,7 +210,7 @@ def unsettled(connection: Connection, past: int) -> Generator[str]:
     names = ("side", "contract", "epoch", "first", "site", "state", "settled_at_s")
     query: Any = (
         select(*(disputes.c[name] for name in names), postings.c.cost_nanos, contracts.c.currency)
-        .add_columns(postings.c.state.label("verdict"))
+        .add_columns(postings.c.state.label("verdict"), contracts.c.site.label("partner"))
         .add_columns(*_booked_as(transfers))
         .select_from(disputes)
         .outerjoin(postings, OF_DISPUTE)
@@ -217,11 +218,15 @@ def unsettled(connection: Connection, past: int) -> Generator[str]:
         .outerjoin(transfers, and_(transfers.c.key == REVERSAL_KEY, transfers.c.number > past))
     )
     for row in rows_of(connection, query):
-        side, contract, epoch, first, site, state, settled_at_s, *delivered = row[:10]
-        cost_nanos, currency, verdict = delivered
+        side, contract, epoch, first, site, state, settled_at_s, *delivered = row[:11]
+        cost_nanos, currency, verdict, partner = delivered
         if currency is None:
             yield f"the dispute of {side}/{contract}/{epoch}/{first} is of no delivery"
             continue
+        if site != partner:
+            yield f"the dispute of {side}/{contract}/{epoch}/{first} is with {site}, not {partner}"
+        if (state == "open") != (settled_at_s is None) or state not in DISPUTE_STATES:
+            yield f"the dispute of {side}/{contract}/{epoch}/{first} is {state} at {settled_at_s}"
         if state == "accepted" and verdict != "post":
             yield f"{side}/{contract}/{epoch}/{first} is {verdict}, and reversed after a dispute"
         try:

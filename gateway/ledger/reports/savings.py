@@ -225,7 +225,8 @@ def _notes(
     for currency in sorted(currencies):
         each = dearest[currency]
         price = format_money(each.hour_nanos, currency)
-        yield f"dearest: as if all had run in {each.pool}, at {price} per slot-hour"
+        rate = f"{price} per slot-hour, minimum charges included"
+        yield f"dearest: as if all had run in {each.pool}, at {rate}"
         grid = grids.get(currency)
         if grid is None:
             yield f"static: no price of our own is in {currency}; --static-price gives one"

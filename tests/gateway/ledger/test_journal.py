@@ -367,6 +367,13 @@ OUTCOME = "INSERT INTO outcomes SELECT 'job-{}', {}, count, body FROM outcomes W
         ),
         (["UPDATE payments SET amount_nanos = 0"], "pay/london/EUR/wire is of nothing, and 700"),
         (
+            ["UPDATE disputes SET state = 'open', settled_at_s = NULL WHERE state = 'accepted'"],
+            "reverse/sell/.* is of nothing, and 500 is booked, as if open were accepted",
+        ),
+        (["UPDATE disputes SET state = 'open'"], "the dispute of sell/.* is open at 1700"),
+        (["UPDATE disputes SET state = 'wat'"], "the dispute of sell/.* is wat at 1700"),
+        (["UPDATE disputes SET site = 'eve'"], "the dispute of sell/.* is with eve, not london"),
+        (
             ["UPDATE disputes SET state = 'rejected'"],
             "reverse/sell/.*/1/0 is of nothing, and 500 is booked, as if rejected were accepted",
         ),
@@ -554,6 +561,28 @@ def test_what_is_kept_is_what_was_signed(
         run(f"UPDATE {table} SET {column} = {new}")
     told = " | ".join(each for check in audited(url).checks for each in check.problems)
     assert problem in told
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("transfers", "hash"), ("usage", '"user"'), ("statements", "digest")]
+)
+def test_what_no_text_can_be_read_from_ends_no_other_check(
+    copied: Copied, table: str, column: str, commit: Commit, usage: Usage
+) -> None:
+    def filled(url: str) -> None:
+        fill(url, commit, usage)
+        fill_more(url, commit, usage)
+
+    url = copied(filled)
+    if not url.startswith("sqlite"):
+        pytest.skip("PostgreSQL takes no such text")
+    with vandal(url) as run:
+        disarm(url, run)
+        run(f"UPDATE {table} SET {column} = CAST(x'ff' AS TEXT)")
+        run("UPDATE payments SET amount_nanos = 1")
+    told = " | ".join(each for check in audited(url).checks for each in check.problems)
+    assert "can't be read" in told
+    assert "pay/london/EUR/wire: its amount_nanos is 1" in told
 
 
 def test_an_account_that_is_gone_is_found(
