@@ -182,7 +182,7 @@ class Behind:
 
 @pytest.mark.parametrize("much", ["backlog", "backlog_bytes"])
 def test_while_the_store_is_behind_guests_wait_and_nobody_is_given_up(make_inner, visit, much):
-    inner = make_inner(rules=HouseRules(heartbeat_s=0.1, grace_s=0.5))
+    inner = make_inner(rules=HouseRules(heartbeat_s=0.1, grace_s=5.0))
     store = inner.site.store
     inner.site.reception.store = Behind(store, **{much: 1 << 40})
     one = visit(inner)
