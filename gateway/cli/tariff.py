@@ -69,6 +69,8 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
         return
     for name, prices in pools.items():
         click.echo(f"{show.clean(name)}: {prices.version}")
+        if not prices.price_nanos:
+            click.echo(f"gridfed: {FREE}", err=True)
         for line in _lines(prices):
             click.echo(f"  {show.clean(line)}")
         rows = [_row(prices, *row) for row in found[name]]

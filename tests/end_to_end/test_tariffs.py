@@ -182,6 +182,13 @@ def test_a_price_of_zero_is_said_to_break_brokering(run):
     assert "breaks brokering" in json.loads(run(*free, "--json"))["note"]
 
 
+def test_a_pool_that_costs_nothing_is_said_to_break_brokering(run, tmp_path):
+    free = tmp_path / "free.toml"
+    free.write_text('[[pool]]\nname = "free"\nprice = "0 USD"\n')
+    assert "breaks brokering" in run("show", "--config", str(free))
+    assert "breaks brokering" not in run("show", "--config", run.path)
+
+
 def test_the_cost_of_nothing_is_not_worked_out(run):
     assert "Missing option '--hardware'" in run("ownership", code=2)
 

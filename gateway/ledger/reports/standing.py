@@ -122,7 +122,7 @@ def _sums(question: Question, claims: Iterable[Claim]) -> dict[str, int] | None:
     return dict(sorted(sums.items()))
 
 
-_NOT_TOLD: Final = "can't be told by what was chosen by"
+_NOT_TOLD: Final = "not known of what was chosen (`--where`)"
 
 
 def standing_plain(standing: Standing) -> dict[str, Any]:
