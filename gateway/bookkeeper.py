@@ -619,8 +619,13 @@ def _named(window: Window) -> str:
 def _told(tally: Tally) -> str:
     return ", ".join(
         f"{format_money(each.due_nanos, currency)} for {each.tasks:,} tasks"
+        + _taken_back(each.reversed_nanos, currency)
         for currency, each in sorted(tally.sums.items())
     )
+
+
+def _taken_back(nanos: int, currency: str) -> str:
+    return f" ({format_money(nanos, currency)} of them taken back)" if nanos else ""
 
 
 def _state(tally: Tally, message: Reconcile | Reconciled) -> str:

@@ -327,6 +327,9 @@ def show_statement(found: dict[str, Any]) -> None:
             site, amount = row["site"], f"{row['balance'].lstrip('-')} {row['currency']}"
             who = f"{site} owes us" if row["balance_nanos"] > 0 else f"we owe {site}"
             click.echo(show.clean(f"{who} {amount}"))
+    for site in sorted({row["site"] for row in named if not row["agreed_until"]}):
+        name = show.clean(site)
+        click.echo(f"with {name} no day is agreed on yet: each is compared when it is over")
     for site in sorted({row["site"] for row in named if _is_unconfirmed(row)}):
         name = show.clean(site)
         click.echo(f"{name} has not booked the same payments yet: see `gridfed payments {name}`")

@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 
 from federation.money import format_amount
 from gateway.cli import show
+from gateway.cli.common import config_file_option
 from gateway.cli.serve import configured
 from gateway.config import SiteConfig, make_folder
 from gateway.ledger import copying
@@ -52,7 +53,7 @@ def _command(
         for option in (
             click.option("--json", "as_json", is_flag=True, help="Print JSON."),
             click.option("--state", metavar="DIR", help="The folder of the database."),
-            click.option("--config", "path", metavar="FILE", help="The gateway's configuration."),
+            config_file_option,
             *reversed(options),
         ):
             made = option(made)

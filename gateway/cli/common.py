@@ -1,8 +1,10 @@
 """What the commands share: options, the connection, and errors turned into exit codes."""
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -14,6 +16,8 @@ from federation.transport import TlsSettings
 from gateway.cli.codes import UNREACHABLE, WRONG
 from gateway.knobs import MEMORY_BYTES_MIN, ConfigError
 from gateway.secret_files import read_secret, read_token
+
+CONFIG_FILE: Final = "gateway.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +160,19 @@ def parse_memory(text: str) -> int:
         least = MEMORY_BYTES_MIN >> 20
         raise click.BadParameter(f"{text!r}: a slot needs {least}M at least; 0 is no limit")
     return size
+
+
+def _of_the_folder(
+    _context: click.Context, _option: click.Parameter, path: str | None
+) -> str | None:
+    folder = os.environ.get("GRIDFED_CONFIG_DIR")
+    return path or (str(Path(folder).expanduser() / CONFIG_FILE) if folder else None)
+
+
+config_file_option = click.option(
+    "--config",
+    "path",
+    metavar="FILE",
+    callback=_of_the_folder,
+    help=f"The gateway's configuration. [default: {CONFIG_FILE} of $GRIDFED_CONFIG_DIR, if set]",
+)

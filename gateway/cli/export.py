@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 from sqlalchemy import Connection
 
+from gateway.cli.common import config_file_option
 from gateway.cli.moments import span_options
 from gateway.cli.serve import configured
 from gateway.ledger.database import snapshot
@@ -80,7 +81,7 @@ def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], cli
         made: Callable[..., Any] = wrapped
         for option in (
             click.option("--state", metavar="DIR", help="The folder of the database."),
-            click.option("--config", "path", metavar="FILE", help="The gateway's configuration."),
+            config_file_option,
             click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="A file."),
             span_options,
             *reversed(options),

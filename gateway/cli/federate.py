@@ -17,8 +17,8 @@ from federation import Client
 from federation.money import parse_money
 from gateway import orders, permissions
 from gateway.cli import show
-from gateway.cli.common import errors_to_exit_codes, json_option
-from gateway.cli.found import CONFIG_FILE, config_dir_option, config_folder
+from gateway.cli.common import CONFIG_FILE, errors_to_exit_codes, json_option
+from gateway.cli.found import config_dir_option, config_folder
 from gateway.config import SiteConfig, load
 from gateway.federation_config import FederationConfig, shown
 from gateway.keys import FolderInUse, hold

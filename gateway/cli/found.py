@@ -17,14 +17,13 @@ from federation.identity import FEDERATION_PATTERN, SITE_PATTERN
 from federation.statements import sign
 from gateway import trust_file
 from gateway.cli import show
-from gateway.cli.common import errors_to_exit_codes, json_option
+from gateway.cli.common import CONFIG_FILE, errors_to_exit_codes, json_option
 from gateway.cli.template import TEMPLATE
 from gateway.invitations import Invitations
 from gateway.keys import KeyRing, create_keys, hold, make_generation
 from gateway.registry import TRUST_FILE
 from gateway.trust import TrustBook
 
-CONFIG_FILE: Final = "gateway.toml"
 PORT: Final = 7462
 
 config_dir_option = click.option(

@@ -24,7 +24,13 @@ from federation.houses import NameCollision, check_owners
 from federation.transport import TlsSettings
 from gateway.child import collect_seldom
 from gateway.cli import show
-from gateway.cli.common import Reach, parse_memory, parse_tags, reach_options
+from gateway.cli.common import (
+    Reach,
+    config_file_option,
+    parse_memory,
+    parse_tags,
+    reach_options,
+)
 from gateway.config import PoolConfig, SiteConfig, check, load
 from gateway.knobs import ConfigError, KnobError
 from gateway.no_pickle import forbid_unpickling
@@ -38,7 +44,7 @@ STOP_S: Final = 5.0  # how long running tasks may take to end when the gateway s
 
 
 @click.command()
-@click.option("--config", "path", metavar="FILE", help="A TOML file; see docs/configuration.md.")
+@config_file_option
 @click.option("--listen", multiple=True, metavar="URL", help="Where to listen; may be repeated.")
 @click.option("--state", metavar="DIR", help="The folder of the database.")
 @click.option("--json", "as_json", is_flag=True, help="Say on stdout when it is ready, as JSON.")

@@ -10,7 +10,7 @@ import click
 
 from federation.money import check_currency, format_amount, format_money
 from gateway.cli import show
-from gateway.cli.common import json_option
+from gateway.cli.common import config_file_option, json_option
 from gateway.cli.moments import moment
 from gateway.cli.serve import configured
 from gateway.config import PoolConfig
@@ -34,7 +34,7 @@ def tariff() -> None:
 
 
 @tariff.command("show")
-@click.option("--config", "path", metavar="FILE", help="The gateway's configuration.")
+@config_file_option
 @click.option("--at", "when", metavar="WHEN", help="A moment: 2026-11-22T18:00, UTC.")
 @click.option("--next", "ahead", metavar="TIME", help="All changes from then on, for 12h, 7d, 4w.")
 @json_option

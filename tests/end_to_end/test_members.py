@@ -268,6 +268,7 @@ def test_a_token_says_who_and_can_be_revoked(alone):
 def test_the_folder_of_the_configuration_may_come_from_the_environment(alone, monkeypatch):
     monkeypatch.setenv("GRIDFED_CONFIG_DIR", str(alone.folder))
     assert "london" in quick("known")
+    assert f"there is no database {alone.folder}" in quick("audit", code=1)
 
 
 # --- how people write rules and times ------------------------------------------------------------

@@ -117,6 +117,12 @@ def test_a_statement_leaves_out_what_nothing_is_in(printed):
     ]
 
 
+def test_that_no_day_is_agreed_on_yet_is_explained(printed):
+    between.show_statement(statement(sold="5"))
+    between.show_statement(statement(sold="5", agreed_until="2026-11-21"))
+    assert printed().count("with paris no day is agreed on yet") == 1
+
+
 def test_among_jobs_one_that_may_wait_for_ever_says_why(monkeypatch):
     row = {name: name for name in ("id", "name", "user", "project", "state", "cost")}
     row |= dict.fromkeys(("done", "failed", "cancelled", "total", "tasks", "wall_ns"), 0)
