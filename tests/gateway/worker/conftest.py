@@ -1,5 +1,6 @@
 """A scripted gateway, and real agent processes that work for it."""
 
+import contextlib
 import os
 import select
 import time
@@ -328,10 +329,13 @@ class AgentProcess:
 
     def stop(self) -> None:
         """Kill it; its slots must go with it."""
-        family = [child.pid for child in self.me.children()] if self.is_alive else []
-        watched = [os.pidfd_open(pid) for pid in family]
-        if self.is_alive:
-            self.process.kill()
+        family, watched = [], []
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, and is gone
+            family = self.me.children()
+        for child in family:
+            with contextlib.suppress(ProcessLookupError):
+                watched.append(os.pidfd_open(child.pid))
+        self.process.kill()
         self.process.wait(DEADLINE_S)
         for pidfd in watched:
             readable, _, _ = select.select([pidfd], [], [], DEADLINE_S)
