@@ -89,8 +89,8 @@ def changes(utc_s: float, zone: ZoneInfo, spans: Iterable[Span]) -> Iterator[flo
         day = start + timedelta(days=ahead)
         for weekday, at_s in edges:
             if weekday == day.weekday():
-                found |= _moments(day, at_s, zone)
-        found |= _jumps(day, zone)
+                found |= moments(day, at_s, zone)
+        found |= jumps(day, zone)
     yield from sorted(at for at in found if at > utc_s)
 
 
@@ -100,13 +100,13 @@ def _edges(span: Span) -> Iterator[tuple[int, int]]:
         yield stop // DAY_S % 7, stop % DAY_S
 
 
-def _moments(day: date, at_s: int, zone: ZoneInfo) -> set[float]:
+def moments(day: date, at_s: int, zone: ZoneInfo) -> set[float]:
     """When a wall clock shows this: once, in a night with an hour more maybe twice."""
     local = datetime.combine(day, time(at_s // 3600, at_s // 60 % 60, at_s % 60), zone)
     return {local.replace(fold=fold).timestamp() for fold in (0, 1)}
 
 
-def _jumps(day: date, zone: ZoneInfo) -> set[float]:
+def jumps(day: date, zone: ZoneInfo) -> set[float]:
     """When, on a day of UTC, the clock of a zone jumps; to the second."""
     low = int(datetime.combine(day, time(), UTC).timestamp())
     high = low + DAY_S

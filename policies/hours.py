@@ -1,0 +1,195 @@
+"""When a window is open: the days on which it begins, and its times on the wall clock. Pure.
+
+[from, to) on the wall clock of a zone, on each day on which it begins; one that ends at or before
+it begins ends on the next day. As with bands of the week (policies.weeks) the wall clock is what
+counts, also in the two nights in which it jumps: what is from 01:00 to 03:00 is an hour long in one
+of them, and three in the other, and a beginning that is jumped over is when the clock has jumped.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from typing import Final, assert_never
+from zoneinfo import ZoneInfo
+
+from policies.calendars import Calendar
+from policies.periods import UTC_ZONE
+from policies.weeks import DAY_S, DAYS, jumps, moments
+
+SPAN_MAX_S: Final = 400 * DAY_S  # that is looked ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Weekdays:
+    """These days of the week, Monday as 0."""
+
+    days: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Business:
+    """Days on which people work: all, or the n-th of each month, from its end below zero."""
+
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Days on which nobody works."""
+
+
+@dataclass(frozen=True, slots=True)
+class MonthEnd:
+    """The last day of each month, whether anybody works on it or not."""
+
+
+Days = Weekdays | Business | Free | MonthEnd
+EVERY_DAY: Final = Weekdays(frozenset(range(7)))
+
+
+def read_days(text: str) -> Days:
+    """Read days: `daily`, `mon-fri`, `sat,sun`, `business`, `business 3`, `business -1`, `free`,
+    `month-end`.
+
+    Raises ValueError.
+    """
+    match text.split():
+        case ["daily"]:
+            return EVERY_DAY
+        case ["business"]:
+            return Business()
+        case ["business", number] if re.fullmatch(r"-?[1-9]\d?", number, re.ASCII):
+            return Business(int(number))
+        case ["free"]:
+            return Free()
+        case ["month-end"]:
+            return MonthEnd()
+        case [words]:
+            return Weekdays(frozenset(_weekdays(words)))
+    raise _no_days(text)
+
+
+def _weekdays(text: str) -> Iterator[int]:
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if first not in DAYS or (dash and last not in DAYS):
+            raise _no_days(text)
+        low = DAYS.index(first)
+        ahead = (DAYS.index(last) - low) % 7 if dash else 0
+        yield from ((low + each) % 7 for each in range(ahead + 1))
+
+
+def _no_days(text: str) -> ValueError:
+    ways = "daily, mon-fri, sat,sun, business, business 3, business -1, free, month-end"
+    return ValueError(f"{text[:40]!r} are no days: write one of {ways}")
+
+
+def falls_on(days: Days, day: date, calendar: Calendar) -> bool:
+    """Whether a day is one of these."""
+    match days:
+        case Weekdays():
+            return day.weekday() in days.days
+        case Business(None):
+            return calendar.is_business(day)
+        case Business(number):
+            return number in (calendar.number(day), calendar.number_from_end(day))
+        case Free():
+            return not calendar.is_business(day)
+        case MonthEnd():
+            return (day + timedelta(days=1)).day == 1
+    assert_never(days)
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """The times of a window.
+
+    Attributes:
+        from_s, to_s: seconds of the day, up to 86,400 for `to_s`.
+        days: on which it begins.
+        follows_work: on a half day it begins when work ends then, if that is before `from_s`.
+        also, never: dates on which it begins besides, and on which it does not, whatever they are.
+
+    Raises:
+        ValueError: it is of no length, or a date is in both.
+    """
+
+    from_s: int = 0
+    to_s: int = DAY_S
+    days: Days = EVERY_DAY
+    zone: ZoneInfo = UTC_ZONE
+    calendar: Calendar = field(default_factory=Calendar)
+    follows_work: bool = False
+    also: frozenset[date] = frozenset()
+    never: frozenset[date] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.from_s < DAY_S or not 0 < self.to_s <= DAY_S:
+            raise ValueError("a window is from 00:00 to 23:59:59, to 00:00:01 to 24:00")
+        if self.from_s == self.to_s:
+            raise ValueError("a window that ends when it begins: write 00:00 to 24:00 for a day")
+        if self.also & self.never:
+            raise ValueError(f"{min(self.also & self.never)} is both among and not among the dates")
+
+    def begins_s(self, day: date) -> int | None:
+        """At which second of a day it begins; None on others."""
+        is_its = day in self.also or falls_on(self.days, day, self.calendar)
+        if not is_its or day in self.never:
+            return None
+        work_ends = self.calendar.ends(day) if self.follows_work else None
+        if work_ends is None:
+            return self.from_s
+        return min(self.from_s, work_ends.hour * 3600 + work_ends.minute * 60)
+
+    def is_open(self, at_s: float) -> bool:
+        """Whether it is open at a moment, UTC."""
+        local = datetime.fromtimestamp(at_s, self.zone)
+        second = local.hour * 3600 + local.minute * 60 + local.second
+        begins_s = self.begins_s(local.date())
+        if (
+            begins_s is not None
+            and begins_s <= second
+            and (self._is_over_night or second < self.to_s)
+        ):
+            return True
+        if not self._is_over_night or second >= self.to_s:
+            return False
+        return self.begins_s(local.date() - timedelta(days=1)) is not None
+
+    @property
+    def _is_over_night(self) -> bool:
+        return self.to_s <= self.from_s
+
+    def spans(self, start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
+        """When it is open within [start_s, end_s): half-open spans, in order, apart.
+
+        Raises ValueError for more than SPAN_MAX_S.
+        """
+        if not 0.0 <= end_s - start_s <= SPAN_MAX_S:
+            raise ValueError(f"a window is looked at for up to {SPAN_MAX_S // DAY_S} days")
+        opened_s = start_s if self.is_open(start_s) else None
+        for at_s in self._edges(start_s, end_s):
+            is_open = self.is_open(at_s)
+            if is_open and opened_s is None:
+                opened_s = at_s
+            elif not is_open and opened_s is not None:
+                yield opened_s, at_s
+                opened_s = None
+        if opened_s is not None and opened_s < end_s:
+            yield opened_s, end_s
+
+    def _edges(self, start_s: float, end_s: float) -> list[float]:
+        """The moments in (start_s, end_s) at which it may open or close, in order."""
+        day = datetime.fromtimestamp(start_s, self.zone).date() - timedelta(days=1)
+        last = datetime.fromtimestamp(end_s, self.zone).date()
+        found: set[float] = set()
+        while day <= last:
+            found |= jumps(day, self.zone)
+            begins_s = self.begins_s(day)
+            if begins_s is not None:
+                found |= moments(day, begins_s, self.zone)
+                ends = day + timedelta(days=int(self._is_over_night or self.to_s == DAY_S))
+                found |= moments(ends, self.to_s % DAY_S, self.zone)
+            day += timedelta(days=1)
+        return sorted(at_s for at_s in found if start_s < at_s < end_s)
