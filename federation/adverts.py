@@ -25,6 +25,7 @@ WINDOWS_MAX: Final = 32
 MEMBERS_MAX: Final = 256  # of a set of projects or sites
 NAME_CHARS_MAX: Final = 60
 TAG_CHARS_MAX: Final = 200
+TAG_MARKS: Final = frozenset(",=")  # as in `linux,gpu=2`, which is how tags are written down
 SLOTS_MAX: Final = 10**8
 NUMBER_MAX: Final = 1e12
 MILLION: Final = 10**6
@@ -223,7 +224,7 @@ def _pythons(value: object) -> tuple[str, ...]:
 
 def _tag_name(value: object) -> str:
     name = _name(value, chars_max=TAG_CHARS_MAX)
-    if set(",=") & set(name):  # as in `linux,gpu=2`, which is how tags are written down
+    if TAG_MARKS & set(name):
         raise ValueError("must have names without a comma and an equals sign")
     return name
 

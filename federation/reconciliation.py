@@ -50,6 +50,9 @@ class EntryState(IntEnum):
         return self.name.lower()
 
 
+STATE_WORDS: Final = tuple(each.word for each in EntryState)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One line of the books of a contract. A reversal has the time when it was agreed to."""

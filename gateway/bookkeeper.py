@@ -526,8 +526,11 @@ class Bookkeeper:
         )
 
     async def _read(self, query: Callable[..., T], *arguments: Any) -> T:
-        """Read deliveries, those that wait for the disk among them: none may look absent."""
-        await self._office.catch_up()
+        """Read deliveries, those that wait for the disk among them: none may look absent.
+
+        Nor may a power cut take what others are told of, and book by.
+        """
+        await self._office.write()
         found: T = await self._office.read(query, *arguments)
         return found
 

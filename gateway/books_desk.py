@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from federation.errors import GridError
 from federation.money import NANOS_LIMIT, check_currency, format_amount, format_money
 from federation.payments import Match
-from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, Entry, EntryState
+from federation.reconciliation import ENTRIES_MAX, REASON_CHARS_MAX, STATE_WORDS, Entry, EntryState
 from gateway.bookkeeper import Bookkeeper
 from gateway.ledger import owed
 from gateway.ledger.records import (
@@ -37,7 +37,6 @@ STATEMENT_COLUMNS: Final = (
     *("void_bought_tasks", "unconfirmed", "to_confirm", "agreed_until", "closed_until"),
 )
 DELIVERIES_SHOWN: Final = 1_000
-DELIVERY_STATES: Final = tuple(each.word for each in EntryState)
 PAYMENT_KEYS: Final = (
     *("site", "reference", "at_s", "direction", "amount", "currency", "through"),
     *("state", "theirs", "note"),
@@ -144,7 +143,7 @@ async def deliveries(site: "Site", details: Details) -> Any:
     if not isinstance(contract, str):
         raise BadBooksQuestion("contract must be a name")
     if state != "":
-        _one_of(details, "state", DELIVERY_STATES)
+        _one_of(details, "state", STATE_WORDS)
     span_ms = round(start_s * 1000), round(end_s * 1000)
 
     @cache

@@ -349,11 +349,10 @@ def _check_home(guest: Guest, verb: str) -> None:
 
 def _check_known(ask: Ask) -> None:
     """Refuse what a question does not take: a bill for nobody in particular is everybody's."""
-    takes = TAKES.get(ask.verb)
-    unknown = sorted(ask.details.keys() - takes) if takes is not None else ()
-    if takes is not None and unknown:
+    takes = TAKES.get(ask.verb, ask.details.keys())
+    for unknown in sorted(ask.details.keys() - takes):
         known = ", ".join(sorted(takes)) or "nothing"
-        raise BadQuestion(f"{ask.verb} takes no {unknown[0][:60]!r}; it takes {known}")
+        raise BadQuestion(f"{ask.verb} takes no {unknown[:60]!r}; it takes {known}")
 
 
 def _text(details: dict[str, Any], key: str) -> str:

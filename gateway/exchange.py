@@ -404,7 +404,8 @@ class Exchange:
         sites = {name.partition("/")[0] for name in terms.trusted} - {self.site}
         sites -= terms.forbidden_sites | set(spec.path)
         for only in (terms.readable, terms.allowed_sites):
-            sites &= sites if only is None else only
+            if only is not None:
+                sites &= only
         return any(self.market.advert(site) is None for site in sites)
 
     def _why_nowhere(self, spec: JobSpec) -> str:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from federation import messages
+from federation.adverts import TAG_MARKS
 from federation.deals import AskQuote
 from federation.errors import ProtocolError
 from federation.ranges import Range
@@ -47,7 +48,7 @@ def check_tags(tags: dict[str, Any]) -> dict[str, TagValue]:
     for name, value in tags.items():
         if not name or len(name) > NAME_CHARS_MAX or not name.isprintable():
             raise ValueError(f"tag name {name[:60]!r} is empty, too long or not printable")
-        if set(",=") & set(name):  # as in `linux,gpu=2`, which is how tags are written down
+        if TAG_MARKS & set(name):
             raise ValueError(f"tag name {name[:60]!r} has a comma or an equals sign")
         if value is True:
             continue

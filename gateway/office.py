@@ -40,9 +40,7 @@ class Office:
 
     Attributes:
         read: asks the store something that takes time: Site.read.
-        write: returns when records are on the disk: Site.harden.
-        catch_up: returns when all that was booked before can be read, and is on the disk, as others
-            book by what they are told of it: Site.harden.
+        write: returns when records are on the disk, and all that was booked before: Site.harden.
         is_live: whether a contract that we buy goes on, and so takes care of itself.
         is_partner: whether a site is one that we talk to.
         note_settled: nothing of a side and site is booked before a moment any more, in ms.
@@ -54,7 +52,6 @@ class Office:
     store: Store
     read: Callable[..., Awaitable[Any]]
     write: Callable[..., Awaitable[None]]
-    catch_up: Callable[[], Awaitable[None]]
     post: Post
     is_live: Callable[[str], bool]
     is_partner: Callable[[str], bool]

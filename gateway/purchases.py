@@ -555,10 +555,8 @@ class Purchases:
         for purchase in list(self.purchases.values()):
             waited_s = now_s - purchase.asked_s
             if purchase.is_live and now_s >= purchase.until_s:
-                if purchase.is_recovered:
-                    # It has no such contract open any more, or would have said what it holds. Its
-                    # bills were put off till then; this asks for them again.
-                    self._say(purchase, deals.Abandon(purchase.contract))
+                # Bills for what seemed to be out were put off till then: this asks for them again.
+                self._say(purchase, deals.Abandon(purchase.contract))
                 self._lapse(purchase, f"nothing was heard from {purchase.site} for its lease")
                 self.resting.spare(purchase.site, utc_s, "was not heard of for a lease")
             elif purchase.phase is Phase.OPEN and self._is_done(purchase, now_s):

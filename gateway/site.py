@@ -228,7 +228,6 @@ class Site:
                     self.store,
                     self.read,
                     self.harden,
-                    self.harden,
                     self._dealings,
                     is_live=self.exchange.purchases.purchases.__contains__,
                     is_partner=lambda name: name in peers.registry.approved,

@@ -36,7 +36,7 @@ from policies.pricelist import (
 )
 from policies.spot import Spot
 from policies.tariffs import HOUR_S, MILLION, Extras, Surcharge
-from policies.weeks import DAY_S, DAYS, EVERY_DAY, Span
+from policies.weeks import DAY_S, Span, read_weekdays
 
 KEYS: Final = frozenset(
     {"version", "zone", "preemptible", "minimum", "step_s", "bands", "tags", "spot", "volume"}
@@ -249,14 +249,7 @@ def _time(key: str, value: Any) -> int:
 
 
 def _days(key: str, value: Any) -> frozenset[int]:
-    """Days of the week of "mon-fri", "sat,sun" or "daily"; a span may go over Sunday."""
-    if value == "daily":
-        return EVERY_DAY
-    found: set[int] = set()
-    for part in value.lower().split(",") if isinstance(value, str) else [""]:
-        first, _, last = part.strip().partition("-")
-        if first not in DAYS or (last or first) not in DAYS:
-            raise KnobError(f'{key} is {value!r:.40}: write days, as in "mon-fri" or "sat,sun"')
-        start, length = DAYS.index(first), DAYS.index(last or first) - DAYS.index(first)
-        found |= {(start + ahead) % 7 for ahead in range(length % 7 + 1)}
-    return frozenset(found)
+    try:
+        return read_weekdays(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise KnobError(f"{key} is {value!r:.40}: {error}") from None

@@ -22,32 +22,32 @@ from policies.placement import show_tag
 
 def live_job(job: Job, as_of_s: float) -> dict[str, Any]:
     """A job that has not ended, from the broker, as it is at a moment, UTC."""
-    return _narrowed(
-        {
-            "id": job.id,
-            "name": job.spec.name,
-            "user": job.spec.user,
-            "project": job.spec.project,
-            "detached": job.spec.detached,
-            "state": job.leaving or _state(job),
-            "reason": job.reason,
-            "submitted_at_s": job.opened_s,
-            "ended_at_s": None,
-            "total": job.total,
-            "tasks": len(job.known),
-            "done": job.done,
-            "failed": job.failed,
-            "cancelled": job.cancelled,
-            "waiting": job.waiting,
-            "in_flight": job.in_flight,
-            "wall_ns": job.wall_ns,
-            "cpu_ns": job.cpu_ns,
-            **_money(job.costs_nanos, job.prices_nanos, estimates(job, as_of_s)),
-            "as_of_s": as_of_s,
-            "tags": dict(job.spec.tags),
-            "forgotten": False,
-        }
-    )
+    view = {
+        "id": job.id,
+        "name": job.spec.name,
+        "user": job.spec.user,
+        "project": job.spec.project,
+        "detached": job.spec.detached,
+        "state": job.leaving or _state(job),
+        "reason": job.reason,
+        "submitted_at_s": job.opened_s,
+        "ended_at_s": None,
+        "total": job.total,
+        "tasks": len(job.known),
+        "done": job.done,
+        "failed": job.failed,
+        "cancelled": job.cancelled,
+        "waiting": job.waiting,
+        "in_flight": job.in_flight,
+        "wall_ns": job.wall_ns,
+        "cpu_ns": job.cpu_ns,
+        **_money(job.costs_nanos, job.prices_nanos, estimates(job, as_of_s)),
+        "as_of_s": as_of_s,
+        "tags": dict(job.spec.tags),
+        "forgotten": False,
+    }
+    narrowed: dict[str, Any] = narrow(view)
+    return narrowed
 
 
 def _state(job: Job) -> str:
@@ -60,35 +60,33 @@ def _state(job: Job) -> str:
 def stored_job(row: JobRow) -> dict[str, Any]:
     """A job that has ended, from the store."""
     tasks = row.done + row.failed + row.cancelled
-    return _narrowed(
-        {
-            "id": row.job,
-            "name": row.name,
-            "user": row.user,
-            "project": row.project,
-            "detached": row.detached,
-            # A job that was closed is done, whatever became of its tasks; people mean other things.
-            "state": "cancelled"
-            if row.state == "done" and 0 < tasks == row.cancelled
-            else row.state,
-            "reason": row.reason,
-            "submitted_at_s": row.submitted_at_s,
-            "ended_at_s": row.ended_at_s,
-            "total": row.total if row.total is not None else tasks,
-            "tasks": tasks,
-            "done": row.done,
-            "failed": row.failed,
-            "cancelled": row.cancelled,
-            "waiting": 0,
-            "in_flight": 0,
-            "wall_ns": row.wall_ns,
-            "cpu_ns": row.cpu_ns,
-            **_money(row.costs_nanos, row.prices_nanos, {}),
-            "as_of_s": row.ended_at_s,
-            "tags": {},
-            "forgotten": row.forgotten,
-        }
-    )
+    view = {
+        "id": row.job,
+        "name": row.name,
+        "user": row.user,
+        "project": row.project,
+        "detached": row.detached,
+        # A job that was closed is done, whatever became of its tasks; people mean something else.
+        "state": "cancelled" if row.state == "done" and 0 < tasks == row.cancelled else row.state,
+        "reason": row.reason,
+        "submitted_at_s": row.submitted_at_s,
+        "ended_at_s": row.ended_at_s,
+        "total": row.total if row.total is not None else tasks,
+        "tasks": tasks,
+        "done": row.done,
+        "failed": row.failed,
+        "cancelled": row.cancelled,
+        "waiting": 0,
+        "in_flight": 0,
+        "wall_ns": row.wall_ns,
+        "cpu_ns": row.cpu_ns,
+        **_money(row.costs_nanos, row.prices_nanos, {}),
+        "as_of_s": row.ended_at_s,
+        "tags": {},
+        "forgotten": row.forgotten,
+    }
+    narrowed: dict[str, Any] = narrow(view)
+    return narrowed
 
 
 def _money(
@@ -206,10 +204,6 @@ def status(broker: Broker, site: str, addresses: list[str], clients: int) -> dic
         "tasks_done": broker.tasks_done,
         "pools": list(pools.values()),
     }
-
-
-def _narrowed(view: dict[str, Any]) -> dict[str, Any]:
-    return {name: narrow(value) for name, value in view.items()}
 
 
 def narrow(value: Any) -> Any:

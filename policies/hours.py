@@ -6,6 +6,7 @@ counts, also in the two nights in which it jumps: what is from 01:00 to 03:00 is
 of them, and three in the other, and a beginning that is jumped over is when the clock has jumped.
 """
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from policies.calendars import Calendar
 from policies.periods import UTC_ZONE
-from policies.weeks import DAY_S, DAYS, jumps, moments
+from policies.weeks import DAY_S, EVERY_DAY, jumps, moments, read_weekdays
 
 SPAN_MAX_S: Final = 400 * DAY_S  # that is looked ahead
 
@@ -45,7 +46,7 @@ class MonthEnd:
 
 
 Days = Weekdays | Business | Free | MonthEnd
-EVERY_DAY: Final = Weekdays(frozenset(range(7)))
+_WEEKDAYS: Final = re.compile(r"daily|[a-z]{3}(-[a-z]{3})?(,[a-z]{3}(-[a-z]{3})?)*")
 
 
 def read_days(text: str) -> Days:
@@ -55,8 +56,6 @@ def read_days(text: str) -> Days:
     Raises ValueError.
     """
     match text.split():
-        case ["daily"]:
-            return EVERY_DAY
         case ["business"]:
             return Business()
         case ["business", number] if re.fullmatch(r"-?[1-9]\d?", number, re.ASCII):
@@ -65,19 +64,10 @@ def read_days(text: str) -> Days:
             return Free()
         case ["month-end"]:
             return MonthEnd()
-        case [words]:
-            return Weekdays(frozenset(_weekdays(words)))
+        case [words] if _WEEKDAYS.fullmatch(words):
+            with contextlib.suppress(ValueError):
+                return Weekdays(read_weekdays(words))
     raise _no_days(text)
-
-
-def _weekdays(text: str) -> Iterator[int]:
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if first not in DAYS or (dash and last not in DAYS):
-            raise _no_days(text)
-        low = DAYS.index(first)
-        ahead = (DAYS.index(last) - low) % 7 if dash else 0
-        yield from ((low + each) % 7 for each in range(ahead + 1))
 
 
 def _no_days(text: str) -> ValueError:
@@ -117,7 +107,7 @@ class Hours:
 
     from_s: int = 0
     to_s: int = DAY_S
-    days: Days = EVERY_DAY
+    days: Days = Weekdays(EVERY_DAY)
     zone: ZoneInfo = UTC_ZONE
     calendar: Calendar = field(default_factory=Calendar)
     follows_work: bool = False

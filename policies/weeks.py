@@ -61,6 +61,23 @@ class Span:
         return any(first <= week_s < stop for first, stop in self.parts())
 
 
+def read_weekdays(text: str) -> frozenset[int]:
+    """Days of the week of "mon-fri", "sat,sun" or "daily"; a span may go over Sunday.
+
+    Raises ValueError.
+    """
+    if text == "daily":
+        return EVERY_DAY
+    found: set[int] = set()
+    for part in text.lower().split(","):
+        first, _, last = part.strip().partition("-")
+        if first not in DAYS or (last or first) not in DAYS:
+            raise ValueError('write days, as in "mon-fri" or "sat,sun"')
+        start, length = DAYS.index(first), DAYS.index(last or first) - DAYS.index(first)
+        found |= {(start + ahead) % 7 for ahead in range(length % 7 + 1)}
+    return frozenset(found)
+
+
 def check_apart(spans: Iterable[tuple[str, Span]]) -> None:
     """Raise ValueError, naming both, where two named spans overlap."""
     parts = sorted((*part, name) for name, span in spans for part in span.parts())

@@ -69,7 +69,9 @@ class Forked:
         """Its exit code, below zero the signal that ended it; None while it runs."""
         return self._process.exitcode
 
-    poll = returncode.fget
+    def poll(self) -> int | None:
+        """The same, as a call."""
+        return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end; the exit code."""

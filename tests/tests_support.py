@@ -295,7 +295,12 @@ class Relay:
             carrier.join()
 
     def _carry(self, near: socket.socket) -> None:
-        with near, socket.create_connection(self._target) as far:
+        with contextlib.ExitStack() as ends:
+            ends.enter_context(near)
+            try:
+                far = ends.enter_context(socket.create_connection(self._target))
+            except OSError:
+                return  # nobody listens any more: the dialler is refused as well
             self._open |= {near, far}
             to = {near: far, far: near}
             try:

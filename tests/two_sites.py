@@ -110,7 +110,6 @@ class Site:
                 self.store,
                 self._read,
                 self._write,
-                self._write,  # of nothing: what was booked before is written
                 self,
                 is_live=self.purchases.purchases.__contains__,
                 is_partner=lambda name: True,
@@ -192,8 +191,7 @@ class Site:
 
     async def _write(self, *records):
         await trio.lowlevel.checkpoint()
-        if records:
-            self.write(records, True, lambda: None)
+        self.write(records, True, lambda: None)
 
     def _settled_ms(self, side):
         return self.sales.settled_ms if side == "sell" else self.purchases.settled_ms
@@ -465,6 +463,9 @@ class World:
             self.meet()
             self.carry_all()
         self.lapse()
+        self.carry_all()
+        self.bill()
+        self.carry_all()
         self.look()
         self.carry_all()
         for each in self.paris.store.disputes():

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from federation.money import parse_money
-from federation.reconciliation import EntryState
+from federation.reconciliation import STATE_WORDS
 from gateway.cli import show
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 from gateway.cli.moments import span_options
@@ -19,7 +19,6 @@ _DELIVERY_COLUMNS: Final = (
     *("side", "contract", "job", "epoch", "first", "tasks", "wall_ns", "cost", "currency", "state"),
     "at",
 )
-_STATES: Final = tuple(each.word for each in EntryState)
 _PAYMENT_COLUMNS: Final = (
     *("site", "reference", "at", "direction", "amount", "currency", "through", "state"),
     *("theirs", "note"),
@@ -53,7 +52,7 @@ _STANDING: Final = ("balance", "held_sold", "held_bought", "agreed_until", "clos
 @click.command()
 @click.argument("site")
 @click.option("--contract", default="", help="Of this contract only.")
-@click.option("--state", type=click.Choice(_STATES), help="In this state only.")
+@click.option("--state", type=click.Choice(STATE_WORDS), help="In this state only.")
 @span_options
 @reach_options
 @json_option

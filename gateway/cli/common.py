@@ -18,6 +18,7 @@ from gateway.knobs import MEMORY_BYTES_MIN, ConfigError
 from gateway.secret_files import read_secret, read_token
 
 CONFIG_FILE: Final = "gateway.toml"
+CONFIG_DIR_VARIABLE: Final = "GRIDFED_CONFIG_DIR"  # the folder that it is in
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ def parse_memory(text: str) -> int:
 def _of_the_folder(
     _context: click.Context, _option: click.Parameter, path: str | None
 ) -> str | None:
-    folder = os.environ.get("GRIDFED_CONFIG_DIR")
+    folder = os.environ.get(CONFIG_DIR_VARIABLE)
     return path or (str(Path(folder).expanduser() / CONFIG_FILE) if folder else None)
 
 
@@ -174,5 +175,5 @@ config_file_option = click.option(
     "path",
     metavar="FILE",
     callback=_of_the_folder,
-    help=f"The gateway's configuration. [default: {CONFIG_FILE} of $GRIDFED_CONFIG_DIR, if set]",
+    help=f"The gateway's configuration. [default: {CONFIG_FILE} of ${CONFIG_DIR_VARIABLE}, if set]",
 )

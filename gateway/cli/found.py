@@ -17,7 +17,7 @@ from federation.identity import FEDERATION_PATTERN, SITE_PATTERN
 from federation.statements import sign
 from gateway import trust_file
 from gateway.cli import show
-from gateway.cli.common import CONFIG_FILE, errors_to_exit_codes, json_option
+from gateway.cli.common import CONFIG_DIR_VARIABLE, CONFIG_FILE, errors_to_exit_codes, json_option
 from gateway.cli.template import TEMPLATE
 from gateway.invitations import Invitations
 from gateway.keys import KeyRing, create_keys, hold, make_generation
@@ -29,7 +29,7 @@ PORT: Final = 7462
 config_dir_option = click.option(
     "--config-dir",
     metavar="DIR",
-    envvar="GRIDFED_CONFIG_DIR",
+    envvar=CONFIG_DIR_VARIABLE,
     help="The folder with gateway.toml. [default: $GRIDFED_CONFIG_DIR, or ~/.config/gridfed]",
 )
 

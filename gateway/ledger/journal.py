@@ -25,6 +25,7 @@ from .records import DisputeSettled, Payment, Posted, PostingSettled, Record, Us
 from .statements import Rows, Statement
 from .tables import (
     BALANCED,
+    OF_CONTRACT,
     accounts,
     checkpoint_balances,
     checkpoints,
@@ -282,10 +283,7 @@ def _documents(connection: Connection) -> Iterator[Record]:
         yield UsageRecord(**row._mapping)
     query = (
         select(postings, contracts.c.site, contracts.c.currency)
-        .join(
-            contracts,
-            (contracts.c.side == postings.c.side) & (contracts.c.contract == postings.c.contract),
-        )
+        .join(contracts, OF_CONTRACT)
         .order_by(postings.c.posted_at_s, *postings.primary_key.columns)
     )
     for row in streamed(connection, query):

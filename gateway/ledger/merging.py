@@ -36,6 +36,7 @@ from .exact import exact_sums, joined
 from .journal import past_of
 from .records import NUMBER_LIMIT
 from .tables import (
+    OF_CONTRACT,
     SUMMED,
     contracts,
     disputes,
@@ -229,8 +230,7 @@ def postings_before(before_s: float, side: str) -> Merging:
     same = (disputes.c[name] == postings.c[name] for name in ("side", "contract", "epoch", "first"))
     at_ms = postings.c.posted_at_s * literal_column("1000")
     is_closed = exists().where(
-        contracts.c.side == postings.c.side,
-        contracts.c.contract == postings.c.contract,
+        OF_CONTRACT,
         statements.c.side == postings.c.side,
         statements.c.site == contracts.c.site,
         statements.c.is_final,

@@ -13,12 +13,9 @@ from .database import streamed
 from .exact import exact_sums, joined
 from .records import PaymentsTold, StatementKept
 from .rows import DisputeRow, PaymentRow, PostingRow
-from .tables import contracts, disputes, payments, payments_told, postings, statements
+from .tables import OF_CONTRACT, contracts, disputes, payments, payments_told, postings, statements
 
 _POSTING_KEY = ("side", "contract", "epoch", "first")
-_OF_CONTRACT = and_(
-    contracts.c.side == postings.c.side, contracts.c.contract == postings.c.contract
-)
 
 
 _STATES: Final = {
@@ -80,7 +77,7 @@ def _delivered(chosen: ColumnElement[bool]) -> Select[Any]:
     order = (postings.c.contract, postings.c.epoch, postings.c.first)
     return (
         select(postings, contracts.c.currency)
-        .join_from(postings, contracts, _OF_CONTRACT)
+        .join_from(postings, contracts, OF_CONTRACT)
         .where(chosen)
         .order_by(*order)
     )
@@ -135,14 +132,14 @@ def verdict_sums(
         select(contracts.c.currency, postings.c.state, func.sum(postings.c.records), *amounts)
         .where(*_between(postings.c.posted_at_s, first_ms, stop_ms))
         .group_by(contracts.c.currency, postings.c.state)
-        .join_from(postings, contracts, _OF_CONTRACT)
+        .join_from(postings, contracts, OF_CONTRACT)
     )
     reversed_ = (
         select(contracts.c.currency, literal("reversed"), func.count(), *amounts)
         .where(disputes.c.state == "accepted")
         .where(*_between(disputes.c.settled_at_s, first_ms, stop_ms))
         .group_by(contracts.c.currency)
-        .join_from(postings, contracts, _OF_CONTRACT)
+        .join_from(postings, contracts, OF_CONTRACT)
         .join(disputes, same_delivery(disputes))
     )
     for query in (delivered, reversed_):
@@ -193,7 +190,7 @@ def read_disputes(
             *(contracts.c.currency, contracts.c.job),
         )
         .join_from(disputes, postings, same_delivery(disputes))
-        .join(contracts, _OF_CONTRACT)
+        .join(contracts, OF_CONTRACT)
         .order_by(disputes.c.disputed_at_s, disputes.c.contract, disputes.c.epoch)
     )
     if contract:

@@ -20,6 +20,7 @@ from .exact import exact_sums, joined
 from .records import HOUR_S
 from .rows import Dimension, JobRow, Pending, UsageTotal
 from .tables import (
+    OF_CONTRACT,
     SUMMED,
     contracts,
     jobs,
@@ -85,11 +86,7 @@ def by_contract_query(start_s: float, end_s: float) -> Select[Any]:
     return (
         select(*key, cast(func.count(), BigInteger), func.min(at))
         .add_columns(*exact_sums(postings.c.tasks, postings.c.cost_nanos))
-        .join_from(
-            postings,
-            contracts,
-            (postings.c.side == contracts.c.side) & (postings.c.contract == contracts.c.contract),
-        )
+        .join_from(postings, contracts, OF_CONTRACT)
         .join(jobs, jobs.c.job == contracts.c.job, isouter=True)
         .where(at >= start_s, at < end_s)
         .group_by(contracts.c.contract, *key)

@@ -55,6 +55,7 @@ from .rows import (
 )
 from .tables import (
     IS_PENDING,
+    OF_CONTRACT,
     alerts,
     bundles,
     capacity,
@@ -476,12 +477,7 @@ class SqlStore:
         key = [contracts.c.site, contracts.c.side, contracts.c.currency, postings.c.state]
         query = (
             select(*key, *exact_sums(postings.c.tasks, postings.c.wall_ns, postings.c.cost_nanos))
-            .join_from(
-                postings,
-                contracts,
-                (postings.c.side == contracts.c.side)
-                & (postings.c.contract == contracts.c.contract),
-            )
+            .join_from(postings, contracts, OF_CONTRACT)
             .group_by(*key)
             .order_by(*key)
         )

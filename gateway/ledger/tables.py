@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    and_,
     event,
     false,
     literal_column,
@@ -435,6 +436,10 @@ APPEND_ONLY: Final = {
         "FOR EACH STATEMENT EXECUTE FUNCTION checkpoints_refuse()",
     ],
 }
+# Under which contract a delivery was made.
+OF_CONTRACT: Final = and_(
+    contracts.c.side == postings.c.side, contracts.c.contract == postings.c.contract
+)
 for (_dialect, _table), _statements in APPEND_ONLY.items():
     for _statement in _statements:
         _trigger = DDL(_statement)  # type: ignore[no-untyped-call]

@@ -260,7 +260,6 @@ class Gateway(Member):
             self.store,
             self.read,
             self.harden,
-            self.catch_up,
             dealings,
             is_live=exchange.purchases.purchases.__contains__,
             is_partner=lambda name: name in roll.approved,
@@ -371,18 +370,10 @@ class Gateway(Member):
         return await read_now(query, *arguments)
 
     async def harden(self, *written: records.Record) -> None:
-        """Have the bookkeeper wait until these are on the disk."""
-        if written:
-            await self._written(written, durable=True)
-
-    async def catch_up(self) -> None:
-        """Have it wait until everything is committed that was written."""
-        await self._written((), durable=False)
-
-    async def _written(self, written: Sequence[records.Record], *, durable: bool) -> None:
+        """Have the bookkeeper wait until these are on the disk, and all that was written before."""
         keeper = self.bookkeeper
         assert keeper is not None
-        self.store.write(written, durable, lambda: self.after(0.0, keeper.go_on))
+        self.store.write(written, True, lambda: self.after(0.0, keeper.go_on))
         await cast("Awaitable[None]", Commit())
 
     async def forget(self, jobs: Sequence[str]) -> None:

@@ -60,7 +60,6 @@ class Books:
             self.store,
             self._read,
             self._write,
-            self._catch_up,
             self,
             is_live=self.live.__contains__,
             is_partner=lambda name: name not in self.strangers,
@@ -76,13 +75,10 @@ class Books:
         return query(*arguments)
 
     async def _write(self, *records):
-        await trio.lowlevel.checkpoint()
-        self.write(*records)
-
-    async def _catch_up(self):
+        """Write them after what waits."""
         await trio.lowlevel.checkpoint()
         waiting, self.waiting = self.waiting, []
-        self.write(*waiting)
+        self.write(*waiting, *records)
 
     def write(self, *records):
         if records:

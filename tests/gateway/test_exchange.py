@@ -425,6 +425,30 @@ def test_a_seller_whose_lease_ended_before_its_buyer_was_back_is_paid_for_what_i
     assert {key: sold[key] for key in bought} == bought
 
 
+def test_what_a_seller_that_restarts_had_on_its_way_is_void_when_its_buyer_has_given_it_up(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(2_000)
+    town.run(lambda: len(london.answers()) > 100)
+    paris.work(50)
+    lost = {
+        (each[-1].contract, each[-1].epoch, each[-1].first)
+        for each in town.mail
+        if isinstance(each[-1], deals.Deliver)
+    }
+    assert lost
+    town.mail.clear()
+    paris.workers = 0
+    paris.recover(2)
+    paris.join(4)
+    paris.exchange.sales.buyer_came("london")  # which bills what London takes to be out still
+    paris.do()
+    town.run(lambda: len(london.answers()) == 2_000)
+    town.pass_time(30.0)
+    sold, bought = paris.postings("sell"), london.postings("buy")
+    assert {sold[key][2] for key in lost} == {"void"}
+    assert {key: sold[key] for key in bought} == bought
+
+
 def test_a_buyer_that_restarts_waits_for_the_lease_of_a_seller_that_is_gone(town):
     london = town.sites["london"]
     london.submit(20_000, detached=True)

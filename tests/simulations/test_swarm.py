@@ -49,12 +49,12 @@ FIRST = {
     "unheard-answer": 7,
     "unheard-payments": 1,
     "blind-agreement": 67,
-    "hasty-agreement": 3,
+    "hasty-agreement": 615,
     "backdated-reversal": 16,
 }
 
 
-QUICK = {"soft-bill", "open-door", "unheard-payments", "hasty-agreement"}
+QUICK = {"soft-bill", "open-door", "unheard-payments"}
 
 
 @pytest.mark.slow

@@ -17,15 +17,9 @@ from sqlalchemy import (
 
 from gateway.ledger.checkpoints import is_live
 from gateway.ledger.merging import DELIVERY_KEY, USE_KEY
+from gateway.ledger.mirror import same_delivery
 from gateway.ledger.postings import Account, Transfer, transfers_of, used_sides
-from gateway.ledger.proofs.keys import (
-    OF_CONTRACT,
-    OF_DISPUTE,
-    PAYMENT_KEY,
-    REVERSAL_KEY,
-    UNDOING_KEY,
-    rows_of,
-)
+from gateway.ledger.proofs.keys import PAYMENT_KEY, REVERSAL_KEY, UNDOING_KEY, rows_of
 from gateway.ledger.records import (
     DISPUTE_STATES,
     HOUR_S,
@@ -41,6 +35,7 @@ from gateway.ledger.records import (
     sender_of,
 )
 from gateway.ledger.tables import (
+    OF_CONTRACT,
     accounts,
     contracts,
     disputes,
@@ -213,7 +208,7 @@ def unsettled(connection: Connection, past: int) -> Generator[str]:
         .add_columns(postings.c.state.label("verdict"), contracts.c.site.label("partner"))
         .add_columns(*_booked_as(transfers))
         .select_from(disputes)
-        .outerjoin(postings, OF_DISPUTE)
+        .outerjoin(postings, same_delivery(disputes))
         .outerjoin(contracts, OF_CONTRACT)
         .outerjoin(transfers, and_(transfers.c.key == REVERSAL_KEY, transfers.c.number > past))
     )
@@ -281,7 +276,7 @@ def strangers(connection: Connection, past: int) -> Generator[str]:
         "post": [select(literal_column("'settle/'", String) + DELIVERY_KEY)],
         "void": [select(literal_column("'settle/'", String) + DELIVERY_KEY)],
         "reversal": [
-            select(REVERSAL_KEY).join_from(disputes, postings, OF_DISPUTE),
+            select(REVERSAL_KEY).join_from(disputes, postings, same_delivery(disputes)),
             select(UNDOING_KEY),
         ],
     }

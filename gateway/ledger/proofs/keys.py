@@ -1,13 +1,13 @@
-"""Keys of transfers as SQL makes them of documents, and which rows belong together."""
+"""Keys of transfers as SQL makes them of documents, and a way to read rows."""
 
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sqlalchemy import Connection, String, and_, case, cast, literal_column
+from sqlalchemy import Connection, String, case, cast, literal_column
 
 from gateway.ledger.database import streamed
 from gateway.ledger.merging import DELIVERY_KEY
-from gateway.ledger.tables import contracts, disputes, payments, postings
+from gateway.ledger.tables import payments
 
 _SLASH: Final = literal_column("'/'", String)
 REVERSAL_KEY: Final = literal_column("'reverse/'", String) + DELIVERY_KEY
@@ -23,12 +23,6 @@ PAYMENT_KEY: Final = (
     + payments.c.reference
 )
 UNDOING_KEY: Final = literal_column("'undo/'", String) + PAYMENT_KEY
-OF_CONTRACT: Final = and_(
-    contracts.c.side == postings.c.side, contracts.c.contract == postings.c.contract
-)
-OF_DISPUTE: Final = and_(
-    *(disputes.c[name] == postings.c[name] for name in ("side", "contract", "epoch", "first"))
-)
 
 
 def rows_of(connection: Connection, query: Any) -> Iterator[tuple[Any, ...]]:

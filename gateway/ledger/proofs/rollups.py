@@ -16,9 +16,11 @@ from gateway.ledger.checkpoints import (
 from gateway.ledger.exact import exact_sums, joined
 from gateway.ledger.journal import GENESIS, balances_to
 from gateway.ledger.merging import DELIVERY_KEY, IS_CHARGE, USE_KEY
+from gateway.ledger.mirror import same_delivery
 from gateway.ledger.postings import Account, Balance, delivered_sides, paid_sides, used_sides
-from gateway.ledger.proofs.keys import OF_DISPUTE, PAYMENT_KEY, REVERSAL_KEY, UNDOING_KEY, rows_of
+from gateway.ledger.proofs.keys import PAYMENT_KEY, REVERSAL_KEY, UNDOING_KEY, rows_of
 from gateway.ledger.tables import (
+    OF_CONTRACT,
     contracts,
     disputes,
     payments,
@@ -102,11 +104,7 @@ def _rolled_up(connection: Connection, past: int) -> Iterator[tuple[tuple[Accoun
     live = and_(transfers.c.key == DELIVERY_KEY, is_live(past))
     query = (
         select(*key, *exact_sums(postings.c.cost_nanos))
-        .join_from(
-            postings,
-            contracts,
-            and_(contracts.c.side == postings.c.side, contracts.c.contract == postings.c.contract),
-        )
+        .join_from(postings, contracts, OF_CONTRACT)
         .where(postings.c.state == "post", postings.c.cost_nanos > 0, ~exists().where(live))
         .group_by(*key)
     )
@@ -124,11 +122,8 @@ def _rolled_up_between_sites(
     live = and_(transfers.c.key == REVERSAL_KEY, transfers.c.number > past)
     query: Any = (
         select(*names, postings.c.cost_nanos)
-        .join_from(disputes, postings, OF_DISPUTE)
-        .join(
-            contracts,
-            and_(contracts.c.side == postings.c.side, contracts.c.contract == postings.c.contract),
-        )
+        .join_from(disputes, postings, same_delivery(disputes))
+        .join(contracts, OF_CONTRACT)
         .where(disputes.c.state == "accepted", postings.c.cost_nanos > 0, ~exists().where(live))
     )
     for row in connection.execute(query):

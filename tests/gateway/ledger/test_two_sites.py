@@ -121,12 +121,16 @@ class TwoSites(RuleBasedStateMachine):
     @rule(number=PICK, cost_nanos=st.integers(1, 5_000), is_delivered=st.booleans())
     def bill_twice(self, number, cost_nanos, is_delivered):
         """Somebody at Paris bills a part of a run once more, and perhaps delivers it again."""
-        parts = [key for key, (tasks, _) in sorted(self.world.delivered.items()) if tasks > 1]
+        self.world.carry_all()
+        came = {
+            (each.contract, each.delivery.epoch, each.delivery.first)
+            for each in self.world.london.store.entries("buy", "paris", 0, 10**15)
+        }
+        parts = [key for key in sorted(came) if self.world.delivered[key][0] > 1]
         if not parts:
             return
         contract, epoch, first = pick(parts, number)
         again = self.world.delivery(contract, epoch, first + 1, 1, cost_nanos)
-        self.world.carry_all()  # the first time it has come
         self.world.mail["paris"] += [again] if is_delivered else []
         self.world.mail["paris"].append(deals.Bill(contract, [again.delivery.row]))
 
