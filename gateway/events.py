@@ -12,6 +12,7 @@ from federation.ranges import Range
 from gateway.errands import Allowance
 from policies.asks import Wishes
 from policies.carbon import Emissions, Footprint
+from policies.parties import Whose
 from policies.placement import FrozenTags, Need, Tags
 from policies.pricelist import PriceNow
 from policies.tariffs import PriceClass, Tariff
@@ -51,6 +52,11 @@ class JobSpec:
     def need(self) -> Need:
         """What it asks of whoever runs it."""
         return Need(FrozenTags(self.tags), self.python, self.currency)
+
+    @property
+    def whose(self) -> Whose:
+        """Whose work it is: of a job that another site sent, the neighbour's that did."""
+        return Whose(self.user, self.group, self.project, self.path[-1] if self.path else "")
 
 
 @dataclass(frozen=True, slots=True)

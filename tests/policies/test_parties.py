@@ -1,0 +1,47 @@
+"""Who is meant by a rule."""
+
+import pytest
+
+from policies.parties import ALL, OTHERS, OURS, Kind, Party, Whose, read_party
+
+ADA = Whose("ada", "quants", "risk")
+BEN = Whose("ben@paris", "", "risk", "paris")
+
+
+@pytest.mark.parametrize(
+    ("text", "ada", "ben"),
+    [
+        ("user:ada", True, False),
+        ("user:ben@paris", False, True),
+        ("group:quants", True, False),
+        ("project:risk", True, True),
+        ("site:paris", False, True),
+        ("site:lyon", False, False),
+        ("ours", True, False),
+        ("others", False, True),
+        ("all", True, True),
+    ],
+)
+def test_a_party_includes_those_it_names(text, ada, ben):
+    party = read_party(text)
+    assert (party.includes(ADA), party.includes(BEN)) == (ada, ben)
+    assert str(party) == text
+
+
+def test_a_group_of_ours_is_not_joined_from_another_site():
+    there = Whose("ada@paris", "quants", "risk", "paris")
+    assert not read_party("group:quants").includes(there)
+
+
+def test_names_are_read_whole():
+    assert read_party("project:a:b") == Party(Kind.PROJECT, "a:b")
+    assert (read_party("all"), read_party("ours"), read_party("others")) == (ALL, OURS, OTHERS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ada", "user", "user:", "all:x", "ours:", "site:a\nb", "User:ada", "group:" + "x" * 201],
+)
+def test_what_names_nobody_is_refused(text):
+    with pytest.raises(ValueError, match="is nobody: write one of user:NAME"):
+        read_party(text)
