@@ -27,6 +27,7 @@ from gateway import events
 from gateway.accounts import Accounts, Limits
 from gateway.effects import Charge, Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
+from gateway.fair_shares import Shares
 from gateway.handout import Handout
 from gateway.history import History
 from gateway.jobs import ALL_TASKS, Assignment, Job, Run, Worker
@@ -63,6 +64,7 @@ class Broker:
         offers: pools that are known before any of their workers joins.
         limits: what one client may have unfinished.
         boot: which life of the site this is; assignments of different lives never share a number.
+        shares: how slots are shared out, if they are.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Broker:
         offers: Mapping[str, Offer] | None = None,
         limits: Limits | None = None,
         boot: int = 0,
+        shares: Shares | None = None,
     ) -> None:
         self.emissions: dict[str, Emissions] = {}  # of our pools, as they are now
         self.tariffs = dict(tariffs)
@@ -92,7 +95,8 @@ class Broker:
         self._effects: list[Effect] = []  # one list for good: the parts append to it as well
         self._accounts = Accounts()
         self.clients = self._accounts.clients
-        self._handout = Handout(self.clients, self._effects, boot, self.tariff_at)
+        self.shares = shares
+        self._handout = Handout(self.clients, self._effects, boot, self.tariff_at, shares)
         self.workers = self._handout.workers
         self.durations = self._handout.durations
         self._withdrawals = Withdrawals(self.clients, self._handout, self._tell, self._cancel)
@@ -152,6 +156,9 @@ class Broker:
                 self._prices_changed(event)
             case events.VolumesKnown():
                 self._volumes.take_up(event.had_ns, now_s)
+            case events.UsageKnown():
+                if self.shares is not None:
+                    self.shares.take_up(event.used_ns, now_s)
             case events.Ticked():
                 self._ticked(now_s)
             case _:
@@ -322,6 +329,8 @@ class Broker:
         job = Job(name, spec, client, self._numbers, now_s, spec.need, counted(spec.tags))
         self.jobs[name] = job
         self._accounts.begin(job)
+        if self.shares is not None:
+            self.shares.opened(job)
         return job
 
     def _job_recovered(self, event: events.JobRecovered, now_s: float) -> None:
@@ -404,6 +413,8 @@ class Broker:
             return
         del self.jobs[job.id]
         self._handout.forget(job)
+        if self.shares is not None:
+            self.shares.ended(job)
         if job.lacks_function_since_s is not None:
             lacking = self._lacking[job.spec.function]
             lacking.discard(job.id)
@@ -454,6 +465,8 @@ class Broker:
         for record in used:
             job.charge(record)
             self._count_volume(record, now_s)
+            if self.shares is not None:
+                self.shares.charge(assignment, record, now_s)
             self._write(record)
         cost_nanos = sum(record.cost_nanos for record in used)
         charge = Charge(
@@ -685,6 +698,8 @@ class Broker:
             self._handout.recall_all(assignment, kill=False)
 
     def _ticked(self, now_s: float) -> None:
+        if self.shares is not None:
+            self.shares.note_overdue(self.workers.values(), now_s)
         for name in [name for names in self._lacking.values() for name in names]:
             job, limit_s = self.jobs[name], self.limits.function_wait_s
             if now_s - (job.lacks_function_since_s or 0.0) > limit_s:

@@ -44,6 +44,14 @@ detail_days = 90                        # older records roll up, sums unchanged;
 [groups]                                # users of each, for reports: see gateway.groups
 "equity desk" = ["ann", "bob"]
 
+[fair_share]                            # see gateway.fair_share_config
+half_life = "7d"
+
+[[fair_share.share]]
+name = "risk"
+who = "project:risk"
+shares = 3
+
 [[show]]                                # see policies.disclosure; the first that matches decides
 readers = ["paris"]                     # without it: all
 coarse = true
@@ -87,6 +95,7 @@ from gateway.alerts.settings import AlertsConfig, check_pools, read_alerts
 from gateway.books_rules import BookRules, read_books
 from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
 from gateway.dealing import DealRules
+from gateway.fair_share_config import read_fair_share
 from gateway.federation_config import FederationConfig, check_federation, read_federation
 from gateway.groups import read_groups
 from gateway.intake import NO_GROUPS, USUAL_POOL, check_tags
@@ -101,6 +110,7 @@ from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.disclosure import SHOW_ALL, Disclosure
 from policies.placement import TagValue
 from policies.pricelist import PriceList
+from policies.shares import FairShare
 
 DEFAULT_PRICE: Final = "0.04 USD"
 
@@ -174,6 +184,7 @@ class SiteConfig:
     books: BookRules = field(default_factory=BookRules)
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
     groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
+    fair_share: FairShare | None = None  # None: slots are not shared out
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -327,14 +338,14 @@ def _read(document: dict[str, Any]) -> SiteConfig:
         document,
         {
             *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
-            *("books", "groups", "alerts", "alert"),
+            *("books", "groups", "alerts", "alert", "fair_share"),
         },
         "the top level",
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
     tables = {"rules", "pools", "federation", "deals", "house", "shows"}
-    tables |= {"books", "groups", "alerts"}
+    tables |= {"books", "groups", "alerts", "fair_share"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -361,6 +372,7 @@ def _read(document: dict[str, Any]) -> SiteConfig:
         values["groups"] = read_groups(_table(document, "groups"))
     except KnobError as error:
         raise ConfigError(f"[groups] {error}") from None
+    values["fair_share"] = _fair_share(document)
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
@@ -374,6 +386,15 @@ def _read(document: dict[str, Any]) -> SiteConfig:
     except KnobError as error:
         raise ConfigError(str(error)) from None
     return SiteConfig(**values, rules=rules, pools=tuple(_pool(pool) for pool in pools))
+
+
+def _fair_share(document: dict[str, Any]) -> FairShare | None:
+    if "fair_share" not in document:
+        return None
+    try:
+        return read_fair_share(_table(document, "fair_share"))
+    except KnobError as error:
+        raise ConfigError(f"[fair_share] {error}") from None
 
 
 def _site_values(site: dict[str, Any]) -> dict[str, Any]:

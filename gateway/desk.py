@@ -35,6 +35,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
     verb: frozenset(names)
     for verb, names in {
         **dict.fromkeys(("status", "workers", "sites", "pools", "deals", "alerts", "disputes"), ()),
+        "shares": (),
         "jobs": ("limit",),
         "job": ("job",),
         "results": ("job", "after", "limit", "wait_s"),
@@ -86,6 +87,7 @@ class Desk:
             "pools": self._pools,
             "deals": self._deals,
             "explain": self._explain,
+            "shares": self._shares,
             "alerts": self._alerts,
             "test_alert": self._test_alert,
         }
@@ -296,6 +298,14 @@ class Desk:
             return await federation_desk.explain(self._site, details, guest.user)
         except federation_desk.BadFederationQuestion as error:
             raise BadQuestion(str(error)) from None
+
+    async def _shares(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+        broker = self._site.broker
+        if broker.shares is None:
+            raise BadQuestion(
+                "slots are not shared out here: there is no [fair_share] in the configuration"
+            )
+        return views.shares(broker, broker.shares, self._site.surroundings.utc_s())
 
     async def _alerts(self, _guest: Guest, _details: dict[str, Any]) -> Any:
         return await self._site.watch.standing()

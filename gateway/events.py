@@ -288,6 +288,13 @@ class VolumesKnown:
 
 
 @dataclass(frozen=True, slots=True)
+class UsageKnown:
+    """The slot time that everybody has used here, decayed to now, as the books say at the start."""
+
+    used_ns: Mapping[Whose, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """Time has passed."""
 
@@ -314,5 +321,6 @@ Event = (
     | EmissionsKnown
     | PricesChanged
     | VolumesKnown
+    | UsageKnown
     | Ticked
 )

@@ -14,6 +14,7 @@ from gateway import dispatch
 from gateway.accounts import Client
 from gateway.effects import Effect, Order
 from gateway.events import JobHeld, Resumed
+from gateway.fair_shares import Rank, Shares
 from gateway.jobs import Assignment, Job, Run, Worker
 from policies.tariffs import Tariff
 
@@ -31,6 +32,7 @@ class Handout:
         effects: where orders are put, in order with all else that is decided.
         boot: which life of the site this is; assignments of different lives never share a number.
         tariff: what a job is charged by at a worker, from now on.
+        shares: how slots are shared out; None: jobs are served by `dispatch.order` alone.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Handout:
         effects: list[Effect],
         boot: int,
         tariff: Callable[[Job, Worker], Tariff],
+        shares: Shares | None = None,
     ) -> None:
         self.workers: dict[int, Worker] = {}
         self.durations = dispatch.Durations()
@@ -49,9 +52,15 @@ class Handout:
         self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
         self._assignments = boot << EPOCH_BITS
         self._tariff = tariff
+        self._shares = shares
+        self._order: Callable[[Job, float | None], Rank] = (
+            dispatch.order if shares is None else shares.order
+        )
 
     def settle(self, now_s: float) -> None:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
+        if self._shares is not None:
+            self._shares.begin(self.ready.values(), now_s)
         if not self.ready and not any(dispatch.has_spare(each) for each in self.workers.values()):
             return
         slots_total = sum(
@@ -125,7 +134,7 @@ class Handout:
         is_late = dispatch.has_spare(worker) and dispatch.is_late(worker, now_s)
         if dispatch.is_full(worker) and not is_late:
             return False
-        best: tuple[dispatch.Rank, Job, int] | None = None
+        best: tuple[Rank, Job, int] | None = None
         waiting: list[Job] = []
         for job in self._ready_for(worker):
             task_s = self.durations.of(job.spec.function)
@@ -137,14 +146,14 @@ class Handout:
             tasks = self._takes(job, worker, task_s, tasks)
             if tasks <= 0:
                 continue
-            rank = dispatch.order(job, task_s)
+            rank = self._order(job, task_s)
             if best is None or rank < best[0]:
                 best = rank, job, tasks
         if best is not None or is_late:
             first = self._first_to_wait(waiting, worker, best[0] if best else None)
             if first is not None:
                 if is_late:
-                    self._make_way(worker, first)
+                    self._make_way(worker, *first)
                 return False
         if best is None:
             return False
@@ -153,6 +162,8 @@ class Handout:
         slots_total += worker.slots if worker.job else 0
         part = dispatch.share(job, worker, slots_total, task_s)
         tasks = min(tasks, part, dispatch.BUNDLE_TASKS_MAX)
+        if self._shares is not None and tasks > 1:
+            tasks = self._turn(self._shares, job, worker, tasks)
         self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), now_s)
         return True
 
@@ -173,26 +184,46 @@ class Handout:
             return tasks
         return dispatch.fits_cost(job, self._tariff(job, worker), task_s, tasks)
 
+    def _turn(self, shares: Shares, job: Job, worker: Worker, tasks: int) -> int:
+        """How many of so many tasks a worker may have of a job before it is another share's turn.
+
+        Of those that are queued ahead as many as it should hold: they are soon done.
+        """
+        task_s = self.durations.of(job.spec.function)
+        if worker.job or not dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
+            return tasks
+        others = (each for each in self.ready.values() if self._has_turn(each, worker))
+        return shares.turn(job, others, task_s, tasks)
+
+    def _has_turn(self, job: Job, worker: Worker) -> bool:
+        task_s = self.durations.of(job.spec.function)
+        return dispatch.room(job, worker, task_s) > 0 and self._takes(job, worker, task_s, 1) > 0
+
     def _first_to_wait(
-        self, waiting: Iterable[Job], worker: Worker, limit: dispatch.Rank | None
-    ) -> dispatch.Rank | None:
-        """The rank of the best placed job that an idle slot would do for, if above a limit."""
-        first = limit
+        self, waiting: Iterable[Job], worker: Worker, limit: Rank | None
+    ) -> tuple[Rank, Job] | None:
+        """The best placed job that an idle slot would do for, and its rank, if above a limit."""
+        first: tuple[Rank, Job] | None = None
         for job in waiting:
             task_s = self.durations.of(job.spec.function)
-            rank = dispatch.order(job, task_s)
-            if (first is None or rank < first) and self._takes(job, worker, task_s, 1) > 0:
-                first = rank
-        return first if first != limit else None
+            rank = self._order(job, task_s)
+            if (limit is None or rank < limit) and self._takes(job, worker, task_s, 1) > 0:
+                first, limit = (rank, job), rank
+        return first
 
-    def _make_way(self, worker: Worker, rank: dispatch.Rank) -> None:
+    def _make_way(self, worker: Worker, rank: Rank, first: Job) -> None:
         """Take back what a job of that rank would have to wait for longer than was meant."""
         for assignment in worker.assignments.values():
-            if not assignment.recalled and rank < dispatch.order(
-                assignment.job, self.durations.of(assignment.job.spec.function)
-            ):
+            if not assignment.recalled and self._is_behind(assignment, rank, first):
                 assignment.recalled = True
                 self.recall_all(assignment, kill=False)
+
+    def _is_behind(self, assignment: Assignment, rank: Rank, first: Job) -> bool:
+        """Whether what has been assigned comes after a job of that rank."""
+        job = assignment.job
+        if self._shares is not None and job.leaf is not first.leaf:
+            return self._shares.is_ahead(first, assignment)
+        return rank < self._order(job, self.durations.of(job.spec.function))
 
     def _assign(self, job: Job, worker: Worker, run: Run, now_s: float) -> None:
         if job.places is not None:
@@ -284,3 +315,5 @@ class Handout:
         job.in_flight += tasks
         cost = assignment.tariff.expected_nanos(tasks, assignment.task_s)
         job.load_nanos = max(0.0, job.load_nanos + cost) if job.in_flight else 0.0
+        if self._shares is not None:
+            self._shares.hold(assignment, tasks)

@@ -35,6 +35,7 @@ from gateway.effects import Effect
 from gateway.errands import Notary
 from gateway.events import Event
 from gateway.exchange import Exchange
+from gateway.fair_shares import Shares
 from gateway.functions import Functions
 from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_event, worker_joined
 from gateway.ledger.rows import JobRow
@@ -45,7 +46,7 @@ from gateway.passes import Denied, Pass, Passes, TokenCredentials
 from gateway.permits import Nobody
 from gateway.prices import Prices
 from gateway.recalling import Recall, recall_now
-from gateway.recovery import history_of, recovered
+from gateway.recovery import history_of, recovered, used_before
 from gateway.surroundings import Surroundings
 from gateway.terms import answer_ended
 from policies.placement import Offer
@@ -157,6 +158,9 @@ class Reception:
         effects: list[Effect] = self.broker.handle(
             events.VolumesKnown(self._prices.had_ns(self.store, now_s)), now_s
         )
+        if self.config.fair_share is not None:
+            used_ns = used_before(self.store, self.config.fair_share, now_s)
+            effects += self.broker.handle(events.UsageKnown(used_ns), now_s)
         for event in recovered(self.store):
             effects += self.broker.handle(event, now_s)
             if isinstance(event, events.JobRecovered) and event.spec is not None:
@@ -523,6 +527,7 @@ def _broker(config: SiteConfig, boot: int, prices: Prices) -> Broker:
             rules.kept_bytes_max,
         ),
         boot,
+        Shares(config.fair_share) if config.fair_share is not None else None,
     )
     broker.prices.update(prices.now)
     return broker

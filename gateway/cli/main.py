@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "look": ("sites", "pools", "deals", "explain"),
     "report": ("report",),
     "serve": ("up", "gateway", "worker"),
+    "shares": ("shares",),
     "tariff": ("tariff",),
 }
 _MODULE_OF: Final = {name: module for module, names in _COMMANDS.items() for name in names}
