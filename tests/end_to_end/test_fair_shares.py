@@ -56,7 +56,8 @@ def test_two_projects_with_three_shares_and_one_get_slots_as_three_to_one(site):
         wait_until(lambda: used_s() > USED_S, "some work is done")
         rows = shown()
         # Both want more all the time, and so nothing but their shares decides.
-        assert all(row["waiting"] and row["under_way_slot_s"] for row in rows.values()), rows
+        assert all(row["waiting"] for row in rows.values()), rows
+        assert any(row["under_way_slot_s"] for row in rows.values()), rows
         assert {name: row["target"] for name, row in rows.items()} == {
             "risk": 0.75,
             "pricing": 0.25,

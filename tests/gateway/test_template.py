@@ -14,7 +14,9 @@ from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig
 from policies.asks import House
 
-EXAMPLES = re.compile(r"^# \[(\[\w+\]|groups)\]")  # what follows stands for nothing by default
+EXAMPLES = re.compile(
+    r"^# \[(\[[\w.]+\]|groups|fair_share)\]"
+)  # what follows stands for nothing by default
 
 
 @pytest.fixture
@@ -51,6 +53,9 @@ def test_what_is_commented_out_is_what_holds_anyway(written):
     assert load(str(written)) == before
 
 
+FAIR = ("[fair_share]", '[[fair_share.share]]\nname = "p"')
+
+
 def known(tmp_path, table):
     """The keys that a table may have, as a wrong one is answered."""
     path = tmp_path / "wrong.toml"
@@ -60,11 +65,15 @@ def known(tmp_path, table):
     return set(str(caught.value).partition("there are ")[2].split(", "))
 
 
-@pytest.mark.parametrize("table", ["[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true"])
+@pytest.mark.parametrize(
+    "table", ["[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true", *FAIR]
+)
 def test_every_key_of_other_tables_is_there(written, tmp_path, table):
     text = written.read_text()
     for name in known(tmp_path, table):
-        assert re.search(rf"^(# )?({name} = |\[pool\.{name}\])", text, re.MULTILINE), name
+        assert re.search(
+            rf"^(# )?({name} = |\[pool\.{name}\]|\[\[fair_share\.{name}\]\])", text, re.MULTILINE
+        ), name
 
 
 @pytest.mark.parametrize(
@@ -93,4 +102,5 @@ def test_the_examples_are_good_ones(written):
     found = load(str(written))
     assert [each.rule.name for each in found.alerts.watched] == ["risk this month"]
     assert found.groups["ann"] == "equity desk"
+    assert [each.name for each in found.fair_share.shares] == ["trading desk", "risk"]
     assert [each.name for each in found.pools] == ["local"]
