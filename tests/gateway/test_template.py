@@ -14,9 +14,12 @@ from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig
 from policies.asks import House
 
-EXAMPLES = re.compile(
-    r"^# \[(\[[\w.]+\]|groups|fair_share)\]"
-)  # what follows stands for nothing by default
+# What follows stands for nothing by default.
+EXAMPLES = re.compile(r"^# \[(\[[\w.]+\]|groups|fair_share)\]")
+TABLES = (
+    *("[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true"),
+    *("[fair_share]", '[[fair_share.share]]\nname = "p"'),
+)
 
 
 @pytest.fixture
@@ -53,9 +56,6 @@ def test_what_is_commented_out_is_what_holds_anyway(written):
     assert load(str(written)) == before
 
 
-FAIR = ("[fair_share]", '[[fair_share.share]]\nname = "p"')
-
-
 def known(tmp_path, table):
     """The keys that a table may have, as a wrong one is answered."""
     path = tmp_path / "wrong.toml"
@@ -65,15 +65,12 @@ def known(tmp_path, table):
     return set(str(caught.value).partition("there are ")[2].split(", "))
 
 
-@pytest.mark.parametrize(
-    "table", ["[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true", *FAIR]
-)
+@pytest.mark.parametrize("table", TABLES)
 def test_every_key_of_other_tables_is_there(written, tmp_path, table):
     text = written.read_text()
     for name in known(tmp_path, table):
-        assert re.search(
-            rf"^(# )?({name} = |\[pool\.{name}\]|\[\[fair_share\.{name}\]\])", text, re.MULTILINE
-        ), name
+        ways = rf"{name} = |\[pool\.{name}\]|\[\[fair_share\.{name}\]\]"
+        assert re.search(rf"^(# )?({ways})", text, re.MULTILINE), name
 
 
 @pytest.mark.parametrize(
