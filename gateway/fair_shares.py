@@ -104,12 +104,9 @@ class Shares:
         return self.tree.is_ahead(_leaf(job), _leaf(other), held_ns)
 
     def turn(self, job: Job, others: Iterable[Job], task_s: float | None, tasks: int) -> int:
-        """How many of so many tasks a job may have before it is the turn of another share's."""
-        leaves = {_leaf(other): None for other in others if other.leaf is not job.leaf}
-        if not leaves:
-            return tasks
-        due_ns = self.tree.turn_ns(_leaf(job), min(leaves, key=self.tree.place))
-        return min(tasks, 1 + due_ns // _expected_ns(task_s))
+        """How many of so many tasks a job may have before it is another share's turn."""
+        leaves = {_leaf(other) for other in others if other.leaf is not job.leaf}
+        return self.tree.turn(_leaf(job), leaves, _expected_ns(task_s), tasks)
 
     # --- to look at ----------------------------------------------------------------------------
 

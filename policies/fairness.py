@@ -17,15 +17,15 @@ it is reported; then what it took is in its place. What has run longer than expe
 it has run. So a burst before the first report does not get everything.
 
 *Ageing.* Whoever has work that waits, and has got nothing for `max_wait`, goes before all siblings
-that have; of several the one that has waited longest. It gets what it gets at one turn (a bundle;
-of long tasks, one), and its wait begins anew. So a child waits for its siblings' turns at most so
-long and one turn of each of them; nobody whose parent gets slots starves, and the parent does for
-the same reason. Until then ageing changes nothing, and parts converge to shares.
+that have; of several the one that has waited longest. It gets one turn (a bundle of short tasks, or
+one that fills a slot), and its wait begins anew. So a child waits at most so long, and one turn of
+each sibling, of the turns that its parent gets; and the parent gets some for the same reason. Until
+then ageing changes nothing, and parts converge to shares.
 
 Time comes in (`now_s`, UTC). A clock that is set back stands still here until it goes on.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import expm1, log
 from typing import Final
@@ -236,24 +236,30 @@ class Tree:
         return tuple([node.level for node in leaf.path])
 
     def is_ahead(self, leaf: Node, other: Node, held_ns: int) -> bool:
-        """Whether a leaf goes before another, even if so much came back of what that one was given.
+        """Whether a leaf goes before another, even if so much came back of what that one has."""
+        node, sibling = _parting(leaf, other)
+        return self._level(node) < self._level(sibling, held_ns)
 
-        False for one and the same.
+    def turn(self, leaf: Node, others: Collection[Node], task_ns: int, tasks: int) -> int:
+        """How many of so many tasks a leaf that is first gets at once, where others wait for them.
+
+        As many as it takes until it is the turn of one of the others. Or, where that is more, its
+        part of them: what it would have of them in the end, in one turn instead of many.
         """
-        for node, sibling in zip(leaf.path, other.path, strict=False):
-            if node is not sibling:
-                return self._level(node) < self._level(sibling, held_ns)
-        return False
+        if not others:
+            return tasks
+        due_ns = min(self._due_ns(leaf, other) for other in others)
+        if due_ns < 0:
+            return 1
+        return min(tasks, max(1 + due_ns // task_ns, int(tasks * _part(leaf, others))))
 
-    def turn_ns(self, leaf: Node, other: Node) -> int:
-        """How much slot time a leaf can be given before it is the turn of another that waits."""
-        for node, sibling in zip(leaf.path, other.path, strict=False):
-            if node is not sibling:
-                if not (node.level[0] and sibling.level[0]):
-                    return 0  # of what is late, one turn
-                due = self._total(sibling) * node.shares // sibling.shares - self._total(node)
-                return max(0, due // self._weight)
-        return 0
+    def _due_ns(self, leaf: Node, other: Node) -> int:
+        """The slot time that a leaf can be given before another goes before it; -1: it is late."""
+        node, sibling = _parting(leaf, other)
+        if not (node.level[0] and sibling.level[0]):
+            return -1
+        due = self._total(sibling) * node.shares // sibling.shares - self._total(node)
+        return max(0, due // self._weight)
 
     def _level(self, node: Node, less_ns: int = 0) -> Level:
         tie = (-node.shares, node.name)
@@ -306,6 +312,22 @@ class Tree:
                 )
             )
         return found
+
+
+def _parting(leaf: Node, other: Node) -> tuple[Node, Node]:
+    """The siblings at which the ways to two leaves part."""
+    ways = zip(leaf.path, other.path, strict=False)
+    return next((node, sibling) for node, sibling in ways if node is not sibling)
+
+
+def _part(leaf: Node, others: Iterable[Node]) -> float:
+    """A leaf's part of what is shared out among it and others."""
+    part, beside = 1.0, list(others)
+    for depth, node in enumerate(leaf.path):
+        total = sum(each.shares for each in {node, *(other.path[depth] for other in beside)})
+        part *= node.shares / total
+        beside = [other for other in beside if other.path[depth] is node]
+    return part
 
 
 def _grow(node: Node, below: dict[str, list[Share]]) -> None:

@@ -241,15 +241,38 @@ def test_what_is_handed_out_counts_before_it_is_reported():
 
 
 @pytest.mark.parametrize(
-    ("used_s", "turn_s"), [((0, 0), 0), ((0, 100), 300), ((30, 20), 30), ((300, 10), 0)]
+    ("used_s", "tasks"),
+    [
+        ((0, 0), 60),  # its part of eighty
+        ((0, 100), 80),  # all of them: the other has had a hundred
+        ((30, 24), 60),
+        ((6, 24), 67),  # what it takes until the other is first, and the one that makes it so
+        ((300, 10), 60),
+    ],
 )
-def test_a_turn_is_as_long_as_the_other_is_ahead(used_s, turn_s):
+def test_a_turn_is_what_others_are_ahead_or_ones_part(used_s, tasks):
     made = tree(share("a", "user:a", shares=3), share("b", "user:b"))
     a, b = made.leaf_of(Whose("a")), made.leaf_of(Whose("b"))
     for leaf, seconds in zip((a, b), used_s, strict=True):
         made.charge(leaf, seconds * NS)
     made.begin([a, b])
-    assert made.turn_ns(a, b) == turn_s * NS
+    assert made.turn(a, {b}, NS, 80) == tasks
+    assert made.turn(a, set(), NS, 80) == 80  # nobody else wants them
+
+
+def test_a_turn_ends_where_any_other_is_first_at_its_level():
+    made = tree(
+        share("x"), share("y"), share("a", "user:a", "x"), share("b", "user:b", "x"),
+        share("c", "user:c", "y"),
+    )  # fmt: skip
+    a, b, c = leaves = [made.leaf_of(Whose(name)) for name in "abc"]
+    made.charge(b, 1000 * NS)
+    made.charge(c, 1010 * NS)
+    made.begin(leaves)
+    # b, beside it, is a thousand ahead, and goes before c; but c's turn is after ten.
+    assert made.turn(a, {b}, NS, 500) == 500
+    assert made.turn(a, {b, c}, NS, 40) == 11
+    assert made.turn(a, {b, c}, NS, 400) == 100  # a quarter of them is its part
 
 
 def test_who_would_be_first_again_with_what_it_gives_back_is_not_behind():
@@ -261,7 +284,6 @@ def test_who_would_be_first_again_with_what_it_gives_back_is_not_behind():
     assert made.place(a) < made.place(b)
     assert made.is_ahead(a, b, 4 * NS)
     assert not made.is_ahead(a, b, 6 * NS)
-    assert not made.is_ahead(a, a, 6 * NS)
 
 
 # --- ageing --------------------------------------------------------------------------------------
@@ -276,7 +298,7 @@ def test_who_has_waited_long_enough_goes_first_once():
         made.move_on(NOW_S + at_s)
         made.gave(b)  # who is served all the while is never late
         assert order(made, a, b)[0] == first, at_s
-    assert made.turn_ns(a, b) == 0  # of what is late one turn
+    assert made.turn(a, {b}, NS, 100) == 1
     made.hold(a, NS)
     made.gave(a)
     assert order(made, a, b)[0] == "b"
