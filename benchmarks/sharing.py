@@ -48,16 +48,19 @@ def opened(project: str) -> JobSpec:
 
 
 def handed_out(shares: Shares | None, projects: int, task_s: float, tasks: int) -> float:
-    """Tasks a second that a broker hands out, and hears reports of."""
+    """Bundles a second of CPU that a broker hands out, and hears reports of."""
     broker = Broker({"p": Tariff(1, "USD", "v")}, limits=Limits(10**9, 1 << 50), shares=shares)
     now_s = NOW_S
     reports: deque[tuple[int, int, int, int]] = deque()  # worker, assignment, first, stop
+    bundles = 0
 
     def do(*happened: events.Event) -> None:
+        nonlocal bundles
         effects = [each for event in happened for each in broker.handle(event, now_s)]
         for effect in effects + broker.settle(now_s):
             match effect:
                 case Order(worker, messages.Assign() as order):
+                    bundles += 1
                     stop = order.first + len(order.arguments)
                     step = 1 if task_s > 1.0 else 1000
                     for at in range(order.first, stop, step):
@@ -80,7 +83,7 @@ def handed_out(shares: Shares | None, projects: int, task_s: float, tasks: int) 
         now_s += (stop - first) * task_s / (WORKERS * SLOTS)
         values, wall_ns = [b""] * (stop - first), round((stop - first) * task_s * NS)
         do(events.Reported(worker, number, first, values, wall_ns=wall_ns))
-    return done / (time.process_time() - started_s)
+    return bundles / (time.process_time() - started_s)
 
 
 CASES = (
@@ -102,14 +105,15 @@ def sharing(repeats: int, quick: bool) -> None:
             for name, projects, task_s, tasks in CASES:
                 shares = Shares(rules(projects)) if is_shared else None
                 rate = handed_out(shares, projects, task_s, tasks // part)
-                found.append((who, name, "tasks per CPU s", rate))
+                found.append((who, name, "bundles per CPU s", rate))
             return found
 
         return run_
 
     found: list[Series] = alternate([run("floor", False), run("fair shares", True)], repeats)
     notes = [
-        f"{WORKERS} workers of {SLOTS} slots. Each project has a job that wants more to the end; their "
-        "shares are in a tree of two levels."
+        f"{WORKERS} workers of {SLOTS} slots. Each project has a job that wants more to the end; the "
+        "shares are a tree of two levels. Only jobs of the share whose turn it is are looked at, so "
+        "that of many projects few are."
     ]
     save("sharing", facts, found, notes)

@@ -6,7 +6,7 @@ of our own pools count: what runs at another site takes none from anybody here. 
 nothing, through no fault of its user, is not counted.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from gateway import dispatch
@@ -31,6 +31,7 @@ class Shares:
 
     def __init__(self, rules: FairShare) -> None:
         self.tree = Tree(rules)
+        self._ready: dict[Node, list[Job]] = {}
 
     # --- jobs that come and go -----------------------------------------------------------------
 
@@ -86,8 +87,15 @@ class Shares:
 
     def begin(self, ready: Iterable[Job], now_s: float) -> None:
         """These jobs have tasks to hand out: see Tree.begin."""
+        self._ready.clear()
+        for job in ready:
+            self._ready.setdefault(_leaf(job), []).append(job)
         self.tree.move_on(now_s)
-        self.tree.begin({_leaf(job): None for job in ready})
+        self.tree.begin(self._ready)
+
+    def groups(self) -> Iterator[list[Job]]:
+        """These jobs, those of one share together, in the order of their shares' turns."""
+        return map(self._ready.__getitem__, self.tree.turns())
 
     def order(self, job: Job, task_s: float | None) -> Rank:
         """Which job is served first: by the places of their shares, then as it is without."""

@@ -23,6 +23,8 @@ RECALLS_MAX: Final = 8  # in one settling
 # so that the next life begins above all that this one gives out: nobody assigns a billion a second.
 EPOCH_BITS: Final = 30
 
+_Best = tuple[Rank, Job, int]  # with how many of its tasks
+
 
 class Handout:
     """The workers of a site, the jobs with tasks for them, and what is under way between the two.
@@ -134,21 +136,12 @@ class Handout:
         is_late = dispatch.has_spare(worker) and dispatch.is_late(worker, now_s)
         if dispatch.is_full(worker) and not is_late:
             return False
-        best: tuple[Rank, Job, int] | None = None
+        best: _Best | None = None
         waiting: list[Job] = []
-        for job in self._ready_for(worker):
-            task_s = self.durations.of(job.spec.function)
-            tasks = dispatch.room(job, worker, task_s)
-            if tasks <= 0:
-                if dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
-                    waiting.append(job)
-                continue
-            tasks = self._takes(job, worker, task_s, tasks)
-            if tasks <= 0:
-                continue
-            rank = self._order(job, task_s)
-            if best is None or rank < best[0]:
-                best = rank, job, tasks
+        for jobs in self._groups(worker):
+            best = self._best_of(jobs, worker, waiting)
+            if best is not None:
+                break  # all others come after these
         if best is not None or is_late:
             first = self._first_to_wait(waiting, worker, best[0] if best else None)
             if first is not None:
@@ -167,11 +160,33 @@ class Handout:
         self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), now_s)
         return True
 
-    def _ready_for(self, worker: Worker) -> Iterable[Job]:
-        if not worker.job:
-            return self.ready.values()
-        job = self.ready.get(worker.job)
-        return () if job is None else (job,)
+    def _best_of(self, jobs: Iterable[Job], worker: Worker, waiting: list[Job]) -> _Best | None:
+        """The best placed of these jobs with tasks for a worker; who needs an idle slot waits."""
+        best: _Best | None = None
+        for job in jobs:
+            task_s = self.durations.of(job.spec.function)
+            tasks = dispatch.room(job, worker, task_s)
+            if tasks <= 0:
+                if dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
+                    waiting.append(job)
+                continue
+            tasks = self._takes(job, worker, task_s, tasks)
+            if tasks <= 0:
+                continue
+            rank = self._order(job, task_s)
+            if best is None or rank < best[0]:
+                best = rank, job, tasks
+        return best
+
+    def _groups(self, worker: Worker) -> Iterable[Iterable[Job]]:
+        """The jobs that a worker may be for; where slots are shared out, share by share."""
+        if worker.job:
+            job = self.ready.get(worker.job)
+            return () if job is None else ((job,),)
+        if self._shares is None:
+            return (self.ready.values(),)
+        groups = self._shares.groups()
+        return ([job for job in jobs if job.id in self.ready] for jobs in groups)
 
     def _takes(self, job: Job, worker: Worker, task_s: float | None, tasks: int) -> int:
         """How many of so many tasks a worker may have, by all but its room."""
@@ -192,7 +207,10 @@ class Handout:
         task_s = self.durations.of(job.spec.function)
         if worker.job or not dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
             return tasks
-        others = (each for each in self.ready.values() if self._has_turn(each, worker))
+        others = (
+            next((each for each in jobs if self._has_turn(each, worker)), job)
+            for jobs in self._groups(worker)
+        )
         return shares.turn(job, others, task_s, tasks)
 
     def _has_turn(self, job: Job, worker: Worker) -> bool:

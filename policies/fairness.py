@@ -25,6 +25,7 @@ then ageing changes nothing, and parts converge to shares.
 Time comes in (`now_s`, UTC). A clock that is set back stands still here until it goes on.
 """
 
+from bisect import insort
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import expm1, log
@@ -64,7 +65,7 @@ class Node:
     held_ns: int = 0  # expected of what is handed out
     since_s: float = 0.0  # it got something, or began to wait; by the tree's own clock
     jobs: int = 0  # that have not ended
-    level: Level = (True, 0.0, 0, "")  # as of the last `begin`, or when it got something since
+    level: Level = (True, 0.0, 0, "")  # of one that waits, since `turns` were reckoned
 
     @property
     def title(self) -> str:
@@ -109,6 +110,7 @@ class Tree:
         self._children = 0  # that nobody wrote
         self._forgot_s = -FORGET_S
         self._waiting: dict[Node, None] = {}
+        self._queues: dict[Node, list[Node]] = {}  # by parent: who waits, in the order of turns
         self._seen_s: float | None = None
         self._origin_s = 0.0  # the moment whose weight is that of UNIT_BITS
         self._clock_s = 0.0  # since then
@@ -213,26 +215,50 @@ class Tree:
     # --- whose turn it is ----------------------------------------------------------------------
 
     def begin(self, leaves: Iterable[Node]) -> None:
-        """These leaves have work that waits: reckon their places, which `gave` keeps right.
+        """These leaves have work that waits: `turns` are theirs, until the next `begin`.
 
-        Once before handing out, and also when nothing waits: who has nothing to wait for is not
-        waiting.
+        To be said before work is handed out, and also when nothing waits: who has nothing to wait
+        for is not waiting.
         """
         waiting = dict.fromkeys(node for leaf in leaves for node in leaf.path)
         for node in waiting:
             if node not in self._waiting:
                 node.since_s = self._clock_s
-            node.level = self._level(node)
         self._waiting = waiting
+        self._queues.clear()
+
+    def turns(self) -> Iterator[Node]:
+        """The leaves that wait, in the order of their turns, which `gave` keeps right."""
+        if not self._queues:
+            for node in self._waiting:
+                node.level = self._level(node)
+                parent = node.path[-2] if len(node.path) > 1 else self.root
+                self._queues.setdefault(parent, []).append(node)
+            for queue in self._queues.values():
+                queue.sort(key=_level_of)
+        return self._turns_below(self.root)
+
+    def _turns_below(self, node: Node) -> Iterator[Node]:
+        for child in self._queues.get(node, ()):
+            if child in self._queues:
+                yield from self._turns_below(child)
+            else:
+                yield child
 
     def gave(self, leaf: Node) -> None:
         """A leaf got something: its wait begins anew, and it is further back."""
+        parent = self.root
         for node in leaf.path:
             node.since_s = self._clock_s
             node.level = self._level(node)
+            queue = self._queues.get(parent)
+            if queue is not None and node in self._waiting:
+                queue.remove(node)
+                insort(queue, node, key=_level_of)
+            parent = node
 
     def place(self, leaf: Node) -> Place:
-        """The place of a leaf that waits: the least goes first."""
+        """The place of a leaf that waits, by which jobs can be compared: the least goes first."""
         return tuple([node.level for node in leaf.path])
 
     def is_ahead(self, leaf: Node, other: Node, held_ns: int) -> bool:
@@ -280,14 +306,10 @@ class Tree:
             yield node
             stack += reversed(node.children.values())
 
-    def order(self) -> list[Node]:
-        """The leaves that wait, in the order of their turns."""
-        leaves = [node for node in self._waiting if not node.children]
-        return sorted(leaves, key=lambda leaf: [self._level(node) for node in leaf.path])
-
     def standings(self) -> list[Standing]:
         """How each share stands; those that nobody wrote only while they matter."""
-        places = {leaf: number for number, leaf in enumerate(self.order(), 1)}
+        self._queues.clear()  # time has passed
+        places = {leaf: number for number, leaf in enumerate(self.turns(), 1)}
         found: list[Standing] = []
         targets = {self.root: 1.0}
         for node in self.nodes():
@@ -312,6 +334,10 @@ class Tree:
                 )
             )
         return found
+
+
+def _level_of(node: Node) -> Level:
+    return node.level
 
 
 def _parting(leaf: Node, other: Node) -> tuple[Node, Node]:

@@ -200,7 +200,11 @@ def test_within_a_share_jobs_are_served_as_they_are_without(jobs, task_s, used_n
         made.append(job)
     shared.take_up({Whose("ann", project="a"): used_ns, Whose("ann", project="b"): 10**11}, NOW_S)
     shared.begin(made, NOW_S)
+    groups = list(shared.groups())
     ranked = sorted(made, key=lambda job: shared.order(job, task_s))
+    assert [{job.leaf for job in jobs} for jobs in groups] == [
+        {leaf} for leaf in dict.fromkeys(job.leaf for job in ranked)
+    ]
     for project in "ab":
         own = [job for job in ranked if job.spec.project == project]
         assert own == sorted(own, key=lambda job: dispatch.order(job, task_s))

@@ -33,7 +33,10 @@ def project(name, user="ann", site="", group=""):
 def order(made, *leaves):
     """The titles of leaves that wait, in the order of their turns."""
     made.begin(leaves)
-    return [leaf.title for leaf in sorted(leaves, key=made.place)]
+    found = list(made.turns())
+    assert sorted(found, key=made.place) == found
+    assert set(found) == set(leaves)
+    return [leaf.title for leaf in found]
 
 
 # --- whose work it is ----------------------------------------------------------------------------
@@ -177,8 +180,7 @@ def test_the_order_in_which_equal_reports_come_changes_nothing(reports):
             made.hold(leaves[leaf], 3)
             made.charge(leaves[leaf], ns)
             made.hold(leaves[leaf], -3)
-        made.begin(leaves)
-        return [made.place(leaf) for leaf in leaves], order(made, *leaves)
+        return order(made, *leaves), [made.place(leaf) for leaf in leaves]
 
     assert reckon(reports) == reckon(sorted(reports))
 
@@ -230,7 +232,7 @@ def test_what_is_handed_out_counts_before_it_is_reported():
     made.begin([a, b])
     got = []
     for _ in range(8):  # a burst before the first report
-        leaf = min(a, b, key=made.place)
+        leaf = next(made.turns())
         made.hold(leaf, NS)
         made.gave(leaf)
         got.append(leaf.name)
@@ -255,7 +257,7 @@ def test_a_turn_is_what_others_are_ahead_or_ones_part(used_s, tasks):
     a, b = made.leaf_of(Whose("a")), made.leaf_of(Whose("b"))
     for leaf, seconds in zip((a, b), used_s, strict=True):
         made.charge(leaf, seconds * NS)
-    made.begin([a, b])
+    order(made, a, b)
     assert made.turn(a, {b}, NS, 80) == tasks
     assert made.turn(a, set(), NS, 80) == 80  # nobody else wants them
 
@@ -268,7 +270,7 @@ def test_a_turn_ends_where_any_other_is_first_at_its_level():
     a, b, c = leaves = [made.leaf_of(Whose(name)) for name in "abc"]
     made.charge(b, 1000 * NS)
     made.charge(c, 1010 * NS)
-    made.begin(leaves)
+    order(made, *leaves)
     # b, beside it, is a thousand ahead, and goes before c; but c's turn is after ten.
     assert made.turn(a, {b}, NS, 500) == 500
     assert made.turn(a, {b, c}, NS, 40) == 11
@@ -280,8 +282,7 @@ def test_who_would_be_first_again_with_what_it_gives_back_is_not_behind():
     a, b = made.leaf_of(Whose("a")), made.leaf_of(Whose("b"))
     made.charge(a, 10 * NS)
     made.hold(b, 15 * NS)
-    made.begin([a, b])
-    assert made.place(a) < made.place(b)
+    assert order(made, a, b) == ["a", "b"]
     assert made.is_ahead(a, b, 4 * NS)
     assert not made.is_ahead(a, b, 6 * NS)
 
@@ -378,7 +379,7 @@ class Saturated:
                 self.used_s[leaf] += taken_s
                 expected_ns[leaf] = round(taken_s * NS)
             self.tree.begin(self.leaves)
-            leaf = min(self.leaves, key=self.tree.place)
+            leaf = next(self.tree.turns())
             self.tree.hold(leaf, expected_ns[leaf])
             self.tree.gave(leaf)
             taken_s = self.task_s(leaf)
