@@ -55,6 +55,7 @@ class Handout:
         self._assignments = boot << EPOCH_BITS
         self._tariff = tariff
         self._shares = shares
+        self._ready_first = 0  # jobs that were ready when settling began
         self._order: Callable[[Job, float | None], Rank] = (
             dispatch.order if shares is None else shares.order
         )
@@ -63,6 +64,7 @@ class Handout:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
         if self._shares is not None:
             self._shares.begin(self.ready.values(), now_s)
+            self._ready_first = len(self.ready)
         if not self.ready and not any(dispatch.has_spare(each) for each in self.workers.values()):
             return
         slots_total = sum(
@@ -186,6 +188,8 @@ class Handout:
         if self._shares is None:
             return (self.ready.values(),)
         groups = self._shares.groups()
+        if len(self.ready) == self._ready_first:
+            return groups
         return ([job for job in jobs if job.id in self.ready] for jobs in groups)
 
     def _takes(self, job: Job, worker: Worker, task_s: float | None, tasks: int) -> int:

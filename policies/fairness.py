@@ -111,6 +111,7 @@ class Tree:
         self._forgot_s = -FORGET_S
         self._waiting: dict[Node, None] = {}
         self._queues: dict[Node, list[Node]] = {}  # by parent: who waits, in the order of turns
+        self._walked: list[Node] = []  # the leaves in that order, once all were looked at
         self._seen_s: float | None = None
         self._origin_s = 0.0  # the moment whose weight is that of UNIT_BITS
         self._clock_s = 0.0  # since then
@@ -225,10 +226,13 @@ class Tree:
             if node not in self._waiting:
                 node.since_s = self._clock_s
         self._waiting = waiting
-        self._queues.clear()
+        self._forget_turns()
 
-    def turns(self) -> Iterator[Node]:
+    def turns(self) -> Iterable[Node]:
         """The leaves that wait, in the order of their turns, which `gave` keeps right."""
+        return self._walked or self._walk()
+
+    def _walk(self) -> Iterator[Node]:
         if not self._queues:
             for node in self._waiting:
                 node.level = self._level(node)
@@ -236,7 +240,11 @@ class Tree:
                 self._queues.setdefault(parent, []).append(node)
             for queue in self._queues.values():
                 queue.sort(key=_level_of)
-        return self._turns_below(self.root)
+        walked = []
+        for leaf in self._turns_below(self.root):
+            walked.append(leaf)
+            yield leaf
+        self._walked = walked  # to the end, as for a worker that has no room: the next has none
 
     def _turns_below(self, node: Node) -> Iterator[Node]:
         for child in self._queues.get(node, ()):
@@ -248,6 +256,7 @@ class Tree:
     def gave(self, leaf: Node) -> None:
         """A leaf got something: its wait begins anew, and it is further back."""
         parent = self.root
+        self._walked = []
         for node in leaf.path:
             node.since_s = self._clock_s
             node.level = self._level(node)
@@ -256,6 +265,10 @@ class Tree:
                 queue.remove(node)
                 insort(queue, node, key=_level_of)
             parent = node
+
+    def _forget_turns(self) -> None:
+        self._queues.clear()
+        self._walked = []
 
     def place(self, leaf: Node) -> Place:
         """The place of a leaf that waits, by which jobs can be compared: the least goes first."""
@@ -308,7 +321,7 @@ class Tree:
 
     def standings(self) -> list[Standing]:
         """How each share stands; those that nobody wrote only while they matter."""
-        self._queues.clear()  # time has passed
+        self._forget_turns()  # time has passed
         places = {leaf: number for number, leaf in enumerate(self.turns(), 1)}
         found: list[Standing] = []
         targets = {self.root: 1.0}

@@ -232,7 +232,7 @@ def test_what_is_handed_out_counts_before_it_is_reported():
     made.begin([a, b])
     got = []
     for _ in range(8):  # a burst before the first report
-        leaf = next(made.turns())
+        leaf = next(iter(made.turns()))
         made.hold(leaf, NS)
         made.gave(leaf)
         got.append(leaf.name)
@@ -379,7 +379,7 @@ class Saturated:
                 self.used_s[leaf] += taken_s
                 expected_ns[leaf] = round(taken_s * NS)
             self.tree.begin(self.leaves)
-            leaf = next(self.tree.turns())
+            leaf = next(iter(self.tree.turns()))
             self.tree.hold(leaf, expected_ns[leaf])
             self.tree.gave(leaf)
             taken_s = self.task_s(leaf)
