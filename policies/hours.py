@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 from policies.calendars import Calendar
 from policies.periods import UTC_ZONE
-from policies.weeks import DAY_S, EVERY_DAY, jumps, read_weekdays
+from policies.weeks import DAY_S, DAYS, EVERY_DAY, jumps, read_weekdays
 
 SPAN_MAX_S: Final = 400 * DAY_S  # that is looked ahead
 
@@ -71,6 +71,22 @@ def read_days(text: str) -> Days:
             with contextlib.suppress(ValueError):
                 return Weekdays(read_weekdays(words))
     raise _no_days(text)
+
+
+def show_days(days: Days) -> str:
+    """Days as a window names them."""
+    match days:
+        case Weekdays():
+            if days.days == EVERY_DAY:
+                return "daily"
+            return ",".join(DAYS[day] for day in sorted(days.days))
+        case Business(number):
+            return "business" if number is None else f"business {number}"
+        case Free():
+            return "free"
+        case MonthEnd():
+            return "month-end"
+    assert_never(days)
 
 
 def _no_days(text: str) -> ValueError:

@@ -16,10 +16,11 @@ from policies.crons import Cron
 from policies.hours import Hours
 from policies.parties import Whose
 from policies.tariffs import MILLION
-from policies.weeks import DAY_S
+from policies.weeks import DAY_S, WEEK_S
 
 WINDOWS_MAX: Final = 64  # of one pool
 AHEAD_S: Final = 14 * DAY_S
+EDGES_MAX: Final = 20_000  # that are looked at for windows that meet
 EVERYBODY: Final = Claims()
 
 
@@ -116,14 +117,21 @@ class Plan:
         return sorted({at_s for each in self.windows for at_s in each.when.edges(start_s, end_s)})
 
     def clash(self, start_s: float, end_s: float) -> tuple[Window, Window, float] | None:
-        """Two windows of one priority that are open at once, and when that is first so."""
+        """Two windows of one priority that are open at once, and when that is first so.
+
+        Looked for week by week, in as many as EDGES_MAX beginnings and ends take.
+        """
         if len({each.priority for each in self.windows}) == len(self.windows):
             return None
-        for at_s in [start_s, *self._edges(start_s, end_s)]:
-            found = self.open_at(at_s)
-            for first, second in pairwise(found):
-                if first.priority == second.priority:
-                    return first, second, at_s
+        left = EDGES_MAX
+        while start_s < end_s and left > 0:
+            until_s = min(end_s, start_s + WEEK_S)
+            edges = [start_s, *self._edges(start_s, until_s)]
+            for at_s in edges:
+                for first, second in pairwise(self.open_at(at_s)):
+                    if first.priority == second.priority:
+                        return first, second, at_s
+            start_s, left = until_s, left - len(edges)
         return None
 
 

@@ -23,6 +23,7 @@ _COMMANDS: Final = {
     "report": ("report",),
     "serve": ("up", "gateway", "worker"),
     "tariff": ("tariff",),
+    "windows": ("windows",),
 }
 _MODULE_OF: Final = {name: module for module, names in _COMMANDS.items() for name in names}
 

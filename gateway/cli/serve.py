@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -118,7 +119,7 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
     except NameCollision as error:
         raise click.ClickException(str(error)) from None
     try:
-        config = check(config)
+        config = check(config, time.time())
         for pool in config.pools:
             _ = pool.prices
     except (ConfigError, KnobError) as error:
