@@ -23,7 +23,7 @@ from federation.messages import Drain, Dropped, Kept, RejectJob
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from federation.wire import pack
-from gateway import events
+from gateway import dispatch, events
 from gateway.accounts import Accounts, Limits
 from gateway.effects import Charge, Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
@@ -42,7 +42,7 @@ from gateway.outcomes import (
 from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
 from policies.carbon import Emissions
-from policies.placement import Offer, counted, judge_all
+from policies.placement import Offer, Refusal, counted, judge_all
 from policies.pricelist import PriceNow
 from policies.tariffs import Tariff, Wanted
 from policies.volumes import Buyer, Volumes
@@ -95,6 +95,7 @@ class Broker:
         self._handout = Handout(self.clients, self._effects, boot, self.tariff_at)
         self.workers = self._handout.workers
         self.durations = self._handout.durations
+        self.occupancy = self._handout.occupancy
         self._withdrawals = Withdrawals(self.clients, self._handout, self._tell, self._cancel)
         self._history = History()
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
@@ -140,16 +141,21 @@ class Broker:
                     self.clients[event.client].ready = event.ready
             case events.WorkerJoined():
                 self._worker_joined(event)
+                self.occupancy.resize()
             case events.WorkerGone():
                 self._worker_gone(event, now_s)
+                self.occupancy.resize()
             case events.JobRecovered():
                 self._job_recovered(event, now_s)
             case events.DrainAsked():
                 self._drain_asked(event)
+                self.occupancy.resize()
             case events.EmissionsKnown():
                 self.emissions[event.pool] = event.emissions
             case events.PricesChanged():
                 self._prices_changed(event)
+            case events.RulesTurned():
+                self.occupancy.turn(event.rules)
             case events.VolumesKnown():
                 self._volumes.take_up(event.had_ns, now_s)
             case events.Ticked():
@@ -307,6 +313,12 @@ class Broker:
         reasons = {refusal.reason for refusal in refusals.values()}
         code = next(iter(reasons)) if len(reasons) == 1 else Reason.NO_WORKER
         return code, f"no pool here can ever run it: {'; '.join(lines[:8])}{more}"
+
+    def refusal(self, job: Job, worker: Worker, utc_s: float) -> Refusal | None:
+        """Why a worker can't take a task of a job now, its room aside, or None."""
+        task_s = self.durations.of(job.spec.function)
+        found = dispatch.refusal(job, worker)
+        return found or self.occupancy.refusal(job, worker, task_s, utc_s)
 
     def unpayable(self, spec: JobSpec) -> str:
         """Why a job's cost limit can be kept nowhere that is known; empty when it can be."""

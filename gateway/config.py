@@ -157,7 +157,7 @@ class PoolConfig:
     @property
     def prices(self) -> PriceList:
         """What a slot-hour of it costs whom, and when; KnobError says what is wrong."""
-        return read_price_list(self.name, self.price, self.tariff)
+        return read_price_list(self.name, self.price, self.tariff, self.plan)
 
     @property
     def slots_wanted(self) -> int:

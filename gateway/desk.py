@@ -195,16 +195,17 @@ class Desk:
         """A job among others; why it waits is told where it may be for ever."""
         view, broker = views.live_job(job, now_s), self._site.broker
         if job.waiting and broker.unpayable(job.spec):
-            view["why_waiting"] = views.why_waiting(broker, job)
+            view["why_waiting"] = views.why_waiting(broker, job, now_s)
         return view
 
     async def _job(self, _guest: Guest, details: dict[str, Any]) -> Any:
         name = _text(details, "job")
         job = self._site.broker.jobs.get(name)
         if job is not None:
-            view = views.live_job(job, self._site.surroundings.utc_s())
+            now_s = self._site.surroundings.utc_s()
+            view = views.live_job(job, now_s)
             if job.waiting:
-                view["why_waiting"] = views.why_waiting(self._site.broker, job)
+                view["why_waiting"] = views.why_waiting(self._site.broker, job, now_s)
             return view
         row = await self._site.read(self._site.store.job, name)
         if row is None:

@@ -17,6 +17,7 @@ from policies.placement import FrozenTags, Need, Tags
 from policies.pricelist import PriceNow
 from policies.tariffs import PriceClass, Tariff
 from policies.volumes import Buyer
+from policies.windows import Rules
 
 HOPS_MAX: Final = 3  # how often a job may be forwarded
 
@@ -281,6 +282,13 @@ class PricesChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class RulesTurned:
+    """From now on these windows and claims hold for these pools of ours; None: none do."""
+
+    rules: Mapping[str, Rules | None]
+
+
+@dataclass(frozen=True, slots=True)
 class VolumesKnown:
     """The slot time that each buyer has had this month, as the books have it at the start."""
 
@@ -313,6 +321,7 @@ Event = (
     | DrainAsked
     | EmissionsKnown
     | PricesChanged
+    | RulesTurned
     | VolumesKnown
     | Ticked
 )

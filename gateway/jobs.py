@@ -12,6 +12,7 @@ from typing import Final
 from federation.ranges import Range, RangeSet
 from gateway.events import JobRecovered, JobSpec
 from gateway.ledger.records import UsageRecord
+from policies.parties import Whose
 from policies.placement import Need, Offer, Refusal
 from policies.tariffs import Tariff
 
@@ -176,6 +177,10 @@ class Job:
     places: dict[str, float] | None = None
     lacks_function_since_s: float | None = None
     orphan_since_s: float | None = None  # a detached job whose client left before closing it
+    whose: Whose = field(init=False)  # as its spec says: it is asked for often
+
+    def __post_init__(self) -> None:
+        self.whose = self.spec.whose
 
     def enqueue(self, run: Run, *, ahead: bool = False) -> None:
         """Queue a run; retried and returned work goes ahead of new work."""

@@ -107,7 +107,7 @@ class Sales:
             case deals.AskQuote():
                 self._ask_quote(buyer, message, now_s, utc_s)
             case deals.Hold():
-                self._hold(buyer, message, now_s)
+                self._hold(buyer, message, now_s, utc_s)
             case deals.Commit():
                 self._commit(buyer, message, now_s, utc_s)
             case deals.Forward():
@@ -182,13 +182,13 @@ class Sales:
             self._decline(buyer, contract[:CONTRACT_CHARS_MAX], Reason.JOB_NOT_FOUND, reason)
         return sale
 
-    def _hold(self, buyer: str, message: deals.Hold, now_s: float) -> None:
+    def _hold(self, buyer: str, message: deals.Hold, now_s: float, utc_s: float) -> None:
         sale = self._find(buyer, message.contract)
         if sale is None:
             return
         if sale.phase is not Phase.QUOTED:
             raise ProtocolError(f"contract {sale.contract} is {sale.phase}: too late for a hold")
-        if not self._offering.can_hold(sale):
+        if not self._offering.can_hold(sale, utc_s):
             self._drop(sale)
             reason = f"others were quicker: {self._site} has not so many slots any more"
             self._decline(buyer, sale.contract, Reason.NO_SLOTS, reason)

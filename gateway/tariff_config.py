@@ -36,6 +36,7 @@ from policies.pricelist import (
 from policies.spot import Spot
 from policies.tariffs import HOUR_S, MILLION, Extras, Surcharge
 from policies.weeks import DAY_S, Span, read_weekdays
+from policies.windows import NO_WINDOWS, Plan
 
 KEYS: Final = frozenset(
     {"version", "zone", "preemptible", "minimum", "step_s", "bands", "tags", "spot", "volume"}
@@ -50,7 +51,7 @@ T = TypeVar("T")
 _CLOCK: Final = re.compile(r"(\d{2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 
 
-def read_price_list(pool: str, price: Any, table: Any) -> PriceList:
+def read_price_list(pool: str, price: Any, table: Any, plan: Plan = NO_WINDOWS) -> PriceList:
     """A pool's price list, of its list price and its table; KnobError names the key."""
     if not isinstance(price, str):
         raise KnobError(f'the price is {price!r:.80}: write an amount, as in "0.04 USD"')
@@ -60,19 +61,21 @@ def read_price_list(pool: str, price: Any, table: Any) -> PriceList:
     try:
         check_known(table, KEYS)
         made = _Reader(currency).read(table)
-        version = table.get("version", "") or _version(pool, price, table)
-        return PriceList(nanos, currency, _name("version", version), **made)
+        factors = {each.name: each.price_factor for each in plan.windows}
+        version = table.get("version", "") or _version(pool, price, table, factors)
+        return PriceList(nanos, currency, _name("version", version), **made, plan=plan)
     except KnobError as error:
         raise KnobError(f"tariff: {error}") from None
     except ValueError as error:
         raise KnobError(f"tariff: {error}") from None
 
 
-def _version(pool: str, price: str, table: dict[str, Any]) -> str:
+def _version(pool: str, price: str, table: dict[str, Any], factors: dict[str, int]) -> str:
     """A name for what a list says: another list has another one."""
-    if not table:
+    priced = {name: factor for name, factor in factors.items() if factor != MILLION}
+    if not table and not priced:
         return f"{pool}@{price}"
-    text = json.dumps([price, table], sort_keys=True, default=str)
+    text = json.dumps([price, table, *([priced] if priced else [])], sort_keys=True, default=str)
     return f"{pool}@{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 

@@ -103,7 +103,7 @@ class Plan:
         Found as far as it is asked for.
         """
         from_s, holds = start_s, self.at(start_s)
-        for at_s in self._edges(start_s, end_s):
+        for at_s in self.edges(start_s, end_s):
             window = self.at(at_s)
             if window != holds:
                 yield self._span(from_s, at_s, holds)
@@ -113,7 +113,8 @@ class Plan:
     def _span(self, from_s: float, until_s: float, window: Window | None) -> Span:
         return Span(from_s, until_s, window, window.claims if window is not None else self.base)
 
-    def _edges(self, start_s: float, end_s: float) -> list[float]:
+    def edges(self, start_s: float, end_s: float) -> list[float]:
+        """All moments in (start_s, end_s) at which a window may open or close, in order, UTC."""
         return sorted({at_s for each in self.windows for at_s in each.when.edges(start_s, end_s)})
 
     def clash(self, start_s: float, end_s: float) -> tuple[Window, Window, float] | None:
@@ -126,7 +127,7 @@ class Plan:
         left = EDGES_MAX
         while start_s < end_s and left > 0:
             until_s = min(end_s, start_s + WEEK_S)
-            edges = [start_s, *self._edges(start_s, until_s)]
+            edges = [start_s, *self.edges(start_s, until_s)]
             for at_s in edges:
                 for first, second in pairwise(self.open_at(at_s)):
                     if first.priority == second.priority:

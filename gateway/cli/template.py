@@ -148,4 +148,13 @@ contact = {contact}             # on our card, for people
 # minimum = "0.0001 USD"        # what a task costs at least
 # preemptible = 0.4             # the factor for work that makes way
 # bands = [{{ name = "night", from = "22:00", to = "06:00", factor = 0.5 }}]
+# claims = [{{ who = "others", borrows = "50%" }}]  # above the tables: who may use how much
+# [[pool.window]]               # spans of the calendar with rules of their own: docs/windows.md
+# name = "risk run"
+# days = "business"             # or a cron and lasts_s, instead of days, from and to
+# from = "17:00"
+# to = "23:00"
+# zone = "Europe/London"
+# calendar = "london"           # [calendar.london]: holidays, half days
+# claims = [{{ who = "others", borrows = 0 }}]
 """
