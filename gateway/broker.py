@@ -39,6 +39,7 @@ from gateway.outcomes import (
     judge_report,
     usage_records,
 )
+from gateway.preemption import Preemption
 from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
 from policies.carbon import Emissions
@@ -96,6 +97,13 @@ class Broker:
         self.workers = self._handout.workers
         self.durations = self._handout.durations
         self.occupancy = self._handout.occupancy
+        self._preemption = Preemption(
+            self.workers,
+            self._handout.ready,
+            self.occupancy,
+            lambda each: self._handout.recall_all(each, kill=False),
+            self._effects,
+        )
         self._withdrawals = Withdrawals(self.clients, self._handout, self._tell, self._cancel)
         self._history = History()
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
@@ -156,6 +164,10 @@ class Broker:
                 self._prices_changed(event)
             case events.RulesTurned():
                 self.occupancy.turn(event.rules)
+                self._preemption.turned(event.rules, now_s)
+            case events.JobNoted():
+                if event.job in self.jobs:
+                    self.jobs[event.job].note(now_s, event.text)
             case events.VolumesKnown():
                 self._volumes.take_up(event.had_ns, now_s)
             case events.Ticked():
@@ -173,6 +185,7 @@ class Broker:
         self._now_s = now_s
         self._keep_deadlines(now_s)
         self._handout.settle(now_s)
+        self._preemption.settle(now_s)
         return self._take_effects()
 
     @property
@@ -458,7 +471,11 @@ class Broker:
             passed_s = max(0.0, now_s - assignment.given_s)
             wall_ns = min(wall_ns, round(passed_s * worker.slots * 1e9))
         site = worker.offer.pool.partition("/")[0] if worker.job else ""
-        self.durations.learn(job.spec.function, stop - first, wall_ns, site)
+        preempted = sum(kind == "preempted" for _, kind, *_ in event.failures)
+        if preempted:  # which says nothing of how long a task takes
+            job.note(now_s, f"{preempted} of its tasks were stopped in {worker.offer.pool}")
+        else:
+            self.durations.learn(job.spec.function, stop - first, wall_ns, site)
         # Of what was stopped before it did anything the owner may want another, and pays that one.
         is_void = assignment.is_stopped and is_nothing(event)
         emissions = self.emissions.get(worker.offer.pool)
@@ -572,6 +589,9 @@ class Broker:
                 self._effects.append(Expel(worker.handle, "it returned tasks it does not have"))
                 return
             returned.append((first, stop))
+        if returned and worker.job and not assignment.recalls:
+            tasks = sum(stop - first for first, stop in returned)
+            assignment.job.note(now_s, f"{worker.offer.pool} gave back {tasks} of its tasks")
         assignment.recalls = 0 if event.of_all else max(0, assignment.recalls - 1)
         # Nothing to take: do not ask again until it reports.
         assignment.recalled = not returned or assignment.recalls > 0

@@ -203,7 +203,7 @@ class Desk:
         job = self._site.broker.jobs.get(name)
         if job is not None:
             now_s = self._site.surroundings.utc_s()
-            view = views.live_job(job, now_s)
+            view = views.live_job(job, now_s) | {"notes": views.notes(job)}
             if job.waiting:
                 view["why_waiting"] = views.why_waiting(self._site.broker, job, now_s)
             return view

@@ -289,6 +289,14 @@ class RulesTurned:
 
 
 @dataclass(frozen=True, slots=True)
+class JobNoted:
+    """Something befell a job, that its owner may ask about."""
+
+    job: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class VolumesKnown:
     """The slot time that each buyer has had this month, as the books have it at the start."""
 
@@ -322,6 +330,7 @@ Event = (
     | EmissionsKnown
     | PricesChanged
     | RulesTurned
+    | JobNoted
     | VolumesKnown
     | Ticked
 )

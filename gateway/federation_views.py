@@ -13,6 +13,7 @@ from gateway.broker import Broker
 from gateway.exchange import Exchange
 from gateway.jobs import Job, Worker
 from gateway.ledger.rows import DealTotal, DisputeRow
+from gateway.views import notes
 from policies.market import Market
 from policies.placement import show_tag
 
@@ -120,6 +121,7 @@ def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: float) -> A
         for worker in broker.workers.values()
         if not worker.job or worker.job == job.id
     ]
+    found["notes"] = notes(job)
     found["ended"] = [list(pair) for pair in job.ended][:100]
     return found
 

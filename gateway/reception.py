@@ -135,7 +135,7 @@ class Reception:
             handles=seat.handles,
             at_home=self._credentials(required=False),
         )
-        self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall)
+        self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall, say)
         self._recall = recall
         self.pulses: dict[int, Maps] = {}
         self._unread: set[int] = set()

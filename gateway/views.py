@@ -115,6 +115,11 @@ def latest(jobs: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
     return sorted(jobs, key=lambda job: job["submitted_at_s"], reverse=True)[:limit]
 
 
+def notes(job: Job) -> list[dict[str, Any]]:
+    """What befell a job, the earliest first."""
+    return [{"at_s": at_s, "text": text} for at_s, text in job.notes]
+
+
 def why_waiting(broker: Broker, job: Job, utc_s: float) -> list[dict[str, Any]]:
     """Why a job's tasks wait: that nobody could be paid, or how many workers refuse, by reason."""
     unpayable = broker.unpayable(job.spec)

@@ -20,7 +20,8 @@ also = ["2026-12-31"]                   # dates on which it begins besides
 never = []                              # and on which it does not
 priority = 0                            # of windows that are open at once the highest holds
 price_factor = 1.0
-preempt = true                          # what is over its claim when it begins is stopped
+preempt = true                          # what is over its claim is stopped; "dry-run": say what
+preempt_per_minute = 0                  # tasks that are stopped at most; 0: as many as it takes
 drain_lead_s = 600                      # and told so long before
 grace_s = 30                            # and may run so long after
 spill_s = 0                             # work may be planned to run so far into it
@@ -59,6 +60,8 @@ FILE_BYTES_MAX: Final = 1 << 20
 DATES_MAX: Final = 1_000  # of one list
 NAME_CHARS_MAX: Final = 60
 PRIORITY_MAX: Final = 1_000_000
+STOPS_MAX: Final = 10**6
+DRY_RUN: Final = "dry-run"
 LEAD_MAX_S: Final = 7 * DAY_S
 GRACE_MAX_S: Final = DAY_S
 LOOK_AHEAD_S: Final = 400 * DAY_S
@@ -66,8 +69,8 @@ _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _OF_HOURS: Final = frozenset({"days", "from", "to", "calendar", "follows_work", "also", "never"})
 _OF_CRON: Final = frozenset({"cron", "lasts_s"})
 KEYS: Final = frozenset(
-    {"name", "zone", "priority", "price_factor", "preempt", "drain_lead_s", "grace_s", "spill_s"}
-    | {"claims"}
+    {"name", "zone", "priority", "price_factor", "drain_lead_s", "grace_s", "spill_s"}
+    | {"claims", "preempt", "preempt_per_minute"}
     | _OF_HOURS
     | _OF_CRON
 )
@@ -175,13 +178,18 @@ def _window(row: Any, calendars: Mapping[str, Calendar], line: str) -> Window:
     name = row.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
         raise KnobError(f"it needs a name of 1 to {NAME_CHARS_MAX} printable characters")
+    is_dry = row.get("preempt") == DRY_RUN
     return Window(
         name,
         _when(row, calendars),
         _claims(row.get("claims", [])),
         priority=count("priority", row.get("priority", 0), -PRIORITY_MAX, PRIORITY_MAX),
         price_factor=read_factor("price_factor", row.get("price_factor", 1)),
-        preempts=_flag("preempt", row.get("preempt", True)),
+        preempts=is_dry or _flag("preempt", row.get("preempt", True)),
+        is_dry=is_dry,
+        stops_per_minute=count(
+            "preempt_per_minute", row.get("preempt_per_minute", 0), 0, STOPS_MAX
+        ),
         drain_lead_s=number("drain_lead_s", row.get("drain_lead_s", 0), 0, LEAD_MAX_S),
         grace_s=number("grace_s", row.get("grace_s", 0), 0, GRACE_MAX_S),
         spill_s=number("spill_s", row.get("spill_s", 0), 0, LEAD_MAX_S),

@@ -31,7 +31,9 @@ class Window:
     Attributes:
         claims: who may use how much while it holds.
         price_factor: of the pool's price, in millionths.
-        preempts: whether work that is over its claim when it begins is stopped.
+        preempts: whether work that is over its claim is stopped, when it begins and later.
+        is_dry: nothing is stopped, but it is said what would be.
+        stops_per_minute: at most so many tasks; 0: as many as it takes.
         drain_lead_s: how long before that such work is told, and none that has no known end begins.
         grace_s: how long after that, or after a guaranteed slot is called back, it may still run.
         spill_s: how far into it work may run that is over its claim then.
@@ -44,6 +46,8 @@ class Window:
     priority: int = 0
     price_factor: int = MILLION
     preempts: bool = True
+    is_dry: bool = False
+    stops_per_minute: int = 0
     drain_lead_s: float = 0.0
     grace_s: float = 0.0
     spill_s: float = 0.0
@@ -154,10 +158,9 @@ class Rules:
         """The span that holds."""
         return self.spans[0]
 
-    @property
-    def next_window(self) -> Span | None:
-        """What comes after it."""
-        return self.spans[1] if len(self.spans) > 1 else None
+    def window_at(self, utc_s: float) -> Window | None:
+        """The window that holds at a moment in its time."""
+        return next((each.window for each in self.spans if utc_s < each.until_s), None)
 
 
 def rules_at(plan: Plan, utc_s: float, ahead_s: float = AHEAD_S) -> Rules:

@@ -133,6 +133,8 @@ def _at_its_start(window: Window) -> str:
     if not window.preempts:
         return "nothing is stopped when it begins"
     told = f"told {window.drain_lead_s:g} s before, " if window.drain_lead_s else ""
+    if window.is_dry:
+        return "nothing is stopped when it begins, but it is logged what would be"
     after = window.spill_s + window.grace_s
     stopped = f"{after:g} s after it begins" if after else "when it begins"
     return f"what is over its claim is {told}stopped {stopped}"

@@ -11,7 +11,12 @@ from .figures import HOURS, Figure, floats, nothing
 from .tables import Cell, Table
 
 WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-STATES: Final = {"ok": "done", "failed": "failed", "repeat": "repeated"}
+STATES: Final = {
+    "ok": "done",
+    "failed": "failed",
+    "preempted": "stopped for others",
+    "repeat": "repeated",
+}
 
 _UJ_PER_KWH: Final = 3_600_000 * 10**6
 _NG_PER_G: Final = 10**9
