@@ -189,6 +189,9 @@ class SiteConfig:
     books: BookRules = field(default_factory=BookRules)
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
     groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
+    source: str = ""  # the file that it was read from; empty without one
+    # What the command line said of the local pool, which wins over the file.
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -264,9 +267,17 @@ def load(path: str | None) -> SiteConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
     try:
-        return _read(document, find_places(text), Path(path).parent)
+        config = _read(document, find_places(text), Path(path).parent)
+        return replace(config, source=str(Path(path).absolute()))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+def with_local(pools: tuple[PoolConfig, ...], given: Mapping[str, Any]) -> tuple[PoolConfig, ...]:
+    """The pools with a local one, `local`, first: the one there is, changed as given, or a new."""
+    known = {pool.name: pool for pool in pools}
+    local = replace(known.pop("local", PoolConfig("local")), **given)
+    return (local, *known.values())
 
 
 def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
@@ -355,7 +366,7 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
     tables = {"rules", "pools", "federation", "deals", "house", "shows"}
-    tables |= {"books", "groups", "alerts"}
+    tables |= {"books", "groups", "alerts", "source", "given"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)

@@ -213,6 +213,13 @@ class Reception:
         self.act(happened)
         return True
 
+    def take_in(self, config: SiteConfig) -> None:
+        """Go on by the windows and prices of another configuration, of the same pools."""
+        self.config = config
+        self.timetable.replace({pool.name: pool.plan for pool in config.pools})
+        self._prices.replace(config.pools)
+        self.act(self._news_of_the_calendar())
+
     def _news_of_the_calendar(self) -> list[Event]:
         utc_s = self._clock.utc_s()
         found = (self.timetable.renew(utc_s), self._prices.renew(self.broker, utc_s))

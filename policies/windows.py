@@ -144,6 +144,44 @@ NO_WINDOWS: Final = Plan()
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """What another plan makes of [from_s, until_s)."""
+
+    from_s: float
+    until_s: float
+    before: Span
+    after: Span
+
+
+def differences(before: Plan, after: Plan, start_s: float, end_s: float) -> Iterator[Difference]:
+    """Where two plans have other windows, or the same ones with other rules; [start_s, end_s)."""
+    old, new = before.spans(start_s, end_s), after.spans(start_s, end_s)
+    one, other = next(old, None), next(new, None)
+    at_s = start_s
+    while one is not None and other is not None:
+        until_s = min(one.until_s, other.until_s)
+        if (_rules_of(one.window), one.claims) != (_rules_of(other.window), other.claims):
+            yield Difference(at_s, until_s, one, other)
+        at_s = until_s
+        if one.until_s == at_s:
+            one = next(old, None)
+        if other.until_s == at_s:
+            other = next(new, None)
+
+
+def _rules_of(window: Window | None) -> tuple[object, ...] | None:
+    """All that a window says, but for when it is open and whom it wins against."""
+    if window is None:
+        return None
+    return (
+        window.name,
+        window.price_factor,
+        *(window.preempts, window.is_dry, window.stops_per_minute),
+        *(window.drain_lead_s, window.grace_s, window.spill_s),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
     """What holds for a pool, and what is known to come.
 

@@ -11,7 +11,7 @@ _COMMANDS: Final = {
     "alerts": ("alerts",),
     "between": ("deliveries", "reconcile", "disputes", "dispute", "answer", "settle", "payments"),
     "books": ("db", "audit"),
-    "control": ("cancel", "forget", "drain"),
+    "control": ("cancel", "forget", "drain", "reload"),
     "export": ("export",),
     "federate": (
         *("invite", "join", "approve", "leave", "expel", "keep", "known"),
