@@ -105,6 +105,9 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
 
 def _later(now: SiteConfig, new: SiteConfig) -> Iterator[str]:
     """What is different, and only counts after a restart; in the words of the file."""
+    # These know the site by name, and its secret, which are told apart.
+    alike = replace(new.rules, site=now.rules.site, secret=now.rules.secret)
+    new = replace(new, rules=alike)
     for each in fields(now):
         if each.name not in NOT_COMPARED and getattr(now, each.name) != getattr(new, each.name):
             yield TABLES.get(each.name, f"[site] {each.name}")
