@@ -473,7 +473,8 @@ class Broker:
         site = worker.offer.pool.partition("/")[0] if worker.job else ""
         preempted = sum(kind == "preempted" for _, kind, *_ in event.failures)
         if preempted:  # which says nothing of how long a task takes
-            job.note(now_s, f"{preempted} of its tasks were stopped in {worker.offer.pool}")
+            text = f"{worker.offer.pool} stopped {preempted} of its tasks, to make room"
+            job.note(now_s, text)
         else:
             self.durations.learn(job.spec.function, stop - first, wall_ns, site)
         # Of what was stopped before it did anything the owner may want another, and pays that one.

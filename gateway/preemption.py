@@ -209,8 +209,8 @@ class Preemption:
                 self._recall(each)
         if stopped:
             stop = _clock(reason.stops_s)
-            text = f"{stopped} tasks were told to stop by {stop}: {reason.text}"
-            self._effects.append(Remark(f"pool {reason.pool}: {text}"))
+            text = f"pool {reason.pool} told {stopped} tasks to stop by {stop}: {reason.text}"
+            self._effects.append(Remark(text))
 
     def _stop(self, told: _Told, most: int, reason: _Reason, utc_s: float) -> int:
         """Tell at most so many tasks of an assignment when they are stopped; how many are."""
@@ -229,8 +229,8 @@ class Preemption:
         self._notify(each, chosen, max(0.0, reason.stops_s - utc_s))
         if reason.window is not None and reason.window.stops_per_minute:
             self._stopped.setdefault(reason.pool, deque()).append((utc_s, count))
-        text = f"{count} of its tasks in {reason.pool} were told to stop by "
-        each.job.note(utc_s, f"{text}{_clock(reason.stops_s)}: {reason.text}")
+        text = f"{reason.pool} told {count} of its tasks to stop by {_clock(reason.stops_s)}"
+        each.job.note(utc_s, f"{text}: {reason.text}")
         return count
 
     def _notify(self, assignment: Assignment, tasks: RangeSet, in_s: float | None) -> None:

@@ -66,6 +66,7 @@ LEAD_MAX_S: Final = 7 * DAY_S
 GRACE_MAX_S: Final = DAY_S
 LOOK_AHEAD_S: Final = 400 * DAY_S
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+OF_CALENDARS: Final = frozenset({"weekend", "holidays", "dates"})
 _OF_HOURS: Final = frozenset({"days", "from", "to", "calendar", "follows_work", "also", "never"})
 _OF_CRON: Final = frozenset({"cron", "lasts_s"})
 KEYS: Final = frozenset(
@@ -135,7 +136,7 @@ def at_line(places: Mapping[Place, int], place: Place) -> str:
 
 
 def _calendar(table: dict[str, Any], folder: Path) -> Calendar:
-    check_known(table, {"weekend", "holidays", "dates"})
+    check_known(table, OF_CALENDARS)
     holidays: frozenset[date] = frozenset()
     half_days: dict[date, time] = {}
     weekend = SATURDAY_SUNDAY

@@ -89,10 +89,10 @@ def test_work_makes_room_for_a_window_and_goes_on_after_it(site, tmp_path):
         )
         texts = [each["text"] for each in client.ask("explain", job=job["id"])["notes"]]
         assert texts[0] == (
-            "1 of its tasks in local were told to stop by 2026-11-23 17:00:01 UTC: window "
+            "local told 1 of its tasks to stop by 2026-11-23 17:00:01 UTC: window "
             "'risk run' begins at 2026-11-23 17:00:00 UTC"
         )
-        assert texts[-1] == "1 of its tasks were stopped in local"
+        assert texts[-1] == "local stopped 1 of its tasks, to make room"
         [pool] = client.ask("status")["pools"]
         assert (pool["window"], pool["price"]) == ("risk run", "0.08 USD per slot-hour")
 
@@ -190,7 +190,7 @@ def test_another_sites_work_moves_when_a_window_closes_on_it(tmp_path):
         wait_until(lambda: not in_flight(client, "paris/local"), "Paris has it no more")
         ended = "paris/local ended the contract: paris gives others no slot in window 'risk run'"
         wait_until(lambda: any(each.startswith(ended) for each in notes(client)), "it is told why")
-        assert "1 of its tasks were stopped in paris/local" in notes(client)
+        assert "paris/local stopped 1 of its tasks, to make room" in notes(client)
         (tmp_path / "go").touch()
         assert task.result(60) == 7
         assert runs(tmp_path) == [7, 7]

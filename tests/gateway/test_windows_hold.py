@@ -182,7 +182,7 @@ def test_when_a_window_begins_all_is_called_back_and_what_runs_is_stopped():
     assert [(each.assignment, each.kill) for each in recalls] == [(order.assignment, False)]
     [remark] = [each.text for each in effects if isinstance(each, Remark)]
     assert remark == (
-        "pool fast: 4 tasks were told to stop by 1970-01-01 17:00:30 UTC: others may have 0 slots "
+        "pool fast told 4 tasks to stop by 1970-01-01 17:00:30 UTC: others may have 0 slots "
         "in window 'risk run'"
     )
     # Nothing is asked for a second time.
@@ -224,7 +224,7 @@ def test_a_task_that_was_stopped_runs_again_and_has_its_tries_left():
     assert (world.broker.jobs["j"].waiting, world.broker.jobs["j"].failed) == (4, 0)
     again = orders(world.pass_to(23 * 3600.0))
     assert sum(len(each.arguments) for each in again) == 4
-    assert "4 of its tasks were stopped in fast" in world.broker.jobs["j"].notes[-1][1]
+    assert "fast stopped 4 of its tasks, to make room" in world.broker.jobs["j"].notes[-1][1]
 
 
 @pytest.mark.parametrize(("price_class", "cost_nanos"), [("guaranteed", 0), ("preemptible", 10**6)])
