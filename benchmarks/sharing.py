@@ -16,7 +16,6 @@ from gateway.accounts import Limits
 from gateway.broker import Broker
 from gateway.effects import Order
 from gateway.events import JobSpec
-from gateway.fair_shares import Shares
 from policies.parties import read_party
 from policies.shares import FairShare, Share
 from policies.tariffs import Tariff
@@ -29,7 +28,7 @@ GROUPS = 5
 NS = 10**9
 
 
-def rules(projects: int) -> FairShare:
+def parts(projects: int) -> FairShare:
     """Projects in groups, each with other shares."""
     groups = tuple(Share(f"g{n}", 1 + n) for n in range(min(GROUPS, projects)))
     leaves = (
@@ -47,9 +46,9 @@ def opened(project: str) -> JobSpec:
     )  # fmt: skip
 
 
-def handed_out(shares: Shares | None, projects: int, task_s: float, tasks: int) -> float:
+def handed_out(rules: FairShare | None, projects: int, task_s: float, tasks: int) -> float:
     """Bundles a second of CPU that a broker hands out, and hears reports of."""
-    broker = Broker({"p": Tariff(1, "USD", "v")}, limits=Limits(10**9, 1 << 50), shares=shares)
+    broker = Broker({"p": Tariff(1, "USD", "v")}, limits=Limits(10**9, 1 << 50))
     now_s = NOW_S
     reports: deque[tuple[int, int, int, int]] = deque()  # worker, assignment, first, stop
     bundles = 0
@@ -66,7 +65,7 @@ def handed_out(shares: Shares | None, projects: int, task_s: float, tasks: int) 
                     for at in range(order.first, stop, step):
                         reports.append((worker, order.assignment, at, min(at + step, stop)))
 
-    do(events.ClientJoined(1, "ann"))
+    do(events.SharesKnown(rules, {}), events.ClientJoined(1, "ann"))
     for n in range(projects):
         spec = opened(f"p{n}")
         broker.durations.learn(spec.function, 1000, round(1000 * task_s * NS))
@@ -103,8 +102,8 @@ def sharing(repeats: int, quick: bool) -> None:
         def run_() -> list[Row]:
             found = []
             for name, projects, task_s, tasks in CASES:
-                shares = Shares(rules(projects)) if is_shared else None
-                rate = handed_out(shares, projects, task_s, tasks // part)
+                rules = parts(projects) if is_shared else None
+                rate = handed_out(rules, projects, task_s, tasks // part)
                 found.append((who, name, "bundles per CPU s", rate))
             return found
 

@@ -23,7 +23,7 @@ from federation.messages import Drain, Dropped, Kept, RejectJob
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from federation.wire import pack
-from gateway import events
+from gateway import dispatch, events
 from gateway.accounts import Accounts, Limits
 from gateway.effects import Charge, Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
@@ -40,10 +40,11 @@ from gateway.outcomes import (
     judge_report,
     usage_records,
 )
+from gateway.preemption import Preemption
 from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
 from policies.carbon import Emissions
-from policies.placement import Offer, counted, judge_all
+from policies.placement import Offer, Refusal, counted, judge_all
 from policies.pricelist import PriceNow
 from policies.tariffs import Tariff, Wanted
 from policies.volumes import Buyer, Volumes
@@ -64,7 +65,6 @@ class Broker:
         offers: pools that are known before any of their workers joins.
         limits: what one client may have unfinished.
         boot: which life of the site this is; assignments of different lives never share a number.
-        shares: how slots are shared out, if they are.
     """
 
     def __init__(
@@ -73,7 +73,6 @@ class Broker:
         offers: Mapping[str, Offer] | None = None,
         limits: Limits | None = None,
         boot: int = 0,
-        shares: Shares | None = None,
     ) -> None:
         self.emissions: dict[str, Emissions] = {}  # of our pools, as they are now
         self.tariffs = dict(tariffs)
@@ -95,10 +94,18 @@ class Broker:
         self._effects: list[Effect] = []  # one list for good: the parts append to it as well
         self._accounts = Accounts()
         self.clients = self._accounts.clients
-        self.shares = shares
-        self._handout = Handout(self.clients, self._effects, boot, self.tariff_at, shares)
+        self.shares: Shares | None = None  # how slots are shared out, if they are
+        self._handout = Handout(self.clients, self._effects, boot, self.tariff_at)
         self.workers = self._handout.workers
         self.durations = self._handout.durations
+        self.occupancy = self._handout.occupancy
+        self._preemption = Preemption(
+            self.workers,
+            self._handout.ready,
+            self.occupancy,
+            lambda each: self._handout.recall_all(each, kill=False),
+            self._effects,
+        )
         self._withdrawals = Withdrawals(self.clients, self._handout, self._tell, self._cancel)
         self._history = History()
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
@@ -144,21 +151,29 @@ class Broker:
                     self.clients[event.client].ready = event.ready
             case events.WorkerJoined():
                 self._worker_joined(event)
+                self.occupancy.resize()
             case events.WorkerGone():
                 self._worker_gone(event, now_s)
+                self.occupancy.resize()
             case events.JobRecovered():
                 self._job_recovered(event, now_s)
             case events.DrainAsked():
                 self._drain_asked(event)
+                self.occupancy.resize()
             case events.EmissionsKnown():
                 self.emissions[event.pool] = event.emissions
             case events.PricesChanged():
                 self._prices_changed(event)
+            case events.RulesTurned():
+                self.occupancy.turn(event.rules)
+                self._preemption.turned(event.rules, now_s)
+            case events.JobNoted():
+                if event.job in self.jobs:
+                    self.jobs[event.job].note(now_s, event.text)
             case events.VolumesKnown():
                 self._volumes.take_up(event.had_ns, now_s)
-            case events.UsageKnown():
-                if self.shares is not None:
-                    self.shares.take_up(event.used_ns, now_s)
+            case events.SharesKnown():
+                self._share_out(event, now_s)
             case events.Ticked():
                 self._ticked(now_s)
             case _:
@@ -174,6 +189,7 @@ class Broker:
         self._now_s = now_s
         self._keep_deadlines(now_s)
         self._handout.settle(now_s)
+        self._preemption.settle(now_s)
         return self._take_effects()
 
     @property
@@ -235,6 +251,14 @@ class Broker:
         if prices is not None and prices.prices.volume and record.state != "repeat":
             buyer = Buyer(record.pool, record.origin, "" if record.origin else record.user)
             self._volumes.add(buyer, record.wall_ns, now_s)
+
+    def _share_out(self, event: events.SharesKnown, now_s: float) -> None:
+        self.shares = None if event.rules is None else Shares(event.rules)
+        if self.shares is not None:
+            self.shares.take_up(event.used_ns, now_s)
+            for job in self.jobs.values():
+                self.shares.opened(job)
+        self._handout.share_out(self.shares)
 
     # --- jobs ----------------------------------------------------------------------------------
 
@@ -314,6 +338,12 @@ class Broker:
         reasons = {refusal.reason for refusal in refusals.values()}
         code = next(iter(reasons)) if len(reasons) == 1 else Reason.NO_WORKER
         return code, f"no pool here can ever run it: {'; '.join(lines[:8])}{more}"
+
+    def refusal(self, job: Job, worker: Worker, utc_s: float) -> Refusal | None:
+        """Why a worker can't take a task of a job now, its room aside, or None."""
+        task_s = self.durations.of(job.spec.function)
+        found = dispatch.refusal(job, worker)
+        return found or self.occupancy.refusal(job, worker, task_s, utc_s)
 
     def unpayable(self, spec: JobSpec) -> str:
         """Why a job's cost limit can be kept nowhere that is known; empty when it can be."""
@@ -457,7 +487,12 @@ class Broker:
             passed_s = max(0.0, now_s - assignment.given_s)
             wall_ns = min(wall_ns, round(passed_s * worker.slots * 1e9))
         site = worker.offer.pool.partition("/")[0] if worker.job else ""
-        self.durations.learn(job.spec.function, stop - first, wall_ns, site)
+        preempted = sum(kind == "preempted" for _, kind, *_ in event.failures)
+        if preempted:  # which says nothing of how long a task takes
+            text = f"{worker.offer.pool} stopped {preempted} of its tasks, to make room"
+            job.note(now_s, text)
+        else:
+            self.durations.learn(job.spec.function, stop - first, wall_ns, site)
         # Of what was stopped before it did anything the owner may want another, and pays that one.
         is_void = assignment.is_stopped and is_nothing(event)
         emissions = self.emissions.get(worker.offer.pool)
@@ -573,6 +608,9 @@ class Broker:
                 self._effects.append(Expel(worker.handle, "it returned tasks it does not have"))
                 return
             returned.append((first, stop))
+        if returned and worker.job and not assignment.recalls:
+            tasks = sum(stop - first for first, stop in returned)
+            assignment.job.note(now_s, f"{worker.offer.pool} gave back {tasks} of its tasks")
         assignment.recalls = 0 if event.of_all else max(0, assignment.recalls - 1)
         # Nothing to take: do not ask again until it reports.
         assignment.recalled = not returned or assignment.recalls > 0

@@ -15,8 +15,10 @@ from policies.carbon import Emissions, Footprint
 from policies.parties import Whose
 from policies.placement import FrozenTags, Need, Tags
 from policies.pricelist import PriceNow
+from policies.shares import FairShare
 from policies.tariffs import PriceClass, Tariff
 from policies.volumes import Buyer
+from policies.windows import Rules
 
 HOPS_MAX: Final = 3  # how often a job may be forwarded
 
@@ -281,6 +283,21 @@ class PricesChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class RulesTurned:
+    """From now on these windows and claims hold for these pools of ours; None: none do."""
+
+    rules: Mapping[str, Rules | None]
+
+
+@dataclass(frozen=True, slots=True)
+class JobNoted:
+    """Something befell a job, that its owner may ask about."""
+
+    job: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class VolumesKnown:
     """The slot time that each buyer has had this month, as the books have it at the start."""
 
@@ -288,9 +305,14 @@ class VolumesKnown:
 
 
 @dataclass(frozen=True, slots=True)
-class UsageKnown:
-    """The slot time that everybody has used here, decayed to now, as the books say at the start."""
+class SharesKnown:
+    """How slots are shared out from now on; None: they are not.
 
+    Attributes:
+        used_ns: the slot time that everybody has used, decayed to now, as the books have it.
+    """
+
+    rules: FairShare | None
     used_ns: Mapping[Whose, int]
 
 
@@ -320,7 +342,9 @@ Event = (
     | DrainAsked
     | EmissionsKnown
     | PricesChanged
+    | RulesTurned
+    | JobNoted
     | VolumesKnown
-    | UsageKnown
+    | SharesKnown
     | Ticked
 )

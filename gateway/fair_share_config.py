@@ -19,21 +19,48 @@
 Only for a site that has this table is anything shared out.
 """
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
-from gateway.knobs import KnobError, check_known, count, length_s
+from gateway.knobs import KnobError, check_known, count, guarded, length_s
+from gateway.toml_places import Path as Place
+from gateway.window_config import at_line
 from policies.parties import NAMED, Kind, read_party
-from policies.shares import SHARES_EACH_MAX, FairShare, Share
+from policies.shares import SHARES_EACH_MAX, BadShares, FairShare, Share
 
 HALF_LIFE: Final = ("1h", "366d")  # the books know of hours
 MAX_WAIT: Final = ("1m", "366d")
 KEYS: Final = frozenset({"half_life", "max_wait", "each", "share"})
 SHARE_KEYS: Final = frozenset({"name", "shares", "parent", "who", "each"})
+_PLACE: Final = ("fair_share",)
 
 
-def read_fair_share(table: dict[str, Any]) -> FairShare:
-    """Read [fair_share]. Raises KnobError, with the share and the key in its text."""
+def read_fair_share(table: dict[str, Any], places: Mapping[Place, int]) -> FairShare:
+    """Read [fair_share]. Raises KnobError, with line, share and key in its text."""
+    whole = f"{at_line(places, _PLACE)}[fair_share]"
+    values = guarded(whole, lambda: _values(table))
+    shares = []
+    for at, row in enumerate(table.get("share", [])):
+        name = row.get("name") if isinstance(row, dict) else None
+        named = f" share {name[:80]!r}" if isinstance(name, str) else ""
+        of = f"{at_line(places, (*_PLACE, 'share', at))}[fair_share]{named}"
+        shares.append(guarded(of, partial(_share, row)))
+    try:
+        return FairShare(**values, shares=tuple(shares))
+    except BadShares as error:
+        place: Place = _PLACE
+        if error.share is not None:
+            at = next(at for at, each in enumerate(shares) if each is error.share)
+            place = (*_PLACE, "share", at)
+        line = at_line(places, (*place, error.key)) or at_line(places, place)
+        raise KnobError(f"{line}[fair_share] {error}") from None
+
+
+def _values(table: dict[str, Any]) -> dict[str, Any]:
     check_known(table, KEYS)
+    if not isinstance(table.get("share", []), list):
+        raise KnobError("share: shares are written as [[fair_share.share]]")
     values: dict[str, Any] = {}
     if "half_life" in table:
         values["half_life_s"] = length_s("half_life", table["half_life"], *HALF_LIFE)
@@ -41,41 +68,25 @@ def read_fair_share(table: dict[str, Any]) -> FairShare:
         values["max_wait_s"] = length_s("max_wait", table["max_wait"], *MAX_WAIT)
     if "each" in table:
         values["each"] = _kind(table["each"])
-    shares = table.get("share", [])
-    if not isinstance(shares, list) or not all(isinstance(each, dict) for each in shares):
+    return values
+
+
+def _share(table: Any) -> Share:
+    if not isinstance(table, dict):
         raise KnobError("share: shares are written as [[fair_share.share]]")
-    try:
-        return FairShare(**values, shares=tuple(map(_read_share, shares)))
-    except ValueError as error:
-        raise KnobError(str(error)) from None
-
-
-def _read_share(table: dict[str, Any]) -> Share:
-    name = table.get("name")
-    if not isinstance(name, str):
-        raise KnobError("share: each [[fair_share.share]] needs a name")
-    try:
-        return _share(name, table)
-    except (KnobError, ValueError) as error:
-        raise KnobError(f"share {name[:80]!r}: {error}") from None
-
-
-def _share(name: str, table: dict[str, Any]) -> Share:
     check_known(table, SHARE_KEYS)
-    parent, who = table.get("parent", ""), table.get("who")
+    name, parent, who = table.get("name"), table.get("parent", ""), table.get("who")
+    if not isinstance(name, str):
+        raise KnobError("each [[fair_share.share]] needs a name")
     if not isinstance(parent, str):
         raise KnobError("parent must be the name of a share")
     if who is not None and not isinstance(who, str):
         raise KnobError('who must be a party, as in "project:risk"')
-    try:
-        party = None if who is None else read_party(who)
-    except ValueError as error:
-        raise KnobError(f"who: {error}") from None
     return Share(
         name=name,
         shares=count("shares", table.get("shares", 1), 1, SHARES_EACH_MAX),
         parent=parent,
-        who=party,
+        who=None if who is None else guarded("who", lambda: read_party(who)),
         each=_kind(table["each"]) if "each" in table else None,
     )
 

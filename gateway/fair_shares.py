@@ -2,8 +2,7 @@
 
 Without [fair_share] there is none of this, and `dispatch.order` alone says who is served first.
 With it that is the order within a share, and between shares their places go before it. Only slots
-of our own pools count: what runs at another site takes none from anybody here. What ran again for
-nothing, through no fault of its user, is not counted.
+of our own pools count: what runs at another site takes none from anybody here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +17,8 @@ from policies.shares import FairShare
 
 # What a task of unknown duration is held at until it is reported, or has run longer.
 UNKNOWN_S: Final = 1.0
+# Usage that is not counted: what ran again, or was stopped to make room, is no fault of its user.
+UNCOUNTED: Final = frozenset({"repeat", "preempted"})
 
 Rank = tuple[Any, ...]
 
@@ -42,9 +43,11 @@ class Shares:
             self.tree.charge(self.tree.leaf_of(whose), ns)
 
     def opened(self, job: Job) -> None:
-        """A job was opened: from now on it has a leaf."""
-        job.leaf = self.tree.leaf_of(job.spec.whose)
+        """A job was opened: from now on it has a leaf, and what it has at workers counts."""
+        job.leaf = self.tree.leaf_of(job.whose)
         job.leaf.jobs += 1
+        for assignment in job.assignments.values():
+            self.hold(assignment, len(assignment.left))
 
     def ended(self, job: Job) -> None:
         """A job has ended."""
@@ -64,7 +67,7 @@ class Shares:
 
     def charge(self, assignment: Assignment, record: UsageRecord, now_s: float) -> None:
         """What was reported of an assignment took slot time."""
-        if not assignment.worker.job and record.state != "repeat":
+        if not assignment.worker.job and record.state not in UNCOUNTED:
             self.tree.move_on(now_s)
             self.tree.charge(_leaf(assignment.job), record.wall_ns)
 

@@ -76,8 +76,7 @@ async def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:
     if name:
         if job is None:
             raise BadFederationQuestion(await _why_not_explained(site, str(name)))
-        workers = site.broker.workers.values()
-        found = federation_views.explain_job(job, site.exchange, workers, utc_s)
+        found = federation_views.explain_job(job, site.exchange, site.broker, utc_s)
         shares = site.broker.shares
         if shares is not None and job.waiting:
             found["fair_share"] = views.share_of(job, shares, utc_s)

@@ -16,6 +16,7 @@ from gateway.effects import Effect, Order
 from gateway.events import JobHeld, Resumed
 from gateway.fair_shares import Rank, Shares
 from gateway.jobs import Assignment, Job, Run, Worker
+from gateway.occupancy import Occupancy
 from policies.tariffs import Tariff
 
 RECALLS_MAX: Final = 8  # in one settling
@@ -34,7 +35,6 @@ class Handout:
         effects: where orders are put, in order with all else that is decided.
         boot: which life of the site this is; assignments of different lives never share a number.
         tariff: what a job is charged by at a worker, from now on.
-        shares: how slots are shared out; None: jobs are served by `dispatch.order` alone.
     """
 
     def __init__(
@@ -43,22 +43,20 @@ class Handout:
         effects: list[Effect],
         boot: int,
         tariff: Callable[[Job, Worker], Tariff],
-        shares: Shares | None = None,
     ) -> None:
         self.workers: dict[int, Worker] = {}
         self.durations = dispatch.Durations()
         self.ready: dict[str, Job] = {}  # jobs with tasks in their queue
         self.dated: dict[str, Job] = {}  # of them, those with a deadline
+        self.occupancy = Occupancy(self.workers)
         self._clients = clients
         self._effects = effects
         self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
         self._assignments = boot << EPOCH_BITS
         self._tariff = tariff
-        self._shares = shares
+        self._shares: Shares | None = None
+        self._order: Callable[[Job, float | None], Rank] = dispatch.order
         self._ready_first = 0  # jobs that were ready when settling began
-        self._order: Callable[[Job, float | None], Rank] = (
-            dispatch.order if shares is None else shares.order
-        )
 
     def settle(self, now_s: float) -> None:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
@@ -80,6 +78,11 @@ class Handout:
                 starving.append(worker)
         for worker in starving[:RECALLS_MAX]:
             self._recall_for(worker, now_s)
+
+    def share_out(self, shares: Shares | None) -> None:
+        """From now on jobs are served share by share; None: by `dispatch.order` alone."""
+        self._shares = shares
+        self._order = dispatch.order if shares is None else shares.order
 
     @property
     def is_uneven(self) -> bool:
@@ -141,11 +144,11 @@ class Handout:
         best: _Best | None = None
         waiting: list[Job] = []
         for jobs in self._groups(worker):
-            best = self._best_of(jobs, worker, waiting)
+            best = self._best_of(jobs, worker, waiting, now_s)
             if best is not None:
                 break  # all others come after these
         if best is not None or is_late:
-            first = self._first_to_wait(waiting, worker, best[0] if best else None)
+            first = self._first_to_wait(waiting, worker, best[0] if best else None, now_s)
             if first is not None:
                 if is_late:
                     self._make_way(worker, *first)
@@ -158,11 +161,13 @@ class Handout:
         part = dispatch.share(job, worker, slots_total, task_s)
         tasks = min(tasks, part, dispatch.BUNDLE_TASKS_MAX)
         if self._shares is not None and tasks > 1:
-            tasks = self._turn(self._shares, job, worker, tasks)
+            tasks = self._turn(self._shares, job, worker, tasks, now_s)
         self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), now_s)
         return True
 
-    def _best_of(self, jobs: Iterable[Job], worker: Worker, waiting: list[Job]) -> _Best | None:
+    def _best_of(
+        self, jobs: Iterable[Job], worker: Worker, waiting: list[Job], now_s: float
+    ) -> _Best | None:
         """The best placed of these jobs with tasks for a worker; who needs an idle slot waits."""
         best: _Best | None = None
         for job in jobs:
@@ -172,7 +177,7 @@ class Handout:
                 if dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
                     waiting.append(job)
                 continue
-            tasks = self._takes(job, worker, task_s, tasks)
+            tasks = self._takes(job, worker, task_s, tasks, now_s)
             if tasks <= 0:
                 continue
             rank = self._order(job, task_s)
@@ -192,18 +197,23 @@ class Handout:
             return groups
         return ([job for job in jobs if job.id in self.ready] for jobs in groups)
 
-    def _takes(self, job: Job, worker: Worker, task_s: float | None, tasks: int) -> int:
+    def _takes(
+        self, job: Job, worker: Worker, task_s: float | None, tasks: int, now_s: float
+    ) -> int:
         """How many of so many tasks a worker may have, by all but its room."""
         client = self._clients.get(job.client)
         if client is not None and not client.ready:
             return 0
         if dispatch.refusal(job, worker) is not None:
             return 0
+        bound = self.occupancy.bound(job, worker, task_s, now_s)
+        if bound is not None:
+            tasks = min(tasks, bound)
         if job.spec.max_cost_nanos is None:
             return tasks
         return dispatch.fits_cost(job, self._tariff(job, worker), task_s, tasks)
 
-    def _turn(self, shares: Shares, job: Job, worker: Worker, tasks: int) -> int:
+    def _turn(self, shares: Shares, job: Job, worker: Worker, tasks: int, now_s: float) -> int:
         """How many of so many tasks a worker may have of a job before it is another share's turn.
 
         Of those that are queued ahead as many as it should hold: they are soon done.
@@ -212,24 +222,25 @@ class Handout:
         if worker.job or not dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
             return tasks
         others = (
-            next((each for each in jobs if self._has_turn(each, worker)), job)
+            next((each for each in jobs if self._has_turn(each, worker, now_s)), job)
             for jobs in self._groups(worker)
         )
         return shares.turn(job, others, task_s, tasks)
 
-    def _has_turn(self, job: Job, worker: Worker) -> bool:
+    def _has_turn(self, job: Job, worker: Worker, now_s: float) -> bool:
         task_s = self.durations.of(job.spec.function)
-        return dispatch.room(job, worker, task_s) > 0 and self._takes(job, worker, task_s, 1) > 0
+        has_room = dispatch.room(job, worker, task_s) > 0
+        return has_room and self._takes(job, worker, task_s, 1, now_s) > 0
 
     def _first_to_wait(
-        self, waiting: Iterable[Job], worker: Worker, limit: Rank | None
+        self, waiting: Iterable[Job], worker: Worker, limit: Rank | None, now_s: float
     ) -> tuple[Rank, Job] | None:
         """The best placed job that an idle slot would do for, and its rank, if above a limit."""
         first: tuple[Rank, Job] | None = None
         for job in waiting:
             task_s = self.durations.of(job.spec.function)
             rank = self._order(job, task_s)
-            if (limit is None or rank < limit) and self._takes(job, worker, task_s, 1) > 0:
+            if (limit is None or rank < limit) and self._takes(job, worker, task_s, 1, now_s) > 0:
                 first, limit = (rank, job), rank
         return first
 
@@ -333,6 +344,7 @@ class Handout:
     def _hold(self, assignment: Assignment, tasks: int) -> None:
         """Account for `tasks` more (or fewer) in flight, at the job and at the worker."""
         assignment.worker.hold(assignment, tasks)
+        self.occupancy.note(assignment.worker, assignment.job, tasks)
         job = assignment.job
         job.in_flight += tasks
         cost = assignment.tariff.expected_nanos(tasks, assignment.task_s)

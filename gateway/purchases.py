@@ -51,7 +51,7 @@ from gateway.resting import Resting
 
 VERDICTS_MAX: Final = 100_000  # remembered of one contract
 # Of a contract that came to its end: its seller did well, and may have another.
-ENDED: Final = frozenset({"cost-limit", "expired", "lapsed"})
+ENDED: Final = frozenset({"cost-limit", "expired", "lapsed", "window-closed"})
 # Of a question without a pool, and of what is relayed: it says something of that job, and nothing
 # of its seller.
 ABOUT_JOBS: Final = frozenset(
@@ -187,6 +187,9 @@ class Purchases:
             self.resting.spare_full(purchase.site, utc_s, why)
         elif code not in ENDED:
             self.resting.spare(purchase.site, utc_s, why, is_no=code == Reason.NOT_ENTITLED)
+        if code == Reason.WINDOW_CLOSED:
+            text = f"{purchase.place} ended the contract: {shown(reason)}"
+            self._outcome.happened(events.JobNoted(purchase.job, text))
         if purchase.is_live:
             # Its seller knows nothing of it, or has given everything back.
             self._lapse(purchase, "its seller declined")

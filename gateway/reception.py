@@ -6,7 +6,7 @@ nothing here waits, and time and chance come from outside.
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -35,7 +35,6 @@ from gateway.effects import Effect
 from gateway.errands import Notary
 from gateway.events import Event
 from gateway.exchange import Exchange
-from gateway.fair_shares import Shares
 from gateway.functions import Functions
 from gateway.intake import BadJob, BadWorker, client_event, job_event, worker_event, worker_joined
 from gateway.ledger.rows import JobRow
@@ -49,6 +48,8 @@ from gateway.recalling import Recall, recall_now
 from gateway.recovery import history_of, recovered, used_before
 from gateway.surroundings import Surroundings
 from gateway.terms import answer_ended
+from gateway.timetable import Timetable
+from policies.parties import Whose
 from policies.placement import Offer
 
 SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
@@ -110,6 +111,7 @@ class Reception:
         self._say = say
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
         self._prices = Prices(config.pools, surroundings.utc_s())
+        self.timetable = Timetable({pool.name: pool.plan for pool in config.pools})
         self.broker = _broker(config, seat.boot, self._prices)
         self.broker.emissions.update({pool.name: pool.emissions for pool in config.pools})
         self.exchange = Exchange(
@@ -134,7 +136,7 @@ class Reception:
             handles=seat.handles,
             at_home=self._credentials(required=False),
         )
-        self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall)
+        self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall, say)
         self._recall = recall
         self.pulses: dict[int, Maps] = {}
         self._unread: set[int] = set()
@@ -160,7 +162,8 @@ class Reception:
         )
         if self.config.fair_share is not None:
             used_ns = used_before(self.store, self.config.fair_share, now_s)
-            effects += self.broker.handle(events.UsageKnown(used_ns), now_s)
+            known = events.SharesKnown(self.config.fair_share, used_ns)
+            effects += self.broker.handle(known, now_s)
         for event in recovered(self.store):
             effects += self.broker.handle(event, now_s)
             if isinstance(event, events.JobRecovered) and event.spec is not None:
@@ -173,7 +176,7 @@ class Reception:
             for row in self.store.open_contracts()
         ]
         self.exchange.recover(contracts, self.store.last_contracts("sell"), self._clock.now_s())
-        self.act([])
+        self.act(self._news_of_the_calendar())  # before anything is handed out
 
     def take_frames(self, frames: Iterable[tuple[int, bytes]]) -> None:
         """Take what has arrived at the port."""
@@ -208,14 +211,29 @@ class Reception:
             happened.append(events.Ticked())
             self._watch_tokens(happened)
             self.functions.sweep(set(self.lobby.guests))
-        changed = self._prices.renew(self.broker, self._clock.utc_s())
-        if changed is not None:
-            happened.append(changed)
+        happened += self._news_of_the_calendar()
         is_due = self.exchange.tick(self._clock.now_s(), self._clock.utc_s())
         if not happened and not is_due and not self.broker.is_uneven:
             return False
         self.act(happened)
         return True
+
+    def take_in(self, config: SiteConfig, used_ns: Mapping[Whose, int]) -> None:
+        """Go on by the windows, prices and shares of another configuration, of the same pools.
+
+        `used_ns` is what the books say that everybody has used, if shares are others.
+        """
+        if config.fair_share != self.config.fair_share:
+            self.expect(events.SharesKnown(config.fair_share, used_ns))
+        self.config = config
+        self.timetable.replace({pool.name: pool.plan for pool in config.pools})
+        self._prices.replace(config.pools)
+        self.act(self._news_of_the_calendar())
+
+    def _news_of_the_calendar(self) -> list[Event]:
+        utc_s = self._clock.utc_s()
+        found = (self.timetable.renew(utc_s), self._prices.renew(self.broker, utc_s))
+        return [each for each in found if each is not None]
 
     def _look_behind(self) -> None:
         store = self.store
@@ -527,7 +545,6 @@ def _broker(config: SiteConfig, boot: int, prices: Prices) -> Broker:
             rules.kept_bytes_max,
         ),
         boot,
-        Shares(config.fair_share) if config.fair_share is not None else None,
     )
     broker.prices.update(prices.now)
     return broker

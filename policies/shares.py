@@ -39,6 +39,19 @@ class Share:
     each: Kind | None = None
 
 
+class BadShares(ValueError):
+    """No tree can be made of shares; the text names the share and its key.
+
+    Attributes:
+        key: that is wrong; of `share`, or, without one, of the whole.
+    """
+
+    def __init__(self, key: str, text: str, share: Share | None = None) -> None:
+        where = f"share {share.name[:80]!r}: " if share is not None else ""
+        super().__init__(f"{where}{key} {text}")
+        self.key, self.share = key, share
+
+
 @dataclass(frozen=True, slots=True)
 class FairShare:
     """How a site's slots are shared out.
@@ -50,7 +63,7 @@ class FairShare:
         shares: in the order in which they are asked whose work something is.
 
     Raises:
-        ValueError: no tree can be made of them; the text names the share and its key.
+        BadShares: no tree can be made of them.
     """
 
     half_life_s: float = 7 * 86_400.0
@@ -60,13 +73,16 @@ class FairShare:
 
     def __post_init__(self) -> None:
         if not self.shares and self.each is None:
-            raise ValueError(
-                "shares nothing out: write [[fair_share.share]] tables, or each (as in "
-                'each = "project")'
+            raise BadShares(
+                "share",
+                "is missing: write [[fair_share.share]] tables, or each, as in each = "
+                '"project"; else nothing is shared out',
             )
         if len(self.shares) > SHARES_WRITTEN_MAX:
-            raise ValueError(f"{len(self.shares):,} shares, over the limit of {SHARES_WRITTEN_MAX}")
-        _check_each(self.each, "each")
+            raise BadShares(
+                "share", f"is there {len(self.shares):,} times, over {SHARES_WRITTEN_MAX:,}"
+            )
+        _check_each(self.each, None)
         by_name = _by_name(self.shares)
         parents = {share.parent for share in self.shares}
         for share in self.shares:
@@ -80,54 +96,46 @@ def _by_name(shares: tuple[Share, ...]) -> dict[str, Share]:
     for share in shares:
         name = share.name
         if not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable() or NAME_MARKS & set(name):
-            raise ValueError(
-                f"share {name[:80]!r}: name must be 1 to {NAME_CHARS_MAX} printable characters, "
-                "and none of them / or :"
-            )
+            text = f"must be 1 to {NAME_CHARS_MAX} printable characters, and none of them / or :"
+            raise BadShares("name", text, share)
         if name == REST:
-            raise ValueError(f"share {name!r}: name is taken by what is in no share")
+            raise BadShares("name", "is taken by what is in no share", share)
         if found.setdefault(name, share) is not share:
-            raise ValueError(f"share {name!r}: name is another share's as well")
+            raise BadShares("name", "is another share's as well", share)
     return found
 
 
-def _check_each(each: Kind | None, where: str) -> None:
+def _check_each(each: Kind | None, share: Share | None) -> None:
     if each is not None and each not in NAMED:
-        raise ValueError(f"{where} is {each.value!r}: it must be {', '.join(sorted(NAMED))}")
+        text = f"is {each.value!r}: it must be one of {', '.join(sorted(NAMED))}"
+        raise BadShares("each", text, share)
 
 
 def _check_alone(share: Share, *, is_parent: bool) -> None:
-    where = f"share {share.name!r}:"
     if not 1 <= share.shares <= SHARES_EACH_MAX:
-        raise ValueError(
-            f"{where} shares is {share.shares}: it must be 1 to {SHARES_EACH_MAX}; who is to have "
-            "nothing at all must not be let in"
-        )
-    _check_each(share.each, f"{where} each")
+        raise BadShares("shares", f"is {share.shares}: it must be 1 to {SHARES_EACH_MAX}", share)
+    _check_each(share.each, share)
     if share.who is None and not is_parent:
-        raise ValueError(
-            f"{where} who is missing, and no share has it as its parent: it would be nobody's"
-        )
+        text = "is missing, and no share has it as its parent: it would be nobody's"
+        raise BadShares("who", text, share)
     if share.who is None and share.each is not None:
-        raise ValueError(f"{where} each needs who: whose work is to be split?")
+        raise BadShares("each", "needs who: whose work is to be split?", share)
 
 
 def _check_above(share: Share, by_name: Mapping[str, Share]) -> None:
     """Refuse a parent that is not there, a circle, and what is too deep."""
     names = [share.name]
     while (parent := by_name[names[-1]].parent) != "":
-        where = f"share {names[-1]!r}: parent"
+        below = by_name[names[-1]]
         if parent not in by_name:
-            raise ValueError(f"{where} is {parent[:60]!r}, and there is no such share")
+            raise BadShares("parent", f"is {parent[:60]!r}, and there is no such share", below)
         if parent in names:
             circle = ", ".join(map(repr, (*names[names.index(parent) :], parent)))
-            raise ValueError(f"{where} leads in a circle: {circle}")
+            raise BadShares("parent", f"leads in a circle: {circle}", below)
         names.append(parent)
     if len(names) > LEVELS_MAX:
-        raise ValueError(
-            f"share {share.name!r}: parent is {len(names) - 1} levels deep; there may be "
-            f"{LEVELS_MAX}"
-        )
+        text = f"is {len(names) - 1} levels deep: there may be {LEVELS_MAX} levels"
+        raise BadShares("parent", text, share)
 
 
 def _check_matched(shares: tuple[Share, ...], by_name: Mapping[str, Share]) -> None:
@@ -139,14 +147,14 @@ def _check_matched(shares: tuple[Share, ...], by_name: Mapping[str, Share]) -> N
         for other in seen.setdefault(_scope(share, by_name), []):
             assert other.who is not None
             if other.who == share.who:
-                raise ValueError(
-                    f"share {share.name!r}: who is {str(share.who)!r}, and so is that of "
-                    f"{other.name!r}: name a party once"
-                )
+                text = f"is {str(share.who)!r}, as that of {other.name!r} is: name a party once"
+                raise BadShares("who", text, share)
             if other.parent == share.parent and _covers(other.who, share.who):
-                raise ValueError(
-                    f"share {share.name!r}: who is {str(share.who)!r}, and {other.name!r} "
-                    f"({other.who}) before it takes all of that: write {share.name!r} above it"
+                raise BadShares(
+                    "who",
+                    f"is {str(share.who)!r}, and {other.name!r} ({other.who}) before it takes all "
+                    f"of that: write {share.name!r} above it",
+                    share,
                 )
         seen[_scope(share, by_name)].append(share)
 

@@ -90,6 +90,19 @@ def test_two_projects_with_three_shares_and_one_get_slots_as_three_to_one(site):
     for name, row in shown().items():
         assert row["used_slot_s"] == pytest.approx(before[name]["used_slot_s"], rel=0.005), name
 
+    # Nor do other shares, which a running gateway takes in.
+    path = site.folder / "site.toml"
+    path.write_text(CONFIG.replace("shares = 3", "shares = 0"))
+    assert "line 5: [fair_share] share 'risk': shares is 0" in quick("reload", code=1)
+    path.write_text(CONFIG.replace("shares = 3", "shares = 1"))
+    assert "slots are shared out otherwise" in quick("reload", "--dry-run")
+    assert shown()["risk"]["target"] == 0.75
+    assert "this holds now" in quick("reload")
+    for name, row in shown().items():
+        assert row["target"] == 0.5
+        assert row["used_slot_s"] == pytest.approx(before[name]["used_slot_s"], rel=0.005), name
+    assert "slots are shared out otherwise" not in quick("reload")
+
 
 def test_where_nothing_is_shared_out_it_is_said(shared_site, monkeypatch):
     monkeypatch.setenv("GRIDFED_GATEWAY", shared_site.address)
@@ -100,4 +113,4 @@ def test_a_gateway_with_shares_that_can_not_be_does_not_start(tmp_path):
     path = tmp_path / "site.toml"
     path.write_text(CONFIG + 'parent = "nobody"\n')
     said = quick("gateway", "--config", str(path), "--state", str(tmp_path), code=WRONG)
-    assert f"{path}: [fair_share] share 'pricing': parent is 'nobody'" in said
+    assert f"{path}: line 13: [fair_share] share 'pricing': parent is 'nobody'" in said

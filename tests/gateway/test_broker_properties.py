@@ -14,10 +14,9 @@ from gateway.accounts import Limits
 from gateway.broker import Broker
 from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.events import JobSpec
-from gateway.fair_shares import Shares
 from gateway.ledger import records
 from policies.fairness import Node
-from policies.parties import read_party
+from policies.parties import Kind, read_party
 from policies.placement import Offer
 from policies.shares import FairShare, Share
 from policies.tariffs import Tariff
@@ -35,8 +34,7 @@ class Site(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        limits = Limits(10**6, 1 << 40)
-        self.broker = Broker({"p": Tariff(10**15, "USD", "v")}, limits=limits, shares=self.shares())
+        self.broker = Broker({"p": Tariff(10**15, "USD", "v")}, limits=Limits(10**6, 1 << 40))
         self.now_s = 1.0
         self.handles = 10
         self.owner = 0
@@ -49,10 +47,6 @@ class Site(RuleBasedStateMachine):
         self.recalls: list[tuple[int, messages.Recall]] = []
         self.answers: dict[int, list[list[int]]] = {}
         self.requests = 0
-
-    def shares(self) -> Shares | None:
-        """How slots are shared out, if they are."""
-        return None
 
     @initialize()
     def start(self) -> None:
@@ -289,14 +283,23 @@ class SharingSite(Site):
     others of one each.
     """
 
-    def shares(self) -> Shares | None:
+    @initialize()
+    def share_out(self) -> None:
+        """How slots are shared out; now and then otherwise."""
         parts = (("left", "j3", 3), ("left", "j2", 1), ("j1", "j1", 2))
         written = [
             Share(name, number, "left" if group == "left" else "", read_party(f"project:{name}"))
             for group, name, number in parts
         ]
         rules = FairShare(3600.0, 10.0, None, (Share("left", 2), *written))
-        return Shares(rules)
+        self.do(events.SharesKnown(rules, {}))
+
+    @rule(is_on=st.booleans())
+    def share_out_otherwise(self, is_on: bool) -> None:
+        self.do(events.SharesKnown(None, {}))
+        if is_on:
+            self.do(events.SharesKnown(FairShare(each=Kind.PROJECT), {}))
+        self.share_out()
 
     def terms(self, name: str) -> JobSpec:
         return replace(super().terms(name), project=name)

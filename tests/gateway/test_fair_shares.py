@@ -32,7 +32,7 @@ MAX_WAIT_S = 86_400.0
 def shares(*parts):
     """A share for each (project, shares)."""
     written = (Share(name, weight, "", read_party(f"project:{name}")) for name, weight in parts)
-    return Shares(FairShare(shares=tuple(written)))
+    return FairShare(shares=tuple(written))
 
 
 def spec(project="a", **changes):
@@ -47,8 +47,8 @@ def spec(project="a", **changes):
 class Grid:
     """A broker and workers that run what they are given, task by task, in virtual time."""
 
-    def __init__(self, shared, *slots, task_s):
-        self.broker = Broker({"p": PRICE}, limits=Limits(10**9, 1 << 50), shares=shared)
+    def __init__(self, rules, *slots, task_s):
+        self.broker = Broker({"p": PRICE}, limits=Limits(10**9, 1 << 50))
         self.now_s = NOW_S
         self.task_s = task_s  # function → seconds
         self.queues = {}  # worker → the tasks that wait there, as (order, task)
@@ -57,6 +57,7 @@ class Grid:
         self.numbers = count()
         self.done_s = Counter()  # by project
         self.recalls = 0
+        self.do(events.SharesKnown(rules, {}))
         self.do(events.ClientJoined(CLIENT, "ann"))
         for number, each in enumerate(slots, 10):
             self.queues[number], self.free[number] = deque(), each
@@ -190,7 +191,7 @@ JOBS = st.lists(
 
 @given(jobs=JOBS, task_s=st.none() | st.floats(0.001, 10.0), used_ns=st.integers(0, 10**12))
 def test_within_a_share_jobs_are_served_as_they_are_without(jobs, task_s, used_ns):
-    shared = shares(("a", 3), ("b", 1))
+    shared = Shares(shares(("a", 3), ("b", 1)))
     made = []
     for number, (changes, in_flight, served) in enumerate(jobs):
         own = spec("ab"[number % 2], **changes)
@@ -231,7 +232,7 @@ def test_work_of_another_site_is_a_party_like_any_other():
             Share("paris", 1, "", read_party("site:paris")),
         )
     )
-    grid = Grid(Shares(both), 1, task_s=lambda _: 10.0)
+    grid = Grid(both, 1, task_s=lambda _: 10.0)
     grid.submit("a", 50)
     grid.submit("b", 50, user="x@paris", path=("paris",), price=PRICE)
     grid.run(405.0)
@@ -280,6 +281,17 @@ def test_what_runs_at_another_site_takes_no_slot_of_ours():
     assert grid.broker.shares.tree.used_ns(leaf(grid, "a")) == 0
 
 
+def test_what_was_stopped_to_make_room_does_not_count():
+    grid = Grid(shares(("a", 1), ("b", 1)), 1, task_s=lambda _: 100.0)
+    job = grid.submit("a", 3)
+    (assignment,) = job.assignments
+    stopped = [[0, "preempted", "make room", b""]]
+    grid.now_s += 50.0
+    grid.do(events.Reported(10, assignment, 0, [b""], stopped, wall_ns=50 * NS))
+    assert (job.done, job.waiting, job.wall_ns) == (0, 2, 50 * NS)  # it is given out again
+    assert grid.broker.shares.tree.used_ns(leaf(grid, "a")) == 0
+
+
 def test_what_ran_again_for_nothing_does_not_count():
     grid = Grid(shares(("a", 1), ("b", 1)), 1, task_s=lambda _: 10.0)
     job = grid.submit("a", 3)
@@ -307,3 +319,18 @@ def test_a_job_that_waits_is_told_its_share_and_its_place():
     grid.run(1000.0)
     grid.do(events.ClientGone(CLIENT))
     assert job.leaf.jobs == 0
+
+
+def test_shares_that_change_while_work_is_out_know_of_it():
+    grid = Grid(None, 4, task_s=lambda _: 100.0)
+    job = grid.submit("a", 10)
+    other = grid.submit("b", 10)
+    rules = shares(("a", 3), ("b", 1))
+    grid.do(events.SharesKnown(rules, {Whose("ann", project="b"): 10**12}))
+    assert leaf(grid, "a").held_ns == 4 * UNKNOWN_S * NS
+    grid.run(101.0)
+    assert (job.in_flight, other.in_flight) == (4, 0)  # b has had a thousand
+    grid.do(events.SharesKnown(None, {}))
+    grid.run(1000.0)
+    assert (job.done, other.done) == (10, 10)
+    assert grid.broker.shares is None

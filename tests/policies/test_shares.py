@@ -3,7 +3,7 @@
 import pytest
 
 from policies.parties import Kind, read_party
-from policies.shares import FairShare, Share
+from policies.shares import BadShares, FairShare, Share
 
 
 def share(name, who="", parent="", shares=1, each=None):
@@ -26,7 +26,7 @@ def test_trees_that_can_be(shares):
 
 
 BAD = [
-    ((), "shares nothing out"),
+    ((), "share is missing: write [[fair_share.share]] tables, or each"),
     ((share("a", "all", "x"),), "share 'a': parent is 'x', and there is no such share"),
     ((share("a", "all", "a"),), "share 'a': parent leads in a circle: 'a', 'a'"),
     (
@@ -50,14 +50,17 @@ BAD = [
         (share("a", each=Kind.USER), share("b", "all", "a")),
         "share 'a': each needs who",
     ),
-    ((share("a", "all", each=Kind.ALL),), "share 'a': each is 'all': it must be group, project"),
+    (
+        (share("a", "all", each=Kind.ALL),),
+        "share 'a': each is 'all': it must be one of group, project",
+    ),
     (
         (share("a", "project:risk"), share("b", "project:risk")),
-        "share 'b': who is 'project:risk', and so is that of 'a': name a party once",
+        "share 'b': who is 'project:risk', as that of 'a' is: name a party once",
     ),
     (  # named once in each of two groups: the second would never have anything
         (share("g"), share("h"), share("a", "user:x", "g"), share("b", "user:x", "h")),
-        "share 'b': who is 'user:x', and so is that of 'a'",
+        "share 'b': who is 'user:x', as that of 'a' is",
     ),
     ((share("a", "all"), share("b", "user:x")), "share 'b': who is 'user:x', and 'a' (all)"),
     ((share("a", "others"), share("b", "site:x")), "write 'b' above it"),
@@ -66,18 +69,23 @@ BAD = [
         tuple(share(str(n), "all", str(n + 1) if n < 8 else "") for n in range(9)),
         "share '0': parent is 8 levels deep",
     ),
-    (tuple(share(str(n), f"user:{n}") for n in range(1_001)), "over the limit of 1000"),
+    (
+        tuple(share(str(n), f"user:{n}") for n in range(1_001)),
+        "share is there 1,001 times, over 1,000",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("shares", "text"), BAD, ids=[text[:40] for _, text in BAD])
 def test_trees_that_can_not_be_are_refused_by_name_and_key(shares, text):
-    with pytest.raises(ValueError, match="share") as caught:
+    with pytest.raises(BadShares) as caught:
         FairShare(shares=shares)
     assert text in str(caught.value)
+    assert caught.value.share is None or caught.value.share in shares
+    assert f"{caught.value.key} " in str(caught.value)
 
 
 def test_each_at_the_top_is_enough():
     assert FairShare(each=Kind.PROJECT).shares == ()
-    with pytest.raises(ValueError, match="each is 'ours'"):
+    with pytest.raises(BadShares, match="each is 'ours'"):
         FairShare(each=Kind.OURS)

@@ -45,5 +45,6 @@ def test_what_ran_elsewhere_or_for_nothing_or_long_ago_is_not_counted(store, com
         usage(job="j1", pool="paris/workers", ended_at_s=NOW_S - 1),
         usage(job="j2", state="repeat", cost_nanos=0, ended_at_s=NOW_S - 1),
         usage(job="j3", ended_at_s=old_s, started_at_s=old_s - 1),
+        usage(job="j4", state="preempted", cost_nanos=0, ended_at_s=NOW_S - 1),
     )
     assert used_before(store, RULES, NOW_S) == {}
