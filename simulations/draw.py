@@ -11,6 +11,8 @@ from gateway.books_rules import BookRules
 from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
+from policies.parties import OTHERS, Kind, Party
+from policies.shares import FairShare, Share
 from simulations.world.network import Weather
 from simulations.world.plan import (
     ClientPlan,
@@ -33,6 +35,7 @@ CALM_S: Final = 30.0
 SETTLE_S: Final = 900.0
 SITES: Final = ("london", "paris", "tokyo", "zurich")
 FEDERATED: Final = 0.4  # of all worlds
+SHARED: Final = 2  # of eight in a row, the world where slots are shared out
 IN_A_ROW: Final = 0.5  # of federations of three
 PRICES: Final = ("3.6 USD", "12 USD", "12 USD", "36 USD", "72 USD")
 WEATHERS: Final = (Weather(0.0003, 0.0005), Weather(0.01, 0.02), Weather(0.05, 0.2, 2e6))
@@ -40,13 +43,30 @@ WEATHERS: Final = (Weather(0.0003, 0.0005), Weather(0.01, 0.02), Weather(0.05, 0
 
 def draw_plan(seed: int) -> Plan:
     """The world of a seed."""
-    dice = Random(seed)
+    plan = _draw_world(Random(seed))
+    return _with_shares(plan, Random(f"shares {seed}")) if seed % 8 == SHARED else plan
+
+
+def _draw_world(dice: Random) -> Plan:
     if dice.random() >= FEDERATED:
         return _draw_sites(dice)
     plan = _draw_federation(dice)
     if len(plan.sites) == 3 and dice.random() < IN_A_ROW:
         plan = _in_a_row(plan)
     return _with_books(plan, dice)
+
+
+def _with_shares(plan: Plan, dice: Random) -> Plan:
+    """The same world, where slots are shared out: with dice of its own, so that all else stays."""
+    sites = []
+    for site in plan.sites:
+        written = (
+            Share("others", dice.randint(1, 3), who=OTHERS, each=Kind.SITE),
+            Share("user0", dice.randint(1, 3), who=Party(Kind.USER, "user0")),
+        )
+        rules = FairShare(dice.choice((1.0, 60.0)), dice.choice((0.5, 20.0)), Kind.USER, written)
+        sites.append(replace(site, fair_share=rules))
+    return replace(plan, sites=tuple(sites))
 
 
 def _draw_sites(dice: Random) -> Plan:

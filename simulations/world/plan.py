@@ -10,6 +10,7 @@ from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
 from policies.placement import TagValue
+from policies.shares import FairShare
 from simulations.world.network import Weather
 
 PYTHON = "3.11"
@@ -65,6 +66,7 @@ class SitePlan:
     house: House = field(default_factory=House)
     books: BookRules = field(default_factory=BookRules)
     operator: OperatorPlan = field(default_factory=OperatorPlan)
+    fair_share: FairShare | None = None
 
 
 @dataclass(frozen=True, slots=True)
