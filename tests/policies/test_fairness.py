@@ -143,6 +143,7 @@ def test_after_very_many_half_lives_sums_are_still_short_and_right():
     made = tree(share("a", "all"), half_life_s=3600.0)
     (leaf,) = made.root.children.values()
     now_s = NOW_S
+    made.begin([leaf])
     for _ in range(5):
         now_s += 3600.0 * (HALF_LIVES_MAX + 0.5)
         made.move_on(now_s)
@@ -150,6 +151,7 @@ def test_after_very_many_half_lives_sums_are_still_short_and_right():
     made.move_on(now_s + 3 * 3600.0)
     assert made.used_ns(leaf) == pytest.approx(NS, rel=1e-6)
     assert leaf.used.bit_length() < 200
+    assert made.standings()[0].wait_s == pytest.approx(3600.0 * (5 * (HALF_LIVES_MAX + 0.5) + 3))
 
 
 def test_a_clock_that_is_set_back_stands_still_and_goes_on_from_there():
