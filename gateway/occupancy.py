@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
+from typing import Final
 
 from federation.reasons import Reason
 from gateway.jobs import Job, Worker
@@ -22,6 +23,9 @@ from policies.claims import Level
 from policies.parties import Party, Whose
 from policies.placement import Refusal
 from policies.windows import Closing, Rules, Span, closing
+
+# Of whom it is remembered what they may have: other sites choose the names of their users.
+WHOSE_MAX: Final = 10_000
 
 
 @dataclass(slots=True)
@@ -46,14 +50,19 @@ class Pool:
         """Which claim somebody's work belongs to."""
         found = self.claims.get(whose)
         if found is None:
-            found = self.claims[whose] = self.rules.now.claims.of(whose)
+            found = self.rules.now.claims.of(whose)
+            if len(self.claims) < WHOSE_MAX:
+                self.claims[whose] = found
         return found
 
     def closing(self, whose: Whose) -> Closing | None:
         """When somebody's work may have less."""
-        if whose not in self.closings:
-            self.closings[whose] = closing(self.rules, whose, self.total)
-        return self.closings[whose]
+        if whose in self.closings:
+            return self.closings[whose]
+        found = closing(self.rules, whose, self.total)
+        if len(self.closings) < WHOSE_MAX:
+            self.closings[whose] = found
+        return found
 
     def more(self, claim: int) -> int:
         """How many more slots a claim's work may have now."""

@@ -28,7 +28,7 @@ from gateway.occupancy import Occupancy, Pool
 from policies.claims import called_back, excess
 from policies.windows import Closing, Window
 
-LOOK_S: Final = 0.05  # between two looks
+LOOK_S: Final = 0.2  # between two looks, unless other rules hold
 MINUTE_S: Final = 60.0
 
 
@@ -110,9 +110,9 @@ class Preemption:
             self._look_at(name, pool, utc_s)
 
     def _look_at(self, name: str, pool: Pool, utc_s: float) -> None:
-        held = self._held(name, pool)
-        if not held:
+        if not self._may_concern(name, pool, utc_s):
             return
+        held = self._held(name, pool)
         window = pool.rules.now.window
         grace_s = window.grace_s if window is not None else 0.0
         begun_s = pool.rules.now.from_s + (window.spill_s if window is not None else 0.0)
@@ -132,6 +132,15 @@ class Preemption:
             reason = _Reason(name, window, utc_s + grace_s, text)
             self._take(held.get(claim, []), slots, reason, utc_s)
         self._tell_ahead(name, pool, held, utc_s)
+
+    def _may_concern(self, name: str, pool: Pool, utc_s: float) -> bool:
+        """Whether anybody may have to make room; quicker than to look at all that is out."""
+        if not any(pool.used.values()):
+            return False
+        if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used):
+            return True
+        ahead = (pool.closing(whose) for whose in pool.claims)
+        return any(each is not None and each.told_s <= utc_s for each in ahead)
 
     def _held(self, name: str, pool: Pool) -> dict[int, list[Assignment]]:
         """What workers of a pool have, by claim: what was given last comes first."""

@@ -51,7 +51,7 @@ from gateway.resting import Resting
 
 VERDICTS_MAX: Final = 100_000  # remembered of one contract
 # Of a contract that came to its end: its seller did well, and may have another.
-ENDED: Final = frozenset({"cost-limit", "expired", "lapsed", "window-closed"})
+ENDED: Final = frozenset({"cost-limit", "expired", "lapsed"})
 # Of a question without a pool, and of what is relayed: it says something of that job, and nothing
 # of its seller.
 ABOUT_JOBS: Final = frozenset(
@@ -288,6 +288,9 @@ class Purchases:
             return  # too late, or a second time: it will be void when it is billed
         purchase.tab.deliver(delivery)
         purchase.busy_s = now_s
+        if any(kind == "preempted" for _, kind, *_ in message.failures):
+            # Who stops all that he is given, at no charge, must not be the cheapest for ever.
+            self.resting.spare(purchase.site, utc_s, "stopped work of ours to make room")
         purchase.spent_nanos += message.cost_nanos
         self._outcome.write(
             records.posted(purchase.contract, "buy", purchase.site, delivery, purchase.currency)

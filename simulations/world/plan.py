@@ -11,6 +11,8 @@ from gateway.lobby import HouseRules
 from policies.asks import House
 from policies.placement import TagValue
 from policies.shares import FairShare
+from policies.windows import NO_WINDOWS
+from policies.windows import Plan as WindowPlan
 from simulations.world.network import Weather
 
 PYTHON = "3.11"
@@ -23,6 +25,7 @@ class Pool:
     name: str = "farm"
     price: str = "36 USD"
     tags: dict[str, TagValue] = field(default_factory=dict)
+    windows: WindowPlan = NO_WINDOWS
 
 
 @dataclass(frozen=True, slots=True)

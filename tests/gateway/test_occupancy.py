@@ -1,1 +1,0 @@
-"""A broker with windows: who gets how many slots, who must make room, and when."""
