@@ -22,7 +22,7 @@ one that fills a slot), and its wait begins anew. So a child waits at most so lo
 each sibling, of the turns that its parent gets; and the parent gets some for the same reason. Until
 then ageing changes nothing, and parts converge to shares.
 
-Time comes in (`now_s`, UTC). That a clock is set back is no time: here it goes on from where it was.
+Time comes in (`now_s`, UTC). A clock that is set back goes on here from where it was.
 """
 
 from bisect import insort
