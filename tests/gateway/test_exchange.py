@@ -94,6 +94,24 @@ def test_tasks_go_out_as_soon_as_their_contract_opens_not_at_the_next_plan(town)
     assert any(paris.at_work.values())
 
 
+def test_a_job_that_grows_buys_more_slots_of_a_pool_that_has_them(town):
+    """Not at the end of its first contract, which was for the work that there was."""
+    london, paris = town.sites["london"], town.sites["paris"]
+    abroad = Wishes(forbidden_sites=frozenset({"london"}))
+    london.do(events.ClientJoined(1, "ann"), events.JobOpened(1, "j", spec(wishes=abroad)))
+    for at in range(3):
+        london.do(events.TasksArrived(1, "j", at, [b"%d" % at]))
+        town.deliver()
+        town.pass_time(RULES.plan_s + 0.1)
+        town.show()
+    at_work = sum(len(order.arguments) for orders in paris.at_work.values() for order in orders)
+    assert at_work == 3
+    london.do(events.JobClosed(1, "j", 3))
+    town.run(finished(town, 3))
+    town.pass_time(3.0)
+    assert not london.exchange.purchases.purchases
+
+
 def test_a_contract_is_stored_before_it_is_committed(town):
     london = town.sites["london"]
     london.submit(100)
