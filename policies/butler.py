@@ -1,0 +1,277 @@
+"""How many slots a rented pool should have: what is started, what is let go, and why. Pure.
+
+*Growing.* A pool grows for the work there is, and not to a ratio. Any number of slots does W
+slot-seconds of work for the same money, but each slot that is started costs something on top: it is
+paid while it starts, while it stands idle before it is let go, and to the end of its billing step.
+So the more slots, the sooner and the dearer; `waste` says how much dearer it may be:
+
+    o = start + idle + step / 2          slot-seconds that one more slot wastes
+    n = waste · W' / o                   slots whose waste is that part of the work, …
+    n ≤ open tasks                       … and no more than have something to do
+    n ≥ W_d / (d - now - start)          as many as the work needs that is due by d, for each d
+
+W' is the work that is left when new slots could be ready: what will be done by then needs none.
+
+*Shrinking.* Nobody knows when the next work comes. Who lets a slot go once its idle time has
+cost as much as starting it again pays at most twice what he would have, had he known (the rent-or-
+buy problem: Karlin, Manasse, McGeoch and Owicki 1994); so `idle` is the start by default. Slots
+that are billed by the hour are let go at the end of one that is paid. Idle ones go before busy ones
+do, and busy ones only where the pool must become smaller: those that lose least. Each is drained
+first.
+
+*Limits.* So many starts and stops in a minute, whatever the rest says; after failed starts ever
+longer pauses.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil, inf
+from typing import Final
+
+MINUTE_S: Final = 60.0
+# So long before the end of a paid step it is decided whether another is begun.
+STEP_LEAD_S: Final = 30.0
+PAUSE_MIN_S: Final = 10.0  # after one failed start; twice as long after each further one, …
+PAUSE_MAX_S: Final = 900.0  # … and no longer than this
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a pool may grow and shrink, as its owner wrote it.
+
+    Attributes:
+        slots_min: that are always there.
+        slots_max: that there may be.
+        pilot_slots: that one pilot has.
+        waste: what starting and idling may cost, as a part of the work.
+        idle_s: a pilot without work is let go after so long; None: after as long as it takes to
+            start.
+        step_s: time is billed in steps of so much; 0: by the second.
+        starts_max, stops_max: of pilots, within a minute.
+    """
+
+    slots_max: int
+    slots_min: int = 0
+    pilot_slots: int = 1
+    waste: float = 0.1
+    idle_s: float | None = None
+    step_s: float = 0.0
+    starts_max: int = 100
+    stops_max: int = 100
+
+
+class Stage(StrEnum):
+    """Where a pilot is in its life."""
+
+    QUEUED = "queued"  # the grid has it, and has not begun: it costs nothing
+    STARTING = "starting"  # it is paid for, and its worker has not come
+    READY = "ready"
+    DRAINING = "draining"  # it gets nothing more, and is stopped when it has nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Pilot:
+    """A worker that a grid runs, or will run, for us.
+
+    Attributes:
+        since_s: when this stage began; of one that is ready without work: when that began.
+        paid_s: since when it is paid for; None: it is not.
+        busy: of its slots.
+        lost_s: what is lost if it is stopped now: how long its tasks have run, in all.
+    """
+
+    name: str
+    stage: Stage
+    slots: int
+    since_s: float
+    paid_s: float | None = None
+    busy: int = 0
+    lost_s: float = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is there and has nothing to do."""
+        return self.stage is Stage.READY and not self.busy
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What there is to do in a pool: what the broker would have run there, and nowhere else.
+
+    Attributes:
+        tasks: that wait there or run.
+        slot_s: that they still need, in all.
+        due: (moment, slot-seconds) of the part of it that must be done by then.
+    """
+
+    tasks: int = 0
+    slot_s: float = 0.0
+    due: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was done lately.
+
+    Attributes:
+        starts, stops: the moments of the last minute, one for each pilot.
+        failures: starts that failed since one did not.
+        failed_s: when the last of them did.
+        start_s: how long a start takes, as measured, or as its owner expects.
+    """
+
+    start_s: float
+    starts: Sequence[float] = ()
+    stops: Sequence[float] = ()
+    failures: int = 0
+    failed_s: float = -inf
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What is to be done now.
+
+    Attributes:
+        wanted: slots that there should be.
+        start: how many pilots.
+        cancel: pilots that have not begun to work, by name: they are stopped at once.
+        drain: pilots that get nothing more, by name.
+        why: in words, one reason for each thing that is done, or is not.
+    """
+
+    wanted: int
+    start: int = 0
+    cancel: tuple[str, ...] = ()
+    drain: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
+
+
+def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s: float) -> Orders:
+    """What is to be done for a pool now.
+
+    Args:
+        pilots: all that the grid has of ours.
+    """
+    active = [each for each in pilots if each.stage is not Stage.DRAINING]
+    wanted, why = _wanted(rules, active, work, past, now_s)
+    there = sum(each.slots for each in active)
+    if there < wanted:
+        start, limit = _starts(rules, wanted - there, past, now_s)
+        return Orders(wanted, start, why=(why, *limit))
+    cancel, drain = _released(rules, active, wanted, work, past, now_s)
+    stops = _left_of(rules.stops_max, past.stops, now_s)
+    limited = len(cancel) + len(drain) > stops
+    cancel = cancel[:stops]
+    drain = drain[: stops - len(cancel)]
+    said = [why]
+    said += [f"{len(cancel)} that have not begun to work are not needed"] if cancel else []
+    said += [f"{len(drain)} are let go"] if drain else []
+    said += [f"no more than {rules.stops_max} are stopped in a minute"] if limited else []
+    return Orders(wanted, 0, tuple(cancel), tuple(drain), tuple(said))
+
+
+def overhead_s(rules: Rules, start_s: float) -> float:
+    """The slot-seconds that one more slot is expected to waste: see o above."""
+    return start_s + _idle_s(rules, start_s) + rules.step_s / 2
+
+
+def _idle_s(rules: Rules, start_s: float) -> float:
+    return start_s if rules.idle_s is None else rules.idle_s
+
+
+def _wanted(
+    rules: Rules, active: Sequence[Pilot], work: Work, past: Past, now_s: float
+) -> tuple[int, str]:
+    """How many slots there should be, and why."""
+    ready = sum(each.slots for each in active if each.stage is Stage.READY)
+    left_s = max(0.0, work.slot_s - ready * past.start_s)
+    slots, why = 0, "nothing to do"
+    if work.tasks:
+        slots, why = min(ready, work.tasks), "what is there does the work before more could start"
+    if work.tasks and (left_s or not ready):
+        waste_s = overhead_s(rules, past.start_s)
+        slots = int(rules.waste * left_s / waste_s) if waste_s else work.tasks
+        slots = min(work.tasks, max(1, slots))
+        why = f"{left_s:,.0f} slot-seconds of work, at {waste_s:,.0f} wasted for each slot"
+    for due_s, slots_due in _by_deadline(work, past, now_s):
+        if slots_due > slots:
+            slots, why = slots_due, f"work is due in {due_s - now_s:,.0f} s"
+    slots = -(-slots // rules.pilot_slots) * rules.pilot_slots
+    if slots < rules.slots_min:
+        return rules.slots_min, f"no fewer than {rules.slots_min} slots are kept"
+    if slots > rules.slots_max:
+        return rules.slots_max, f"{why}; there may be {rules.slots_max} slots"
+    return slots, why
+
+
+def _by_deadline(work: Work, past: Past, now_s: float) -> Iterable[tuple[float, int]]:
+    """For each moment by which work is due, the slots that are needed for all that is due then."""
+    total_s = 0.0
+    for due_s, slot_s in sorted(work.due):
+        total_s += slot_s
+        time_s = due_s - now_s - past.start_s
+        needed = ceil(total_s / time_s) if time_s > 0 else work.tasks
+        yield due_s, min(work.tasks, needed)
+
+
+def _starts(rules: Rules, slots: int, past: Past, now_s: float) -> tuple[int, tuple[str, ...]]:
+    """How many pilots are started for so many slots, and what keeps it from being more."""
+    if past.failures:
+        pause_s = min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** min(past.failures - 1, 16))
+        rest_s = past.failed_s + pause_s - now_s
+        if rest_s > 0:
+            return 0, (f"{past.failures} starts failed: none for {rest_s:,.0f} s",)
+    wanted = slots // rules.pilot_slots
+    most = _left_of(rules.starts_max, past.starts, now_s)
+    if wanted > most:
+        return most, (f"no more than {rules.starts_max} are started in a minute",)
+    return wanted, ()
+
+
+def _released(
+    rules: Rules, active: Sequence[Pilot], wanted: int, work: Work, past: Past, now_s: float
+) -> tuple[list[str], list[str]]:
+    """The pilots that are cancelled, and those that are drained."""
+    there = sum(each.slots for each in active)
+    over = there - rules.slots_max
+    spare = there - max(wanted, min(work.tasks, there))
+    cancel: list[str] = []
+    drain: list[str] = []
+    for each in sorted(active, key=_dispensable):
+        unneeded = each.stage is Stage.QUEUED and there - each.slots >= wanted
+        rests = spare >= each.slots and _has_rested(rules, each, past.start_s, now_s)
+        if not (over > 0 or unneeded or rests):
+            continue
+        (drain if each.stage is Stage.READY else cancel).append(each.name)
+        there -= each.slots
+        over -= each.slots
+        spare -= each.slots
+    return cancel, drain
+
+
+def _dispensable(pilot: Pilot) -> tuple[int, float, float]:
+    """The least goes first."""
+    match pilot.stage:
+        case Stage.QUEUED:
+            return 0, -pilot.since_s, 0.0  # the last in the queue
+        case Stage.STARTING:
+            return 1, -pilot.since_s, 0.0
+        case _ if pilot.is_idle:
+            return 2, pilot.since_s, 0.0
+        case _:
+            return 3, pilot.lost_s, pilot.since_s
+
+
+def _has_rested(rules: Rules, pilot: Pilot, start_s: float, now_s: float) -> bool:
+    """Whether a pilot has been idle for long enough, and its paid step ends."""
+    if not pilot.is_idle or now_s - pilot.since_s < _idle_s(rules, start_s):
+        return False
+    if not rules.step_s or pilot.paid_s is None:
+        return True
+    return rules.step_s - (now_s - pilot.paid_s) % rules.step_s <= STEP_LEAD_S
+
+
+def _left_of(most: int, moments: Iterable[float], now_s: float) -> int:
+    """How many of so many in a minute are left."""
+    return max(0, most - sum(now_s - MINUTE_S < each <= now_s for each in moments))
