@@ -1,0 +1,160 @@
+"""What a grid is to its gateway: the contract that every adapter keeps.
+
+A *provisioning* grid starts and stops our own workers, called pilots. A pilot is a worker agent
+with some slots that dials the gateway once the grid runs it; tasks are given to it late, as to any
+worker. What is asked for is an *order*: so many pilots of one shape.
+
+    keeper ── start(order) ──► grid        a job array, a fleet of instances
+    keeper ◄── pilots() ────── grid        all of ours, also those of former lives
+    keeper ── stop(names) ───► grid
+    worker ── hello ─────────► gateway     by the pilot's name
+
+*The grid's own list is the truth.* Each pilot carries our owner's mark and its name in whatever the
+grid has for that (a job's name, an instance's tags), so nothing of it is kept in our books: a
+gateway that starts again finds what it had, and what nobody needs is let go. An order's name is new
+in each life, and for ever: to start the same order twice is to start it once.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol
+
+from policies.placement import TagValue
+
+PILOT_MARK: Final = "."  # between an order's name and a pilot's number
+
+
+class Stand(StrEnum):
+    """How far a pilot is, as its grid tells."""
+
+    QUEUED = "queued"  # it waits there, and costs nothing
+    STARTING = "starting"  # a host is being made ready for it
+    RUNNING = "running"
+    ENDING = "ending"  # it was told to stop, or it is being taken from us
+    ENDED = "ended"
+
+
+class Blame(StrEnum):
+    """What becomes of an order that a grid did not fulfil."""
+
+    AGAIN = "again"  # the same may work later: a rate limit, a controller that restarts
+    ELSEWHERE = "elsewhere"  # not here and now: no capacity, a quota
+    NEVER = "never"  # until somebody changes something: a wrong partition, no permission
+
+
+class GridFault(Exception):
+    """A grid did not do what was asked; the text says what is wrong, and what to do about it."""
+
+    def __init__(self, blame: Blame, text: str) -> None:
+        super().__init__(text)
+        self.blame = blame
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a pilot is. Amounts are of the whole pilot; 0: the grid's own."""
+
+    slots: int = 1
+    memory_bytes: int = 0
+    gpus: int = 0
+    tags: Mapping[str, TagValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """So many pilots of one shape.
+
+    Attributes:
+        name: no other order ever has it.
+        limit_s: the grid may stop them after so long; None: it need not.
+    """
+
+    name: str
+    pilots: int
+    shape: Shape
+    limit_s: float | None = None
+
+    def names(self) -> tuple[str, ...]:
+        """The pilots, by name."""
+        return tuple(f"{self.name}{PILOT_MARK}{at}" for at in range(self.pilots))
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A pilot, as its grid shows it. Moments are UTC; None where the grid does not say.
+
+    Attributes:
+        grid_id: the grid's own name for it.
+        paid_s: since when it costs.
+        begins_s: when it is expected to begin.
+        ends_s: when the grid will stop it.
+        fault: why it ended, or will: what the grid says of it.
+    """
+
+    name: str
+    stand: Stand
+    grid_id: str
+    slots: int
+    paid_s: float | None = None
+    begins_s: float | None = None
+    ends_s: float | None = None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a grid could give us.
+
+    Attributes:
+        slots_now: more, that would begin at once.
+        slots_max: more, sooner or later; None: as many as we pay for.
+        begins_s: when the first would that don't begin at once (UTC); None: nobody knows.
+    """
+
+    slots_now: int
+    slots_max: int | None = None
+    begins_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The grid's own limits.
+
+    Attributes:
+        pilots_max: of one order.
+        orders_max: in a minute.
+        limit_s: that a pilot may run; None: for ever.
+    """
+
+    pilots_max: int = 1_000
+    orders_max: int = 60
+    limit_s: float | None = None
+
+
+class Provisioning(Protocol):
+    """A grid that runs pilots. Each call may take its time, and raises GridFault, and no other."""
+
+    async def check(self) -> str:
+        """Look whether orders could be fulfilled: what the grid is, in words."""
+        ...
+
+    async def limits(self) -> Limits:
+        """The grid's own limits, as of now."""
+        ...
+
+    async def capacity(self, shape: Shape) -> Capacity:
+        """What it could give us of a shape."""
+        ...
+
+    async def pilots(self) -> Sequence[Sighting]:
+        """All pilots of ours that it knows of and that have not long ended."""
+        ...
+
+    async def start(self, order: Order) -> None:
+        """Have an order fulfilled. One that is known already is left as it is."""
+        ...
+
+    async def stop(self, names: Collection[str]) -> None:
+        """Stop pilots, whatever they are at; those that are not there are stopped already."""
+        ...
