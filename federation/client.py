@@ -104,6 +104,7 @@ class Options:
     not_sites: Sequence[str] | None = None
     jurisdictions: Sequence[str] | None = None
     preemptible: bool = False
+    deferrable: bool = False
 
     @property
     def wishes(self) -> dict[str, Any]:
@@ -111,6 +112,7 @@ class Options:
         return wishes_plain(
             self.objective,
             self.deadline_s,
+            deferrable=self.deferrable,
             sites=self.sites,
             not_sites=self.not_sites,
             jurisdictions=self.jurisdictions,
@@ -412,6 +414,8 @@ class Client(concurrent.futures.Executor):
             sites: the only sites that it may run at.
             not_sites: sites that it must not run at.
             jurisdictions: where its data may go.
+            deferrable: what of it gains by that may wait for greener hours, or cheaper ones, as
+                its objective weighs them; so that it is done by its deadline_s all the same.
             preemptible: it is cheaper, and goes after all work that is not.
 
         The view shares the connection: shutting down either shuts down both.
@@ -453,7 +457,9 @@ class Client(concurrent.futures.Executor):
         self._recent = function, stream
         return stream
 
-    def _opening(self, function: SealedFunction, *, detached: bool) -> OpenJob:
+    def _opening(
+        self, function: SealedFunction, *, detached: bool, tasks: int | None = None
+    ) -> OpenJob:
         options = self._options
         nanos, currency = parse_money(options.max_cost) if options.max_cost else (None, "")
         return OpenJob(
@@ -473,6 +479,7 @@ class Client(concurrent.futures.Executor):
             again=False,
             wishes=options.wishes,
             preemptible=options.preemptible,
+            tasks=tasks,
         )
 
     def map(
@@ -525,8 +532,9 @@ class Client(concurrent.futures.Executor):
     ) -> "MapResults[T]":
         engine = self._engine
         function = seal_function(fn)
-        stream = engine.open_stream(self._opening(function, detached=False), function)
         timeout, progress, total = terms
+        opening = self._opening(function, detached=False, tasks=total)
+        stream = engine.open_stream(opening, function)
         return MapResults(
             engine, stream, calls, singles=singles, timeout=timeout, progress=progress, total=total
         )
@@ -555,7 +563,9 @@ class Client(concurrent.futures.Executor):
         view = self.options(name=name) if name is not None else self
         engine = self._engine
         function = seal_function(fn)
-        stream = engine.open_stream(view._opening(function, detached=True), function)
+        tasks = len(iterable) if isinstance(iterable, Sequence) else None
+        opening = view._opening(function, detached=True, tasks=tasks)
+        stream = engine.open_stream(opening, function)
         MapResults.feed_all(engine, stream, iterable, singles=not star)
         engine.close_stream(stream)
         engine.wait_kept(stream)

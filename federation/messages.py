@@ -156,10 +156,11 @@ class OpenJob:
     python: Text  # "3.11": the minor version that pickled
     prints: bool  # whether what the tasks print travels back
     again: bool
-    # {"objective": "cheapest", "deadline_s": …, "sites": […], "not_sites": […],
-    # "jurisdictions": […]}: where it should run; all of them may be left out
+    # {"objective": "cheapest", "deadline_s": …, "deferrable": True, "sites": […],
+    # "not_sites": […], "jurisdictions": […]}: where and when it should run; all may be left out
     wishes: Plain
     preemptible: bool = False  # cheaper, and makes way for what is guaranteed
+    tasks: Count | None = None  # how many calls will come, where its client knows
 
 
 @dataclass(frozen=True, slots=True)

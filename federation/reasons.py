@@ -40,6 +40,7 @@ class Reason(StrEnum):
     PROJECT_NOT_ALLOWED = "project-not-allowed"
     SCOPE_MISSING = "scope-missing"
     RESULTS_NOT_TRUSTED = "results-not-trusted"
+    BETTER_LATER = "better-later"
 
 
 NEVER = frozenset(

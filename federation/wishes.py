@@ -13,6 +13,8 @@ LONG_AGO_S: Final = 1e9  # 2001: a deadline before it is meant otherwise
 def wishes_plain(
     objective: str | Mapping[str, float] | None,
     deadline_s: float | None,
+    *,
+    deferrable: bool = False,
     **names: Iterable[str] | None,
 ) -> dict[str, Any]:
     """The wishes of a job, as a map without those that nobody made.
@@ -20,6 +22,7 @@ def wishes_plain(
     Args:
         objective: one of OBJECTIVES, or weights by WEIGHTS.
         deadline_s: UTC, seconds since 1970.
+        deferrable: whether it may wait for better hours, as long as it keeps its deadline.
         names: `sites`, `not_sites`, `jurisdictions`.
 
     Raises:
@@ -37,6 +40,12 @@ def wishes_plain(
                 f"write time.time() + {deadline_s:g}"
             )
         plain["deadline_s"] = float(deadline_s)
+    if type(deferrable) is not bool:
+        raise TypeError(f"deferrable is {deferrable!r:.80}; it must be True or False")
+    if deferrable:
+        if deadline_s is None:
+            raise ValueError("deferrable needs deadline_s: until when may it wait?")
+        plain["deferrable"] = True
     for key, values in names.items():
         if values is not None:
             plain[key] = _names(key, values)

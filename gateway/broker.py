@@ -179,6 +179,11 @@ class Broker:
         """Whether work may have to be moved though nothing happens: see Handout."""
         return self._handout.is_uneven
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether detached jobs hold over half of the bytes that they may."""
+        return self._accounts.kept.held_bytes > self.limits.kept_bytes_max // 2
+
     def remembers(self, job: str) -> bool:
         """Whether it knows this job, or what it was charged, without asking the store."""
         return job in self.jobs or self._history.knows(job)

@@ -47,6 +47,7 @@ class JobSpec:
     pool: str = ""  # the only one of ours that it may run in; any, when it is empty
     group: str = ""  # its user's, as configured here; none, when it is empty
     price_class: PriceClass = "guaranteed"
+    tasks: int | None = None  # how many there will be, as its client says
 
     @property
     def need(self) -> Need:

@@ -9,8 +9,9 @@
 """
 
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from federation import deals
 from federation.adverts import SiteAdvert
@@ -33,6 +34,7 @@ from gateway.showing import PoolFacts, Queue, show_site, waiting
 from policies.asks import Ask, House, Wishes
 from policies.brokering import place
 from policies.decisions import Decision, Why
+from policies.deferral import Deferral
 from policies.estimates import affords
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
 from policies.market import Key, Market
@@ -43,9 +45,27 @@ ADVERT_VALID_S: Final = 90.0
 # So many candidates are looked at in each `plan_s`, for all jobs together: about a tenth of a
 # second of a core. A user may have fifty thousand jobs, and a federation a thousand sites.
 LOOKS_MAX: Final = 8_000
-NEVER_YET: Final = -inf, False
+# To find better hours takes as long as so many looks. A job all of which waits for them is planned
+# again when they begin, and so often before; where many wait, as much less often.
+DEFERRABLE_LOOKS: Final = 400
+DEFERRED_LOOK_S: Final = 2.0
+DEFERRED_A_S: Final = 40.0
+# What its client may hold back until some of it has run: of a job that is not submitted whole, so
+# much waits here.
+OPEN_TASKS_MAX: Final = 10_000
+OPEN_BYTES_MAX: Final = 8 << 20
 NO_WISHES: Final = Wishes()
 USUAL_PROJECT: Final = "default"
+
+
+class Planned(NamedTuple):
+    """When a job's places were chosen last, and when they are to be again; monotonic."""
+
+    again_s: float = -inf
+    is_known: bool = False  # how long its tasks take, then
+
+
+NEVER_YET: Final = Planned()
 
 
 class Exchange:
@@ -87,7 +107,7 @@ class Exchange:
         self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome)
         self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
         self._version = 0
-        self._planned: dict[str, tuple[float, bool]] = {}  # when; with its duration known
+        self._planned: dict[str, Planned] = {}
         self._round_s, self._plans_left = -inf, 0  # how many may still be planned since when
         broker.elsewhere = self._may_run_elsewhere
         broker.nowhere = self._why_nowhere
@@ -260,18 +280,19 @@ class Exchange:
         ]
         if not due:
             return
-        due.sort(key=lambda job: (job.id not in served, self._planned.get(job.id, NEVER_YET)[0]))
+        due.sort(key=lambda job: (job.id not in served, self._planned.get(job.id, NEVER_YET)))
         if now_s - self._round_s >= self.rules.plan_s:
             self._round_s = now_s
             self._plans_left = max(1, LOOKS_MAX // max(1, len(self.market.candidates)))
         queue = waiting(self._broker)  # once, for all of them
-        for job in due[: self._plans_left]:
-            self._planned[job.id] = now_s, self._is_known(job)
-            self._plan(job, queue, now_s, utc_s)
-        for job in due[self._plans_left :]:
-            if job.places is None and self._has_choice(job):
+        deferrable_plans = 1 + DEFERRABLE_LOOKS // max(1, len(self.market.candidates))
+        for job in due:
+            if self._plans_left > 0:
+                self._plans_left -= deferrable_plans if job.spec.wishes.deferrable else 1
+                again_s = now_s + self._plan(job, queue, now_s, utc_s)
+                self._planned[job.id] = Planned(again_s, self._is_known(job))
+            elif job.places is None and self._has_choice(job):
                 self._outcome.happened(events.PlacesChosen(job.id, {}))  # until its turn comes
-        self._plans_left = max(0, self._plans_left - len(due))
 
     def _is_due(self, job: Job, now_s: float) -> bool:
         """Whether a job's places are to be chosen, for the first time or anew."""
@@ -280,8 +301,8 @@ class Exchange:
         planned = self._planned.get(job.id)
         return (
             planned is None
-            or now_s - planned[0] >= self.rules.plan_s
-            or (self._is_known(job) and not planned[1])
+            or now_s >= planned.again_s
+            or (self._is_known(job) and not planned.is_known)
         )
 
     def _is_known(self, job: Job) -> bool:
@@ -295,16 +316,18 @@ class Exchange:
             return True
         return bool(self.trusted(job.spec.project))  # who shows nothing may be asked all the same
 
-    def _plan(self, job: Job, queue: Queue, now_s: float, utc_s: float) -> None:
+    def _plan(self, job: Job, queue: Queue, now_s: float, utc_s: float) -> float:
+        """Choose the places of one job; in how many seconds that is to be done again."""
+        plan_s = self.rules.plan_s
         if not self._has_choice(job):
             self._outcome.happened(events.PlacesChosen(job.id, None))
-            return
+            return plan_s
         self.market.learn(self.show(utc_s, job, queue), utc_s)
-        decision = self.decide(job.spec, job.waiting, utc_s, job.committed_nanos, chance=job.id)
+        decision = self.decide_for(job, self._to_come(job), job.committed_nanos, utc_s)
         if self._is_too_dear(decision) and not job.ended and not job.in_flight:
             # So it seems, by what the function took others: one round of its own will show.
-            decision = self.decide(
-                job.spec, job.waiting, utc_s, job.committed_nanos, chance=job.id, is_measured=False
+            decision = self.decide_for(
+                job, job.waiting, job.committed_nanos, utc_s, is_measured=False
             )
         is_asking = self.purchases.enquiries.is_asking(job.id)
         wanted = [] if is_asking else self._to_ask(job, decision)
@@ -312,16 +335,52 @@ class Exchange:
         # What another site's job may cost is for that site to watch.
         if not is_left and not job.spec.path and self._is_too_dear(decision):
             self._outcome.happened(events.MoneySpent(job.id, _money_text(job, decision)))
-            return
+            return plan_s
         places = self._places(job, decision)
         if wanted:
             asked = self.purchases.enquiries.ask(job, decision, wanted, now_s)
             self._note_sent(decision, asked, utc_s)
         self._outcome.happened(events.PlacesChosen(job.id, places))
+        deferral = decision.deferral
+        if deferral is None or not deferral.waits or deferral.now:
+            return plan_s
+        look_s = max(DEFERRED_LOOK_S, len(self._broker.waiting_jobs) / DEFERRED_A_S)
+        return max(plan_s, min(look_s, deferral.look_s - utc_s))
+
+    def _to_come(self, job: Job) -> int:
+        """How many of a job's tasks are to be placed: for one that may wait, also those that its
+        client has announced, and sends when there is room.
+        """
+        if not job.spec.wishes.deferrable or job.total is not None or job.spec.tasks is None:
+            return job.waiting
+        return max(job.waiting, job.spec.tasks - len(job.ended) - job.in_flight)
+
+    def _why_at_once(self, job: Job) -> str:
+        """Why a job that may wait is not let wait; empty when it is."""
+        is_large = job.waiting >= OPEN_TASKS_MAX or job.held_bytes >= OPEN_BYTES_MAX
+        if job.total is None and job.spec.tasks is None and is_large:
+            return "more of it may be to come, which its client sends when some has run"
+        if job.owed_tasks or (job.spec.detached and self._broker.is_crowded):
+            return "the jobs that wait here hold over half of `detached_bytes`"
+        return ""
 
     def refresh(self, utc_s: float, without: Job | None = None) -> None:
         """Let the market see our own pools as they are now; see `show`."""
         self.market.learn(self.show(utc_s, without), utc_s)
+
+    def decide_for(
+        self, job: Job, tasks: int, spent_nanos: int, utc_s: float, *, is_measured: bool = True
+    ) -> Decision:
+        """Where so many tasks of a job would go now, when so much of its cost limit is spent."""
+        return self.decide(
+            job.spec,
+            tasks,
+            utc_s,
+            spent_nanos,
+            chance=job.id,
+            is_measured=is_measured,
+            at_once=self._why_at_once(job),
+        )
 
     def decide(
         self,
@@ -333,6 +392,7 @@ class Exchange:
         task_s: float | None = None,
         *,
         is_measured: bool = True,
+        at_once: str = "",
     ) -> Decision:
         """Where tasks of this kind would go now, and why.
 
@@ -344,6 +404,7 @@ class Exchange:
             chance: whose lots decide among near-equals; a job's own, so that it stays with them.
             task_s: how long one takes, where it was never measured.
             is_measured: whether what was measured of the function counts.
+            at_once: why none of it may wait, though it says that it may.
         """
         limit, durations = spec.max_cost_nanos, self._broker.durations
         measured_s = durations.of(spec.function) if is_measured else None
@@ -357,9 +418,14 @@ class Exchange:
             deadline_s=spec.wishes.deadline_s,
             budget_nanos=None if limit is None else max(0, limit - committed_nanos),
             price_class=spec.price_class,
+            # What another site has sent waits there, if at all.
+            deferrable=spec.wishes.deferrable and not spec.path and not at_once,
         )
         resting = self.purchases.resting.sites
-        return place(ask, self.market, self.house, utc_s, lots(chance), resting)
+        decision = place(ask, self.market, self.house, utc_s, lots(chance), resting)
+        if at_once and spec.wishes.deferrable:
+            decision = replace(decision, deferral=Deferral(at_once))
+        return decision
 
     def terms(self, spec: JobSpec) -> Terms:
         """What a job demands of where it runs."""
@@ -450,7 +516,11 @@ class Exchange:
             live = self.purchases.live(job.id) if is_hopeful else []
             return {each.place: inf for each in live}
         shares = decision.plan.shares
-        limited = decision.ask.task_s is None or decision.ask.budget_nanos is not None
+        limited = (
+            decision.ask.task_s is None
+            or decision.ask.budget_nanos is not None
+            or decision.puts_off
+        )
         most = max((n for _, n in shares), default=0)
         open_now = {each.place for each in self.purchases.live(job.id)}
         places: dict[str, float] = {}

@@ -66,6 +66,8 @@ def job_event(
         raise BadJob("a job id with a colon: those are of jobs that other sites send")
     if message.retries > RETRIES_MAX:
         raise BadJob(f"retries is {message.retries}, over the limit of {RETRIES_MAX}")
+    if message.tasks is not None and message.tasks > TASKS_IN_JOB_MAX:
+        raise BadJob(f"{message.tasks:,} tasks, over the limit of {TASKS_IN_JOB_MAX:,}")
     spec = replace(
         check_spec(message, user),
         detached=message.detached,
@@ -73,6 +75,7 @@ def job_event(
         max_cost_nanos=message.max_cost_nanos,
         currency=message.currency if message.max_cost_nanos is not None else None,
         group=groups.get(user, ""),
+        tasks=message.tasks,
     )
     return events.JobOpened(client, message.job, spec, again=message.again)
 
@@ -121,7 +124,8 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
 
     What restricts must not be ignored: a key that is not known is refused.
     """
-    unknown = set(plain) - {"objective", "deadline_s", "sites", "not_sites", "jurisdictions"}
+    known = {"objective", "deadline_s", "deferrable", "sites", "not_sites", "jurisdictions"}
+    unknown = set(plain) - known
     if unknown:
         raise ValueError(f"this gateway knows no wish {sorted(unknown)[0]!r:.60}")
     deadline_s = plain.get("deadline_s")
@@ -129,6 +133,9 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
         type(deadline_s) in (int, float) and 0 < deadline_s < TIME_LIMIT_S
     ):
         raise ValueError("deadline_s must be a time in seconds since 1970, UTC")
+    deferrable = plain.get("deferrable", False)
+    if type(deferrable) is not bool or (deferrable and deadline_s is None):
+        raise ValueError("deferrable must be true or false, and needs a deadline_s")
     objective = plain.get("objective")
     return Wishes(
         objective=None if objective is None else read_objective(objective),
@@ -136,11 +143,15 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
         allowed_sites=_names(plain, "sites"),
         forbidden_sites=_names(plain, "not_sites") or frozenset(),
         jurisdictions=_names(plain, "jurisdictions"),
+        deferrable=deferrable,
     )
 
 
 def wishes_plain(wishes: Wishes) -> dict[str, Any]:
-    """Wishes as they travel on; the next site weighs by its own taste, within the same limits."""
+    """Wishes as they travel on; the next site weighs by its own taste, within the same limits.
+
+    What waits for better hours waits here: who is sent a task is to run it.
+    """
     plain: dict[str, Any] = {}
     if wishes.deadline_s is not None:
         plain["deadline_s"] = wishes.deadline_s

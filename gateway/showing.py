@@ -89,6 +89,7 @@ def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Qu
         preemptible=extras.preemptible,
         minimum_nanos=extras.minimum_nanos,
         step_ns=extras.step_ns,
+        carbon_ahead=emissions.ahead,
     )
 
 

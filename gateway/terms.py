@@ -55,6 +55,7 @@ def terms_plain(spec: JobSpec) -> dict[str, Any]:
         "wishes": _wishes(spec.wishes),
         "group": spec.group,
         "price_class": spec.price_class,
+        "tasks": spec.tasks,
     }
 
 
@@ -62,6 +63,8 @@ def _wishes(wishes: Wishes) -> dict[str, Any]:
     plain = wishes_plain(wishes)
     if wishes.objective is not None:
         plain["objective"] = asdict(wishes.objective)
+    if wishes.deferrable:
+        plain["deferrable"] = True
     return plain
 
 

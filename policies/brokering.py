@@ -15,6 +15,7 @@ from math import inf
 from federation.reasons import Reason
 from policies.asks import Ask, House
 from policies.decisions import Decision, Why
+from policies.deferral import Deferral, defer
 from policies.estimates import Estimate, estimate, tasks_by
 from policies.market import Candidate, Key, Market
 from policies.placement import Refusal
@@ -75,8 +76,17 @@ def place(
     # With the best among them, no plan is worse by more than the band than what there is.
     liked = _distinct(home, drawn, ranking[: house.sites_max + len(home)])
     preferred, plan = _plan(ask, liked, ranking, house, now_s)
+    deferral = None
+    if ask.deferrable:
+        shares = {lane.key for lane, _ in plan.shares}
+        used = [one for one in preferred if one.key in shares]
+        over_time = _distinct(used, ranking.promising(house.sites_max))
+        over_time = over_time[: max(len(used), house.sites_max)]
+        deferral = defer(ask, over_time, plan, ranking.scale, house, now_s)
+        if deferral.runs:
+            preferred, plan = over_time, _begun(ask, over_time, deferral, house, now_s)
     why = Why.HOME_FIRST if home else Why.DRAWN if len(near) > 1 else Why.BEST
-    return Decision(ask, house, now_s, why, ranking, refused, len(near), preferred, plan)
+    return Decision(ask, house, now_s, why, ranking, refused, len(near), preferred, plan, deferral)
 
 
 def consider(
@@ -183,6 +193,16 @@ def _plan(
     if plan.short and ask.task_s is None:
         plan = replace(plan, reason=Reason.DURATION_UNKNOWN)
     return preferred, plan
+
+
+def _begun(
+    ask: Ask, preferred: Sequence[Ranked], deferral: Deferral, house: House, now_s: float
+) -> Split:
+    """What begins at once of a plan over time; the rest of it waits."""
+    lanes = tuple(lane_of(one, ask, house, now_s) for one in preferred)
+    tasks = tuple(deferral.now.get(lane.key, 0) for lane in lanes)
+    reason = Reason.BETTER_LATER if deferral.waits else None
+    return Split(lanes, tasks, deferral.waits, reason)
 
 
 def _split(ask: Ask, preferred: Sequence[Ranked], house: House, now_s: float) -> Split:

@@ -19,7 +19,7 @@ from federation.tokens import Scope
 from gateway import books_desk, joining, orders, passes, tariff_config
 from gateway.alerts.settings import ALERT_KEYS, Pace
 from gateway.books_rules import BookRules
-from gateway.carbon.config import CarbonConfig, HttpConfig, SeriesConfig
+from gateway.carbon.config import CarbonConfig, ForecastConfig, HttpConfig, SeriesConfig
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, PoolConfig, SiteConfig
 from gateway.dealing import DealRules
@@ -99,7 +99,7 @@ def test_every_knob_is_documented():
     known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
     known -= {"alerts", "books", "groups"}
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
-    for table in (CarbonConfig, SeriesConfig, HttpConfig):
+    for table in (CarbonConfig, SeriesConfig, HttpConfig, ForecastConfig):
         known |= {field.name for field in dataclasses.fields(table)}
     known |= {field.name for field in dataclasses.fields(FederationConfig)}
     known |= {field.name for field in dataclasses.fields(DealRules)}

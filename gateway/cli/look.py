@@ -49,7 +49,7 @@ def sites(reach: Reach, as_json: bool) -> None:
 @json_option
 @errors_to_exit_codes
 def pools(reach: Reach, as_json: bool) -> None:
-    """Show every pool of the federation: capacity, price now and next, tags."""
+    """Show every pool of the federation: capacity, price now and next, tags, carbon."""
     found = ask(reach, "pools")
     if as_json:
         show.as_json(found)
@@ -57,7 +57,7 @@ def pools(reach: Reach, as_json: bool) -> None:
     show.table(
         (
             *("site", "pool", "state", "free", "slots", "queue", "price", "next price", "from"),
-            *("tags", "region", "g/kWh", "age s"),
+            *("tags", "region", "g/kWh", "least ahead", "from", "age s"),
         ),
         [
             [
@@ -69,6 +69,7 @@ def pools(reach: Reach, as_json: bool) -> None:
                 ", ".join(row["tags"]),
                 row["region"],
                 "" if row["carbon_g_per_kwh"] is None else f"{row['carbon_g_per_kwh']:g}",
+                *_least_ahead(row.get("carbon_ahead")),
                 row["age_s"],
             ]
             for row in found
@@ -131,6 +132,7 @@ def deals(reach: Reach, as_json: bool) -> None:
 @click.option("--not-sites", help="Sites that it must not run at.")
 @click.option("--jurisdictions", help="Where its data may go, as in EU,UK.")
 @click.option("--preemptible", is_flag=True, help="By the price of what makes way for others.")
+@click.option("--deferrable", is_flag=True, help="It may wait for better hours within --within-s.")
 @click.pass_context
 @errors_to_exit_codes
 def explain(
@@ -158,7 +160,10 @@ def explain(
             f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
             f"done by {show.when(share['finish_s'])} UTC, {share['cost']}"
         )
-    if found.get("short"):
+    deferral = found.get("deferral")
+    if deferral:
+        _show_deferral(deferral)
+    elif found.get("short"):
         why = found.get("short_reason") or "there is no room"
         click.echo(f"  {found['short']:,} more wait: {show.clean(str(why))}")
     show.table(
@@ -175,6 +180,37 @@ def explain(
     for place in found.get("places", ()):
         why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
         click.echo(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
+
+
+def _show_deferral(deferral: dict[str, Any]) -> None:
+    """What waits for better hours, until when, and what that saves; or why nothing does."""
+    if not deferral["waits"]:
+        click.echo(f"  {show.clean(deferral['text'])}")
+        return
+    until, end = show.when(deferral["until_s"]), show.when(deferral["finish_s"])
+    click.echo(f"  {show.clean(deferral['text'])}, the first until {until} UTC; done by {end}")
+    for run in deferral["runs"]:
+        where = f"{show.clean(run['site'])}/{show.clean(run['pool'])}"
+        click.echo(
+            f"    {run['tasks']:,} at {where} from {show.when(run['begin_s'])}, "
+            f"{run['carbon_g']:.3g} g CO2e"
+        )
+    if deferral["runs_left_off"]:
+        click.echo(f"    and {deferral['runs_left_off']:,} more")
+    saved = [
+        f"{deferral['carbon_g']:.3g} g CO2e, not {deferral['at_once_carbon_g']:.3g} as at once",
+        f"{deferral['cost']}, not {deferral['at_once_cost']}",
+    ]
+    click.echo(f"    that emits {saved[0]}; it costs {saved[1]}")
+
+
+def _least_ahead(ahead: dict[str, Any] | None) -> list[str]:
+    """The greenest that a pool foresees, and from when on."""
+    if ahead is None:
+        return ["", ""]
+    least = min(ahead["g_per_kwh"])
+    from_s = ahead["from_s"] + ahead["step_s"] * ahead["g_per_kwh"].index(least)
+    return [f"{least:g}", show.when(from_s)]
 
 
 def _candidate(row: dict[str, Any]) -> list[Any]:
@@ -204,12 +240,16 @@ def _details(
     sites: str | None,
     not_sites: str | None,
     jurisdictions: str | None,
+    deferrable: bool,
     **rest: Any,
 ) -> dict[str, Any]:
     """A job that does not exist, as a gateway is asked about it."""
+    if deferrable and within_s is None:
+        raise ValueError("--deferrable needs --within-s: how long may it wait?")
     wishes = wishes_plain(
         objective,
         None if within_s is None else time.time() + within_s,
+        deferrable=deferrable,
         sites=_names(sites),
         not_sites=_names(not_sites),
         jurisdictions=_names(jurisdictions),

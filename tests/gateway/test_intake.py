@@ -4,7 +4,14 @@ import pytest
 
 from federation import messages
 from federation.wire import pack
-from gateway.intake import BadWorker, check_tags, job_event, worker_joined
+from gateway.intake import (
+    BadJob,
+    BadWorker,
+    check_tags,
+    job_event,
+    wishes_plain,
+    worker_joined,
+)
 from gateway.ledger.reports.keys import key_of
 from gateway.terms import stored_terms, terms_plain
 from gateway.worker.settings import _parse_tags
@@ -69,3 +76,28 @@ def test_a_tag_is_read_as_it_was_written(value):
     text = show_tags(check_tags({"linux": True, "memory": value}))
     assert key_of("tag:memory").show(text, "") == ("yes" if value is True else f"{value}")
     assert _parse_tags(text) == {"linux": True, "memory": value}
+
+
+@pytest.mark.parametrize(
+    ("wishes", "why"),
+    [
+        ({"deferrable": True}, "needs a deadline_s"),
+        ({"deferrable": 1, "deadline_s": 2e9}, "must be true or false"),
+        ({"deferrable": "yes", "deadline_s": 2e9}, "must be true or false"),
+        ({"deferable": True, "deadline_s": 2e9}, "knows no wish 'deferable'"),
+    ],
+)
+def test_a_wish_to_wait_that_can_not_be_is_named(wishes, why):
+    with pytest.raises(BadJob, match=why):
+        job_event(opening(wishes=wishes), 1, "ann")
+
+
+def test_what_may_wait_is_known_and_stays_with_us():
+    spec = job_event(opening(wishes={"deferrable": True, "deadline_s": 2e9}, tasks=7), 1, "a").spec
+    assert (spec.wishes.deferrable, spec.tasks) == (True, 7)
+    assert wishes_plain(spec.wishes) == {"deadline_s": 2e9}
+
+
+def test_more_tasks_are_not_announced_than_a_job_may_have():
+    with pytest.raises(BadJob, match="tasks, over the limit"):
+        job_event(opening(tasks=(1 << 40) + 1), 1, "ann")

@@ -32,7 +32,9 @@ def full() -> JobSpec:
             frozenset({"london", "paris"}),
             frozenset({"tokyo"}),
             frozenset({"EU"}),
+            deferrable=True,
         ),
+        tasks=12,
     )
 
 
