@@ -76,8 +76,7 @@ async def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:
     if name:
         if job is None:
             raise BadFederationQuestion(await _why_not_explained(site, str(name)))
-        workers = site.broker.workers.values()
-        return federation_views.explain_job(job, site.exchange, workers, utc_s)
+        return federation_views.explain_job(job, site.exchange, site.broker, utc_s)
     return _dry_run(site, details, user, utc_s)
 
 

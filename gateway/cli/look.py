@@ -180,6 +180,8 @@ def explain(
     for place in found.get("places", ()):
         why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
         click.echo(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
+    for note in found.get("notes", ()):
+        click.echo(f"{show.when(note['at_s'])} UTC: {show.clean(note['text'])}")
 
 
 def _show_deferral(deferral: dict[str, Any]) -> None:

@@ -51,10 +51,11 @@ FIRST = {
     "blind-agreement": 67,
     "hasty-agreement": 615,
     "backdated-reversal": 16,
+    "unheeded-windows": 39,
 }
 
 
-QUICK = {"soft-bill", "open-door", "unheard-payments"}
+QUICK = {"soft-bill", "open-door", "unheard-payments", "unheeded-windows"}
 
 
 @pytest.mark.slow
