@@ -17,8 +17,10 @@
     │   ├── WorkerLost          its worker was lost too often
     │   ├── ResultRefused       its result was too large, or could not be pickled
     │   ├── ResultUntrusted     its result came from a site that is not trusted
-    │   ├── CostLimitReached    the job reached its `max_cost` before the task could start
-    │   ├── DeadlinePassed      the job's `deadline_s` passed before the task could start
+    │   ├── CostLimitReached    the job reached its `max_cost` before the task could start; or one
+    │   │                       that is of use only as a `whole` can't be done for so much
+    │   ├── DeadlinePassed      the job's `deadline_s` passed before the task could start; or a
+    │   │                       `whole` can't be done by then
     │   └── TaskStopped         somebody cancelled it
     └── ProtocolError           the other side broke the protocol
         ├── UnknownMessage      a message of no kind that we know (federation.wire)
@@ -31,7 +33,8 @@ exception that can't be pickled and made again (its class takes other arguments 
 say) comes as a RemoteError with the traceback's text: give such a class a __reduce__.
 """
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 
 class GridError(Exception):
@@ -51,11 +54,19 @@ class SessionRefused(GridError):
 
 
 class JobRefused(GridError):
-    """The gateway refused the job; `code` is one of federation.reasons.Reason."""
+    """The gateway refused the job; `code` is one of federation.reasons.Reason.
 
-    def __init__(self, reason: str, code: str = "refused") -> None:
+    Of a job that can't keep its deadline and its cost limit together (`limits-unmet`), `offers` are
+    limits by which it would be taken, a map each: `kind` "later" or "dearer"; `deadline_s` and
+    `max_cost`, to be asked for; `finish_s`, `cost` and `places`, what is expected then.
+    """
+
+    def __init__(
+        self, reason: str, code: str = "refused", offers: Iterable[dict[str, Any]] = ()
+    ) -> None:
         super().__init__(reason)
         self.code = code
+        self.offers = list(offers)
 
 
 class JobNotFound(GridError):
@@ -103,11 +114,11 @@ class ResultUntrusted(TaskError):
 
 
 class CostLimitReached(TaskError):
-    """The job reached its cost limit before the task could start."""
+    """The job reached its cost limit before the task could start, or can't be done for it whole."""
 
 
 class DeadlinePassed(TaskError):
-    """The job's deadline passed before the task could start."""
+    """The job's deadline passed before the task could start, or it can't be done by then whole."""
 
 
 class TaskStopped(TaskError):

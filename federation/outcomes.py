@@ -87,11 +87,19 @@ def resolve(future: Any, outcome: Outcome) -> None:
         return  # it was resolved already: exactly once is kept
 
 
+def offers_in(details: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """The offers that came with a rejection, as far as they are some."""
+    found = details.get("offers", ())
+    return tuple(each for each in found if isinstance(each, dict)) if type(found) is list else ()
+
+
 def exception_of(ended: Ended) -> BaseException:
     """The exception that a failed call raises in the client."""
     if ended.kind.startswith("refused"):
         _, _, code = ended.kind.partition(":")
-        return JobRefused(ended.text, code or "refused") if code else SessionRefused(ended.text)
+        if not code:
+            return SessionRefused(ended.text)
+        return JobRefused(ended.text, code, ended.offers)
     if ended.kind == "unreachable":
         return GatewayUnreachable(ended.text)
     if ended.payload:

@@ -42,6 +42,7 @@ class Reason(StrEnum):
     SCOPE_MISSING = "scope-missing"
     RESULTS_NOT_TRUSTED = "results-not-trusted"
     BETTER_LATER = "better-later"
+    LIMITS_UNMET = "limits-unmet"
 
 
 NEVER = frozenset(

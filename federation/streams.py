@@ -31,11 +31,15 @@ PENDING: Final = _Pending()
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A call that ended without a value: failure kind, text, and the pickled exception if any."""
+    """A call that ended without a value: failure kind, text, and the pickled exception if any.
+
+    `offers` are limits by which a job that was refused for its own would be taken.
+    """
 
     kind: str
     text: str
     payload: bytes = b""
+    offers: tuple[dict[str, Any], ...] = ()
 
 
 Outcome = bytes | Ended

@@ -15,6 +15,7 @@ def wishes_plain(
     deadline_s: float | None,
     *,
     deferrable: bool = False,
+    whole: bool = False,
     **names: Iterable[str] | None,
 ) -> dict[str, Any]:
     """The wishes of a job, as a map without those that nobody made.
@@ -23,6 +24,7 @@ def wishes_plain(
         objective: one of OBJECTIVES, or weights by WEIGHTS.
         deadline_s: UTC, seconds since 1970.
         deferrable: whether it may wait for better hours, as long as it keeps its deadline.
+        whole: whether it is of use only if all of it is done within its limits.
         names: `sites`, `not_sites`, `jurisdictions`.
 
     Raises:
@@ -40,12 +42,13 @@ def wishes_plain(
                 f"write time.time() + {deadline_s:g}"
             )
         plain["deadline_s"] = float(deadline_s)
-    if type(deferrable) is not bool:
-        raise TypeError(f"deferrable is {deferrable!r:.80}; it must be True or False")
-    if deferrable:
-        if deadline_s is None:
-            raise ValueError("deferrable needs deadline_s: until when may it wait?")
-        plain["deferrable"] = True
+    for key, flag in (("deferrable", deferrable), ("whole", whole)):
+        if type(flag) is not bool:
+            raise TypeError(f"{key} is {flag!r:.80}; it must be True or False")
+        if flag:
+            plain[key] = True
+    if deferrable and deadline_s is None:
+        raise ValueError("deferrable needs deadline_s: until when may it wait?")
     for key, values in names.items():
         if values is not None:
             plain[key] = _names(key, values)

@@ -11,7 +11,7 @@
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from federation import deals
 from federation.adverts import SiteAdvert
@@ -21,11 +21,13 @@ from federation.reasons import NEVER, Reason
 from gateway import events
 from gateway.broker import Broker
 from gateway.dealing import DealRules, Outcome, Permits
+from gateway.deferring import DEFERRABLE_LOOKS, look_in_s, to_come, why_at_once
 from gateway.effects import Effect, Expel, Order, Side, Tell
 from gateway.errands import Notary
 from gateway.events import JobSpec
 from gateway.jobs import Job
 from gateway.ledger.rows import ContractRow, PostingRow
+from gateway.limits import LimitWatch, are_bound, awaits_judgement
 from gateway.offering import Offering
 from gateway.purchases import Purchases
 from gateway.sale import Sale
@@ -38,6 +40,7 @@ from policies.deferral import Deferral
 from policies.estimates import affords
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
 from policies.market import Key, Market
+from policies.offers import Unmet, judge
 from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Whose
 from policies.placement import Offer
 from policies.ranking import lots
@@ -45,17 +48,13 @@ from policies.ranking import lots
 # So many candidates are looked at in each `plan_s`, for all jobs together: about a tenth of a
 # second of a core. A user may have fifty thousand jobs, and a federation a thousand sites.
 LOOKS_MAX: Final = 8_000
-# To find better hours takes as long as so many looks. A job all of which waits for them is planned
-# again when they begin, and so often before; where many wait, as much less often.
-DEFERRABLE_LOOKS: Final = 400
-DEFERRED_LOOK_S: Final = 2.0
-DEFERRED_A_S: Final = 40.0
-# What its client may hold back until some of it has run: of a job that is not submitted whole, so
-# much waits here.
-OPEN_TASKS_MAX: Final = 10_000
-OPEN_BYTES_MAX: Final = 8 << 20
+# To find what a job that can't keep its limits could be offered takes as long as so many plans.
+JUDGED_PLANS: Final = 20
 NO_WISHES: Final = Wishes()
 USUAL_PROJECT: Final = "default"
+
+
+Measured = Literal["first", "after", "never"]
 
 
 class Planned(NamedTuple):
@@ -106,9 +105,12 @@ class Exchange:
         )
         self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome)
         self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
+        self.limits = LimitWatch(self._judge, self._outcome)
         self._version = 0
         self._planned: dict[str, Planned] = {}
         self._round_s, self._plans_left = -inf, 0  # how many may still be planned since when
+        self._now_s = 0.0
+        broker.unmet = self._unmet_at_opening
         broker.elsewhere = self._may_run_elsewhere
         broker.nowhere = self._why_nowhere
         broker.charged_elsewhere = self._charged_elsewhere
@@ -118,7 +120,7 @@ class Exchange:
 
         Returns what is to be done, in order.
         """
-        broker = self._broker
+        broker, self._now_s = self._broker, now_s
         effects = self._take_effects()
         pending = [*self._take_events(), *happened]
         while True:
@@ -185,6 +187,7 @@ class Exchange:
             self._planned = {
                 job: each for job, each in self._planned.items() if job in self._broker.jobs
             }
+            self.limits.tidy(self._broker.jobs)
         waits = any(self._is_due(job, now_s) for job in self._broker.waiting_jobs)
         return waits or bool(self._outcome.events or self._outcome.effects)
 
@@ -285,9 +288,7 @@ class Exchange:
         if not due:
             return
         due.sort(key=lambda job: (job.id not in served, self._planned.get(job.id, NEVER_YET)))
-        if now_s - self._round_s >= self.rules.plan_s:
-            self._round_s = now_s
-            self._plans_left = max(1, LOOKS_MAX // max(1, len(self.market.candidates)))
+        self._begin_round(now_s)
         queue = waiting(self._broker)  # once, for all of them
         deferrable_plans = 1 + DEFERRABLE_LOOKS // max(1, len(self.market.candidates))
         for job in due:
@@ -297,6 +298,12 @@ class Exchange:
                 self._planned[job.id] = Planned(again_s, self._is_known(job))
             elif job.places is None and self._has_choice(job):
                 self._outcome.happened(events.PlacesChosen(job.id, {}))  # until its turn comes
+
+    def _begin_round(self, now_s: float) -> None:
+        """Allow as many plans as one round has, once the last round is over."""
+        if now_s - self._round_s >= self.rules.plan_s:
+            self._round_s = now_s
+            self._plans_left = max(1, LOOKS_MAX // max(1, len(self.market.candidates)))
 
     def _is_due(self, job: Job, now_s: float) -> bool:
         """Whether a job's places are to be chosen, for the first time or anew."""
@@ -326,13 +333,17 @@ class Exchange:
         if not self._has_choice(job):
             self._outcome.happened(events.PlacesChosen(job.id, None))
             return plan_s
+        if awaits_judgement(job) and (job.spec.task_s or self._is_known(job)):
+            self._outcome.happened(events.PlacesChosen(job.id, {}))
+            return 0.0
         self.market.learn(self.show(utc_s, job, queue), utc_s)
-        decision = self.decide_for(job, self._to_come(job), job.committed_nanos, utc_s)
+        decision = self.decide_for(job, to_come(job), job.committed_nanos, utc_s)
         if self._is_too_dear(decision) and not job.ended and not job.in_flight:
             # So it seems, by what the function took others: one round of its own will show.
             decision = self.decide_for(
                 job, job.waiting, job.committed_nanos, utc_s, is_measured=False
             )
+        self.limits.planned(job, decision, now_s)
         is_asking = self.purchases.enquiries.is_asking(job.id)
         wanted = [] if is_asking else self._to_ask(job, decision)
         is_left = is_asking or bool(wanted) or job.in_flight > 0
@@ -345,28 +356,8 @@ class Exchange:
             asked = self.purchases.enquiries.ask(job, decision, wanted, now_s)
             self._note_sent(decision, asked, utc_s)
         self._outcome.happened(events.PlacesChosen(job.id, places))
-        deferral = decision.deferral
-        if deferral is None or not deferral.waits or deferral.now:
-            return plan_s
-        look_s = max(DEFERRED_LOOK_S, len(self._broker.waiting_jobs) / DEFERRED_A_S)
-        return max(plan_s, min(look_s, deferral.look_s - utc_s))
-
-    def _to_come(self, job: Job) -> int:
-        """How many of a job's tasks are to be placed: for one that may wait, also those that its
-        client has announced, and sends when there is room.
-        """
-        if not job.spec.wishes.deferrable or job.total is not None or job.spec.tasks is None:
-            return job.waiting
-        return max(job.waiting, job.spec.tasks - len(job.ended) - job.in_flight)
-
-    def _why_at_once(self, job: Job) -> str:
-        """Why a job that may wait is not let wait; empty when it is."""
-        is_large = job.waiting >= OPEN_TASKS_MAX or job.held_bytes >= OPEN_BYTES_MAX
-        if job.total is None and job.spec.tasks is None and is_large:
-            return "more of it may be to come, which its client sends when some has run"
-        if job.owed_tasks or (job.spec.detached and self._broker.is_crowded):
-            return "the jobs that wait here hold over half of `detached_bytes`"
-        return ""
+        waiting_jobs = len(self._broker.waiting_jobs)
+        return look_in_s(decision.deferral, utc_s, waiting_jobs, plan_s)
 
     def refresh(self, utc_s: float, without: Job | None = None) -> None:
         """Let the market see our own pools as they are now; see `show`."""
@@ -382,8 +373,10 @@ class Exchange:
             utc_s,
             spent_nanos,
             chance=job.id,
-            is_measured=is_measured,
-            at_once=self._why_at_once(job),
+            task_s=job.spec.task_s,
+            # Once some of it has ended it is known better than its client knew.
+            measured=("first" if job.ended else "after") if is_measured else "never",
+            at_once=why_at_once(job, is_crowded=self._broker.is_crowded),
         )
 
     def decide(
@@ -395,7 +388,7 @@ class Exchange:
         chance: str = "",
         task_s: float | None = None,
         *,
-        is_measured: bool = True,
+        measured: Measured = "first",
         at_once: str = "",
     ) -> Decision:
         """Where tasks of this kind would go now, and why.
@@ -406,22 +399,21 @@ class Exchange:
             utc_s: now.
             committed_nanos: what is spent of the job's cost limit, or under way.
             chance: whose lots decide among near-equals; a job's own, so that it stays with them.
-            task_s: how long one takes, where it was never measured.
-            is_measured: whether what was measured of the function counts.
+            task_s: how long one takes, by somebody's word.
+            measured: whether what was measured of the function counts before that, after it, or
+                neither of them does.
             at_once: why none of it may wait, though it says that it may.
         """
-        limit, durations = spec.max_cost_nanos, self._broker.durations
-        measured_s = durations.of(spec.function) if is_measured else None
-        at = durations.by_site(spec.function) if measured_s is not None else {}
-        ask = Ask(
-            terms=self.terms(spec),
-            objective=spec.wishes.objective or self.house.objective,
-            tasks=max(1, tasks),
-            task_s=task_s if measured_s is None else measured_s,
+        durations, at = self._broker.durations, {}
+        measured_s = durations.of(spec.function)
+        if measured == "never":
+            task_s = None
+        elif measured_s is not None and (measured == "first" or task_s is None):
+            task_s, at = measured_s, durations.by_site(spec.function)
+        ask = self._ask(spec, tasks, task_s, committed_nanos)
+        ask = replace(
+            ask,
             task_s_at={site or self.site: seconds for site, seconds in at.items()},
-            deadline_s=spec.wishes.deadline_s,
-            budget_nanos=None if limit is None else max(0, limit - committed_nanos),
-            price_class=spec.price_class,
             # What another site has sent waits there, if at all.
             deferrable=spec.wishes.deferrable and not spec.path and not at_once,
         )
@@ -430,6 +422,37 @@ class Exchange:
         if at_once and spec.wishes.deferrable:
             decision = replace(decision, deferral=Deferral(at_once))
         return decision
+
+    def _ask(self, spec: JobSpec, tasks: int, task_s: float | None, committed_nanos: int) -> Ask:
+        """What so many tasks of a job ask for."""
+        limit = spec.max_cost_nanos
+        return Ask(
+            terms=self.terms(spec),
+            objective=spec.wishes.objective or self.house.objective,
+            tasks=max(1, tasks),
+            task_s=task_s,
+            deadline_s=spec.wishes.deadline_s,
+            budget_nanos=None if limit is None else max(0, limit - committed_nanos),
+            price_class=spec.price_class,
+        )
+
+    def _judge(self, ask: Ask, utc_s: float, chance: str) -> Unmet | None:
+        resting = self.purchases.resting.sites
+        return judge(ask, self.market, self.house, utc_s, lots(chance), resting)
+
+    def _unmet_at_opening(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
+        """Why a job that begins is refused for its limits: known, and with an offer in hand.
+
+        Of very many that come in one breath those at the end are not judged, but when planned.
+        """
+        known_s = spec.task_s or self._broker.durations.of(spec.function)
+        self._begin_round(self._now_s)
+        if not are_bound(spec) or known_s is None or self._plans_left <= 0:
+            return None
+        self.market.learn(self.show(utc_s, whose=spec.whose), utc_s)
+        unmet = self._judge(self._ask(spec, tasks, known_s, 0), utc_s, job)
+        self._plans_left -= 1 if unmet is None else JUDGED_PLANS
+        return unmet if unmet is not None and unmet.offers else None
 
     def terms(self, spec: JobSpec) -> Terms:
         """What a job demands of where it runs."""

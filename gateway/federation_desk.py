@@ -103,8 +103,10 @@ def _dry_run(site: "Site", details: Mapping[str, Any], user: str, utc_s: float) 
         spec = job_event(_read(opening), 0, user or "nobody").spec
     except (BadJob, ProtocolError, TypeError, ValueError) as error:
         raise BadFederationQuestion(f"the job can't be as it is described: {error}") from None
-    decision = site.exchange.decide(spec, tasks, utc_s, task_s=task_s)
-    return decision.to_plain()
+    decision = site.exchange.decide(spec, tasks, utc_s, task_s=task_s, measured="after")
+    found = decision.to_plain()
+    found["unmet"] = site.exchange.limits.shown(spec, decision, "")
+    return found
 
 
 def _read(opening: OpenJob) -> OpenJob:

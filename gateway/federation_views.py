@@ -114,6 +114,7 @@ def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: float) -> A
     spent_nanos = job.committed_nanos if job.waiting else job.limited_nanos
     decision = exchange.decide_for(job, left, spent_nanos, utc_s)
     found = decision.to_plain()
+    found["unmet"] = exchange.limits.shown(job.spec, decision, job.id)
     found["job"] = job.id
     found["waiting"] = job.waiting
     found["in_flight"] = job.in_flight

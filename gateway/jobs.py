@@ -171,6 +171,8 @@ class Job:
     cpu_ns: int = 0
     repeat_ns: int = 0  # of it, of what ran again for nothing
     is_spent: bool = False  # it has cost what it may: workers were asked for what has not begun
+    unmet: str = ""  # why not all of it can be done within its limits
+    given_up: str = ""  # the failure that what has not begun of it ends with
     leaving: str = ""  # the state it will end in, once nothing is in flight
     reason: str = ""
     may_repeat: bool = False  # its client came back without some of its results

@@ -56,6 +56,7 @@ def terms_plain(spec: JobSpec) -> dict[str, Any]:
         "group": spec.group,
         "price_class": spec.price_class,
         "tasks": spec.tasks,
+        "task_s": spec.task_s,
     }
 
 
@@ -63,8 +64,9 @@ def _wishes(wishes: Wishes) -> dict[str, Any]:
     plain = wishes_plain(wishes)
     if wishes.objective is not None:
         plain["objective"] = asdict(wishes.objective)
-    if wishes.deferrable:
-        plain["deferrable"] = True
+    for key in ("deferrable", "whole"):
+        if getattr(wishes, key):
+            plain[key] = True
     return plain
 
 

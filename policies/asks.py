@@ -61,6 +61,7 @@ class Wishes:
     forbidden_sites: frozenset[str] = frozenset()
     jurisdictions: frozenset[str] | None = None  # where its data may go
     deferrable: bool = False  # may wait for better hours, so that it is done by its deadline
+    whole: bool = False  # is of use only if all of it is done within its limits
 
 
 @dataclass(frozen=True, slots=True)

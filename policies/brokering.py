@@ -8,7 +8,7 @@ the best answer (`choose_quote`), and expect to lose the race now and then. Equa
 knowledge give equal decisions, in whatever order the adverts came.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -178,21 +178,38 @@ def lane_of(one: Ranked, ask: Ask, house: House, now_s: float) -> Lane:
 def _plan(
     ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House, now_s: float
 ) -> tuple[list[Ranked], Split]:
-    """Split over those that are liked most; when they are too few, over the roomiest as well."""
+    """Split over those that are liked most; when that is too little, over others as well."""
     most = house.sites_max
     if ask.task_s is None and ask.budget_nanos is not None:
         # What a task costs is not known: find out at one place, before it costs too much.
         most = 1
     preferred = list(liked[:most])
     plan = _split(ask, preferred, house, now_s)
-    if plan.short and ask.task_s is not None and len(ranking) > most:
-        others = _distinct(liked[: most // 2], ranking.roomiest(most, ask))[:most]
-        other = _split(ask, others, house, now_s)
+    if ask.task_s is None:
+        return preferred, replace(plan, reason=Reason.DURATION_UNKNOWN) if plan.short else plan
+    for others, taste in _others(ask, liked, ranking, house):
+        if not plan.short:
+            break
+        other = _split(ask, others, taste, now_s)
         if other.short < plan.short:
             preferred, plan = others, other
-    if plan.short and ask.task_s is None:
-        plan = replace(plan, reason=Reason.DURATION_UNKNOWN)
     return preferred, plan
+
+
+def _others(
+    ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House
+) -> Iterator[tuple[list[Ranked], House]]:
+    """Other places for an ask, and how the house likes it there: the roomiest; and for one with
+    both a deadline and a budget the cheapest, wherever they are, for limits go before likings.
+    """
+    most = house.sites_max
+    if len(ranking) > most:
+        yield _distinct(liked[: most // 2], ranking.roomiest(most, ask))[:most], house
+    if ask.deadline_s is not None and ask.budget_nanos is not None:
+        anywhere = replace(house, prefer_own_s=0.0)
+        cheapest = ranking.cheapest(most)
+        yield cheapest, anywhere
+        yield _distinct(cheapest[: most // 2], ranking.roomiest(most, ask))[:most], anywhere
 
 
 def _begun(

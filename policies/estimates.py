@@ -230,7 +230,10 @@ def _mean_price(now_nanos: int, change: PriceChange, begin_s: float, finish_s: f
 
 
 def _best(fitting: list[Estimate], ask: Ask, now_s: float) -> Estimate:
-    """Of a pool's windows the one that serves the objective best; the first among equals."""
+    """Of a pool's windows the one that serves the objective best; the first among equals.
+
+    With both a deadline and a budget one that can do more of it within them goes before.
+    """
     first, objective = fitting[0], ask.objective
 
     def value(one: Estimate) -> float:
@@ -239,4 +242,6 @@ def _best(fitting: list[Estimate], ask: Ask, now_s: float) -> Estimate:
         carbon = (one.carbon_g or 0.0) / (first.carbon_g or 1.0)
         return objective.money * money + objective.time * time + objective.carbon * carbon
 
+    if ask.deadline_s is not None and ask.budget_nanos is not None:
+        return min(fitting, key=lambda one: (-fits(ask, one), value(one)))
     return min(fitting, key=value)

@@ -163,6 +163,12 @@ class Ranking(Sequence[Ranked]):
         most = nlargest(count, self._order, key=lambda row: fits(ask, estimates[row]))
         return [self._row(row) for row in most]
 
+    def cheapest(self, count: int) -> list[Ranked]:
+        """Those that cost least, and of them the soonest first."""
+        money, time = self._money, self._time
+        least = nsmallest(count, self._order, key=lambda row: (money[row], time[row]))
+        return [self._row(row) for row in least]
+
     def promising(self, count: int) -> list[Ranked]:
         """Those that would serve the objective best in the greenest of the hours that they know."""
         candidates, estimates, by_carbon = self._candidates, self._estimates, self.scale.carbon

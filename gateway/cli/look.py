@@ -119,7 +119,7 @@ def deals(reach: Reach, as_json: bool) -> None:
 @reach_options
 @json_option
 @click.option("--tasks", default=1, show_default=True, type=click.IntRange(1), help="How many.")
-@click.option("--task-s", type=float, help="How long one takes, where it was never measured.")
+@click.option("--task-s", type=float, help="How long one takes. [default: as was measured]")
 @click.option("--tags", default="", help="What it asks of its workers, as in linux,gpu=2.")
 @click.option("--python", default="", help="The Python that it was made with. [default: this one]")
 @click.option("--project", default="", help="Who is billed, beside you.")
@@ -154,18 +154,7 @@ def explain(
     if as_json:
         show.as_json(found)
         return
-    click.echo(show.clean(found["text"]))
-    for share in found["shares"]:
-        click.echo(
-            f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
-            f"done by {show.when(share['finish_s'])} UTC, {share['cost']}"
-        )
-    deferral = found.get("deferral")
-    if deferral:
-        _show_deferral(deferral)
-    elif found.get("short"):
-        why = found.get("short_reason") or "there is no room"
-        click.echo(f"  {found['short']:,} more wait: {show.clean(str(why))}")
+    _show_plan(found)
     show.table(
         ("site", "pool", "price", "wait s", "done by", "cost", "carbon g", "advert age s"),
         [_candidate(row) for row in found["candidates"]],
@@ -182,6 +171,24 @@ def explain(
         click.echo(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
     for note in found.get("notes", ()):
         click.echo(f"{show.when(note['at_s'])} UTC: {show.clean(note['text'])}")
+
+
+def _show_plan(found: dict[str, Any]) -> None:
+    """Where it goes, what waits, and what can't be done."""
+    click.echo(show.clean(found["text"]))
+    for share in found["shares"]:
+        click.echo(
+            f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
+            f"done by {show.when(share['finish_s'])} UTC, {share['cost']}"
+        )
+    deferral = found.get("deferral") or {"waits": 0}
+    if "text" in deferral:
+        _show_deferral(deferral)
+    if found.get("unmet"):
+        click.echo(f"  {show.clean(found['unmet']['text'])}")
+    elif found.get("short") and not deferral["waits"]:
+        why = found.get("short_reason") or "there is no room"
+        click.echo(f"  {found['short']:,} more wait: {show.clean(str(why))}")
 
 
 def _show_deferral(deferral: dict[str, Any]) -> None:

@@ -137,7 +137,7 @@ def test_a_peer_s_greener_hour_is_waited_for_and_bought_then():
 def test_what_is_not_submitted_whole_and_may_be_held_back_by_its_client_does_not_wait(
     town, monkeypatch
 ):
-    monkeypatch.setattr("gateway.exchange.OPEN_TASKS_MAX", 6)
+    monkeypatch.setattr("gateway.deferring.OPEN_TASKS_MAX", 6)
     london = town.sites["london"]
     london.do(events.ClientJoined(1, "ann"))
     for job, tasks, announced in (("few", 5, None), ("many", 6, None), ("told", 6, 8)):

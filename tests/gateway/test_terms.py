@@ -33,8 +33,10 @@ def full() -> JobSpec:
             frozenset({"tokyo"}),
             frozenset({"EU"}),
             deferrable=True,
+            whole=True,
         ),
         tasks=12,
+        task_s=2.5,
     )
 
 

@@ -1,0 +1,102 @@
+"""Deadline and cost limit of a job together: judged when it is submitted, and watched after that.
+
+Pure. `policies.offers` judges; here it is said to whom, and how often: a job is refused before any
+of it has run, or its owner is told later that not all of it can be done, and what could be.
+"""
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from typing import Any, Final
+
+from federation.reasons import Reason
+from gateway import events
+from gateway.dealing import Outcome
+from gateway.events import JobSpec
+from gateway.jobs import Job
+from policies.asks import Ask
+from policies.decisions import Decision
+from policies.offers import Unmet, falls_short
+
+# A plan must be short for so long before it counts: load and adverts are never quite up to date.
+UNMET_S: Final = 5.0
+
+# Judge an ask at a moment, UTC, by the lots of a job.
+Judge = Callable[[Ask, float, str], Unmet | None]
+
+
+def are_bound(spec: JobSpec) -> bool:
+    """Whether a job's limits are to be kept by all of it: both, or one if it says so itself.
+
+    What another site's job may take is for that site to watch.
+    """
+    deadline_s, limit = spec.wishes.deadline_s, spec.max_cost_nanos
+    if spec.path or (deadline_s is None and limit is None):
+        return False
+    return spec.wishes.whole or (deadline_s is not None and limit is not None)
+
+
+def awaits_judgement(job: Job) -> bool:
+    """Whether a job is not to begin before it is known how many tasks it has, and so whether it can
+    keep its limits: a detached one that is still being submitted, by somebody who has not said.
+
+    Unless the gateway itself keeps it from being submitted: then only its running helps.
+    """
+    spec = job.spec
+    if not spec.detached or job.total is not None or spec.tasks is not None:
+        return False
+    return are_bound(spec) and not (job.owed_tasks or job.ended or job.in_flight)
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """Since when a job's plan is short, and whether its owner was told."""
+
+    since_s: float
+    is_told: bool = False
+
+
+class LimitWatch:
+    """Watches the jobs whose limits all of them are to keep.
+
+    Args:
+        judge: by what is known of all pools.
+        outcome: where what follows is put.
+    """
+
+    def __init__(self, judge: Judge, outcome: Outcome) -> None:
+        self._judge = judge
+        self._outcome = outcome
+        self._troubles: dict[str, _Trouble] = {}
+
+    def planned(self, job: Job, decision: Decision, now_s: float) -> None:
+        """A job was planned: say what can't be done any more, and what can again."""
+        trouble = self._troubles.get(job.id)
+        if not are_bound(job.spec) or not falls_short(decision):
+            if trouble is not None:
+                del self._troubles[job.id]
+                if trouble.is_told:
+                    self._outcome.happened(events.LimitsUnmet(job.id, ""))
+            return
+        if trouble is None:
+            trouble = self._troubles[job.id] = _Trouble(now_s)
+        if trouble.is_told or now_s - trouble.since_s < UNMET_S:
+            return
+        unmet = self._judge(decision.ask, decision.made_s, job.id)
+        if unmet is None:
+            return
+        trouble.is_told = True
+        failure = ""
+        if job.spec.wishes.whole:
+            failure = "budget" if unmet.reason is Reason.COST_LIMIT else "deadline"
+        self._outcome.happened(events.LimitsUnmet(job.id, unmet.text, failure))
+
+    def shown(self, spec: JobSpec, decision: Decision, chance: str) -> dict[str, Any] | None:
+        """What is to be said of a plan that leaves something out for its job's limits."""
+        if spec.path or not falls_short(decision):
+            return None
+        unmet = self._judge(decision.ask, decision.made_s, chance)
+        return None if unmet is None else unmet.to_plain()
+
+    def tidy(self, jobs: Container[str]) -> None:
+        """Forget what is no job any more."""
+        self._troubles = {job: each for job, each in self._troubles.items() if job in jobs}
