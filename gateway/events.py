@@ -15,6 +15,7 @@ from policies.carbon import Emissions, Footprint
 from policies.parties import Whose
 from policies.placement import FrozenTags, Need, Tags
 from policies.pricelist import PriceNow
+from policies.shares import FairShare
 from policies.tariffs import PriceClass, Tariff
 from policies.volumes import Buyer
 from policies.windows import Rules
@@ -318,6 +319,18 @@ class VolumesKnown:
 
 
 @dataclass(frozen=True, slots=True)
+class SharesKnown:
+    """How slots are shared out from now on; None: they are not.
+
+    Attributes:
+        used_ns: the slot time that everybody has used, decayed to now, as the books have it.
+    """
+
+    rules: FairShare | None
+    used_ns: Mapping[Whose, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """Time has passed."""
 
@@ -347,5 +360,6 @@ Event = (
     | RulesTurned
     | JobNoted
     | VolumesKnown
+    | SharesKnown
     | Ticked
 )

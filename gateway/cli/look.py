@@ -166,6 +166,8 @@ def explain(
         for each in group["examples"]:
             where = f"{show.clean(each['site'])}/{show.clean(each['pool'])}"
             click.echo(f"  {where} {show.clean(each['text'])}")
+    if "fair_share" in found:
+        click.echo(show.clean(_turn(found["fair_share"])))
     for place in found.get("places", ()):
         why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
         click.echo(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
@@ -220,6 +222,20 @@ def _least_ahead(ahead: dict[str, Any] | None) -> list[str]:
     least = min(ahead["g_per_kwh"])
     from_s = ahead["from_s"] + ahead["step_s"] * ahead["g_per_kwh"].index(least)
     return [f"{least:g}", show.when(from_s)]
+
+
+def _turn(share: dict[str, Any]) -> str:
+    """Whose share a job's is, and when its turn comes."""
+    turn = "its turn is next"
+    if share["place"] is None:
+        turn = "none of its tasks can be handed out yet"
+    elif share["place"] > 1:
+        turn = f"place {share['place']} of {share['places']}, next is {share['next']}"
+    late = ", and it goes before others for its wait" if share["is_late"] else ""
+    return (
+        f"share {share['share']}: {turn}{late}; it has had {100 * share['part']:.1f} % of the slot "
+        f"time, and is to have {100 * share['target']:.1f} % when everybody wants more"
+    )
 
 
 def _candidate(row: dict[str, Any]) -> list[Any]:

@@ -197,3 +197,5 @@ def test_another_sites_work_moves_when_a_window_closes_on_it(tmp_path):
         wait_until(lambda: settled(london, paris), "the books to agree")
         rows = client.ask("report", kind="usage", by=["pool", "state"])["rows"]
         assert ["paris/local", "preempted"] in [row[:2] for row in rows]
+        for each in (london, paris):
+            run("audit", "--config", str(each.config))  # which fails where anything is wrong

@@ -55,7 +55,7 @@ FIRST = {
 }
 
 
-QUICK = {"soft-bill", "open-door", "unheard-payments", "unheeded-windows"}
+QUICK = {"soft-bill", "open-door", "unheard-payments"}
 
 
 @pytest.mark.slow
