@@ -55,7 +55,8 @@ from federation.messages import (
     Results,
 )
 from federation.nng import ANSWERS_NOT, ForkedProcessError, explain_silence
-from federation.outcomes import offers_in, resolve_all, screen, show
+from federation.offers import read_offers
+from federation.outcomes import resolve_all, screen, show
 from federation.payload import SealedFunction
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
@@ -391,7 +392,7 @@ class Engine:
                     pairs = [(low, high) for low, high in ranges]
                     self._take(stream, stream.end(pairs, Ended(failure, reason)))
             case RejectJob(job, code, reason, details):
-                offers = offers_in(details)
+                offers = read_offers(details)
                 self._hear_rejected(job, Ended(f"refused:{code}", reason, offers=offers))
             case NeedFunction(digest):
                 self._put_function(digest)

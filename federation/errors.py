@@ -4,6 +4,7 @@
     ├── GatewayUnreachable      nobody answers at that address, or it stopped answering
     ├── SessionRefused          the gateway answered, and said no (version, secret, limits)
     ├── JobRefused              no pool can ever run this job, or the gateway takes no work
+    │   └── LimitsUnmet         it can't keep its `deadline_s` and `max_cost`; its `offers` could
     ├── JobNotFound             the gateway knows no job of that id
     ├── SerializationError      a function, argument or result could not be pickled
     ├── AddressError            an address that can't be dialled (federation.nng)
@@ -33,8 +34,11 @@ exception that can't be pickled and made again (its class takes other arguments 
 say) comes as a RemoteError with the traceback's text: give such a class a __reduce__.
 """
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
+
+from federation.offers import Offer
+from federation.reasons import Reason
 
 
 class GridError(Exception):
@@ -54,19 +58,39 @@ class SessionRefused(GridError):
 
 
 class JobRefused(GridError):
-    """The gateway refused the job; `code` is one of federation.reasons.Reason.
+    """The gateway refused the job; `code` is one of federation.reasons.Reason."""
 
-    Of a job that can't keep its deadline and its cost limit together (`limits-unmet`), `offers` are
-    limits by which it would be taken, a map each: `kind` "later" or "dearer"; `deadline_s` and
-    `max_cost`, to be asked for; `finish_s`, `cost` and `places`, what is expected then.
-    """
-
-    def __init__(
-        self, reason: str, code: str = "refused", offers: Iterable[dict[str, Any]] = ()
-    ) -> None:
+    def __init__(self, reason: str, code: str = "refused") -> None:
         super().__init__(reason)
         self.code = code
-        self.offers = list(offers)
+
+
+class LimitsUnmet(JobRefused):
+    """The job can't be done within its deadline and its cost limit; nothing of it has run.
+
+    `offers` has limits by which it would be taken: each is an Offer, whose `options` take it.
+    """
+
+    def __init__(self, reason: str, offers: Sequence[Offer] = ()) -> None:
+        super().__init__(reason, Reason.LIMITS_UNMET)
+        self.offers = tuple(offers)
+
+    def __reduce__(self) -> tuple[type["LimitsUnmet"], tuple[str, tuple[Offer, ...]]]:
+        """As it was made: it may be raised in one process and seen in another."""
+        return LimitsUnmet, (str(self), self.offers)
+
+    @property
+    def later(self) -> Offer | None:
+        """The earliest end for the same money; None when there is none."""
+        return self._offer("later")
+
+    @property
+    def dearer(self) -> Offer | None:
+        """The least money in the same time; None when no money buys that."""
+        return self._offer("dearer")
+
+    def _offer(self, kind: str) -> Offer | None:
+        return next((offer for offer in self.offers if offer.kind == kind), None)
 
 
 class JobNotFound(GridError):

@@ -11,11 +11,13 @@ from federation.errors import (
     FAILURES,
     GatewayUnreachable,
     JobRefused,
+    LimitsUnmet,
     RemoteTraceback,
     SerializationError,
     SessionRefused,
 )
 from federation.payload import open_result
+from federation.reasons import Reason
 from federation.streams import Ended, Outcome
 
 _log = logging.getLogger("gridfed")
@@ -87,19 +89,15 @@ def resolve(future: Any, outcome: Outcome) -> None:
         return  # it was resolved already: exactly once is kept
 
 
-def offers_in(details: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    """The offers that came with a rejection, as far as they are some."""
-    found = details.get("offers", ())
-    return tuple(each for each in found if isinstance(each, dict)) if type(found) is list else ()
-
-
 def exception_of(ended: Ended) -> BaseException:
     """The exception that a failed call raises in the client."""
     if ended.kind.startswith("refused"):
         _, _, code = ended.kind.partition(":")
         if not code:
             return SessionRefused(ended.text)
-        return JobRefused(ended.text, code, ended.offers)
+        if code == Reason.LIMITS_UNMET:
+            return LimitsUnmet(ended.text, ended.offers)
+        return JobRefused(ended.text, code)
     if ended.kind == "unreachable":
         return GatewayUnreachable(ended.text)
     if ended.payload:

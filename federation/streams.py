@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from federation.messages import OpenJob, Tasks
+from federation.offers import Offer
 from federation.ranges import Range, RangeSet
 
 CHUNK_TASKS_MAX: Final = 1000
@@ -39,7 +40,7 @@ class Ended:
     kind: str
     text: str
     payload: bytes = b""
-    offers: tuple[dict[str, Any], ...] = ()
+    offers: tuple[Offer, ...] = ()
 
 
 Outcome = bytes | Ended

@@ -11,7 +11,7 @@
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from math import inf
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from federation import deals
 from federation.adverts import SiteAdvert
@@ -27,7 +27,7 @@ from gateway.errands import Notary
 from gateway.events import JobSpec
 from gateway.jobs import Job
 from gateway.ledger.rows import ContractRow, PostingRow
-from gateway.limits import LimitWatch, are_bound, awaits_judgement
+from gateway.limits import LimitWatch, are_bound, awaits_judgement, committed_nanos, said_s
 from gateway.offering import Offering
 from gateway.purchases import Purchases
 from gateway.sale import Sale
@@ -40,7 +40,7 @@ from policies.deferral import Deferral
 from policies.estimates import affords
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
 from policies.market import Key, Market
-from policies.offers import Unmet, judge
+from policies.offers import Unmet, falls_short, judge
 from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Whose
 from policies.placement import Offer
 from policies.ranking import lots
@@ -48,13 +48,12 @@ from policies.ranking import lots
 # So many candidates are looked at in each `plan_s`, for all jobs together: about a tenth of a
 # second of a core. A user may have fifty thousand jobs, and a federation a thousand sites.
 LOOKS_MAX: Final = 8_000
-# To find what a job that can't keep its limits could be offered takes as long as so many plans.
-JUDGED_PLANS: Final = 20
+# To find what a job that can't keep its limits could be offered takes as long as so many plans; to
+# add up what waits of so many jobs as long as a look. For both there is a tenth more of that time.
+JUDGED_PLANS: Final = 12
+JOBS_A_LOOK: Final = 50
 NO_WISHES: Final = Wishes()
 USUAL_PROJECT: Final = "default"
-
-
-Measured = Literal["first", "after", "never"]
 
 
 class Planned(NamedTuple):
@@ -105,12 +104,13 @@ class Exchange:
         )
         self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome)
         self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
-        self.limits = LimitWatch(self._judge, self._outcome)
+        self.limits = LimitWatch(self._judge_planned, self._outcome)
         self._version = 0
         self._planned: dict[str, Planned] = {}
-        self._round_s, self._plans_left = -inf, 0  # how many may still be planned since when
+        # How many may still be planned since when, and be judged when they begin.
+        self._round_s, self._plans_left, self._judged_left = -inf, 0.0, 0.0
         self._now_s = 0.0
-        broker.unmet = self._unmet_at_opening
+        broker.unmet = self._unmet
         broker.elsewhere = self._may_run_elsewhere
         broker.nowhere = self._why_nowhere
         broker.charged_elsewhere = self._charged_elsewhere
@@ -292,7 +292,9 @@ class Exchange:
         queue = waiting(self._broker)  # once, for all of them
         deferrable_plans = 1 + DEFERRABLE_LOOKS // max(1, len(self.market.candidates))
         for job in due:
-            if self._plans_left > 0:
+            if self._is_held(job):
+                self._outcome.happened(events.PlacesChosen(job.id, {}))
+            elif self._plans_left > 0:
                 self._plans_left -= deferrable_plans if job.spec.wishes.deferrable else 1
                 again_s = now_s + self._plan(job, queue, now_s, utc_s)
                 self._planned[job.id] = Planned(again_s, self._is_known(job))
@@ -300,15 +302,20 @@ class Exchange:
                 self._outcome.happened(events.PlacesChosen(job.id, {}))  # until its turn comes
 
     def _begin_round(self, now_s: float) -> None:
-        """Allow as many plans as one round has, once the last round is over."""
-        if now_s - self._round_s >= self.rules.plan_s:
-            self._round_s = now_s
-            self._plans_left = max(1, LOOKS_MAX // max(1, len(self.market.candidates)))
+        """Once the last round is over, allow as many plans as one has, less what was too much."""
+        if now_s - self._round_s < self.rules.plan_s:
+            return
+        self._round_s = now_s
+        plans = max(1.0, LOOKS_MAX / max(1, len(self.market.candidates)))
+        self._plans_left = min(plans, self._plans_left + plans)
+        self._judged_left = min(plans / 10, self._judged_left + plans / 10)
 
     def _is_due(self, job: Job, now_s: float) -> bool:
         """Whether a job's places are to be chosen, for the first time or anew."""
         if not self._has_choice(job):
             return job.places is not None
+        if job.places is not None and self._is_held(job):
+            return False
         planned = self._planned.get(job.id)
         return (
             planned is None
@@ -318,6 +325,12 @@ class Exchange:
 
     def _is_known(self, job: Job) -> bool:
         return self._broker.durations.of(job.spec.function) is not None
+
+    def _is_held(self, job: Job) -> bool:
+        """Whether a job waits until its client has said how many tasks it has."""
+        if not awaits_judgement(job):
+            return False
+        return job.spec.task_s is not None or self._is_known(job)
 
     def _has_choice(self, job: Job) -> bool:
         """Whether there is anything to decide: other sites, or wishes that ours may not fulfil."""
@@ -333,16 +346,11 @@ class Exchange:
         if not self._has_choice(job):
             self._outcome.happened(events.PlacesChosen(job.id, None))
             return plan_s
-        if awaits_judgement(job) and (job.spec.task_s or self._is_known(job)):
-            self._outcome.happened(events.PlacesChosen(job.id, {}))
-            return 0.0
         self.market.learn(self.show(utc_s, job, queue), utc_s)
-        decision = self.decide_for(job, to_come(job), job.committed_nanos, utc_s)
+        decision = self.decide_for(job, to_come(job), utc_s)
         if self._is_too_dear(decision) and not job.ended and not job.in_flight:
             # So it seems, by what the function took others: one round of its own will show.
-            decision = self.decide_for(
-                job, job.waiting, job.committed_nanos, utc_s, is_measured=False
-            )
+            decision = self.decide_for(job, job.waiting, utc_s, is_measured=False)
         self.limits.planned(job, decision, now_s)
         is_asking = self.purchases.enquiries.is_asking(job.id)
         wanted = [] if is_asking else self._to_ask(job, decision)
@@ -364,32 +372,29 @@ class Exchange:
         self.market.learn(self.show(utc_s, without, whose=NOBODY_KNOWN), utc_s)
 
     def decide_for(
-        self, job: Job, tasks: int, spent_nanos: int, utc_s: float, *, is_measured: bool = True
+        self, job: Job, tasks: int, utc_s: float, *, is_measured: bool = True
     ) -> Decision:
-        """Where so many tasks of a job would go now, when so much of its cost limit is spent."""
-        return self.decide(
-            job.spec,
-            tasks,
-            utc_s,
-            spent_nanos,
-            chance=job.id,
-            task_s=job.spec.task_s,
-            # Once some of it has ended it is known better than its client knew.
-            measured=("first" if job.ended else "after") if is_measured else "never",
-            at_once=why_at_once(job, is_crowded=self._broker.is_crowded),
+        """Where so many tasks of a job would go now; nobody knows how long they take, if not
+        `is_measured`.
+        """
+        task_s = None
+        if is_measured:
+            task_s = said_s(job, self._broker.durations.of(job.spec.function), utc_s)
+        ask = self._ask(job.spec, tasks, task_s, is_measured=is_measured)
+        if ask.budget_nanos is not None:
+            # What is under way is paid for already, unless that is what is asked about.
+            spent = committed_nanos(job, ask.task_s) if job.waiting else job.limited_nanos
+            ask = replace(ask, budget_nanos=max(0, ask.budget_nanos - spent))
+        at_once = why_at_once(job, is_crowded=self._broker.is_crowded)
+        decision = self._place(
+            replace(ask, deferrable=ask.deferrable and not at_once), utc_s, job.id
         )
+        if at_once and job.spec.wishes.deferrable:
+            decision = replace(decision, deferral=Deferral(at_once))
+        return decision
 
     def decide(
-        self,
-        spec: JobSpec,
-        tasks: int,
-        utc_s: float,
-        committed_nanos: int = 0,
-        chance: str = "",
-        task_s: float | None = None,
-        *,
-        measured: Measured = "first",
-        at_once: str = "",
+        self, spec: JobSpec, tasks: int, utc_s: float, task_s: float | None = None
     ) -> Decision:
         """Where tasks of this kind would go now, and why.
 
@@ -397,62 +402,73 @@ class Exchange:
             spec: what they are.
             tasks: how many.
             utc_s: now.
-            committed_nanos: what is spent of the job's cost limit, or under way.
-            chance: whose lots decide among near-equals; a job's own, so that it stays with them.
-            task_s: how long one takes, by somebody's word.
-            measured: whether what was measured of the function counts before that, after it, or
-                neither of them does.
-            at_once: why none of it may wait, though it says that it may.
+            task_s: how long one takes, by somebody's word, which goes before what was measured.
         """
-        durations, at = self._broker.durations, {}
-        measured_s = durations.of(spec.function)
-        if measured == "never":
-            task_s = None
-        elif measured_s is not None and (measured == "first" or task_s is None):
-            task_s, at = measured_s, durations.by_site(spec.function)
-        ask = self._ask(spec, tasks, task_s, committed_nanos)
-        ask = replace(
-            ask,
-            task_s_at={site or self.site: seconds for site, seconds in at.items()},
-            # What another site has sent waits there, if at all.
-            deferrable=spec.wishes.deferrable and not spec.path and not at_once,
-        )
-        resting = self.purchases.resting.sites
-        decision = place(ask, self.market, self.house, utc_s, lots(chance), resting)
-        if at_once and spec.wishes.deferrable:
-            decision = replace(decision, deferral=Deferral(at_once))
-        return decision
+        return self._place(self._ask(spec, tasks, task_s), utc_s, "")
 
-    def _ask(self, spec: JobSpec, tasks: int, task_s: float | None, committed_nanos: int) -> Ask:
-        """What so many tasks of a job ask for."""
-        limit = spec.max_cost_nanos
+    def _place(self, ask: Ask, utc_s: float, chance: str) -> Decision:
+        """Place an ask, by the lots of a job: among near-equals it stays with them."""
+        resting = self.purchases.resting.sites
+        return place(ask, self.market, self.house, utc_s, lots(chance), resting)
+
+    def _ask(
+        self, spec: JobSpec, tasks: int, task_s: float | None, *, is_measured: bool = True
+    ) -> Ask:
+        """What so many tasks of a job ask for, with all of its money."""
+        durations, at = self._broker.durations, {}
+        if task_s is None and is_measured:
+            task_s = durations.of(spec.function)
+            at = durations.by_site(spec.function)
         return Ask(
             terms=self.terms(spec),
             objective=spec.wishes.objective or self.house.objective,
             tasks=max(1, tasks),
             task_s=task_s,
+            task_s_at={site or self.site: seconds for site, seconds in at.items()},
             deadline_s=spec.wishes.deadline_s,
-            budget_nanos=None if limit is None else max(0, limit - committed_nanos),
+            budget_nanos=spec.max_cost_nanos,
             price_class=spec.price_class,
+            # What another site has sent waits there, if at all.
+            deferrable=spec.wishes.deferrable and not spec.path,
         )
+
+    # --- whether a job can keep its limits -----------------------------------------------------
 
     def _judge(self, ask: Ask, utc_s: float, chance: str) -> Unmet | None:
         resting = self.purchases.resting.sites
         return judge(ask, self.market, self.house, utc_s, lots(chance), resting)
 
-    def _unmet_at_opening(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
+    def _judge_planned(self, ask: Ask, utc_s: float, chance: str) -> Unmet | None:
+        self._plans_left -= JUDGED_PLANS
+        return self._judge(ask, utc_s, chance)
+
+    def _unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
         """Why a job that begins is refused for its limits: known, and with an offer in hand.
 
         Of very many that come in one breath those at the end are not judged, but when planned.
         """
-        known_s = spec.task_s or self._broker.durations.of(spec.function)
-        self._begin_round(self._now_s)
-        if not are_bound(spec) or known_s is None or self._plans_left <= 0:
+        if not are_bound(spec):
             return None
-        self.market.learn(self.show(utc_s, whose=spec.whose), utc_s)
-        unmet = self._judge(self._ask(spec, tasks, known_s, 0), utc_s, job)
-        self._plans_left -= 1 if unmet is None else JUDGED_PLANS
+        self._begin_round(self._now_s)
+        ask = self._ask(spec, tasks, spec.task_s)
+        if ask.task_s is None or self._judged_left <= 0:
+            return None
+        arrived = self._broker.jobs.get(job)  # what has arrived of it is no load in front of it
+        self.market.learn(self.show(utc_s, arrived, whose=spec.whose), utc_s)
+        unmet = self._judge(ask, utc_s, job)
+        looks = len(self._broker.jobs) / JOBS_A_LOOK
+        self._judged_left -= looks / max(1, len(self.market.candidates))
+        self._judged_left -= 1 if unmet is None else JUDGED_PLANS
         return unmet if unmet is not None and unmet.offers else None
+
+    def explain_unmet(
+        self, spec: JobSpec, decision: Decision, chance: str
+    ) -> dict[str, Any] | None:
+        """What is to be said of a plan that is short for its job's limits; None if it is not."""
+        if spec.path or not falls_short(decision):
+            return None
+        unmet = self._judge(decision.ask, decision.made_s, chance)
+        return None if unmet is None else unmet.to_plain()
 
     def terms(self, spec: JobSpec) -> Terms:
         """What a job demands of where it runs."""

@@ -107,9 +107,9 @@ def _dry_run(site: "Site", details: Mapping[str, Any], user: str, utc_s: float) 
         spec = job_event(_read(opening), 0, user or "nobody").spec
     except (BadJob, ProtocolError, TypeError, ValueError) as error:
         raise BadFederationQuestion(f"the job can't be as it is described: {error}") from None
-    decision = site.exchange.decide(spec, tasks, utc_s, task_s=task_s, measured="after")
+    decision = site.exchange.decide(spec, tasks, utc_s, task_s)
     found = decision.to_plain()
-    found["unmet"] = site.exchange.limits.shown(spec, decision, "")
+    found["unmet"] = site.exchange.explain_unmet(spec, decision, "")
     return found
 
 

@@ -110,11 +110,9 @@ def deals(totals: Iterable[DealTotal], disputes: Iterable[DisputeRow] = ()) -> l
 def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: float) -> Any:
     """Where a job's tasks are and may go, and what every known pool was judged."""
     left = max(1, job.waiting or job.in_flight or (job.total or 0) - len(job.ended))
-    # What is under way is paid for already, unless that is what is asked about.
-    spent_nanos = job.committed_nanos if job.waiting else job.limited_nanos
-    decision = exchange.decide_for(job, left, spent_nanos, utc_s)
+    decision = exchange.decide_for(job, left, utc_s)
     found = decision.to_plain()
-    found["unmet"] = exchange.limits.shown(job.spec, decision, job.id)
+    found["unmet"] = exchange.explain_unmet(job.spec, decision, job.id)
     found["job"] = job.id
     found["waiting"] = job.waiting
     found["in_flight"] = job.in_flight

@@ -262,7 +262,7 @@ class Handout:
         if job.places is not None:
             job.places[worker.offer.pool] -= len(run.arguments)
         self._assignments += 1
-        task_s = self.durations.of(job.spec.function) or 0.0
+        task_s = self.durations.of(job.spec.function) or job.spec.task_s or 0.0
         left = RangeSet([(run.first, run.stop)])
         job.served = self._assignments
         tariff = self._tariff(job, worker)
@@ -300,7 +300,7 @@ class Handout:
         for run in runs:
             whole.arguments += [b""] * (run.first - whole.stop) + run.arguments
             whole.attempt = max(whole.attempt, run.attempt)
-        task_s = self.durations.of(job.spec.function) or 0.0
+        task_s = self.durations.of(job.spec.function) or job.spec.task_s or 0.0
         left = RangeSet((run.first, run.stop) for run in runs)
         tariff = self._tariff(job, worker)
         assignment = Assignment(event.assignment, job, worker, whole, task_s, now_s, left, tariff)

@@ -6,7 +6,7 @@ of it has run, or its owner is told later that not all of it can be done, and wh
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from federation.reasons import Reason
 from gateway import events
@@ -19,6 +19,8 @@ from policies.offers import Unmet, falls_short
 
 # A plan must be short for so long before it counts: load and adverts are never quite up to date.
 UNMET_S: Final = 5.0
+# So long may a slot take until it runs its first task of a function.
+START_S: Final = 10.0
 
 # Judge an ask at a moment, UTC, by the lots of a job.
 Judge = Callable[[Ask, float, str], Unmet | None]
@@ -45,6 +47,40 @@ def awaits_judgement(job: Job) -> bool:
     if not spec.detached or job.total is not None or spec.tasks is not None:
         return False
     return are_bound(spec) and not (job.owed_tasks or job.ended or job.in_flight)
+
+
+def said_s(job: Job, measured_s: float | None, utc_s: float) -> float | None:
+    """How long a task of a job takes, where that goes before what was measured of its function;
+    None, where that counts.
+
+    Of one of which nothing has ended it is what its client says, and no less than what its first
+    tasks have run by now: those that take long should not be expected soon until the first is done.
+    """
+    hint_s = job.spec.task_s
+    if job.ended:
+        return hint_s if measured_s is None else None
+    known_s = measured_s if hint_s is None else hint_s
+    if known_s is None:
+        return None
+    # At other sites they may wait for a slot.
+    given_s = next(
+        (each.given_s for each in job.assignments.values() if not each.worker.job), utc_s
+    )
+    ran_s = utc_s - given_s - START_S
+    return ran_s if ran_s > known_s else hint_s
+
+
+def committed_nanos(job: Job, task_s: float | None) -> int:
+    """What a job has cost in the currency of its limit, and what is with workers will.
+
+    For one that is held to its limits, by what is known by now of how long they take; `task_s`.
+    """
+    if task_s is None or not are_bound(job.spec):
+        return job.committed_nanos
+    ahead = sum(
+        each.tariff.expected_nanos(len(each.left), task_s) for each in job.assignments.values()
+    )
+    return job.limited_nanos + ahead
 
 
 @dataclass(slots=True)
@@ -88,14 +124,8 @@ class LimitWatch:
         failure = ""
         if job.spec.wishes.whole:
             failure = "budget" if unmet.reason is Reason.COST_LIMIT else "deadline"
-        self._outcome.happened(events.LimitsUnmet(job.id, unmet.text, failure))
-
-    def shown(self, spec: JobSpec, decision: Decision, chance: str) -> dict[str, Any] | None:
-        """What is to be said of a plan that leaves something out for its job's limits."""
-        if spec.path or not falls_short(decision):
-            return None
-        unmet = self._judge(decision.ask, decision.made_s, chance)
-        return None if unmet is None else unmet.to_plain()
+        text = f"of what is left, {unmet.text}"
+        self._outcome.happened(events.LimitsUnmet(job.id, text, failure))
 
     def tidy(self, jobs: Container[str]) -> None:
         """Forget what is no job any more."""

@@ -229,7 +229,8 @@ class Offering:
         if ask.pool or not ask.hops_left:
             return None
         spec = replace(_for_others(spec, self._site), path=tuple(ask.path), hops_left=ask.hops_left)
-        decision = self._decide(spec, ask.tasks, utc_s, task_s=ask.task_s)
+        is_known = self._broker.durations.of(spec.function) is not None
+        decision = self._decide(spec, ask.tasks, utc_s, None if is_known else ask.task_s)
         if decision.plan is None or not decision.plan.shares:
             return None
         lanes = [lane for lane, _ in decision.plan.shares]

@@ -60,7 +60,8 @@ def waiting(broker: Broker, jobs: Iterable[Job] | None = None) -> Queue:
     for job in broker.jobs.values() if jobs is None else jobs:
         if job.waiting:
             tasks += job.waiting
-            load_s += job.waiting * (broker.durations.of(job.spec.function) or 0.0)
+            known_s = broker.durations.of(job.spec.function)
+            load_s += job.waiting * (known_s or job.spec.task_s or 0.0)
     return tasks, load_s
 
 

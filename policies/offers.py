@@ -14,10 +14,11 @@ named, nobody is refused: who comes later may have room.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any, Final
+from math import ceil
+from typing import Any, Final, Literal
 
 from federation.money import NANOS_LIMIT, format_money
+from federation.offers import PLACES_MAX, Offer, show_time
 from federation.reasons import NEVER, Reason
 from policies.asks import CHEAPEST, FASTEST, Ask, House
 from policies.brokering import Rest, place
@@ -28,62 +29,13 @@ from policies.ranking import Chance
 # Tasks vary: an offer has so much more time and money than is expected, and a minute to take it in.
 SPARE: Final = 0.05
 KEEP_S: Final = 60.0
-HALVINGS: Final = 8  # the earliest end is found to a part of 256
+HALVINGS: Final = 6  # the earliest end is found to a part of 64
 STRETCHES: Final = 3  # limits that seemed enough, and weren't, are widened by half so often
-SHARES_MAX: Final = 20  # that an offer names
+DIGITS: Final = 3  # of an amount that people read, rounded up
 
 FAR_S: Final = 1e9  # later than any job is waited for
 # Reasons for which a plan is short because of the job's own limits.
 OWN_LIMITS: Final = frozenset({Reason.DEADLINE, Reason.COST_LIMIT})
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Limits by which all of an ask is taken, and what is expected then.
-
-    Attributes:
-        kind: "later" or "dearer".
-        deadline_s, budget_nanos: what to ask for; one of them is the ask's own, if it has both.
-        finish_s, cost_nanos: when it would be done (UTC), and for how much; None where it would be
-            charged in several currencies.
-        shares: site, pool, and tasks there.
-    """
-
-    kind: str
-    deadline_s: float | None
-    budget_nanos: int | None
-    currency: str
-    finish_s: float
-    cost_nanos: int | None
-    shares: tuple[tuple[str, str, int], ...]
-
-    @property
-    def text(self) -> str:
-        """In words, as the end of a sentence."""
-        places = ", ".join(dict.fromkeys(f"{site}/{pool}" for site, pool, _ in self.shares))
-        if self.kind == "dearer":
-            return f"in that time for {self._money(self.budget_nanos)}, at {places}"
-        money = "for that money " if self.budget_nanos is not None else ""
-        return f"{money}by {_when(self.deadline_s)}, at {places}"
-
-    def to_plain(self) -> dict[str, Any]:
-        """As it is told: values that any program can read."""
-        return {
-            "kind": self.kind,
-            "deadline_s": self.deadline_s,
-            "max_cost_nanos": self.budget_nanos,
-            "max_cost": self._money(self.budget_nanos),
-            "currency": self.currency,
-            "finish_s": self.finish_s,
-            "cost_nanos": self.cost_nanos,
-            "cost": self._money(self.cost_nanos),
-            "places": [
-                {"site": site, "pool": pool, "tasks": tasks} for site, pool, tasks in self.shares
-            ],
-        }
-
-    def _money(self, nanos: int | None) -> str:
-        return "" if nanos is None else format_money(nanos, self.currency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +49,24 @@ class Unmet:
 
     @property
     def text(self) -> str:
-        """In words."""
+        """In words: what can't be done, how much of it could, and what can."""
         ask, limits = self.ask, []
         if ask.deadline_s is not None:
-            limits.append(f"by {_when(ask.deadline_s)}")
+            limits.append(f"by {show_time(ask.deadline_s)}")
         if ask.budget_nanos is not None:
             limits.append(f"for {format_money(ask.budget_nanos, ask.terms.need.currency or '')}")
         length_s = ask.task_s or 0.0
         seconds = f"{length_s:.3g}" if length_s < 100 else f"{length_s:,.0f}"
-        tasks = f"{ask.tasks:,} task{'s' * (ask.tasks != 1)} of {seconds} s"
-        found = f"{tasks} can't all be done {' '.join(limits)}: {self.short:,} are too many"
-        offers = "; or ".join(offer.text for offer in self.offers)
-        return f"{found}. All can be done {offers}" if offers else found
+        them, could = "It", ""
+        tasks = f"1 task of {seconds} s"
+        if ask.tasks > 1:
+            them, tasks = "All", f"{ask.tasks:,} tasks of {seconds} s"
+            fitting = ask.tasks - self.short
+            could = f"; {fitting:,} of them could" if fitting else "; none of them could"
+        found = f"{tasks} can't{' all' * (ask.tasks > 1)} be done {' '.join(limits)}{could}"
+        if not self.offers:
+            return found
+        return f"{found}. {them} can {'; or '.join(offer.text for offer in self.offers)}"
 
     def to_plain(self) -> dict[str, Any]:
         """As it is told: values that any program can read."""
@@ -204,7 +162,8 @@ def _later(question: _Question) -> Offer | None:
     for _ in range(HALVINGS):
         middle_s = (low_s + high_s) / 2
         low_s, high_s = (low_s, middle_s) if takes(middle_s) else (middle_s, high_s)
-    return _offer("later", question.plan(deadline_s=now_s + high_s * (1 + SPARE) + KEEP_S))
+    deadline_s = float(ceil(now_s + high_s * (1 + SPARE) + KEEP_S))
+    return _offer("later", question.plan(deadline_s=deadline_s))
 
 
 def _dearer(question: _Question) -> Offer | None:
@@ -217,7 +176,7 @@ def _dearer(question: _Question) -> Offer | None:
     if not _is_whole(cheapest) or cheapest.plan is None:
         return None
     for cost in _stretched(cheapest.plan.cost_nanos * (1 + SPARE)):
-        budget_nanos = -int(-cost // 1)
+        budget_nanos = _rounded_up(cost)
         if budget_nanos > NANOS_LIMIT:
             return None
         found = _offer("dearer", question.plan(budget_nanos=budget_nanos))
@@ -230,17 +189,29 @@ def _stretched(least: float) -> list[float]:
     return [least * 1.5**times for times in range(STRETCHES + 1)]
 
 
-def _offer(kind: str, decision: Decision) -> Offer | None:
+def _rounded_up(nanos: float) -> int:
+    """An amount as people write it."""
+    step: int = 10 ** max(0, len(str(ceil(nanos))) - DIGITS)
+    return -(-ceil(nanos) // step) * step
+
+
+def _offer(kind: Literal["later", "dearer"], decision: Decision) -> Offer | None:
     """An offer, by a plan that keeps it; None when the plan does not."""
     plan, ask = decision.plan, decision.ask
     if plan is None or not _is_whole(decision):
         return None
-    shares = tuple((*lane.key, tasks) for lane, tasks in plan.shares[:SHARES_MAX])
+    largest = sorted(plan.shares, key=lambda share: -share[1])[:PLACES_MAX]
     currencies = {lane.currency for lane, _ in plan.shares}
-    currency = currencies.pop()
-    cost_nanos = None if currencies else min(plan.cost_nanos, NANOS_LIMIT)
-    finish_s = decision.made_s + plan.finish_s
-    return Offer(kind, ask.deadline_s, ask.budget_nanos, currency, finish_s, cost_nanos, shares)
+    is_one = len(currencies) == 1
+    return Offer(
+        kind,
+        ask.deadline_s,
+        ask.budget_nanos,
+        currencies.pop() if is_one else "",
+        decision.made_s + plan.finish_s,
+        min(plan.cost_nanos, NANOS_LIMIT) if is_one else None,
+        tuple((*lane.key, tasks) for lane, tasks in largest),
+    )
 
 
 def _is_whole(decision: Decision) -> bool:
@@ -254,8 +225,3 @@ def _short(decision: Decision) -> tuple[int, Reason]:
     reasons = {refusal.reason for _, refusal in decision.refused}
     is_dear = Reason.COST_LIMIT in reasons and Reason.DEADLINE not in reasons
     return decision.ask.tasks, Reason.COST_LIMIT if is_dear else Reason.DEADLINE
-
-
-def _when(utc_s: float | None) -> str:
-    """A moment, for people."""
-    return f"{datetime.fromtimestamp(utc_s or 0.0, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -103,7 +103,7 @@ def test_what_may_wait_or_is_of_use_as_a_whole_is_known_and_stays_with_us():
 
 @pytest.mark.parametrize("task_s", [0.0, -1.0, 1e10])
 def test_a_length_that_can_not_be_is_refused(task_s):
-    with pytest.raises(BadJob, match="task_s is .* above zero"):
+    with pytest.raises(BadJob, match=r"task_s is .* above zero"):
         job_event(opening(task_s=task_s), 1, "ann")
 
 

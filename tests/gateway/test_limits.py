@@ -107,7 +107,7 @@ def test_what_is_of_use_only_as_a_whole_is_held_against_one_limit_too(town, limi
     (offer,) = refused.details["offers"]
     assert offer["kind"] == ("later" if limit == "wishes" else "dearer")
     assert (offer["deadline_s"] is None) is (limit == "max_cost_nanos")
-    assert (offer["max_cost"] == "") is (limit == "wishes")
+    assert (offer["max_cost_nanos"] is None) is (limit == "wishes")
 
 
 def test_how_many_there_are_may_be_known_at_the_end_only(town):
@@ -150,13 +150,17 @@ def test_a_job_that_goes_on_elsewhere_is_not_judged_anew(town):
 
 
 def test_of_very_many_in_one_breath_those_at_the_end_are_not_judged(town, monkeypatch):
-    monkeypatch.setattr("gateway.exchange.LOOKS_MAX", 40)  # as many plans, when one pool is known
+    # A refusal takes as long as twelve plans over two pools, and a tenth of the looks is for them.
+    monkeypatch.setattr("gateway.exchange.LOOKS_MAX", 280)
     london = town.sites["london"]
     limits = bound(2 * HOUR_S, slot_hours(40, CHEAP), task_s=HOUR_S, tasks=40)
     for number in range(5):
         opened(london, job=f"job {number}", **limits)
     refused = [each.job for each in london.told if isinstance(each, RejectJob)]
     assert refused == ["job 0", "job 1"]
+    town.pass_time(1.0)
+    opened(london, job="later", **limits)
+    assert "later" in [each.job for each in london.told if isinstance(each, RejectJob)]
 
 
 # --- what becomes known later --------------------------------------------------------------------
@@ -178,8 +182,9 @@ def test_what_can_not_be_kept_any_more_is_said_and_goes_on(town):
     town.pass_time(UNMET_S / 2)
     assert job.unmet == ""
     town.pass_time(UNMET_S)
+    assert job.unmet.startswith("of what is left, 36 tasks of 60 s")
     assert "tasks of 60 s can't all be done by" in job.unmet
-    assert "All can be done for that money by" in job.unmet
+    assert "All can by" in job.unmet
     assert [note["text"] for note in views.notes(job)] == [job.unmet]
     [why] = views.why_waiting(london.broker, job, UTC_S)
     assert (why["reason"], why["text"]) == ("limits-unmet", job.unmet)

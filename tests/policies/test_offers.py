@@ -18,7 +18,7 @@ from market_support import (
 )
 
 from federation.adverts import Window
-from federation.money import format_money
+from federation.offers import read_offers
 from federation.reasons import Reason
 from policies.asks import CHEAPEST, FASTEST, GREENEST, Objective
 from policies.brokering import Rest, place
@@ -83,29 +83,67 @@ def test_the_nearest_offers_are_the_earliest_end_and_the_least_money():
     # For 200 cents 11 of a hundred may run at ten cents: the other 89 take nine rounds of an hour.
     need_s = 9 * HOUR
     spare_s = later.deadline_s - NOW_S - KEEP_S - need_s * (1 + SPARE)
-    assert 0 <= spare_s <= need_s / 50
-    assert later.budget_nanos == 200 * CENT >= later.cost_nanos
+    assert 0 <= spare_s <= need_s / 20
+    assert later.deadline_s % 1 == 0
+    assert later.max_cost_nanos == 200 * CENT >= later.cost_nanos
     assert later.finish_s <= later.deadline_s
     # In five hours fifty run at one cent, and the others at ten.
     assert dearer.cost_nanos == 550 * CENT
-    assert dearer.budget_nanos == pytest.approx(550 * CENT * (1 + SPARE), abs=2)
+    assert dearer.max_cost_nanos == 578 * CENT  # of 577.5, by SPARE
     assert dearer.deadline_s == NOW_S + 5 * HOUR >= dearer.finish_s
-    assert {share[:2] for share in dearer.shares} == {("a", "main"), ("b", "main")}
-    assert sum(tasks for *_, tasks in dearer.shares) == 100
+    assert {place[:2] for place in dearer.places} == {("a", "main"), ("b", "main")}
+    assert sum(tasks for *_, tasks in dearer.places) == 100
 
 
 def test_both_are_said_in_words_and_as_fields():
     unmet = judged(both(5, 200))
-    words = "100 tasks of 3,600 s can't all be done by 1970-01-01 05:16:40 UTC for 2 USD: "
-    assert unmet.text.startswith(words)
-    assert "in that time for 5.775 USD, at a/main, b/main" in unmet.text
+    assert unmet.text == (
+        "100 tasks of 3,600 s can't all be done by 1970-01-01 05:16:40 UTC for 2 USD; "
+        "65 of them could. All can by 1970-01-01 09:48:37 UTC, at a/main, b/main; "
+        "or for 5.78 USD, at a/main, b/main"
+    )
     plain = unmet.to_plain()
-    later, dearer = plain["offers"]
-    assert (later["kind"], later["max_cost"], later["currency"]) == ("later", "2 USD", "USD")
-    assert later["deadline_s"] > NOW_S + 5 * HOUR
-    assert (dearer["max_cost"], dearer["cost"]) == ("5.775 USD", "5.5 USD")
-    assert dearer["max_cost"] == format_money(dearer["max_cost_nanos"], "USD")
-    assert dearer["places"][0].keys() == {"site", "pool", "tasks"}
+    assert (plain["short"], plain["reason"]) == (35, "cost-limit")
+    assert read_offers(plain) == unmet.offers
+
+
+@pytest.mark.parametrize(
+    ("ask", "text"),
+    [
+        (
+            both(0.5, 2_000, tasks=1),
+            "1 task of 3,600 s can't be done by 1970-01-01 00:46:40 UTC for 20 USD. "
+            "It can by 1970-01-01 01:20:40 UTC, at a/main",
+        ),
+        (
+            both(10, 0.5, tasks=2),
+            "2 tasks of 3,600 s can't all be done by 1970-01-01 10:16:40 UTC for 0.005 USD; "
+            "none of them could. All can for 0.021 USD, at a/main",
+        ),
+        (
+            replace(both(0.5, 50), budget_nanos=None),
+            "100 tasks of 3,600 s can't all be done by 1970-01-01 00:46:40 UTC; "
+            "none of them could. All can by 1970-01-01 01:20:40 UTC, at b/main, a/main",
+        ),
+        (
+            replace(both(5, 50), deadline_s=None),
+            "100 tasks of 3,600 s can't all be done for 0.5 USD; "
+            "50 of them could. All can for 1.05 USD, at a/main",
+        ),
+    ],
+)
+def test_one_limit_and_one_task_in_words(ask, text):
+    assert judged(ask).text == text
+
+
+def test_what_is_charged_in_several_currencies_has_no_sum():
+    house = make_house(band=0.0, rates={"EUR": 1.0})
+    pools = {"usd": SLOW, "eur": replace(SLOW, currency="EUR")}
+    ask = make_ask(CHEAPEST, 20, HOUR, deadline_s=NOW_S + HOUR / 2)
+    (offer,) = judge(ask, market_of(pools), house, NOW_S, seeded()).offers
+    assert (offer.currency, offer.cost_nanos, offer.max_cost_nanos) == ("", None, None)
+    assert offer.options == {"deadline_s": offer.deadline_s}
+    assert read_offers({"offers": [offer.to_plain()]}) == (offer,)
 
 
 NIGHT = Window(NOW_S + 5 * HOUR, NOW_S + 9 * HOUR, 100, CENT)
@@ -151,7 +189,7 @@ def test_who_was_not_heard_of_lately_or_is_spared_is_no_place():
     assert judged(ask) is None
     assert judged(both(2, 1_000), now_s=NOW_S + 61.0).offers == ()
     (offer,) = judged(ask, resting={"b": Rest(NOW_S + 5)}).offers
-    assert {share[0] for share in offer.shares} == {"a"}
+    assert {place[0] for place in offer.places} == {"a"}
 
 
 def test_limits_go_before_the_liking_for_home():
@@ -243,15 +281,15 @@ def test_an_offer_is_taken_when_it_is_asked_for(some, ask, house, seed):
     unmet = judge(ask, market, house, NOW_S, seeded(seed))
     assume(unmet is not None)
     for offer in unmet.offers:
-        wanted = replace(ask, deadline_s=offer.deadline_s, budget_nanos=offer.budget_nanos)
+        wanted = replace(ask, deadline_s=offer.deadline_s, budget_nanos=offer.max_cost_nanos)
         assert judge(wanted, market, house, NOW_S, seeded(seed)) is None
         is_later = offer.kind == "later"
-        assert (offer.budget_nanos == ask.budget_nanos) is is_later
+        assert (offer.max_cost_nanos == ask.budget_nanos) is is_later
         assert (offer.deadline_s == ask.deadline_s) is not is_later
-        assert offer.deadline_s > ask.deadline_s or offer.budget_nanos > ask.budget_nanos
+        assert offer.deadline_s > ask.deadline_s or offer.max_cost_nanos > ask.budget_nanos
         assert offer.finish_s <= offer.deadline_s + 1e-3
-        assert offer.cost_nanos <= offer.budget_nanos
-        assert sum(tasks for *_, tasks in offer.shares) == ask.tasks
+        assert offer.cost_nanos <= offer.max_cost_nanos
+        assert sum(tasks for *_, tasks in offer.places) == ask.tasks
 
 
 @given(st.lists(pools, min_size=1, max_size=8), asks, st.integers(0, 9))
