@@ -37,7 +37,7 @@ from policies.asks import Ask, House, Wishes
 from policies.brokering import place
 from policies.decisions import Decision, Why
 from policies.deferral import Deferral
-from policies.estimates import affords
+from policies.estimates import affords, tasks_by
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
 from policies.market import Key, Market
 from policies.offers import Unmet, falls_short, judge
@@ -303,12 +303,13 @@ class Exchange:
 
     def _begin_round(self, now_s: float) -> None:
         """Once the last round is over, allow as many plans as one has, less what was too much."""
-        if now_s - self._round_s < self.rules.plan_s:
+        rounds = (now_s - self._round_s) / self.rules.plan_s
+        if rounds < 1:
             return
         self._round_s = now_s
         plans = max(1.0, LOOKS_MAX / max(1, len(self.market.candidates)))
-        self._plans_left = min(plans, self._plans_left + plans)
-        self._judged_left = min(plans / 10, self._judged_left + plans / 10)
+        self._plans_left = min(plans, self._plans_left + rounds * plans)
+        self._judged_left = min(plans / 10, self._judged_left + rounds * plans / 10)
 
     def _is_due(self, job: Job, now_s: float) -> bool:
         """Whether a job's places are to be chosen, for the first time or anew."""
@@ -593,9 +594,32 @@ class Exchange:
         live_keys = {(each.site, each.pool) for each in self.purchases.live(job.id)}
         keys = decision.quotes_from
         shares = [lane.key for lane, _ in decision.plan.shares] if decision.plan else []
+        too_small = self._too_small(job, decision)
         if len(shares) == 1 and shares[0] in live_keys:
+            return too_small
+        return [key for key in keys if key not in live_keys] + too_small
+
+    def _too_small(self, job: Job, decision: Decision) -> list[Key]:
+        """Where a job has contracts, but not the slots to do its part there by its deadline.
+
+        They were made when less was known of its tasks, and more slots are free: it asks for another.
+        """
+        ask, plan, live = decision.ask, decision.plan, self.purchases.live(job.id)
+        if plan is None or ask.deadline_s is None or ask.task_s is None or not live:
             return []
-        return [key for key in keys if key not in live_keys]
+        left_s, found = ask.deadline_s - decision.made_s, []
+        for lane, tasks in plan.shares:
+            handles = [each.handle for each in live if (each.site, each.pool) == lane.key]
+            held = (self._broker.workers.get(each) for each in handles)
+            workers = [each for each in held if each is not None]
+            slots = sum(each.slots for each in workers)
+            busy = sum(each.in_flight for each in workers)
+            if not slots or tasks + busy <= tasks_by(left_s, slots, lane.task_s):
+                continue
+            one = next(one for one in decision.preferred if one.key == lane.key)
+            if one.candidate.slots_free > slots - busy:
+                found.append(lane.key)
+        return found
 
     def _is_too_dear(self, decision: Decision) -> bool:
         """Whether a job could run, were it not for its cost limit.

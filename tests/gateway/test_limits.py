@@ -1,5 +1,6 @@
 """Deadline and cost limit together, at a whole site: refused at first, or said as soon as known."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -10,8 +11,8 @@ from gateway import events, views
 from gateway.accounts import Limits
 from gateway.federation_views import explain_job
 from gateway.ledger import records
-from gateway.limits import UNMET_S
-from policies.asks import Wishes
+from gateway.limits import START_S, UNMET_S, committed_nanos, said_s
+from policies.asks import FASTEST, Wishes
 
 FUNCTION = b"f" * 32
 HOUR_S = 3600.0
@@ -150,8 +151,8 @@ def test_a_job_that_goes_on_elsewhere_is_not_judged_anew(town):
 
 
 def test_of_very_many_in_one_breath_those_at_the_end_are_not_judged(town, monkeypatch):
-    # A refusal takes as long as twelve plans over two pools, and a tenth of the looks is for them.
-    monkeypatch.setattr("gateway.exchange.LOOKS_MAX", 280)
+    # A refusal is as long as twelve plans, and a tenth of the looks is for them; one pool is known.
+    monkeypatch.setattr("gateway.exchange.LOOKS_MAX", 240)
     london = town.sites["london"]
     limits = bound(2 * HOUR_S, slot_hours(40, CHEAP), task_s=HOUR_S, tasks=40)
     for number in range(5):
@@ -243,3 +244,135 @@ def test_what_costs_more_than_it_may_as_a_whole_is_ended_for_its_budget(town):
     town.pass_time(2 * UNMET_S)
     dropped = [each for each in london.told if isinstance(each, Dropped)]
     assert {each.failure for each in dropped} == {"budget"}
+
+
+# --- what is planned again as results come in ----------------------------------------------------
+
+
+def plan_town(paris_slots):
+    town = Town()
+    london, paris = town.build("london", CHEAP, 4), town.build("paris", DEAR, paris_slots)
+    town.show()
+    return town, london, paris
+
+
+def submit(town, london, tasks, seconds, nanos, said, **wishes):
+    limits = bound(seconds, nanos, task_s=said, **wishes)
+    del limits["tasks"]
+    london.submit(tasks, **limits)
+    town.deliver()
+    renew(town)
+
+
+def renew(town):
+    """Adverts are renewed when something has changed; until then what was asked for counts."""
+    for _ in range(4):
+        town.show()
+        town.pass_time(0.5)
+
+
+def begun(site):
+    return sum(len(each.arguments) for work in site.at_work.values() for each in work)
+
+
+def take(town, seconds):
+    """What is begun takes so long, everywhere."""
+    held = {site: begun(site) for site in town.sites.values()}
+    for _ in range(round(seconds / 10.0)):
+        town.pass_time(10.0, step_s=1.0)
+        town.show()
+    for site, most in held.items():
+        site.work(most=most, task_s=seconds)
+    town.deliver()
+    renew(town)
+
+
+def test_tasks_that_turn_out_longer_make_a_job_go_where_it_is_dearer():
+    """Said to take a minute, four slots can do forty at home; of five minutes they can't."""
+    town, london, paris = plan_town(40)
+    submit(town, london, 40, 750.0, 20 * 10**9, 60.0)
+    assert (begun(london), begun(paris)) == (4, 0)
+    take(town, 300.0)
+    # 449 s are left: one round more here, and the rest there.
+    assert (begun(london), begun(paris)) == (4, 32)
+    take(town, 300.0)
+    assert len(london.answers()) == 40
+
+
+def test_tasks_of_which_none_ends_are_not_expected_soon_any_more():
+    town, london, paris = plan_town(40)
+    submit(town, london, 40, 750.0, 20 * 10**9, 60.0)
+    town.pass_time(60.0 + START_S / 2, step_s=1.0)
+    assert begun(paris) == 0
+    town.pass_time(15.0, step_s=1.0)
+    assert begun(paris) > 0
+
+
+def test_tasks_that_turn_out_shorter_make_a_job_go_where_it_is_cheaper():
+    """Two rounds of ten minutes at home are too little; those of one minute are not."""
+    town, london, paris = plan_town(8)
+    submit(town, london, 20, 1_500.0, 20 * 10**9, 600.0)
+    assert (begun(london), begun(paris)) == (4, 8)
+    take(town, 60.0)
+    assert (begun(london), begun(paris)) == (4, 0)
+    take(town, 60.0)
+    assert begun(paris) == 0
+    take(town, 60.0)
+    assert len(london.answers()) == 20
+
+
+def test_what_is_fastest_goes_slower_when_it_turns_out_too_dear():
+    town, london, paris = plan_town(8)
+    budget = 3 * 10**9  # forty minutes are 0.67 USD there
+    submit(town, london, 40, 10 * HOUR_S, budget, 60.0, objective=FASTEST)
+    assert (begun(london), begun(paris)) == (4, 8)
+    job = london.broker.jobs["j"]
+    assert set(job.places) == {"local", "paris/local"}
+    take(town, 600.0)
+    # Ten minutes are 0.167 USD there, and next to nothing at home: what is out takes what is left.
+    assert set(job.places) == {"local"}
+    while "j" in london.broker.jobs:
+        take(town, 600.0)
+    assert len(london.answers()) == 40
+    assert job.limited_nanos <= budget
+
+
+@pytest.mark.parametrize(
+    ("hint_s", "measured_s", "ran_s", "has_ended", "expected_s"),
+    [
+        (None, None, 0.0, False, None),
+        (None, None, 999.0, False, None),  # nobody knows: the usual round
+        (None, 5.0, 0.0, False, None),  # what was measured counts
+        (None, 5.0, 5.0 + START_S, False, None),
+        (None, 5.0, 6.0 + START_S, False, 6.0),
+        (60.0, None, 0.0, False, 60.0),
+        (60.0, 5.0, 0.0, False, 60.0),  # its client knows better
+        (60.0, 5.0, 61.0 + START_S, False, 61.0),
+        (60.0, 5.0, 999.0, True, None),  # it is seen
+        (60.0, None, 999.0, True, 60.0),
+    ],
+)
+def test_whose_word_counts_of_how_long_a_task_takes(
+    town, hint_s, measured_s, ran_s, has_ended, expected_s
+):
+    london = town.sites["london"]
+    london.submit(8, task_s=hint_s, wishes=Wishes(allowed_sites=frozenset({"london"})))
+    job = london.broker.jobs["j"]
+    assert job.assignments
+    if has_ended:
+        job.ended.add(0, 1)
+    assert said_s(job, measured_s, UTC_S + ran_s) == expected_s
+
+
+def test_what_is_under_way_costs_what_is_known_now(town):
+    london = town.sites["london"]
+    limits = bound(2 * HOUR_S, 10**9, task_s=60.0)
+    del limits["tasks"]
+    london.submit(8, **limits)
+    job = london.broker.jobs["j"]
+    four = job.in_flight * CHEAP // 60
+    assert (job.in_flight, job.committed_nanos) == (4, pytest.approx(four, abs=4))
+    assert committed_nanos(job, 600.0) == pytest.approx(10 * four, abs=40)
+    assert committed_nanos(job, None) == job.committed_nanos
+    job.spec = replace(job.spec, wishes=Wishes())  # not held to both
+    assert committed_nanos(job, 600.0) == job.committed_nanos
