@@ -602,7 +602,7 @@ class Exchange:
     def _too_small(self, job: Job, decision: Decision) -> list[Key]:
         """Where a job has contracts, but not the slots to do its part there by its deadline.
 
-        They were made when less was known of its tasks, and more slots are free: it asks for another.
+        They were made when less was known of its tasks. Where more slots are free, it asks again.
         """
         ask, plan, live = decision.ask, decision.plan, self.purchases.live(job.id)
         if plan is None or ask.deadline_s is None or ask.task_s is None or not live:
