@@ -31,6 +31,7 @@ from policies.ranking import Ranked, Scale
 from policies.splitting import Split
 
 SAME_S: Final = 1e-3  # times that differ by less are the same
+DIGITS: Final = 9  # figures that agree so far, as parts of the largest, are equal
 LATE_S: Final = 5.0  # by so much, or half of the margin, a plan may be carried out too late
 
 
@@ -345,10 +346,15 @@ def _least(berths: Sequence[Berth], tasks: int) -> list[Run] | None:
 
 
 def _trimmed(runs: list[Run], tasks: int) -> list[Run]:
-    """So many of their tasks: the worst are left out, of equals the latest."""
+    """So many of their tasks: the worst are left out, of equals the dearer, then the latest."""
     spare = sum(run.tasks for run in runs) - tasks
+    most = max((run.mean("worth") for run in runs), default=0.0) or 1.0
+
+    def badness(run: Run) -> tuple[float, float, float]:
+        return round(run.mean("worth") / most, DIGITS), run.mean("money"), run.begin_s
+
     kept = []
-    for run in sorted(runs, key=lambda run: (-run.mean("worth"), -run.begin_s)):
+    for run in sorted(runs, key=badness, reverse=True):
         fewer = min(spare, run.tasks)
         spare -= fewer
         if run.tasks > fewer:

@@ -171,6 +171,14 @@ def test_each_pool_is_used_when_it_is_green():
     assert found.quotes_from == [("a", "main")]
 
 
+def test_of_equally_green_starts_the_cheaper_counts_then_the_sooner():
+    """Thirty tasks, of which ten have a clean hour: the others could go anywhere at any time."""
+    cheap, dear = (electric(400, 400, 400, 100, 400, price_nanos=each) for each in (CENT, 9 * CENT))
+    dear = replace(dear, carbon_ahead=None)
+    decision = decide(waiting(30, hours=6), a=dear, b=cheap)
+    assert schedule(decision) == {"b": [(0.0, 20), (3.0, 10)]}
+
+
 def test_a_pool_that_is_dirty_now_counts_when_it_promises_most():
     """It is not among those that are liked most now."""
     many = {f"s{n}": electric(300) for n in range(12)}
