@@ -112,7 +112,8 @@ def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: float) -> A
     left = max(1, job.waiting or job.in_flight or (job.total or 0) - len(job.ended))
     decision = exchange.decide_for(job, left, utc_s)
     found = decision.to_plain()
-    found["unmet"] = exchange.explain_unmet(job.spec, decision, job.id)
+    # What is under way is not to be placed: when it ends, its workers know.
+    found["unmet"] = exchange.explain_unmet(job.spec, decision, job.id) if job.waiting else None
     found["job"] = job.id
     found["waiting"] = job.waiting
     found["in_flight"] = job.in_flight

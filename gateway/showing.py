@@ -48,7 +48,9 @@ def show_site(
         whose: for whose work it is shown what it may have.
     """
     pools = tuple(
-        _for_whom(_show_pool(name, broker, each, held.get(name, 0), queue), broker, whose, utc_s)
+        _for_whom(
+            _show_pool(name, broker, each, held.get(name, 0), queue, utc_s), broker, whose, utc_s
+        )
         for name, each in facts.items()
     )
     return SiteAdvert(site, version, utc_s, ADVERT_VALID_S, pools)
@@ -65,7 +67,9 @@ def waiting(broker: Broker, jobs: Iterable[Job] | None = None) -> Queue:
     return tasks, load_s
 
 
-def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Queue) -> PoolAdvert:
+def _show_pool(
+    name: str, broker: Broker, facts: PoolFacts, held: int, queue: Queue, utc_s: float
+) -> PoolAdvert:
     workers = [
         each
         for each in broker.workers.values()
@@ -84,7 +88,7 @@ def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Qu
         currency=tariff.currency,
         slots_free=max(0, total - busy - held),
         tasks_queued=queue[0],
-        load_slot_s=sum(each.load_s for each in workers) + queue[1],
+        load_slot_s=sum(each.left_s(utc_s) for each in workers) + queue[1],
         tags=_largest(facts.tags, workers),
         pythons=tuple(sorted({each.offer.python for each in workers})),
         region=facts.region,

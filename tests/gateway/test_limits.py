@@ -4,9 +4,12 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from town import CHEAP, DEAR, UTC_S, Town, spec
 
 from federation.messages import Dropped, Kept, RejectJob
+from federation.offers import read_offers
 from gateway import events, views
 from gateway.accounts import Limits
 from gateway.federation_views import explain_job
@@ -304,7 +307,8 @@ def test_tasks_of_which_none_ends_are_not_expected_soon_any_more():
     submit(town, london, 40, 750.0, 20 * 10**9, 60.0)
     town.pass_time(60.0 + START_S / 2, step_s=1.0)
     assert begun(paris) == 0
-    town.pass_time(15.0, step_s=1.0)
+    town.show()
+    town.pass_time(30.0, step_s=1.0)
     assert begun(paris) > 0
 
 
@@ -376,3 +380,67 @@ def test_what_is_under_way_costs_what_is_known_now(town):
     assert committed_nanos(job, None) == job.committed_nanos
     job.spec = replace(job.spec, wishes=Wishes())  # not held to both
     assert committed_nanos(job, 600.0) == job.committed_nanos
+
+
+# --- who is taken is served ----------------------------------------------------------------------
+
+TASK_S = 20.0
+
+
+def live(town, until_s):
+    """Time passes at both sites, and each task takes TASK_S of it; when the last one ended."""
+    begun_s, last_s = {}, 0.0
+    while town.now_s < until_s and any(site.broker.jobs for site in town.sites.values()):
+        for site in town.sites.values():
+            for worker, work in site.at_work.items():
+                for order in list(work):
+                    key = site.name, worker, order.assignment
+                    has_run_s = town.now_s - begun_s.setdefault(key, town.now_s)
+                    if has_run_s >= TASK_S and order in work:
+                        site._report(worker, order, len(order.arguments), TASK_S)
+                        last_s = town.now_s
+        town.deliver()
+        town.show()
+        town.pass_time(0.5, step_s=0.25)
+    return last_s
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    here=st.integers(1, 6),
+    there=st.integers(1, 12),
+    tasks=st.integers(1, 30),
+    rounds=st.integers(1, 5),
+    cents=st.integers(1, 20),
+    which=st.sampled_from([min, max]),
+)
+def test_who_takes_an_offer_is_done_in_time_and_for_no_more(
+    here, there, tasks, rounds, cents, which
+):
+    """Or is taken at once; as long as nothing changes, and tasks take what was said."""
+    town = Town()
+    london = town.build("london", CHEAP, here)
+    town.build("paris", DEAR, there)
+    town.show()
+    limits = bound(rounds * TASK_S + 10.0, cents * 10**7, task_s=TASK_S, tasks=tasks)
+    london.exchange.refresh(UTC_S)
+    plan = london.exchange.decide(spec(**limits), tasks, UTC_S, TASK_S).plan
+    refused = opened(london, **limits)
+    assert (plan is None or plan.short > 0) or refused is None
+    if refused is not None:
+        offer = which(read_offers(refused.details), key=lambda each: each.kind)
+        limits["wishes"] = Wishes(deadline_s=offer.deadline_s)
+        limits["max_cost_nanos"] = offer.max_cost_nanos
+        london.told.clear()
+        assert opened(london, **limits) is None
+    else:
+        assume(plan is not None and not plan.short)
+    job = london.broker.jobs["j"]
+    london.do(events.TasksArrived(1, "j", 0, [b"%d" % at for at in range(tasks)]))
+    london.do(events.JobClosed(1, "j", tasks))
+    town.deliver()
+    until_s = limits["wishes"].deadline_s - UTC_S
+    ended_s = live(town, until_s + 60.0)
+    assert len(london.answers()) == tasks
+    assert ended_s <= until_s
+    assert job.limited_nanos <= limits["max_cost_nanos"]
