@@ -162,9 +162,11 @@ def wishes_plain(wishes: Wishes) -> dict[str, Any]:
 
 
 def _when_closed(value: Any) -> WhenClosed | None:
-    if value is None or value in set(WhenClosed):
-        return None if value is None else WhenClosed(value)
-    raise ValueError(f"when_closed must be {' or '.join(WhenClosed)}")
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in set(WhenClosed):
+        raise ValueError(f"when_closed must be {' or '.join(WhenClosed)}")
+    return WhenClosed(value)
 
 
 def _names(plain: dict[str, Any], key: str) -> frozenset[str] | None:

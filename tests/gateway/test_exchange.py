@@ -130,6 +130,7 @@ def test_work_waits_for_another_sites_window_or_goes_elsewhere_by_its_jobs_wish(
     )
     paris.do(events.RulesTurned({"local": Rules((closed, opened))}))
     town.show()
+    london.broker.durations.learn(spec().function, 100, 100 * 10**6)
     london.submit(20, wishes=Wishes(when_closed=when_closed))
     town.pass_time(4.0)
     asked = [m for _, to, m in town.said if to == "paris" and isinstance(m, deals.AskQuote)]
