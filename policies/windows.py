@@ -186,10 +186,13 @@ class Rules:
     """What holds for a pool, and what is known to come.
 
     Attributes:
-        spans: the present one first; the last ends when nothing more is known.
+        spans: the present one first, from when it was looked at; the last ends when nothing more
+            is known.
+        begun_s: when the window that holds began, no longer ago than its `spill_s`.
     """
 
     spans: tuple[Span, ...]
+    begun_s: float
 
     @property
     def now(self) -> Span:
@@ -203,7 +206,12 @@ class Rules:
 
 def rules_at(plan: Plan, utc_s: float, ahead_s: float = AHEAD_S) -> Rules:
     """What holds at a moment, and comes after it."""
-    return Rules(tuple(plan.spans(utc_s, utc_s + ahead_s)))
+    spans = tuple(plan.spans(utc_s, utc_s + ahead_s))
+    window, begun_s = spans[0].window, utc_s
+    if window is not None and window.spill_s > 0:
+        *_, before = plan.spans(utc_s - window.spill_s, utc_s)
+        begun_s = before.from_s if before.window == window else utc_s
+    return Rules(spans, begun_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +247,9 @@ class Closing:
         ends_s: until when what is planned to run may run, `spill_s` after that.
         told_s: from when on it is told, and nothing begins of which nobody knows how long it takes.
         stops_s: when it is stopped; inf when it is not.
-        slots: what it has then.
+        slots: what it has then, with all else that belongs to the same claim.
         window: the one that begins.
+        claim: of that window's, the one that it belongs to.
     """
 
     at_s: float
@@ -249,6 +258,7 @@ class Closing:
     stops_s: float
     slots: int
     window: str
+    claim: int
 
 
 def closing(rules: Rules, whose: Whose, total: int) -> Closing | None:
@@ -261,5 +271,6 @@ def closing(rules: Rules, whose: Whose, total: int) -> Closing | None:
             ends_s = span.from_s + window.spill_s
             stops_s = ends_s + window.grace_s if window.preempts else inf
             told_s = span.from_s - window.drain_lead_s
-            return Closing(span.from_s, ends_s, told_s, stops_s, slots, window.name)
+            claim = span.claims.of(whose)
+            return Closing(span.from_s, ends_s, told_s, stops_s, slots, window.name, claim)
     return None

@@ -112,7 +112,7 @@ def test_when_somebody_must_make_room():
     rules = rules_at(PLAN, at("2026-11-20T12:00"))
     begins_s = at("2026-11-20T17:00")
     assert closing(rules, PARIS, 100) == Closing(
-        begins_s, begins_s, begins_s - 600, begins_s + 30, 0, "risk run"
+        begins_s, begins_s, begins_s - 600, begins_s + 30, 0, "risk run", 0
     )
     assert closing(rules, ADA, 100) is None
 
@@ -121,6 +121,14 @@ def test_what_may_spill_over_and_what_is_never_stopped():
     window = Window("w", Hours(17 * HOUR_S, 23 * HOUR_S), OURS_ALONE, preempts=False, spill_s=60.0)
     found = closing(rules_at(Plan((window,)), at("2026-11-20T12:00")), PARIS, 100)
     assert (found.ends_s, found.stops_s) == (at("2026-11-20T17:01"), inf)
+
+
+def test_when_a_window_began_is_known_as_far_back_as_work_may_spill_into_it():
+    """So that whoever looks again does not let work run longer for it."""
+    window = Window("w", Hours(17 * HOUR_S, 23 * HOUR_S), OURS_ALONE, spill_s=600.0)
+    begins_s = at("2026-11-20T17:00")
+    for looked_s, begun_s in ((0, 0), (60, 0), (599, 0), (600, 0), (3_600, 3_000)):
+        assert rules_at(Plan((window,)), begins_s + looked_s).begun_s == begins_s + begun_s
 
 
 def test_where_nothing_is_claimed_base_claims_hold():
