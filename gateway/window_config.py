@@ -53,7 +53,7 @@ from policies.hours import Days, Hours, Weekdays, read_days
 from policies.parties import read_party
 from policies.periods import UTC_ZONE, read_zone
 from policies.weeks import DAY_S, EVERY_DAY, read_weekdays
-from policies.windows import WINDOWS_MAX, Plan, Window
+from policies.windows import EDGES_AHEAD_MAX, WINDOWS_MAX, Plan, Window
 
 CALENDARS_MAX: Final = 100
 FILE_BYTES_MAX: Final = 1 << 20
@@ -114,7 +114,17 @@ def read_plan(
 
 
 def check_plan(pool: str, plan: Plan, utc_s: float) -> None:
-    """Refuse windows of one priority that are open at once within a year; KnobError."""
+    """Refuse windows of one priority that are open at once within a year, and too many; KnobError.
+
+    All that is to come in two weeks is looked at whenever one begins or ends, while work waits.
+    """
+    busiest = plan.busiest(utc_s, utc_s + LOOK_AHEAD_S)
+    if busiest is not None:
+        raise KnobError(
+            f"{busiest.place}[[pool.window]] {busiest.name!r} of {pool}: with it windows of this "
+            f"pool begin and end more than {EDGES_AHEAD_MAX:,} times in two weeks: write fewer, "
+            "longer ones"
+        )
     clash = plan.clash(utc_s, utc_s + LOOK_AHEAD_S)
     if clash is not None:
         first, second, at_s = clash

@@ -178,6 +178,19 @@ def test_windows_of_one_priority_that_meet_are_refused_with_the_moment(write):
     assert "give the one that is to hold a higher one" in done.output
 
 
+def test_windows_that_begin_and_end_too_often_are_refused(write):
+    busy = """
+[[pool.window]]
+name = "busy"
+cron = "*/2 * * * *"
+lasts_s = 60
+priority = 1
+"""
+    done = windows("--config", write("[[pool.window]]", f"{busy}[[pool.window]]"))
+    assert done.exit_code == 2
+    assert "[[pool.window]] 'busy' of fast: with it windows of this pool begin" in done.output
+
+
 def test_a_pool_that_there_is_not_is_said(write):
     done = windows("medium", "--config", write())
     assert "there is no pool 'medium' here; there are: fast, slow" in done.output

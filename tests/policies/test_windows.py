@@ -91,6 +91,41 @@ def test_windows_that_meet_leave_no_moment_between_them():
     assert plan.clash(start_s, start_s + 2 * DAY_S) is None
 
 
+class Counted:
+    """When a window is open, with how often that was asked."""
+
+    def __init__(self, when):
+        self.when, self.asked = when, 0
+
+    def is_open(self, at_s):
+        self.asked += 1
+        return self.when.is_open(at_s)
+
+    def edges(self, start_s, end_s):
+        return self.when.edges(start_s, end_s)
+
+
+def test_each_window_is_asked_for_its_own_times_alone():
+    """Else what is to come takes seconds for a pool of many windows, while all its work waits."""
+    times = [Counted(Hours(60 * at, 60 * at + 60)) for at in range(60)]
+    plan = Plan(tuple(Window(f"w{at}", when) for at, when in enumerate(times)))
+    start_s = at("2026-11-20T12:00")
+    assert len(rules_at(plan, start_s, 2 * DAY_S).spans) == 2 * 60 + 2 + 1
+    assert plan.clash(start_s, start_s + 2 * DAY_S) is None
+    assert max(each.asked for each in times) <= 2 * (2 * 2 + 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_too_busy"),
+    [("*/15 * * * *", True), ("*/30 * * * *", False), ("*/2 * 1-14 5 *", True)],
+)
+def test_windows_may_not_begin_and_end_too_often(fields, is_too_busy):
+    window = Window("w", Cron(fields, 60))
+    start_s = at("2026-11-20T00:00")
+    found = Plan((RISK_RUN, window)).busiest(start_s, start_s + 400 * DAY_S)
+    assert found == (window if is_too_busy else None)
+
+
 def test_two_windows_of_one_name_are_refused():
     with pytest.raises(ValueError, match="two windows 'weekend'"):
         Plan((WEEKEND, WEEKEND))
