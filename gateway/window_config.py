@@ -40,7 +40,9 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
 from functools import partial
+from os.path import expanduser
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Final
 
 from gateway.knobs import KnobError, check_known, count, guarded, number
@@ -154,7 +156,8 @@ def _calendar(table: dict[str, Any], folder: Path) -> Calendar:
         text = _text("weekend", table["weekend"])
         weekend = guarded("weekend", lambda: read_weekdays(text) if text else frozenset())
     if "holidays" in table:
-        path = folder / Path(_text("holidays", table["holidays"])).expanduser()
+        # Not pathlib's, which gives up on the home of a user that there is not.
+        path = folder / expanduser(_text("holidays", table["holidays"]))
         holidays, half_days = guarded(f"holidays, {path}", lambda: read_dates(_file(path)))
     if "dates" in table:
         lines = _list("dates", table["dates"])
@@ -167,6 +170,8 @@ def _calendar(table: dict[str, Any], folder: Path) -> Calendar:
 
 def _file(path: Path) -> str:
     try:
+        if not S_ISREG(path.stat().st_mode):  # of a pipe one would wait for ever
+            raise KnobError("it is no file")
         with path.open("rb") as file:
             body = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
@@ -174,7 +179,7 @@ def _file(path: Path) -> str:
     if len(body) > FILE_BYTES_MAX:
         raise KnobError(f"it has more than {FILE_BYTES_MAX:,} bytes")
     try:
-        return body.decode()
+        return body.decode("utf-8-sig")  # some editors begin with a mark that nobody sees
     except UnicodeDecodeError:
         raise KnobError("it is no text in UTF-8") from None
 

@@ -120,9 +120,11 @@ def fitted(
 
 
 def when(epoch_s: float | None) -> str:
-    """A moment, UTC."""
+    """A moment, UTC; other sites may name one that no calendar has."""
     if epoch_s is None:
         return ""
+    if not epoch_s < LAST_S:
+        return "never"
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 

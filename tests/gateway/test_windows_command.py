@@ -1,6 +1,7 @@
 """`[[pool.window]]` and `[calendar.*]` of a file, and what `gridfed windows` prints of them."""
 
 import json
+import os
 
 import pytest
 from click.testing import CliRunner
@@ -168,6 +169,25 @@ def test_rubbish_in_a_holiday_file_is_said_with_both_lines(write):
         ConfigError, match=r"line 4: \[calendar.london\]: holidays, .*: line 2: 'x'"
     ):
         load(write(holidays="2026-12-25\nx\n"))
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("~nobody-of-this-name/london.txt", "No such file"),
+        ("/dev/zero", "it is no file"),
+        ("pipe", "it is no file"),
+    ],
+)
+def test_holidays_that_are_in_no_file_are_said(write, tmp_path, name, complaint):
+    os.mkfifo(tmp_path / "pipe")
+    path = write('holidays = "london.txt"', f'holidays = "{name}"')
+    with pytest.raises(ConfigError, match=rf"\[calendar.london\]: holidays, .*: .*{complaint}"):
+        load(path)
+
+
+def test_a_mark_of_the_byte_order_is_no_holiday(write):
+    load(write(holidays="\ufeff2026-12-25\n"))
 
 
 def test_windows_of_one_priority_that_meet_are_refused_with_the_moment(write):
