@@ -104,6 +104,7 @@ class Options:
     not_sites: Sequence[str] | None = None
     jurisdictions: Sequence[str] | None = None
     preemptible: bool = False
+    when_closed: str | None = None
     deferrable: bool = False
     whole: bool = False
     task_s: float | None = None
@@ -114,6 +115,7 @@ class Options:
         return wishes_plain(
             self.objective,
             self.deadline_s,
+            when_closed=self.when_closed,
             deferrable=self.deferrable,
             whole=self.whole,
             sites=self.sites,
@@ -430,6 +432,9 @@ class Client(concurrent.futures.Executor):
                 held against deadline_s and max_cost, until calls of it have ended. A hint; what
                 runs longer goes on. Else what calls of the function took before counts.
             preemptible: it is cheaper, and goes after all work that is not.
+            when_closed: what is done about pools that are not open to it now, by their windows:
+                "wait" for one that would suit it better than all that are open; go "elsewhere",
+                where it is open now. Otherwise the wait is weighed as any other.
 
         The view shares the connection: shutting down either shuts down both.
         """

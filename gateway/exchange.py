@@ -28,7 +28,9 @@ from gateway.events import JobSpec
 from gateway.jobs import Job
 from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.limits import LimitWatch, are_bound, awaits_judgement, committed_nanos, said_s
+from gateway.looks import JUDGED_PLANS, Looks
 from gateway.offering import Offering
+from gateway.purchase import Purchase
 from gateway.purchases import Purchases
 from gateway.sale import Sale
 from gateway.sales import Sales
@@ -37,7 +39,7 @@ from policies.asks import Ask, House, Wishes
 from policies.brokering import place
 from policies.decisions import Decision, Why
 from policies.deferral import Deferral
-from policies.estimates import affords, tasks_by
+from policies.estimates import affords
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
 from policies.market import Key, Market
 from policies.offers import Unmet, falls_short, judge
@@ -45,13 +47,8 @@ from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Whose
 from policies.placement import Offer
 from policies.ranking import lots
 
-# So many candidates are looked at in each `plan_s`, for all jobs together: about a tenth of a
-# second of a core. A user may have fifty thousand jobs, and a federation a thousand sites.
-LOOKS_MAX: Final = 8_000
-# To find what a job that can't keep its limits could be offered takes as long as so many plans; to
-# add up what waits of so many jobs as long as a look. For both there is a tenth more of that time.
-JUDGED_PLANS: Final = 12
-JOBS_A_LOOK: Final = 50
+# So many contracts may one job have with one pool at a time, as its work grows.
+CONTRACTS_PER_POOL_MAX: Final = 8
 NO_WISHES: Final = Wishes()
 USUAL_PROJECT: Final = "default"
 
@@ -107,8 +104,7 @@ class Exchange:
         self.limits = LimitWatch(self._judge_planned, self._outcome)
         self._version = 0
         self._planned: dict[str, Planned] = {}
-        # How many may still be planned since when, and be judged when they begin.
-        self._round_s, self._plans_left, self._judged_left = -inf, 0.0, 0.0
+        self._looks = Looks(rules.plan_s)
         self._now_s = 0.0
         broker.unmet = self._unmet
         broker.elsewhere = self._may_run_elsewhere
@@ -288,28 +284,18 @@ class Exchange:
         if not due:
             return
         due.sort(key=lambda job: (job.id not in served, self._planned.get(job.id, NEVER_YET)))
-        self._begin_round(now_s)
+        self._looks.begin(now_s, len(self.market.candidates))
         queue = waiting(self._broker)  # once, for all of them
         deferrable_plans = 1 + DEFERRABLE_LOOKS // max(1, len(self.market.candidates))
         for job in due:
             if self._is_held(job):
                 self._outcome.happened(events.PlacesChosen(job.id, {}))
-            elif self._plans_left > 0:
-                self._plans_left -= deferrable_plans if job.spec.wishes.deferrable else 1
+            elif self._looks.plans > 0:
+                self._looks.plans -= deferrable_plans if job.spec.wishes.deferrable else 1
                 again_s = now_s + self._plan(job, queue, now_s, utc_s)
                 self._planned[job.id] = Planned(again_s, self._is_known(job))
             elif job.places is None and self._has_choice(job):
                 self._outcome.happened(events.PlacesChosen(job.id, {}))  # until its turn comes
-
-    def _begin_round(self, now_s: float) -> None:
-        """Once the last round is over, allow as many plans as one has, less what was too much."""
-        rounds = (now_s - self._round_s) / self.rules.plan_s
-        if rounds < 1:
-            return
-        self._round_s = now_s
-        plans = max(1.0, LOOKS_MAX / max(1, len(self.market.candidates)))
-        self._plans_left = min(plans, self._plans_left + rounds * plans)
-        self._judged_left = min(plans / 10, self._judged_left + rounds * plans / 10)
 
     def _is_due(self, job: Job, now_s: float) -> bool:
         """Whether a job's places are to be chosen, for the first time or anew."""
@@ -427,6 +413,7 @@ class Exchange:
             task_s=task_s,
             task_s_at={site or self.site: seconds for site, seconds in at.items()},
             deadline_s=spec.wishes.deadline_s,
+            when_closed=spec.wishes.when_closed,
             budget_nanos=spec.max_cost_nanos,
             price_class=spec.price_class,
             # What another site has sent waits there, if at all.
@@ -440,7 +427,7 @@ class Exchange:
         return judge(ask, self.market, self.house, utc_s, lots(chance), resting)
 
     def _judge_planned(self, ask: Ask, utc_s: float, chance: str) -> Unmet | None:
-        self._plans_left -= JUDGED_PLANS
+        self._looks.plans -= JUDGED_PLANS
         return self._judge(ask, utc_s, chance)
 
     def _unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
@@ -450,16 +437,14 @@ class Exchange:
         """
         if not are_bound(spec):
             return None
-        self._begin_round(self._now_s)
+        self._looks.begin(self._now_s, len(self.market.candidates))
         ask = self._ask(spec, tasks, spec.task_s)
-        if ask.task_s is None or self._judged_left <= 0:
+        if ask.task_s is None or self._looks.judgements <= 0:
             return None
         arrived = self._broker.jobs.get(job)  # what has arrived of it is no load in front of it
         self.market.learn(self.show(utc_s, arrived, whose=spec.whose), utc_s)
         unmet = self._judge(ask, utc_s, job)
-        looks = len(self._broker.jobs) / JOBS_A_LOOK
-        self._judged_left -= looks / max(1, len(self.market.candidates))
-        self._judged_left -= 1 if unmet is None else JUDGED_PLANS
+        self._looks.judged(len(self._broker.jobs), is_refused=unmet is not None)
         return unmet if unmet is not None and unmet.offers else None
 
     def explain_unmet(
@@ -576,7 +561,7 @@ class Exchange:
         return places
 
     def _to_ask(self, job: Job, decision: Decision) -> list[Key]:
-        """Whom to ask for a quote: those of the plan that we have no contract with."""
+        """Whom to ask for a quote: those of the plan whose contracts with us are not enough."""
         if decision.why is Why.NOBODY:
             terms = decision.ask.terms
             live = {each.site for each in self.purchases.live(job.id)}
@@ -591,35 +576,34 @@ class Exchange:
             # Each job begins with others; those that are of no use make way for the next.
             near.sort(key=lambda site: chance((site, "")))
             return [(site, "") for site in near[: self.house.quotes_max]]
-        live_keys = {(each.site, each.pool) for each in self.purchases.live(job.id)}
-        keys = decision.quotes_from
+        enough = self._enough(job, decision)
         shares = [lane.key for lane, _ in decision.plan.shares] if decision.plan else []
-        too_small = self._too_small(job, decision)
-        if len(shares) == 1 and shares[0] in live_keys:
-            return too_small
-        return [key for key in keys if key not in live_keys] + too_small
-
-    def _too_small(self, job: Job, decision: Decision) -> list[Key]:
-        """Where a job has contracts, but not the slots to do its part there by its deadline.
-
-        They were made when less was known of its tasks. Where more slots are free, it asks again.
-        """
-        ask, plan, live = decision.ask, decision.plan, self.purchases.live(job.id)
-        if plan is None or ask.deadline_s is None or ask.task_s is None or not live:
+        if len(shares) == 1 and shares[0] in enough:
             return []
-        left_s, found = ask.deadline_s - decision.made_s, []
-        for lane, tasks in plan.shares:
-            handles = [each.handle for each in live if (each.site, each.pool) == lane.key]
-            held = (self._broker.workers.get(each) for each in handles)
-            workers = [each for each in held if each is not None]
-            slots = sum(each.slots for each in workers)
-            busy = sum(each.in_flight for each in workers)
-            if not slots or tasks + busy <= tasks_by(left_s, slots, lane.task_s):
-                continue
-            one = next(one for one in decision.preferred if one.key == lane.key)
-            if one.candidate.slots_free > slots - busy:
-                found.append(lane.key)
-        return found
+        return [key for key in decision.quotes_from if key not in enough]
+
+    def _enough(self, job: Job, decision: Decision) -> Set[Key]:
+        """The pools that a job has a contract with, and needs no further one with.
+
+        A contract has the slots that its pool quoted for the work that there was. If they are all
+        taken, more work waits, and the pool shows free ones, another contract buys some of them.
+        """
+        live: dict[Key, list[Purchase]] = {}
+        for each in self.purchases.live(job.id):
+            live.setdefault((each.site, each.pool), []).append(each)
+        more = {
+            one.key
+            for one in decision.preferred
+            if one.candidate.slots_free
+            and 0 < len(live.get(one.key, ())) < CONTRACTS_PER_POOL_MAX
+            and all(map(self._is_taken, live[one.key]))
+        }
+        return live.keys() - more
+
+    def _is_taken(self, purchase: Purchase) -> bool:
+        """Whether each slot of a contract has a task."""
+        worker = self._broker.workers.get(purchase.handle)
+        return worker is not None and worker.in_flight >= worker.slots
 
     def _is_too_dear(self, decision: Decision) -> bool:
         """Whether a job could run, were it not for its cost limit.

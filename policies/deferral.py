@@ -23,7 +23,7 @@ from math import ceil
 from typing import Any, Final, NamedTuple
 
 from federation.money import format_money
-from policies.asks import Ask, House
+from policies.asks import Ask, House, WhenClosed
 from policies.estimates import ROUNDING, price_over
 from policies.market import Candidate, Key, Span
 from policies.outlook import Curve, added, flat
@@ -244,9 +244,10 @@ def _berths(
     counted_s = task_s * (1 + house.defer_margin)
     grams = candidate.carbon_ahead or flat(one.carbon / one.estimate.slot_s)
     for span in candidate.spans:
-        if span.until_s <= now_s or not span.slots:
-            continue
         end_s, is_open = min(until_s, span.until_s), span.from_s <= now_s
+        is_spurned = ask.when_closed is WhenClosed.ELSEWHERE and not is_open
+        if span.until_s <= now_s or not span.slots or is_spurned:
+            continue
         money = _money_over(ask, one, span, house)
         parts = [money.times(scale.money)] if scale.money else []
         parts += [grams.times(scale.carbon)] if scale.carbon else []

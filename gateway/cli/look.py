@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from federation.money import format_money, parse_money
-from federation.wishes import wishes_plain
+from federation.wishes import WHEN_CLOSED, wishes_plain
 from gateway.cli import show
 from gateway.cli.common import (
     Reach,
@@ -133,6 +133,11 @@ def deals(reach: Reach, as_json: bool) -> None:
 @click.option("--jurisdictions", help="Where its data may go, as in EU,UK.")
 @click.option("--preemptible", is_flag=True, help="By the price of what makes way for others.")
 @click.option("--deferrable", is_flag=True, help="It may wait for better hours within --within-s.")
+@click.option(
+    "--when-closed",
+    type=click.Choice(WHEN_CLOSED),
+    help="Wait for windows that open later, or go elsewhere. [default: as the objective has it]",
+)
 @click.pass_context
 @errors_to_exit_codes
 def explain(
@@ -179,9 +184,10 @@ def _show_plan(found: dict[str, Any]) -> None:
     """Where it goes, what waits, and what can't be done."""
     click.echo(show.clean(found["text"]))
     for share in found["shares"]:
+        opens = f"opens at {show.when(share['opens_s'])} UTC, " if share["opens_s"] else ""
         click.echo(
             f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
-            f"done by {show.when(share['finish_s'])} UTC, {share['cost']}"
+            f"{opens}done by {show.when(share['finish_s'])} UTC, {share['cost']}"
         )
     deferral = found.get("deferral") or {"waits": 0}
     if "text" in deferral:
@@ -262,10 +268,8 @@ def _details(
     objective: str | None,
     max_cost: str | None,
     tags: str,
-    sites: str | None,
-    not_sites: str | None,
-    jurisdictions: str | None,
     deferrable: bool,
+    when_closed: str | None,
     **rest: Any,
 ) -> dict[str, Any]:
     """A job that does not exist, as a gateway is asked about it."""
@@ -275,9 +279,10 @@ def _details(
         objective,
         None if within_s is None else time.time() + within_s,
         deferrable=deferrable,
-        sites=_names(sites),
-        not_sites=_names(not_sites),
-        jurisdictions=_names(jurisdictions),
+        when_closed=when_closed,
+        sites=_names(rest.pop("sites")),
+        not_sites=_names(rest.pop("not_sites")),
+        jurisdictions=_names(rest.pop("jurisdictions")),
     )
     nanos, currency = parse_money(max_cost) if max_cost else (None, "")
     money = {"max_cost_nanos": nanos, "currency": currency}

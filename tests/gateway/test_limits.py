@@ -155,7 +155,7 @@ def test_a_job_that_goes_on_elsewhere_is_not_judged_anew(town):
 
 def test_of_very_many_in_one_breath_those_at_the_end_are_not_judged(town, monkeypatch):
     # A refusal is as long as twelve plans, and a tenth of the looks is for them; one pool is known.
-    monkeypatch.setattr("gateway.exchange.LOOKS_MAX", 240)
+    monkeypatch.setattr("gateway.looks.LOOKS_MAX", 240)
     london = town.sites["london"]
     limits = bound(2 * HOUR_S, slot_hours(40, CHEAP), task_s=HOUR_S, tasks=40)
     for number in range(5):
@@ -313,16 +313,18 @@ def test_tasks_of_which_none_ends_are_not_expected_soon_any_more():
 
 
 def test_tasks_that_turn_out_shorter_make_a_job_go_where_it_is_cheaper():
-    """Two rounds of ten minutes at home are too little; those of one minute are not."""
-    town, london, paris = plan_town(8)
-    submit(town, london, 20, 1_500.0, 20 * 10**9, 600.0)
-    assert (begun(london), begun(paris)) == (4, 8)
+    """Of ten minutes four slots at home do twelve in three rounds; of one minute they do all."""
+    town, london, _ = plan_town(8)
+    submit(town, london, 36, 1_900.0, 20 * 10**9, 600.0)
+    job = london.broker.jobs["j"]
+    assert set(job.places) == {"local", "paris/local"}
     take(town, 60.0)
-    assert (begun(london), begun(paris)) == (4, 0)
-    take(town, 60.0)
-    assert begun(paris) == 0
-    take(town, 60.0)
-    assert len(london.answers()) == 20
+    assert set(job.places) == {"local"}
+    while london.broker.jobs:
+        take(town, 60.0)
+    assert len(london.answers()) == 36
+    used = [each for each in london.books if isinstance(each, records.UsageRecord)]
+    assert sum(each.tasks for each in used if each.pool == "paris/local") <= 16
 
 
 def test_what_is_fastest_goes_slower_when_it_turns_out_too_dear():

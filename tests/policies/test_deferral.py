@@ -19,7 +19,7 @@ from market_support import (
 
 from federation.adverts import Outlook, PriceChange, SiteAdvert, Window
 from federation.reasons import Reason
-from policies.asks import CHEAPEST, FASTEST, GREENEST, Ask, House, Objective
+from policies.asks import CHEAPEST, FASTEST, GREENEST, Ask, House, Objective, WhenClosed
 from policies.brokering import place
 from policies.market import Market
 from policies.outlook import Curve
@@ -156,6 +156,9 @@ def test_a_window_that_opens_when_it_is_green_is_waited_for():
     day = Window(NOW_S - HOUR, NOW_S + 2 * HOUR, 10, CENT)
     pool = electric(400, 400, 400, 400, 400, 100, 100, windows=(day, night))
     assert schedule(decide(waiting(), a=pool)) == {"a": [(5, 10)]}
+    # Who would rather go elsewhere than wait for a window does not.
+    elsewhere = waiting(when_closed=WhenClosed.ELSEWHERE)
+    assert not decide(elsewhere, a=pool).deferral.waits
     # Between the two nothing can run, and what does not end in time does not begin.
     green_between = electric(400, 400, 400, 100, 400, 390, 390, windows=(day, night))
     assert not decide(waiting(), a=green_between).deferral.waits
