@@ -362,6 +362,7 @@ class Exchange:
             task_s=task_s if measured_s is None else measured_s,
             task_s_at={site or self.site: seconds for site, seconds in at.items()},
             deadline_s=spec.wishes.deadline_s,
+            when_closed=spec.wishes.when_closed,
             budget_nanos=None if limit is None else max(0, limit - committed_nanos),
             price_class=spec.price_class,
         )

@@ -294,8 +294,8 @@ class Closing:
         told_s: from when on it is told, and nothing begins of which nobody knows how long it takes.
         stops_s: when it is stopped; inf when it is not.
         slots: what it has then, with all else that belongs to the same claim.
-        window: the one that begins.
-        claim: of that window's, the one that it belongs to.
+        window: the one that begins; empty where none does: one that gave it more has ended.
+        claim: of the claims that hold then, the one that it belongs to.
     """
 
     at_s: float
@@ -313,11 +313,16 @@ def closing(rules: Rules, whose: Whose, total: int) -> Closing | None:
     most = _Most(whose, total)
     for span in rules.spans[1:]:
         slots = most.of(span)
-        if slots < now_slots and span.window is not None:
-            window = span.window
-            ends_s = span.from_s + window.spill_s
-            stops_s = ends_s + window.grace_s if window.preempts else inf
-            told_s = span.from_s - window.drain_lead_s
-            claim = span.claims.of(whose)
-            return Closing(span.from_s, ends_s, told_s, stops_s, slots, window.name, claim)
+        if slots < now_slots:
+            return _closing_at(span, slots, whose)
     return None
+
+
+def _closing_at(span: Span, slots: int, whose: Whose) -> Closing:
+    """What the beginning of a span means for those who have so many slots in it."""
+    at_s, window, claim = span.from_s, span.window, span.claims.of(whose)
+    if window is None:  # claims outside of windows stop nothing, but what begins is to end in time
+        return Closing(at_s, at_s, at_s, inf, slots, "", claim)
+    ends_s = at_s + window.spill_s
+    stops_s = ends_s + window.grace_s if window.preempts else inf
+    return Closing(at_s, ends_s, at_s - window.drain_lead_s, stops_s, slots, window.name, claim)

@@ -158,6 +158,14 @@ def test_what_may_spill_over_and_what_is_never_stopped():
     assert (found.ends_s, found.stops_s) == (at("2026-11-20T17:01"), inf)
 
 
+def test_the_end_of_a_window_that_gave_more_is_known_too():
+    plan = Plan((WEEKEND,), OURS_ALONE)
+    monday_s = at("2026-11-23T00:00")
+    found = closing(rules_at(plan, at("2026-11-21T12:00")), PARIS, 100)
+    assert found is not None
+    assert (found.at_s, found.stops_s, found.slots, found.window) == (monday_s, inf, 0, "")
+
+
 def test_when_a_window_began_is_known_as_far_back_as_work_may_spill_into_it():
     """So that whoever looks again does not let work run longer for it."""
     window = Window("w", Hours(17 * HOUR_S, 23 * HOUR_S), OURS_ALONE, spill_s=600.0)
