@@ -57,6 +57,14 @@ kind = "budget"
 amount = "1000 USD"
 webhook = "https://alerts.example.com/gridfed"
 
+[[budget]]                              # see gateway.budgets.settings
+name = "risk"
+whose = "project:risk"
+amount = "1000 USD"
+
+[credit]                                # what sites may owe us, likewise
+paris = "500 USD"
+
 [[pool]]
 name = "local"
 kind = "local"                          # "local": processes here; "remote": workers dial in
@@ -85,6 +93,7 @@ from federation.address import check_address, check_others, default_address, exp
 from federation.errors import GridError
 from gateway.alerts.settings import AlertsConfig, check_pools, read_alerts
 from gateway.books_rules import BookRules, read_books
+from gateway.budgets.settings import NO_CREDIT, Credit, check_budgets, read_budgets, read_credit
 from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig, check_federation, read_federation
@@ -97,6 +106,7 @@ from gateway.secret_files import read_secret
 from gateway.showing import PoolFacts
 from gateway.tariff_config import read_price_list
 from policies.asks import House
+from policies.budgets import Budget
 from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.disclosure import SHOW_ALL, Disclosure
 from policies.placement import TagValue
@@ -173,6 +183,8 @@ class SiteConfig:
     shows: tuple[Disclosure, ...] = SHOW_ALL
     books: BookRules = field(default_factory=BookRules)
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
+    budgets: tuple[Budget, ...] = ()
+    credit: Credit = field(default_factory=lambda: NO_CREDIT)
     groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
 
     @property
@@ -272,6 +284,7 @@ def check(config: SiteConfig) -> SiteConfig:
     _check_pools(pools)
     try:
         check_pools(config.alerts, config.name, [pool.name for pool in pools])
+        check_budgets(config.budgets, config.name, is_federated=config.federation is not None)
     except KnobError as error:
         raise ConfigError(str(error)) from None
     for address in config.addresses:
@@ -327,14 +340,14 @@ def _read(document: dict[str, Any]) -> SiteConfig:
         document,
         {
             *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
-            *("books", "groups", "alerts", "alert"),
+            *("books", "groups", "alerts", "alert", "budget", "credit"),
         },
         "the top level",
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
     tables = {"rules", "pools", "federation", "deals", "house", "shows"}
-    tables |= {"books", "groups", "alerts"}
+    tables |= {"books", "groups", "alerts", "budgets", "credit"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -373,7 +386,21 @@ def _read(document: dict[str, Any]) -> SiteConfig:
         values["alerts"] = read_alerts(_table(document, "alerts"), document.get("alert", []))
     except KnobError as error:
         raise ConfigError(str(error)) from None
+    values |= _money(document)
     return SiteConfig(**values, rules=rules, pools=tuple(_pool(pool) for pool in pools))
+
+
+def _money(document: dict[str, Any]) -> dict[str, Any]:
+    """Who may use up how much, and what sites may owe us."""
+    try:
+        budgets = read_budgets(document.get("budget", []))
+    except KnobError as error:
+        raise ConfigError(str(error)) from None
+    try:
+        credit = read_credit(_table(document, "credit"))
+    except KnobError as error:
+        raise ConfigError(f"[credit] {error}") from None
+    return {"budgets": budgets, "credit": credit}
 
 
 def _site_values(site: dict[str, Any]) -> dict[str, Any]:

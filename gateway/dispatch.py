@@ -158,6 +158,21 @@ def fits_cost(job: Job, tariff: Tariff, task_s: float | None, tasks: int) -> int
     return tasks if one == 0 else min(tasks, max(1, (limit - committed) // one))
 
 
+def fits_budgets(job: Job, worker: Worker, tariff: Tariff, task_s: float | None, tasks: int) -> int:
+    """How many of `tasks` the budgets have room for that the job is paid from."""
+    limit_s = job.spec.timeout_s
+    for purse in job.purses:
+        budget = purse.budget
+        if not budget.is_hard or (worker.is_funded and budget.is_money):
+            continue
+        each_nanos = budget.bound_nanos(tariff, limit_s, task_s)
+        if each_nanos is not None:
+            tasks = purse.fits(each_nanos, tasks)
+        elif not budget.is_credit:  # a site that has credit in several currencies has it in one
+            return 0
+    return tasks
+
+
 Rank = tuple[bool, bool, float, float, int, int]
 
 

@@ -17,8 +17,11 @@ from federation.adverts import SiteAdvert
 from federation.errors import ProtocolError
 from federation.messages import NeedFunction
 from federation.reasons import NEVER, Reason
+from federation.slices import AskSlice, Slice
 from gateway import events
 from gateway.broker import Broker
+from gateway.budgets.borrowing import Borrowing
+from gateway.budgets.lending import Lending
 from gateway.dealing import DealRules, Outcome, Permits
 from gateway.effects import Effect, Expel, Order, Side, Tell
 from gateway.errands import Notary
@@ -86,6 +89,8 @@ class Exchange:
         )
         self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome)
         self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
+        self.lending = Lending(broker.purses, self._outcome)
+        self.borrowing = Borrowing(broker.purses, boot, self._outcome)
         self._version = 0
         self._planned: dict[str, tuple[float, bool]] = {}  # when; with its duration known
         self._round_s, self._plans_left = -inf, 0  # how many may still be planned since when
@@ -136,6 +141,10 @@ class Exchange:
             self.sales.hear(site, message, now_s, utc_s)
         elif side is Side.SELLER and isinstance(message, (*deals.FROM_SELLER, NeedFunction)):
             self.purchases.hear(site, message, now_s, utc_s)
+        elif isinstance(message, AskSlice):  # whoever dialled whom
+            self.lending.hear(site, message, utc_s)
+        elif isinstance(message, Slice):
+            self.borrowing.hear(site, message)
         else:
             raise ProtocolError(f"a {side} may not say {message.kind!r}")
 
@@ -160,6 +169,9 @@ class Exchange:
         """Time has passed: leases, quotes, bills. Whether `act` is needed for it."""
         self.sales.tick(now_s, utc_s)
         self.sales.end_stuck(now_s, lambda job: bool(self.purchases.live(job)))
+        self.sales.end_unpaid()
+        self.lending.tick(utc_s)
+        self.borrowing.tick(now_s, utc_s)
         self.purchases.tick(now_s, utc_s)
         if len(self._planned) > 2 * len(self._broker.jobs) + 100:
             self._planned = {
@@ -184,8 +196,7 @@ class Exchange:
             if row.side == "sell":
                 self.sales.recover(row, postings, now_s)
             else:
-                job = self._broker.jobs.get(row.job)
-                self.purchases.recover(row, postings, now_s, job.spec if job else None)
+                self.purchases.recover(row, postings, now_s, self._broker.jobs.get(row.job))
 
     def buyer_came(self, site: str) -> None:
         """A buyer has a new session with us."""

@@ -29,6 +29,8 @@ from federation.wire import Maps
 from gateway import events
 from gateway.accounts import Limits
 from gateway.broker import Broker
+from gateway.budgets.books import read_known
+from gateway.budgets.purses import Purses
 from gateway.config import SiteConfig, python_minor
 from gateway.dealing import Permits
 from gateway.effects import Effect
@@ -109,7 +111,8 @@ class Reception:
         self._say = say
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
         self._prices = Prices(config.pools, surroundings.utc_s())
-        self.broker = _broker(config, seat.boot, self._prices)
+        purses = Purses(config.budgets, config.credit, surroundings.utc_s())
+        self.broker = _broker(config, seat.boot, self._prices, purses)
         self.broker.emissions.update({pool.name: pool.emissions for pool in config.pools})
         self.exchange = Exchange(
             config.name,
@@ -134,6 +137,8 @@ class Reception:
             at_home=self._credentials(required=False),
         )
         self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall)
+        if self.broker.purses.has_credit:
+            self.outbox.on_write = self.broker.purses.note
         self._recall = recall
         self.pulses: dict[int, Maps] = {}
         self._unread: set[int] = set()
@@ -157,6 +162,10 @@ class Reception:
         effects: list[Effect] = self.broker.handle(
             events.VolumesKnown(self._prices.had_ns(self.store, now_s)), now_s
         )
+        known = read_known(self.store, self.broker.purses, now_s)
+        effects += self.broker.handle(events.SpendingKnown(known.spent, known.owed), now_s)
+        self.exchange.lending.recover(self.store.slices_lent(), now_s)
+        self.exchange.borrowing.recover(known.accounts, now_s)
         for event in recovered(self.store):
             effects += self.broker.handle(event, now_s)
             if isinstance(event, events.JobRecovered) and event.spec is not None:
@@ -204,6 +213,8 @@ class Reception:
             happened.append(events.Ticked())
             self._watch_tokens(happened)
             self.functions.sweep(set(self.lobby.guests))
+            for line in self.broker.spending.news():
+                self._say(f"budget: {line}")
         changed = self._prices.renew(self.broker, self._clock.utc_s())
         if changed is not None:
             happened.append(changed)
@@ -498,7 +509,7 @@ class Reception:
                 self.exchange.need_function(job.client, digest)
 
 
-def _broker(config: SiteConfig, boot: int, prices: Prices) -> Broker:
+def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Broker:
     rules = config.rules
     tariffs = {name: each.tariff for name, each in prices.now.items()}
     broker = Broker(
@@ -523,6 +534,7 @@ def _broker(config: SiteConfig, boot: int, prices: Prices) -> Broker:
             rules.kept_bytes_max,
         ),
         boot,
+        purses,
     )
     broker.prices.update(prices.now)
     return broker

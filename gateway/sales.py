@@ -554,6 +554,17 @@ class Sales:
                 reason = f"nobody whom {self._site} knows takes it any more"
                 self._end_early(sale, Reason.NO_SLOTS, reason)
 
+    def end_unpaid(self) -> None:
+        """Give back what waits and its buyer's credit, or a budget, can't pay for any more."""
+        spending = self._broker.spending
+        for sale in list(self.sales.values()) if self._broker.purses else ():
+            job = self._broker.jobs.get(sale.job)
+            if job is None or not job.waiting or not sale.is_live or sale.ending is not None:
+                continue
+            given_up = spending.given_up(job.purses, job.spec)
+            if given_up is not None:
+                self._end_early(sale, *given_up)
+
     def _ask_renewal(self, buyer: str, sales: list[Sale], now_s: float) -> None:
         self._stamps += 1
         contracts = [sale.contract for sale in sales]
