@@ -179,21 +179,22 @@ class Spending:
                 return code, _told(purse, spec, one_nanos)
         return None
 
-    def why_waiting(self, job: Job) -> list[str]:
-        """Which purses have no room for one more task of a job now, and why."""
-        found = []
+    def why_waiting(self, job: Job) -> dict[Purse, str]:
+        """The purses that have no room for one more task of a job now, and why."""
+        found = {}
         for purse in (each for each in job.purses if _pays(each, job.spec)):
-            one_nanos = self._least_nanos(purse, job.spec)
-            if not purse.budget.is_hard or purse.room_nanos >= one_nanos:
+            budget, one_nanos = purse.budget, self._least_nanos(purse, job.spec)
+            if not budget.is_hard or purse.room_nanos >= one_nanos:
                 continue
             if purse.is_exhausted(one_nanos):
-                found.append(purse.objection(one_nanos))
+                found[purse] = purse.objection(one_nanos)
             elif not purse.is_open:
-                budget = purse.budget
-                why = purse.refused or f"{budget.owner} has not given us a part of it yet"
-                found.append(f"{named(budget)} has no room: {why}")
+                why = (
+                    purse.refused or f"{budget.owner} has not given us a part of it, or not lately"
+                )
+                found[purse] = f"{named(budget)} has no room: {why}"
             else:
-                found.append(f"{named(purse.budget)} has no room now: {purse.standing(one_nanos)}")
+                found[purse] = f"{named(budget)} has no room now: {purse.standing(one_nanos)}"
         return found
 
     def news(self) -> list[str]:

@@ -153,6 +153,8 @@ def explain(
         show.as_json(found)
         return
     click.echo(show.clean(found["text"]))
+    if found.get("refused_for_money"):
+        click.echo(f"it would be refused: {show.clean(found['refused_for_money'])}")
     for share in found["shares"]:
         click.echo(
             f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
@@ -172,6 +174,10 @@ def explain(
         for each in group["examples"]:
             where = f"{show.clean(each['site'])}/{show.clean(each['pool'])}"
             click.echo(f"  {where} {show.clean(each['text'])}")
+    for budget in found.get("budgets", ()):
+        name, left = show.clean(budget["name"]), show.clean(budget["left"])
+        why = show.clean(budget["why_not"]) or f"it has {left} left"
+        click.echo(f"paid from {name} ({show.clean(budget['whose'])}): {why}")
     for place in found.get("places", ()):
         why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
         click.echo(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
