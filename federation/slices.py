@@ -61,6 +61,8 @@ class Slice:
 
     Attributes:
         account, life, number: of the question.
+        since_ms: when the period began that I am in. Whose clock is behind, and is in the one
+            before, must not spend yet what is new: it is of this period's amount.
         code: why it is not as much as you want; empty: it is.
         reason: in words.
     """
@@ -73,6 +75,7 @@ class Slice:
     granted: Text
     returned: Text
     lasts_s: Number
+    since_ms: Count
     code: Text
     reason: Text
 

@@ -31,6 +31,7 @@ AGAIN_S: Final = 0.25  # between two questions, while we are given what we want
 ANSWER_S: Final = 2.0  # how long an answer is waited for; and when it was no, until we ask again
 REFUSED_S: Final = 30.0  # the same when the owner would not have it at all
 PROBE_S: Final = 10.0  # how often is asked whether a budget is exhausted still, when nothing waits
+REST_S: Final = 600.0  # how often is asked when we have nothing: the owner may believe otherwise
 IDLE_S: Final = 10.0  # what was not used for so long is given back
 SLICE_MAX_S: Final = 86_400.0
 TEXT_CHARS_MAX: Final = 300
@@ -50,6 +51,8 @@ class Account:
     since_ms: int = 0  # likewise
     granted: int = 0
     returned: int = 0
+    early: int = 0  # of what we were given: for a period that has not begun by our clock
+    early_ms: int = 0  # when that does
     number: int = 0  # of the last question
     answered: int = 0  # the last that was
     asked_s: float = -inf
@@ -57,7 +60,8 @@ class Account:
     lasts_s: float = 0.0
     busy_s: float = -inf  # when it was last used, or wanted
     told: int = 0  # the last that we said was spent
-    seen: tuple[int, int, str] = (0, 0, "")  # spent, held and the period, when we looked last
+    seen: tuple[int, int] = (0, 0)  # spent and held, when we looked last
+    period_ms: int = 0  # the period then
     code: str = ""  # why it is not as much as we want
 
     @property
@@ -76,7 +80,7 @@ class Account:
         if is_wanting:
             return ANSWER_S if self.code else AGAIN_S
         if self.is_given_back:
-            return PROBE_S if self.code else inf
+            return PROBE_S if self.code else REST_S
         return max(self.lasts_s / RENEWALS, AGAIN_S)
 
     @property
@@ -143,12 +147,15 @@ class Borrowing:
     def _tick(self, account: Account, purse: Purse, now_s: float, utc_s: float) -> None:
         purse.turn(utc_s)
         purse.is_open = now_s < account.until_s
-        period = purse.period.key if purse.period is not None else ""
-        if period != account.seen[2]:
+        if account.early and start_ms(purse) >= account.early_ms:
+            purse.allotted_nanos += account.early
+            account.early = 0
+        if start_ms(purse) != account.period_ms:
+            account.period_ms = start_ms(purse)
             purse.refused, account.code = "", ""  # it may have begun anew at its owner's as well
         free = max(0, purse.allotted_nanos - purse.total_nanos - purse.held_nanos)
         is_short = purse.short_nanos > (free if purse.is_open else 0)
-        used = purse.total_nanos, purse.held_nanos, period
+        used = purse.total_nanos, purse.held_nanos
         if is_short or used != account.seen:
             account.busy_s = now_s
         account.seen = used
@@ -230,22 +237,26 @@ class Borrowing:
             asked = (owner, message.budget, message.account)
             if asked != (kept.owner, kept.budget, kept.account) or message.life != self._boot:
                 continue
-            if not account.answered < message.number <= account.number:
-                return  # overtaken
-            self._heard(account, message, granted, returned)
+            if message.number <= account.number:
+                self._heard(account, message, granted, returned)
 
     def _heard(self, account: Account, message: Slice, granted: int, returned: int) -> None:
-        account.answered = message.number
+        if account.purse is not None and message.since_ms > start_ms(account.purse):
+            account.early += max(0, granted - account.granted)
+            account.early_ms = message.since_ms
         account.granted = max(account.granted, granted)
         account.returned = max(account.returned, returned)
-        account.code = _shown(message.code)
-        account.lasts_s = message.lasts_s
+        purse = account.purse
+        if purse is not None:
+            purse.allotted_nanos = account.granted - account.returned - account.early
+        if message.number <= account.answered:
+            return  # overtaken: of what it says only what was given counts
+        account.answered = message.number
+        account.code, account.lasts_s = _shown(message.code), message.lasts_s
         is_newest = message.number == account.number
         if is_newest:  # of an older one nobody remembers when we asked
             account.until_s = account.asked_s + message.lasts_s
-        purse = account.purse
         if purse is not None:
-            purse.allotted_nanos = account.granted - account.returned
             purse.refused = _shown(message.reason) if message.code else ""
             purse.is_open = message.lasts_s > 0 if is_newest else purse.is_open
 

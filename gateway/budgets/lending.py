@@ -135,16 +135,13 @@ class Lending:
         if share is not None and (message.life, message.number) <= (share.life, share.number):
             return  # overtaken: what it says was said again since
         code, reason = self._objection(site, message, purse)
-        if purse is None or (share is None and (code or not wanted)):
-            is_out = purse is not None and not code and purse.room_nanos < max(1, least)
-            if is_out and purse is not None:
-                code, reason = Reason.BUDGET_EXHAUSTED, purse.standing()
+        if purse is None or (share is None and code):
             self._answer(site, message, None, purse, code, reason)
             return
         if share is None:
             share = Share(message.budget, message.unit, site, message.account)
             share.period_ms = start_ms(purse)
-        before = share.record()
+        before = share.granted, share.returned, share.spent
         share.merge(message, is_same_calendar=calendar(purse) == (message.span, message.zone))
         share.heard_at_s = utc_s
         self._shares.setdefault(message.budget, {})[site, message.account] = share
@@ -152,9 +149,9 @@ class Lending:
         given = 0 if code else self._give(purse, share, wanted, least)
         if not code and (given < 0 or (not wanted and purse.room_nanos < max(1, least))):
             code, reason = Reason.BUDGET_EXHAUSTED, purse.standing()
-        if share.record() != before:
-            # Nobody is told of what a power cut could make us give once more.
-            self._outcome.write(share.record(), durable=given > 0)
+        if (share.granted, share.returned, share.spent) != before:
+            # Nobody is told of what a power cut could make us give once more, or forget was said.
+            self._outcome.write(share.record(), durable=True)
         self._answer(site, message, share, purse, code, reason)
 
     def _give(self, purse: Purse, share: Share, wanted: int, least: int) -> int:
@@ -249,6 +246,7 @@ class Lending:
             str(share.granted if share is not None else 0),
             str(share.returned if share is not None else 0),
             purse.budget.slice_s if purse is not None and lasts else 0.0,
+            start_ms(purse) if purse is not None and lasts else 0,
             *(code, reason[:300]),
         )
         self._outcome.say(site, Side.BUYER, answer)
