@@ -14,7 +14,7 @@ Its parts: Handout (who has which tasks), Accounts (what clients have unfinished
 and what they decide joins its effects in order.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from math import inf
 from typing import Any, Final, assert_never
@@ -91,6 +91,8 @@ class Broker:
         self.nowhere: Callable[[JobSpec], str] = lambda _: ""
         # The currencies that other sites' pools charge in, as far as they are known.
         self.charged_elsewhere: Callable[[], Set[str]] = lambda: frozenset()
+        # What other sites charge that are known, and may be able to run a job.
+        self.offered: Callable[[JobSpec], Iterable[Tariff]] = lambda _: ()
         self.trouble = ""  # why the store takes nothing now; empty when all is well
         self.tasks_done = 0
         self._effects: list[Effect] = []  # one list for good: the parts append to it as well
@@ -104,7 +106,7 @@ class Broker:
         self.purses = purses or Purses()
         self.spending = Spending(
             *(self.purses, self.jobs, self._own_tariffs, self.durations.of),
-            lambda spec: self.elsewhere(spec),
+            lambda spec: self.offered(spec),
         )
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
         self._numbers = 0
@@ -162,7 +164,7 @@ class Broker:
             case events.VolumesKnown():
                 self._volumes.take_up(event.had_ns, now_s)
             case events.SpendingKnown():
-                self.purses.take_up(event.spent, event.owed)
+                self.purses.take_up(event.spent, event.owed, now_s)
             case events.Ticked():
                 self._ticked(now_s)
             case _:

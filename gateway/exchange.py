@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Iterable, Mapping, Set
-from math import inf
+from math import inf, isinf
 from typing import Any, Final
 
 from federation import deals
@@ -41,6 +41,7 @@ from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
 from policies.market import Key, Market
 from policies.placement import Offer
 from policies.ranking import lots
+from policies.tariffs import Tariff
 
 ADVERT_VALID_S: Final = 90.0
 # So many candidates are looked at in each `plan_s`, for all jobs together: about a tenth of a
@@ -97,6 +98,7 @@ class Exchange:
         broker.elsewhere = self._may_run_elsewhere
         broker.nowhere = self._why_nowhere
         broker.charged_elsewhere = self._charged_elsewhere
+        broker.offered = self._offered
 
     def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
         """Let the broker decide about what happened, and all that follows from it here.
@@ -439,6 +441,17 @@ class Exchange:
         """The currencies that other sites' pools charge in."""
         found = (each.advert.currency for each in self.market.candidates if not each.is_own)
         return frozenset(found)
+
+    def _offered(self, spec: JobSpec) -> list[Tariff]:
+        """What other sites' pools charge that may be able to run a job, now or later."""
+        if isinf(self.house.prefer_own_s):
+            return []
+        verdicts = self.market.verdicts(self.terms(spec))
+        return [
+            Tariff(each.advert.price_nanos, each.advert.currency, each.key[0])
+            for each in self.market.candidates
+            if not each.is_own and verdicts[each.number] is None
+        ]
 
     def _relays(self, spec: JobSpec, terms: Terms) -> list[str]:
         """Sites that may know somebody whom we don't, by name."""

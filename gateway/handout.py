@@ -288,7 +288,14 @@ class Handout:
             self.recall(assignment, first, stop, kill=kill)
 
     def _recall_for(self, worker: Worker, now_s: float) -> None:
-        found = dispatch.tail_to_recall(self.workers.values(), worker, now_s)
+        def may_move(assignment: Assignment) -> bool:
+            job = assignment.job
+            if not job.purses:
+                return True
+            task_s = self.durations.of(job.spec.function)
+            return dispatch.can_be_paid(assignment, worker, self._tariff(job, worker), task_s)
+
+        found = dispatch.tail_to_recall(self.workers.values(), worker, now_s, may_move)
         if found is not None:
             assignment, (first, stop) = found
             assignment.recalled = True

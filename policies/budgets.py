@@ -194,9 +194,10 @@ class Purse:
     def is_exhausted(self, one_nanos: int = 1) -> bool:
         """Whether nothing more that uses up so much can be paid from it in this period.
 
-        What is held counts as if it came back. Of another's budget its owner has to say so.
+        What is held counts as if it came back, and what costs nothing can always be paid. Of
+        another's budget its owner has to say so.
         """
-        if not self.budget.is_hard or self.left_nanos >= max(1, one_nanos):
+        if not self.budget.is_hard or not one_nanos or self.left_nanos >= one_nanos:
             return False
         return not self.budget.owner or bool(self.refused)
 

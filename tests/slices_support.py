@@ -76,7 +76,7 @@ class Gateway:
         known = Spent(0, 0) if self.budget.owner else self.spent(0.0)
         for each, spent in accounts.items():
             known = spent if each == held_of(self.purse, each.account) else known
-        self.purses.take_up({self.budget.name: known}, {})
+        self.purses.take_up({self.budget.name: known}, {}, self.utc_s)
         self.lending.recover(lent.values(), self.utc_s)
         self.borrowing.recover(accounts, self.utc_s)
         for each in self.work:

@@ -70,10 +70,11 @@ class Purses:
             found = self._by_whose[whose] = (*own, *self.credit_of(whose.site))
         return found
 
-    def take_up(self, spent: Mapping[str, Spent], owed: Mapping[Debtor, int]) -> None:
-        """Begin with what the books have: by the name of the budget, and by debtor."""
+    def take_up(self, spent: Mapping[str, Spent], owed: Mapping[Debtor, int], now_s: float) -> None:
+        """Begin with what the books have at a moment: by the name of the budget, and by debtor."""
         for name, each in spent.items():
             purse = self.own[name]
+            purse.turn(now_s)  # its period may have ended since it was made
             purse.total_nanos, purse.spent_nanos = each
         self._owed = Counter(owed)
         for site in {site for site, _ in owed}:

@@ -39,7 +39,7 @@ class Spending:
         jobs: by name; read.
         tariffs: what our pools charge, for a job.
         task_s: how long a task of a function takes on average; None: it was never measured.
-        elsewhere: whether another site may be able to run a job.
+        offered: what other sites that may be able to run a job are known to charge.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class Spending:
         jobs: Mapping[str, Job],
         tariffs: Callable[[JobSpec], Iterable[Tariff]],
         task_s: Callable[[bytes], float | None],
-        elsewhere: Callable[[JobSpec], bool],
+        offered: Callable[[JobSpec], Iterable[Tariff]],
     ) -> None:
         self._purses = purses
         self._jobs = jobs
         self._tariffs = tariffs
         self._task_s = task_s
-        self._elsewhere = elsewhere
+        self._offered = offered
 
     # --- who may begin -------------------------------------------------------------------------
 
@@ -96,16 +96,24 @@ class Spending:
         return [each for each in purses if each.budget.is_hard]
 
     def _least_nanos(self, purse: Purse, spec: JobSpec) -> int:
-        """What one task may use up where that is least, as far as we know."""
-        if spec.price is not None:
-            tariffs: Iterable[Tariff] = (spec.price,)
-        elif self._elsewhere(spec):
-            return 1  # nobody knows what it costs there
-        else:
-            tariffs = self._tariffs(spec)
+        """What one task may use up where that is least, as far as we know; 1 if nobody knows.
+
+        At another site, where a contract bounds it, that is what it should come to.
+        """
+        budget, task_s = purse.budget, self._task_s(spec.function)
+        found = self._bounds(purse, spec)
+        for each in self._offered(spec) if spec.price is None and budget.is_money else ():
+            if each.currency == budget.unit:
+                task_ns = None if task_s is None else round(task_s * 1e9)
+                found.append(1 if task_ns is None else each.charge_nanos(1, task_ns))
+        return min(found, default=1)
+
+    def _bounds(self, purse: Purse, spec: JobSpec) -> list[int]:
+        """What would be held for a task in each of our pools."""
         task_s = self._task_s(spec.function)
-        bounds = [purse.budget.bound_nanos(each, spec.timeout_s, task_s) for each in tariffs]
-        return min((each for each in bounds if each is not None), default=1)
+        own = self._tariffs(spec) if spec.price is None else (spec.price,)
+        bounds = (purse.budget.bound_nanos(each, spec.timeout_s, task_s) for each in own)
+        return [each for each in bounds if each is not None]
 
     # --- what was spent ------------------------------------------------------------------------
 
@@ -183,10 +191,11 @@ class Spending:
         """The purses that have no room for one more task of a job now, and why."""
         found = {}
         for purse in (each for each in job.purses if _pays(each, job.spec)):
-            budget, one_nanos = purse.budget, self._least_nanos(purse, job.spec)
+            budget, least_nanos = purse.budget, self._least_nanos(purse, job.spec)
+            one_nanos = min(self._bounds(purse, job.spec), default=least_nanos)
             if not budget.is_hard or purse.room_nanos >= one_nanos:
                 continue
-            if purse.is_exhausted(one_nanos):
+            if purse.is_exhausted(least_nanos):
                 found[purse] = purse.objection(one_nanos)
             elif not purse.is_open:
                 why = (

@@ -502,7 +502,7 @@ def paid(direction):
 )
 def test_what_is_booked_changes_what_a_site_owes(record, change):
     purses = Purses((), OWED)
-    purses.take_up({}, {("paris", "USD"): 50 * UNIT})
+    purses.take_up({}, {("paris", "USD"): 50 * UNIT}, NOON_S)
     purses.note(record)
     (found, _) = purses.credit_of("paris")
     assert found.spent_nanos == (50 + change) * UNIT
@@ -510,7 +510,7 @@ def test_what_is_booked_changes_what_a_site_owes(record, change):
 
 def test_what_is_owed_is_put_right_by_the_books():
     purses = Purses((), OWED)
-    purses.take_up({}, {("paris", "USD"): 50 * UNIT})
+    purses.take_up({}, {("paris", "USD"): 50 * UNIT}, NOON_S)
     found, _ = purses.credit_of("paris")
     found.spend(5 * UNIT, NOON_S)  # which was stopped, and is not owed
     before = purses.owing()
@@ -522,7 +522,8 @@ def test_what_is_owed_is_put_right_by_the_books():
 
 # --- any interleaving ----------------------------------------------------------------------------
 
-AMOUNTS = {"hers": 60, "risk": 100, "slots": 90, "all": 140}
+AMOUNTS = {"hers": 27, "risk": 48, "slots": 333, "all": 62}
+CREDIT = 31
 LIMIT_S = 4.0
 
 
@@ -546,7 +547,7 @@ class Spending(RuleBasedStateMachine):
 
     def live(self):
         """A life of the gateway: what is known is what is in the books."""
-        self.world = World(*self.budgets, slots=0, credit={"paris": ((80 * UNIT, "USD"),)})
+        self.world = World(*self.budgets, slots=0, credit={"paris": ((CREDIT * UNIT, "USD"),)})
         self.world.now_s = self.now_s
         self.world.books = self.books
         spent = {}
@@ -598,22 +599,44 @@ class Spending(RuleBasedStateMachine):
         self.numbers += 1
         self.world.join(self.numbers, slots)
 
+    @rule(tasks=st.integers(1, 12), is_late=st.booleans())
+    def rush(self, tasks, is_late):
+        """Everybody submits at once, there are slots for all, and every task takes all it may.
+
+        Late: what runs ends in the next day.
+        """
+        self.join(20)
+        self.submit(tasks, "ann", 0)
+        self.sell(tasks)
+        self.submit(tasks, "bob", 0)
+        if is_late:
+            self.world.now_s = max(
+                self.world.now_s, self.budgets[0].period_at(self.world.now_s).end_s
+            )
+        while self.world.orders:
+            self.report_one(0, len(self.world.orders[0][1].arguments), 1.0, "")
+            self.nothing_is_overrun()
+
     @precondition(lambda self: self.world.orders)
     @rule(data=st.data(), share=st.floats(0, 1), kind=st.sampled_from(["", "", "error", "timeout"]))
     def report(self, data, share, kind):
         at = data.draw(st.integers(0, len(self.world.orders) - 1))
+        count = data.draw(st.integers(1, len(self.world.orders[at][1].arguments)))
+        self.report_one(at, count, share, kind)
+
+    def report_one(self, at, count, share, kind):
         worker, order = self.world.orders.pop(at)
-        first = order.first
-        count = data.draw(st.integers(1, len(order.arguments)))
         wall_ns = round(count * share * (LIMIT_S + KILL_S) * 1e9)
-        self.world.now_s += wall_ns / 1e9
+        self.world.now_s += share * (LIMIT_S + KILL_S)
         failures = [[0, kind, "text", b""]] if kind else []
-        values = [b""] * count
         if count < len(order.arguments):
-            rest = rest_of(order, count)
-            self.world.orders.append((worker, rest))
-        report = events.Reported(worker, order.assignment, first, values, failures, wall_ns=wall_ns)
-        self.world.do(report)
+            self.world.orders.append((worker, rest_of(order, count)))
+        values = [b""] * count
+        self.world.do(
+            events.Reported(
+                worker, order.assignment, order.first, values, failures, wall_ns=wall_ns
+            )
+        )
 
     @precondition(lambda self: self.world.orders)
     @rule(data=st.data())
@@ -667,7 +690,7 @@ class Spending(RuleBasedStateMachine):
         for each in self.budgets:
             for key, nanos in self.spent(each).items():
                 assert nanos <= each.amount_nanos, (each.name, key, nanos)
-        assert sum(each.cost_nanos for each in self.sold()) <= 80 * UNIT
+        assert sum(each.cost_nanos for each in self.sold()) <= CREDIT * UNIT
 
     @invariant()
     def what_is_held_is_for_what_is_out(self):
