@@ -55,6 +55,7 @@ class Spending:
         self._tariffs = tariffs
         self._task_s = task_s
         self._offered = offered
+        self._news: list[str] = []
 
     # --- who may begin -------------------------------------------------------------------------
 
@@ -152,6 +153,7 @@ class Spending:
             and purse.left_nanos <= by_now[purse]
         ]
         for purse in over:
+            self._tell(purse, purse.objection())
             for job in list(self._jobs.values()):
                 if purse not in job.purses or job.spec.price is not None:
                     continue
@@ -174,6 +176,7 @@ class Spending:
                 if job.waiting and purse in job.purses and job.spec.price is None:
                     one_nanos = self._least_nanos(purse, job.spec)
                     if purse.is_exhausted(one_nanos):
+                        self._tell(purse, purse.objection(one_nanos))
                         yield Ending(job, purse.objection(one_nanos), is_waiting=True)
 
     # --- what people are told ------------------------------------------------------------------
@@ -207,17 +210,20 @@ class Spending:
         return found
 
     def news(self) -> list[str]:
-        """What people are to be told, once: what is exhausted now."""
-        found = []
+        """What people are to be told, once: what is exhausted."""
         for purse in self._purses:
             is_out = purse.left_nanos <= 0 and (not purse.budget.owner or bool(purse.refused))
-            if is_out and not purse.was_told:
-                found.append(purse.objection())
-            # Not again because of a little that came back.
-            purse.was_told = is_out or (
-                purse.was_told and TOLD_AGAIN * purse.left_nanos < purse.limit_nanos
-            )
+            if is_out:
+                self._tell(purse, purse.objection())
+            elif TOLD_AGAIN * purse.left_nanos >= purse.limit_nanos:
+                purse.was_told = False  # else it would be told because of a little that came back
+        found, self._news = self._news, []
         return found
+
+    def _tell(self, purse: Purse, text: str) -> None:
+        if not purse.was_told:
+            purse.was_told = True
+            self._news.append(text)
 
 
 def _currency(spec: JobSpec) -> str | None:
