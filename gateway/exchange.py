@@ -34,7 +34,7 @@ from gateway.sale import Sale
 from gateway.sales import Sales
 from gateway.showing import PoolFacts, Queue, show_site, waiting
 from policies.asks import Ask, House, Wishes
-from policies.brokering import place
+from policies.brokering import Rest, place
 from policies.decisions import Decision, Why
 from policies.estimates import affords
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
@@ -313,6 +313,7 @@ class Exchange:
             self._outcome.happened(events.PlacesChosen(job.id, None))
             return
         self.market.learn(self.show(utc_s, job, queue), utc_s)
+        self._broker.spending.want(job)
         decision = self.decide(job.spec, job.waiting, utc_s, job.committed_nanos, chance=job.id)
         if self._is_too_dear(decision) and not job.ended and not job.in_flight:
             # So it seems, by what the function took others: one round of its own will show.
@@ -371,8 +372,19 @@ class Exchange:
             budget_nanos=None if limit is None else max(0, limit - committed_nanos),
             price_class=spec.price_class,
         )
+        return place(ask, self.market, self.house, utc_s, lots(chance), self._spared(spec, utc_s))
+
+    def _spared(self, spec: JobSpec, utc_s: float) -> Mapping[str, Rest]:
+        """Sites that are left alone now: ours, too, while a budget has no room for a task here.
+
+        At another site a contract bounds what tasks cost, and less may do.
+        """
         resting = self.purchases.resting.sites
-        return place(ask, self.market, self.house, utc_s, lots(chance), resting)
+        budget = self._broker.spending.no_room_here(spec)
+        if not budget:
+            return resting
+        until_s = utc_s + max(1.0, self.rules.plan_s)
+        return {**resting, self.site: Rest(until_s, f"can't be paid now, as {budget} has no room")}
 
     def terms(self, spec: JobSpec) -> Terms:
         """What a job demands of where it runs."""

@@ -32,6 +32,7 @@ ANSWER_S: Final = 2.0  # how long an answer is waited for; and when it was no, u
 REFUSED_S: Final = 30.0  # the same when the owner would not have it at all
 PROBE_S: Final = 10.0  # how often is asked whether a budget is exhausted still, when nothing waits
 REST_S: Final = 600.0  # how often is asked when we have nothing: the owner may believe otherwise
+WANTED_S: Final = 2.0  # what waits is noted anew within less
 IDLE_S: Final = 10.0  # what was not used for so long is given back
 SLICE_MAX_S: Final = 86_400.0
 TEXT_CHARS_MAX: Final = 300
@@ -59,6 +60,8 @@ class Account:
     until_s: float = -inf
     lasts_s: float = 0.0
     busy_s: float = -inf  # when it was last used, or wanted
+    wanted: int = 0  # what there was no room for, when it was noted last
+    wanted_s: float = -inf
     told: int = 0  # the last that we said was spent
     seen: tuple[int, int] = (0, 0)  # spent and held, when we looked last
     period_ms: int = 0  # the period then
@@ -154,7 +157,10 @@ class Borrowing:
             account.period_ms = start_ms(purse)
             purse.refused, account.code = "", ""  # it may have begun anew at its owner's as well
         free = max(0, purse.allotted_nanos - purse.total_nanos - purse.held_nanos)
-        is_short = purse.short_nanos > (free if purse.is_open else 0)
+        usable = free if purse.is_open else 0
+        if purse.short_nanos > usable:
+            account.wanted, account.wanted_s = purse.short_nanos, now_s
+        is_short = account.wanted > usable and now_s - account.wanted_s < WANTED_S
         used = purse.total_nanos, purse.held_nanos
         if is_short or used != account.seen:
             account.busy_s = now_s
@@ -168,9 +174,9 @@ class Borrowing:
         if is_idle:
             account.returned += free
             purse.allotted_nanos -= free
-        most = max(purse.budget.amount_nanos, purse.short_nanos)
+        most = max(purse.budget.amount_nanos, account.wanted)
         want = purse.held_nanos + most if is_busy and (is_short or account.granted) else 0
-        least = purse.held_nanos + max(1, purse.short_nanos)
+        least = purse.held_nanos + max(1, account.wanted if is_short else 1)
         self._ask(account, purse, (want, least), now_s)
 
     def _ask(self, account: Account, purse: Purse, wanted: tuple[int, int], now_s: float) -> None:

@@ -116,6 +116,24 @@ class Spending:
         bounds = (purse.budget.bound_nanos(each, spec.timeout_s, task_s) for each in own)
         return [each for each in bounds if each is not None]
 
+    def no_room_here(self, spec: JobSpec) -> str:
+        """Which budget has no room now for a task of our users in any of our own pools, if one."""
+        for purse, _ in self._short(spec):
+            return named(purse.budget)
+        return ""
+
+    def want(self, job: Job) -> None:
+        """A job is to be placed: note what its budgets lack for a task of it here."""
+        for purse, one_nanos in self._short(job.spec):
+            purse.short_nanos = max(purse.short_nanos, one_nanos)
+
+    def _short(self, spec: JobSpec) -> Iterator[tuple[Purse, int]]:
+        """The hard budgets without room for a task here, and what one may use up at the least."""
+        for purse in self._purses.of(spec.whose) if spec.price is None else ():
+            bounds = self._bounds(purse, spec) if purse.budget.is_hard else []
+            if bounds and purse.room_nanos < min(bounds):
+                yield purse, min(bounds)
+
     # --- what was spent ------------------------------------------------------------------------
 
     def charge(self, job: Job, used: Iterable[UsageRecord], now_s: float) -> None:

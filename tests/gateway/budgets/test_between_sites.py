@@ -12,7 +12,7 @@ from federation.reasons import Reason
 from gateway import events
 from gateway.ledger import records
 from policies.asks import Wishes
-from policies.budgets import Budget
+from policies.budgets import Budget, Waiting
 from policies.parties import read_party
 
 HOUR_S = 3_600
@@ -47,11 +47,12 @@ def costs(site, pool=""):
 
 
 def go_on(town, rounds, check=lambda: None, task_s=TASK_S):
-    """Let all slots work, and time pass."""
+    """Let every slot do a task, and time pass."""
     for _ in range(rounds):
         town.pass_time(task_s)
         for site in list(town.sites.values()):
-            site.work(task_s=task_s)
+            workers = site.broker.workers.values()
+            site.work(sum(each.slots for each in workers if not each.job), task_s=task_s)
         town.deliver()
         check()
 
@@ -168,6 +169,20 @@ def test_a_contract_of_a_former_life_is_held_by_what_is_left_of_its_grant():
     london.recover(2, recovered, *arrived)
     assert purse(london).spent_nanos == spent == costs(london)
     assert purse(london).held_nanos == 1_000 * CHEAP_TASK - spent
+
+
+def test_what_is_left_for_no_task_at_home_is_spent_where_a_contract_bounds_it():
+    town = Town(prefer_own_s=1e6)
+    town.build("london", CHEAP, 3, [budget(2 * BOUND, waiting=Waiting.END)])
+    town.build("paris", CHEAP, 3)
+    town.show()
+    london = town.sites["london"]
+    london.submit(30, timeout_s=TASK_S)
+    until(town, lambda: not london.broker.jobs)
+    assert costs(london, "local") > 0
+    assert costs(london, "paris/local") > 0
+    assert purse(london).left_nanos < CHEAP_TASK
+    assert purse(london).held_nanos == 0
 
 
 # --- what we sell --------------------------------------------------------------------------------
