@@ -4,12 +4,13 @@ A Budget is what was written down; its Purse is where it stands at this site. In
 nano-units of a currency or of slot-seconds:
 
     left = amount - spent - elsewhere        what is spent does not come back before the next period
-    room = left - held                       what is held does, unless it is spent
+    room = left - held - lent - reserved     the others do, unless it is spent
 
 What tasks may take is *held* when they are handed out, by the most that one can come to; when they
 have run it is released, and what they took is spent. So as long as nothing takes more than was
-held for it, no order of events spends more than the amount. `elsewhere` is what other sites have
-of a budget that we own: their slices, and what they spent of them (gateway.budgets.slices).
+held for it, no order of events spends more than the amount. Of a budget that we own `elsewhere` is
+what other sites have spent of their slices, and `lent` what they may still spend
+(gateway.budgets.lending); `reserved` is kept free for those that ask for some.
 
 What is spent belongs to the period in which it was reported, as in the books; what is held when a
 period ends is held in the next.
@@ -143,7 +144,9 @@ class Purse:
     Attributes:
         spent_nanos: in this period.
         held_nanos: for what was handed out and is not reported; for contracts that we pay.
-        elsewhere_nanos: of a budget of ours: what other sites have, or spent in this period.
+        elsewhere_nanos: of a budget of ours: what other sites have spent in this period.
+        lent_nanos: likewise: what they have, and may spend or give back.
+        reserved_nanos: what is not for us, as other sites have asked for it.
         total_nanos: spent since it was opened, in whatever period.
         allotted_nanos: of another's budget: what it has given us in all, less what we gave back.
         is_open: whether what we have of another's may be used: it lasts, and was heard of.
@@ -152,15 +155,16 @@ class Purse:
     """
 
     __slots__ = (
-        *("allotted_nanos", "budget", "elsewhere_nanos", "held_nanos", "is_open", "period"),
-        *("refused", "short_nanos", "spent_nanos", "total_nanos", "was_told"),
+        *("allotted_nanos", "budget", "elsewhere_nanos", "held_nanos", "is_open", "lent_nanos"),
+        *("period", "refused", "reserved_nanos", "short_nanos", "spent_nanos", "total_nanos"),
+        "was_told",
     )
 
     def __init__(self, budget: Budget, now_s: float) -> None:
         self.budget = budget
         self.period = budget.period_at(now_s)
-        self.spent_nanos = self.held_nanos = self.elsewhere_nanos = self.total_nanos = 0
-        self.allotted_nanos = self.short_nanos = 0
+        self.spent_nanos = self.held_nanos = self.total_nanos = self.short_nanos = 0
+        self.elsewhere_nanos = self.lent_nanos = self.reserved_nanos = self.allotted_nanos = 0
         self.is_open = not budget.owner
         self.refused = ""
         self.was_told = False  # people, that it is exhausted
@@ -178,10 +182,16 @@ class Purse:
         return self.limit_nanos - self.spent_nanos - self.elsewhere_nanos
 
     @property
+    def free_nanos(self) -> int:
+        """What nobody has, here or elsewhere; below zero when more is held than there is."""
+        return self.left_nanos - self.held_nanos - self.lent_nanos
+
+    @property
     def room_nanos(self) -> int:
-        """What may still be held; below zero when more is held than there is."""
-        room = self.left_nanos - self.held_nanos
-        return room if self.is_open else min(0, room)
+        """What may still be held here; as `free_nanos`."""
+        room = self.free_nanos
+        kept = min(self.reserved_nanos, max(0, room))
+        return room - kept if self.is_open else min(0, room)
 
     def fits(self, each_nanos: int, tasks: int) -> int:
         """How many of so many tasks have room that may use up so much each."""
@@ -194,8 +204,8 @@ class Purse:
     def is_exhausted(self, one_nanos: int = 1) -> bool:
         """Whether nothing more that uses up so much can be paid from it in this period.
 
-        What is held counts as if it came back, and what costs nothing can always be paid. Of
-        another's budget its owner has to say so.
+        What is held, or lent, counts as if it came back; what costs nothing can always be paid.
+        Of another's budget its owner has to say so.
         """
         if not self.budget.is_hard or not one_nanos or self.left_nanos >= one_nanos:
             return False
@@ -227,7 +237,9 @@ class Purse:
             spent, limit = budget.show(self.spent_nanos), budget.show(self.limit_nanos)
             text = f"{spent} of {limit} is spent{when}"
             if self.elsewhere_nanos:
-                text += f", other sites have {budget.show(self.elsewhere_nanos)}"
+                text += f", {budget.show(self.elsewhere_nanos)} at other sites"
+        if self.lent_nanos:
+            text += f", other sites hold {budget.show(self.lent_nanos)}"
         if self.held_nanos:
             text += f", {budget.show(self.held_nanos)} is held for what runs"
         if one_nanos > 1:

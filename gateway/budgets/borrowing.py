@@ -17,7 +17,7 @@ from typing import Final
 from federation.errors import ProtocolError
 from federation.reasons import Reason
 from federation.slices import AskSlice, Slice, amount
-from gateway.budgets.lending import calendar, start_ms
+from gateway.budgets.lending import PASSING, calendar, start_ms
 from gateway.budgets.purses import Purses, Spent
 from gateway.budgets.settings import EVER
 from gateway.dealing import Outcome
@@ -78,7 +78,7 @@ class Account:
             return 0.0
         if self.is_waiting:
             return ANSWER_S
-        if self.code not in ("", Reason.BUDGET_EXHAUSTED):
+        if self.code not in PASSING:
             return REFUSED_S
         if is_wanting:
             return ANSWER_S if self.code else AGAIN_S
@@ -165,7 +165,7 @@ class Borrowing:
         if is_short or used != account.seen:
             account.busy_s = now_s
         account.seen = used
-        is_refused = account.code not in ("", Reason.BUDGET_EXHAUSTED)
+        is_refused = account.code not in PASSING
         is_busy = now_s - account.busy_s < IDLE_S and not is_refused
         is_low = is_busy and 2 * free < purse.budget.amount_nanos
         is_idle = not is_busy and free > 0
@@ -263,7 +263,8 @@ class Borrowing:
         if is_newest:  # of an older one nobody remembers when we asked
             account.until_s = account.asked_s + message.lasts_s
         if purse is not None:
-            purse.refused = _shown(message.reason) if message.code else ""
+            is_refused = message.code not in ("", Reason.BUSY)
+            purse.refused = _shown(message.reason) if is_refused else ""
             purse.is_open = message.lasts_s > 0 if is_newest else purse.is_open
 
     def lasts_s(self, purse: Purse, now_s: float) -> float | None:

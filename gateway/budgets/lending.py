@@ -1,9 +1,12 @@
 """Slices of our budgets that other sites hold: what each was given, and has spent of it. Pure.
 
-We alone know what is left of a budget of ours. What a holder was given counts as spent until it
-says otherwise, however long that takes: it may have spent it. A holder says how much it has spent
+We alone know what is left of a budget of ours. What a holder was given is nobody else's until it
+says that it is, however long that takes: it may have spent it. A holder says how much it has spent
 in all, and how much of that before its period began; the rest of a slice that outlives a period
 may be spent in the next, and counts there.
+
+Who asks when all is held is told to ask again, and something is kept free for it meanwhile: else
+our own work would take whatever comes back.
 """
 
 from collections.abc import Iterable
@@ -23,6 +26,8 @@ from policies.budgets import Purse
 ACCOUNTS_MAX: Final = 20  # of one site and budget: one that was written off and opened anew is two
 # A slice may be written off when nothing was heard of its holder for so many times as it lasts.
 SILENT_FACTOR: Final = 2.0
+RESERVED_S: Final = 5.0  # how long something is kept free for a holder that could not be given it
+PASSING: Final = ("", Reason.BUDGET_EXHAUSTED, Reason.BUSY)  # codes with which a slice lasts
 AMOUNTS: Final = ("granted", "returned", "spent", "before", "base")  # stored as texts
 
 
@@ -48,6 +53,7 @@ class Share:
     life: int = 0
     number: int = 0
     heard_at_s: float = 0.0
+    missing: int = 0  # of what it wanted when it was heard; not stored
 
     @property
     def unspent(self) -> int:
@@ -55,9 +61,9 @@ class Share:
         return max(0, self.granted - self.returned - self.spent)
 
     @property
-    def counted(self) -> int:
-        """What of our period's amount it has: spent in it, or may be."""
-        return max(0, self.spent - self.base) + self.unspent
+    def spent_now(self) -> int:
+        """What it has spent of our period's amount."""
+        return max(0, self.spent - self.base)
 
     def turn(self, period_ms: int) -> None:
         """Our period is another: what was told up to now was spent before it.
@@ -84,6 +90,7 @@ class Share:
     def record(self) -> SliceLent:
         """As it is stored."""
         plain: dict[str, Any] = asdict(self)
+        del plain["missing"]
         return SliceLent(**(plain | {key: str(plain[key]) for key in AMOUNTS}))
 
 
@@ -146,28 +153,35 @@ class Lending:
         share.heard_at_s = utc_s
         self._shares.setdefault(message.budget, {})[site, message.account] = share
         self._count(purse, utc_s)
-        given = 0 if code else self._give(purse, share, wanted, least)
-        if not code and (given < 0 or (not wanted and purse.room_nanos < max(1, least))):
-            code, reason = Reason.BUDGET_EXHAUSTED, purse.standing()
+        if not code:
+            code, reason = self._give(purse, share, wanted, least)
+            self._count(purse, utc_s)
         if (share.granted, share.returned, share.spent) != before:
             # Nobody is told of what a power cut could make us give once more, or forget was said.
             self._outcome.write(share.record(), durable=True)
         self._answer(site, message, share, purse, code, reason)
 
-    def _give(self, purse: Purse, share: Share, wanted: int, least: int) -> int:
-        """Give a holder what it wants, or half of what there is; below zero: not enough for that.
+    def _give(self, purse: Purse, share: Share, wanted: int, least: int) -> tuple[str, str]:
+        """Give a holder what it wants, or a part; why it is nothing, as code and sentence.
 
-        Half, so that the last of a budget is not all with whoever asks first.
+        Half of what there is, or what was kept free for it: the last of a budget is not all with
+        whoever asks first.
         """
-        missing = wanted - share.unspent
-        if missing <= 0:
-            return 0
-        room = max(0, purse.room_nanos)
-        given = min(missing, max(-(-room // 2), least - share.unspent))
-        given = given if 0 < given <= room and share.unspent + given >= least else 0
-        share.granted += given
-        purse.elsewhere_nanos += given
-        return given if given else -1
+        reserved, share.missing = share.missing, max(0, wanted - share.unspent)
+        needed = max(1, least - share.unspent)
+        free = max(0, purse.free_nanos)
+        if share.missing:
+            most = max(-(-free // 2), min(reserved, purse.reserved_nanos), needed)
+            given = min(share.missing, most, free)
+            if given >= min(needed, share.missing):
+                share.granted += given
+                share.missing = 0
+                return "", ""
+        elif free >= needed:
+            return "", ""
+        # What is held or lent may come back.
+        is_out = purse.is_exhausted(needed)
+        return (Reason.BUDGET_EXHAUSTED if is_out else Reason.BUSY), purse.standing()
 
     def write_off(self, budget: str, site: str, utc_s: float) -> int:
         """Count as spent what a site has told, and no more: it will never spend the rest.
@@ -220,16 +234,26 @@ class Lending:
         accounts = [each for each in self.of(message.budget) if each.site == site]
         is_known = any(each.account == message.account for each in accounts)
         if not is_known and len(accounts) >= ACCOUNTS_MAX:
-            return Reason.BUSY, f"{site} has opened {len(accounts)} accounts of it already"
+            return Reason.BAD_REQUEST, f"{site} has opened {len(accounts)} accounts of it already"
         return "", ""
 
     def _count(self, purse: Purse, utc_s: float) -> None:
         """Count anew what others have of a budget in its period."""
         purse.turn(utc_s)
         shares = self._shares.get(purse.budget.name, {}).values()
+        silent_s = utc_s - SILENT_FACTOR * purse.budget.slice_s
+        lent = lost = wanted = 0
         for share in shares:
             share.turn(start_ms(purse))
-        purse.elsewhere_nanos = sum(share.counted for share in shares)
+            if share.heard_at_s >= silent_s:
+                lent += share.unspent
+            else:  # it may never come back
+                lost += share.unspent
+            if share.heard_at_s >= utc_s - RESERVED_S:
+                wanted += share.missing
+        purse.lent_nanos = lent
+        purse.elsewhere_nanos = sum(share.spent_now for share in shares) + lost
+        purse.reserved_nanos = min(wanted, max(0, purse.left_nanos) // 2)
 
     def _answer(
         self,
@@ -240,7 +264,7 @@ class Lending:
         code: str,
         reason: str,
     ) -> None:
-        lasts = purse is not None and code in ("", Reason.BUDGET_EXHAUSTED)
+        lasts = purse is not None and code in PASSING
         answer = Slice(
             *(message.budget, message.account, message.life, message.number),
             str(share.granted if share is not None else 0),

@@ -22,14 +22,16 @@ def standing(purse: Purse, shares: Iterable[Share], lasts_s: float | None) -> di
     budget, period = purse.budget, purse.period
     span, zone = calendar(purse)
     by_site = _by_site(shares)
+    # With what a site holds that is not heard any more, which the purse has as spent.
     leased = sum(row["unspent_nanos"] for row in by_site)
+    elsewhere = sum(row["spent_nanos"] for row in by_site)
     amounts = {
         "amount": purse.limit_nanos,
         "spent": purse.spent_nanos,
         "held": purse.held_nanos,
         "leased": leased,
-        "spent_elsewhere": purse.elsewhere_nanos - leased,
-        "left": purse.room_nanos,
+        "spent_elsewhere": elsewhere,
+        "left": purse.free_nanos if purse.is_open else purse.room_nanos,
     }
     return {
         "name": budget.name,
@@ -62,7 +64,7 @@ def _by_site(shares: Iterable[Share]) -> list[dict[str, Any]]:
         empty = {"site": share.site, "unspent_nanos": 0, "spent_nanos": 0, "heard_at_s": 0.0}
         row = rows.setdefault(share.site, empty)
         row["unspent_nanos"] += share.unspent
-        row["spent_nanos"] += share.counted - share.unspent
+        row["spent_nanos"] += share.spent_now
         row["heard_at_s"] = max(row["heard_at_s"], share.heard_at_s)
     return [rows[site] for site in sorted(rows)]
 

@@ -122,7 +122,8 @@ def test_tasks_never_cost_more_than_what_was_held_for_each(price, minimum, step_
 )
 def test_a_hard_budget_has_room_for_so_many(spent, held, elsewhere, each, tasks, fitting):
     found = purse(amount=100)
-    found.spent_nanos, found.held_nanos, found.elsewhere_nanos = spent, held, elsewhere
+    found.spent_nanos, found.held_nanos = spent, held
+    found.elsewhere_nanos, found.lent_nanos = elsewhere // 2, elsewhere - elsewhere // 2
     assert found.fits(each, tasks) == fitting
     assert found.short_nanos == (each if fitting < tasks else 0)
     soft = purse(amount=100, is_hard=False)
@@ -189,11 +190,11 @@ def test_what_is_for_good_never_begins_anew():
 def test_what_people_are_told_has_the_figure_and_the_time():
     found = purse("project:risk", zone=LONDON)
     found.spent_nanos, found.held_nanos = 100 * UNIT, 2 * UNIT
-    found.elsewhere_nanos = 3 * UNIT
+    found.elsewhere_nanos, found.lent_nanos = 3 * UNIT, 5 * UNIT
     assert found.objection() == (
-        "the budget 'b' (project:risk) is exhausted: 100 USD of 100 USD is spent in 2026-11, other "
-        "sites have 3 USD, 2 USD is held for what runs; it begins anew 2026-12-01 00:00 "
-        "Europe/London"
+        "the budget 'b' (project:risk) is exhausted: 100 USD of 100 USD is spent in 2026-11, 3 USD "
+        "at other sites, other sites hold 5 USD, 2 USD is held for what runs; it begins anew "
+        "2026-12-01 00:00 Europe/London"
     )
     quota = purse("user:ada", SLOT_TIME, 3600 * UNIT, span=None)
     assert quota.objection(UNIT * 10) == (

@@ -63,14 +63,53 @@ def test_a_holder_is_given_what_it_wants_and_once(town):
 def test_the_last_of_a_budget_is_not_all_for_who_asks_first(town):
     assert told(town, "paris", message(want="60")).granted == "30"
     assert told(town, "lyon", message(want="60")).granted == "15"
-    assert told(town, "essex", message(want="60", least="16")).code == Reason.BUDGET_EXHAUSTED
+    assert told(town, "essex", message(want="60", least="16")).code == Reason.BUSY
     assert told(town, "essex", message(want="60", least="15", number=2)).granted == "15"
     nothing = told(town, "paris", message(want="60", number=2, least="31"))
-    assert (nothing.granted, nothing.code) == ("30", Reason.BUDGET_EXHAUSTED)
-    assert (
-        nothing.reason == "0 USD of 0.00000006 USD is spent in 2023-11-14, other sites have "
-        "0.00000006 USD"
+    assert (nothing.granted, nothing.code, nothing.lasts_s) == ("30", Reason.BUSY, 60.0)
+    amount = "0.00000006 USD"
+    assert nothing.reason == (
+        f"0 USD of {amount} is spent in 2023-11-14, other sites hold {amount}"
     )
+    told(town, "lyon", message(want="0", number=2, spent="15"))
+    told(town, "essex", message(want="0", number=3, spent="15"))
+    gone = told(town, "paris", message(want="60", number=3, spent="30"))
+    assert (gone.code, gone.lasts_s) == (Reason.BUDGET_EXHAUSTED, 60.0)
+
+
+def test_what_is_held_at_home_is_kept_for_who_asked_when_it_comes_back(town):
+    town.owner.begin(10, 6)
+    assert told(town, "paris", message(want="25", least="10")).code == Reason.BUSY
+    for _ in range(3):
+        town.owner.report(0, 0)
+        town.owner.begin(10, 1)
+    assert [each.left for each in town.owner.work] == [10] * 3, "our own work makes way"
+    assert told(town, "paris", message(want="25", least="10", number=2)).granted == "25"
+    town.now_s += 10.0
+    town.owner.tick()
+    assert town.owner.purse.room_nanos == AMOUNT - 25 - 30
+
+
+def test_nothing_is_kept_for_long_for_who_does_not_ask_again(town):
+    town.owner.begin(10, 6)
+    told(town, "paris", message(want="25", least="10"))
+    while town.owner.work:
+        town.owner.report(0, 0)
+    assert town.owner.purse.room_nanos == AMOUNT - 25
+    town.now_s += 10.0
+    town.owner.tick()
+    assert town.owner.purse.room_nanos == AMOUNT
+
+
+def test_what_a_silent_site_holds_counts_as_spent(town):
+    town.owner.begin(AMOUNT - 20, 1)
+    told(town, "paris", message(want="20", least="20"))
+    town.owner.report(0, AMOUNT - 20)
+    assert not town.owner.purse.is_exhausted(), "it may come back"
+    town.now_s += 121.0
+    town.owner.tick()
+    assert town.owner.purse.is_exhausted()
+    assert town.owner.purse.room_nanos == 0
 
 
 @pytest.mark.parametrize(
@@ -110,7 +149,7 @@ def test_nobody_gives_back_more_than_it_was_given(town):
 def test_accounts_of_one_site_are_limited(town):
     for number in range(ACCOUNTS_MAX):
         assert told(town, "paris", message(account=number + 1, want="1")).code == ""
-    assert told(town, "paris", message(account=99, want="1")).code == Reason.BUSY
+    assert told(town, "paris", message(account=99, want="1")).code == Reason.BAD_REQUEST
     assert told(town, "paris", message(account=1, number=2, want="1")).code == ""
 
 
