@@ -168,6 +168,7 @@ class Spending:
             for purse in self._purses
             if purse.budget.is_hard
             and purse.budget.running is Running.STOP
+            and (not purse.budget.owner or purse.refused)  # else we may get more of it
             and purse.left_nanos <= by_now[purse]
         ]
         for purse in over:

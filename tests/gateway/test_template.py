@@ -14,7 +14,9 @@ from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig
 from policies.asks import House
 
-EXAMPLES = re.compile(r"^# \[(\[\w+\]|groups)\]")  # what follows stands for nothing by default
+EXAMPLES = re.compile(
+    r"^# \[(\[\w+\]|groups|credit)\]"
+)  # what follows stands for nothing by default
 
 
 @pytest.fixture
@@ -60,7 +62,13 @@ def known(tmp_path, table):
     return set(str(caught.value).partition("there are ")[2].split(", "))
 
 
-@pytest.mark.parametrize("table", ["[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true"])
+@pytest.mark.parametrize(
+    "table",
+    [
+        *("[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true"),
+        '[[budget]]\nname = "b"\namount = "1 USD"',
+    ],
+)
 def test_every_key_of_other_tables_is_there(written, tmp_path, table):
     text = written.read_text()
     for name in known(tmp_path, table):
@@ -93,4 +101,6 @@ def test_the_examples_are_good_ones(written):
     found = load(str(written))
     assert [each.rule.name for each in found.alerts.watched] == ["risk this month"]
     assert found.groups["ann"] == "equity desk"
+    assert [each.owner for each in found.budgets] == ["", "paris"]
+    assert found.credit == {"paris": ((500 * 10**9, "USD"),)}
     assert [each.name for each in found.pools] == ["local"]

@@ -379,6 +379,18 @@ def test_what_runs_is_stopped_when_its_budget_says_so_and_it_has_used_it_up():
     assert (world["b"].spent_nanos, world["b"].held_nanos) == (154 * UNIT, 0), "and it is told so"
 
 
+def test_what_runs_on_a_slice_is_stopped_only_when_its_owner_gives_no_more():
+    world = World(budget(150, owner="london", running=Running.STOP), slots=2)
+    world["b"].allotted_nanos, world["b"].is_open = 150 * UNIT, True
+    world.submit(2)
+    world.tick(80.0)
+    assert not world.recalls
+    assert world["b"].room_nanos < 0, "which is asked for"
+    world["b"].refused = "all is spent"
+    world.tick()
+    assert len(world.recalls) == 1
+
+
 def test_what_runs_may_end_when_its_budget_says_so():
     world = World(budget(100), slots=2)
     world.submit(2)
