@@ -128,9 +128,8 @@ def test_a_slice_goes_signed_by_whatever_session_there_is(office):
     office.dealings.carry("paris", Side.SELLER, asked)
     office.meet("rome")
     office.dealings.carry("rome", Side.SELLER, asked)
-    assert [(to, type(each)) for to, each in office.said] == [
-        *(("paris", deals.Sealed), ("rome", deals.Sealed))
-    ]
+    sealed = [to for to, each in office.said if isinstance(each, deals.Sealed)]
+    assert sealed == ["paris", "rome"]
     guest = office.meet("paris")
     office.dealings.hear_peers([Said(guest, asked)])
     assert office.expelled == ["paris: protocol error: 'ask-slice' that nobody signed"]
