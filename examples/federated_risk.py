@@ -7,7 +7,8 @@
 The client knows london alone. It wants the job done fast, and london's gateway spreads it: what
 does not run there goes to the others under contracts, and comes back with what it cost. Half way
 dublin is killed, with all its processes. Its tasks wait for its lease to end, and are placed
-elsewhere; the figures are those of a plain loop, bit for bit.
+elsewhere; the figures are those of a plain loop, bit for bit. In the end a window of london's
+closes on work of zurich's (closing_window.py).
 
     python examples/federated_risk.py              # make demo
     python examples/federated_risk.py --nobody-dies
@@ -21,6 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from closing_window import close_window
 from local_federation import LEASE_S, LocalSite, Plan, local_federation
 from market_risk import OPTIONS, Figures, Map, Move, Revaluation, run, show
 
@@ -155,6 +157,7 @@ def main() -> None:
     with local_federation(PLANS) as sites:
         figures, _ = run_on(sites, kills=not given.nobody_dies)
         show_books(sites)
+        close_window(near=sites[2], far=sites[0])
     if figures != run(map):
         sys.exit("the figures differ from those of a plain loop")
     print("\n  identical to a plain loop, bit for bit")

@@ -11,6 +11,15 @@ from concurrent.futures import as_completed
 from federation.client import Client, TaskFuture
 from federation.errors import GridError
 from federation.jobs import JobHandle
+from federation.running import deadline
 from federation.transport import TlsSettings
 
-__all__ = ["Client", "GridError", "JobHandle", "TaskFuture", "TlsSettings", "as_completed"]
+__all__ = [
+    "Client",
+    "GridError",
+    "JobHandle",
+    "TaskFuture",
+    "TlsSettings",
+    "as_completed",
+    "deadline",
+]

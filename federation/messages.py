@@ -317,6 +317,21 @@ class Recall:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """What runs of this assignment, in [first, stop), in `in_s` seconds is stopped then.
+
+    It is reported as failed with kind "preempted". A later notice of the same tasks takes the
+    place of this one; None: they may run for as long as they like, after all.
+    """
+
+    kind: ClassVar[str] = "notice"
+    assignment: Count
+    first: Count
+    stop: Count
+    in_s: Number | None
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Gateway → worker: finish what runs, take nothing new (`on`), or go back to work.
 
@@ -411,7 +426,7 @@ MESSAGES = Catalogue(
         *(Bye, Unknown, PutFunction, NeedFunction),
         *(OpenJob, Tasks, CloseJob, Cancel, Ask),
         *(RejectJob, Results, Dropped, Kept, Gateways, Answer),
-        *(Assign, Recall, Drain),
+        *(Assign, Recall, Notice, Drain),
         *(Report, Returned, Pulse),
         *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
         *(*reconciliation.FROM_BUYER, *reconciliation.FROM_SELLER, payments.Payments),
@@ -423,5 +438,5 @@ MESSAGES = Catalogue(
 FromClient = PutFunction | OpenJob | Tasks | CloseJob | Cancel | Ask | Bye | Unknown
 FromWorker = NeedFunction | Report | Returned | Drain | Pulse | Bye | Unknown
 ToClient = NeedFunction | RejectJob | Results | Dropped | Kept | Gateways | Answer | Bye | Unknown
-ToWorker = PutFunction | Assign | Recall | Drain | Bye | Unknown
+ToWorker = PutFunction | Assign | Recall | Notice | Drain | Bye | Unknown
 Message = FromClient | FromWorker | ToClient | ToWorker

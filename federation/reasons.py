@@ -34,6 +34,7 @@ class Reason(StrEnum):
     SITE_RESTING = "site-resting"
     NO_SLOTS = "no-slots"
     WINDOW_CLOSED = "window-closed"
+    OVER_CLAIM = "over-claim"
     DEADLINE = "deadline"
     DURATION_UNKNOWN = "duration-unknown"
     ELSEWHERE = "elsewhere"

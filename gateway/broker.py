@@ -23,7 +23,7 @@ from federation.messages import Drain, Dropped, Kept, RejectJob
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from federation.wire import pack
-from gateway import events
+from gateway import dispatch, events
 from gateway.accounts import Accounts, Limits
 from gateway.budgets.purses import Purses
 from gateway.budgets.spending import Ending, Spending
@@ -41,10 +41,11 @@ from gateway.outcomes import (
     judge_report,
     usage_records,
 )
+from gateway.preemption import Preemption
 from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
 from policies.carbon import Emissions
-from policies.placement import Offer, counted, judge_all
+from policies.placement import Offer, Refusal, counted, judge_all
 from policies.pricelist import PriceNow
 from policies.tariffs import Tariff, Wanted
 from policies.volumes import Buyer, Volumes
@@ -101,6 +102,14 @@ class Broker:
         self._handout = Handout(self.clients, self._effects, boot, self.tariff_at)
         self.workers = self._handout.workers
         self.durations = self._handout.durations
+        self.occupancy = self._handout.occupancy
+        self._preemption = Preemption(
+            self.workers,
+            self._handout.ready,
+            self.occupancy,
+            lambda each: self._handout.recall_all(each, kill=False),
+            self._effects,
+        )
         self._withdrawals = Withdrawals(self.clients, self._handout, self._tell, self._cancel)
         self._history = History()
         self.purses = purses or Purses()
@@ -151,16 +160,25 @@ class Broker:
                     self.clients[event.client].ready = event.ready
             case events.WorkerJoined():
                 self._worker_joined(event)
+                self.occupancy.resize()
             case events.WorkerGone():
                 self._worker_gone(event, now_s)
+                self.occupancy.resize()
             case events.JobRecovered():
                 self._job_recovered(event, now_s)
             case events.DrainAsked():
                 self._drain_asked(event)
+                self.occupancy.resize()
             case events.EmissionsKnown():
                 self.emissions[event.pool] = event.emissions
             case events.PricesChanged():
                 self._prices_changed(event)
+            case events.RulesTurned():
+                self.occupancy.turn(event.rules)
+                self._preemption.turned(event.rules, now_s)
+            case events.JobNoted():
+                if event.job in self.jobs:
+                    self.jobs[event.job].note(now_s, event.text)
             case events.VolumesKnown():
                 self._volumes.take_up(event.had_ns, now_s)
             case events.SpendingKnown():
@@ -180,6 +198,7 @@ class Broker:
         self._now_s = now_s
         self._keep_deadlines(now_s)
         self._handout.settle(now_s)
+        self._preemption.settle(now_s)
         return self._take_effects()
 
     @property
@@ -326,6 +345,12 @@ class Broker:
         code = next(iter(reasons)) if len(reasons) == 1 else Reason.NO_WORKER
         return code, f"no pool here can ever run it: {'; '.join(lines[:8])}{more}"
 
+    def refusal(self, job: Job, worker: Worker, utc_s: float) -> Refusal | None:
+        """Why a worker can't take a task of a job now, its room aside, or None."""
+        task_s = self.durations.of(job.spec.function)
+        found = dispatch.refusal(job, worker)
+        return found or self.occupancy.refusal(job, worker, task_s, utc_s)
+
     def unpayable(self, spec: JobSpec) -> str:
         """Why a job's cost limit can be kept nowhere that is known; empty when it can be."""
         charged = {each.currency for each in self.tariffs.values()} | self.charged_elsewhere()
@@ -466,7 +491,12 @@ class Broker:
             passed_s = max(0.0, now_s - assignment.given_s)
             wall_ns = min(wall_ns, round(passed_s * worker.slots * 1e9))
         site = worker.offer.pool.partition("/")[0] if worker.job else ""
-        self.durations.learn(job.spec.function, stop - first, wall_ns, site)
+        preempted = sum(kind == "preempted" for _, kind, *_ in event.failures)
+        if preempted:  # which says nothing of how long a task takes
+            text = f"{worker.offer.pool} stopped {preempted} of its tasks, to make room"
+            job.note(now_s, text)
+        else:
+            self.durations.learn(job.spec.function, stop - first, wall_ns, site)
         # Of what was stopped before it did anything the owner may want another, and pays that one.
         is_void = assignment.is_stopped and is_nothing(event)
         emissions = self.emissions.get(worker.offer.pool)
@@ -582,6 +612,9 @@ class Broker:
                 self._effects.append(Expel(worker.handle, "it returned tasks it does not have"))
                 return
             returned.append((first, stop))
+        if returned and worker.job and not assignment.recalls:
+            tasks = sum(stop - first for first, stop in returned)
+            assignment.job.note(now_s, f"{worker.offer.pool} gave back {tasks} of its tasks")
         assignment.recalls = 0 if event.of_all else max(0, assignment.recalls - 1)
         # Nothing to take: do not ask again until it reports.
         assignment.recalled = not returned or assignment.recalls > 0

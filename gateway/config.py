@@ -79,6 +79,16 @@ grid = "aws:eu-west-2"
 
 [pool.tariff]                           # see gateway.tariff_config
 zone = "Europe/London"
+
+[calendar.london]                       # business days, for windows: see gateway.window_config
+holidays = "london.txt"
+
+[[pool.window]]                         # below its pool
+name = "risk run"
+days = "business"
+from = "17:00"
+to = "23:00"
+claims = [ { who = "others", borrows = 0 } ]
 """
 
 import os
@@ -105,12 +115,16 @@ from gateway.market_config import read_contracts, read_placement, read_shows
 from gateway.secret_files import read_secret
 from gateway.showing import PoolFacts
 from gateway.tariff_config import read_price_list
+from gateway.toml_places import Path as Place
+from gateway.toml_places import find_places
+from gateway.window_config import check_plan, read_calendars, read_plan
 from policies.asks import House
 from policies.budgets import Budget
 from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.disclosure import SHOW_ALL, Disclosure
 from policies.placement import TagValue
 from policies.pricelist import PriceList
+from policies.windows import NO_WINDOWS, Plan
 
 DEFAULT_PRICE: Final = "0.04 USD"
 
@@ -131,6 +145,7 @@ class PoolConfig:
     slot_watts: float | None = None
     carbon: CarbonConfig = field(default_factory=CarbonConfig)
     tariff: dict[str, Any] = field(default_factory=dict)  # the table, as it was read
+    plan: Plan = NO_WINDOWS
 
     @property
     def facts(self) -> PoolFacts:
@@ -152,7 +167,7 @@ class PoolConfig:
     @property
     def prices(self) -> PriceList:
         """What a slot-hour of it costs whom, and when; KnobError says what is wrong."""
-        return read_price_list(self.name, self.price, self.tariff)
+        return read_price_list(self.name, self.price, self.tariff, self.plan)
 
     @property
     def slots_wanted(self) -> int:
@@ -186,6 +201,9 @@ class SiteConfig:
     budgets: tuple[Budget, ...] = ()
     credit: Credit = field(default_factory=lambda: NO_CREDIT)
     groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
+    source: str = ""  # the file that it was read from; empty without one
+    # What the command line said of the local pool, which wins over the file.
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -254,15 +272,24 @@ def load(path: str | None) -> SiteConfig:
         return SiteConfig()
     try:
         with open(path, "rb") as file:
-            document = tomllib.load(file)
+            text = file.read().decode()
+        document = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
     try:
-        return _read(document)
+        config = _read(document, find_places(text), Path(path).parent)
+        return replace(config, source=str(Path(path).absolute()))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+def with_local(pools: tuple[PoolConfig, ...], given: Mapping[str, Any]) -> tuple[PoolConfig, ...]:
+    """The pools with a local one, `local`, first: the one there is, changed as given, or a new."""
+    known = {pool.name: pool for pool in pools}
+    local = replace(known.pop("local", PoolConfig("local")), **given)
+    return (local, *known.values())
 
 
 def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
@@ -278,11 +305,16 @@ def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
             )
 
 
-def check(config: SiteConfig) -> SiteConfig:
-    """Check what only the whole can tell; return it, with a pool if it had none."""
+def check(config: SiteConfig, utc_s: float) -> SiteConfig:
+    """Check what only the whole can tell; return it, with a pool if it had none.
+
+    `utc_s` is now: windows are looked at for some time from then on.
+    """
     pools = config.pools or (PoolConfig(USUAL_POOL),)
     _check_pools(pools)
     try:
+        for pool in pools:
+            check_plan(pool.name, pool.plan, utc_s)
         check_pools(config.alerts, config.name, [pool.name for pool in pools])
         check_budgets(config.budgets, config.name, is_federated=config.federation is not None)
     except KnobError as error:
@@ -335,19 +367,19 @@ def python_minor() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _read(document: dict[str, Any]) -> SiteConfig:
+def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -> SiteConfig:
     _expect(
         document,
         {
             *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
-            *("books", "groups", "alerts", "alert", "budget", "credit"),
+            *("books", "groups", "alerts", "alert", "calendar", "budget", "credit"),
         },
         "the top level",
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
     tables = {"rules", "pools", "federation", "deals", "house", "shows"}
-    tables |= {"books", "groups", "alerts", "budgets", "credit"}
+    tables |= {"books", "groups", "alerts", "source", "given", "budgets", "credit"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -387,7 +419,16 @@ def _read(document: dict[str, Any]) -> SiteConfig:
     except KnobError as error:
         raise ConfigError(str(error)) from None
     values |= _money(document)
-    return SiteConfig(**values, rules=rules, pools=tuple(_pool(pool) for pool in pools))
+    try:
+        calendars = read_calendars(_table(document, "calendar"), folder, places)
+        plans = [
+            read_plan(_pool_name(pool), pool, calendars, places, ("pool", at))
+            for at, pool in enumerate(pools)
+        ]
+    except KnobError as error:
+        raise ConfigError(str(error)) from None
+    found = tuple(_pool(pool, plan) for pool, plan in zip(pools, plans, strict=True))
+    return SiteConfig(**values, rules=rules, pools=found)
 
 
 def _money(document: dict[str, Any]) -> dict[str, Any]:
@@ -461,7 +502,7 @@ def _carbon(table: dict[str, Any], where: str) -> CarbonConfig:
     return carbon
 
 
-def _pool(table: Any) -> PoolConfig:
+def _pool_name(table: Any) -> str:
     if not isinstance(table, dict):
         raise ConfigError("a [[pool]] must be a table")
     name = table.get("name")
@@ -469,9 +510,15 @@ def _pool(table: Any) -> PoolConfig:
         raise ConfigError("a [[pool]] needs a name of 1 to 60 printable characters")
     if "/" in name:
         raise ConfigError(f"[[pool]] {name}: a name with a slash is one of another site's pool")
-    where = f"[[pool]] {name}"
-    _expect(table, {f.name for f in fields(PoolConfig)}, where)
-    pool = PoolConfig(**{**table, "carbon": _carbon(table, where)})
+    return name
+
+
+def _pool(table: dict[str, Any], plan: Plan) -> PoolConfig:
+    where = f"[[pool]] {table['name']}"
+    known = {field.name for field in fields(PoolConfig)} - {"plan"}
+    _expect(table, known | {"window", "claims"}, where)
+    own = {key: value for key, value in table.items() if key in known}
+    pool = PoolConfig(**{**own, "carbon": _carbon(table, where), "plan": plan})
     if pool.kind not in ("local", "remote"):
         raise ConfigError(f'{where}: kind is {pool.kind!r}: it must be "local" or "remote"')
     for key in ("slots", "memory_bytes"):

@@ -17,11 +17,13 @@ from gateway import books_desk, events, federation_desk, orders, report_desk, vi
 from gateway.alerts.watch import NoSuchAlert
 from gateway.budgets import desk as budgets_desk
 from gateway.jobs import Job
+from gateway.knobs import ConfigError, KnobError
 from gateway.ledger.errors import StoreError
 from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
 from gateway.lobby import Guest
 from gateway.office import NoSuchEntry
+from gateway.reload import NothingToReload, read_again
 from gateway.terms import STORED_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "forget": ("job",),
         "test_alert": ("name",),
         "drain": ("worker", "on"),
+        "reload": ("dry_run",),
         "report": ("kind", "by", "where", *_SPAN, "static_price", "whose"),
         "page": _SPAN,
         "statement": ("sites", *_SPAN),
@@ -83,6 +86,7 @@ class Desk:
             "forget": self._forget,
             "workers": self._workers,
             "drain": self._drain,
+            "reload": self._reload,
             "report": self._report,
             "page": self._page,
             "sites": self._sites,
@@ -200,16 +204,17 @@ class Desk:
         """A job among others; why it waits is told where it may be for ever."""
         view, broker = views.live_job(job, now_s), self._site.broker
         if job.waiting and broker.unpayable(job.spec):
-            view["why_waiting"] = views.why_waiting(broker, job)
+            view["why_waiting"] = views.why_waiting(broker, job, now_s)
         return view
 
     async def _job(self, _guest: Guest, details: dict[str, Any]) -> Any:
         name = _text(details, "job")
         job = self._site.broker.jobs.get(name)
         if job is not None:
-            view = views.live_job(job, self._site.surroundings.utc_s())
+            now_s = self._site.surroundings.utc_s()
+            view = views.live_job(job, now_s) | {"notes": views.notes(job)}
             if job.waiting:
-                view["why_waiting"] = views.why_waiting(self._site.broker, job)
+                view["why_waiting"] = views.why_waiting(self._site.broker, job, now_s)
             return view
         row = await self._site.read(self._site.store.job, name)
         if row is None:
@@ -272,6 +277,22 @@ class Desk:
             for handle, worker in site.broker.workers.items()
             if handle in site.lobby.guests
         ]
+
+    async def _reload(self, guest: Guest, details: dict[str, Any]) -> Any:
+        """Read our file again, and go on by it; with `dry_run` only say what would change."""
+        _check_home(guest, "reload")
+        is_dry = details.get("dry_run", False)
+        if not isinstance(is_dry, bool):
+            raise BadQuestion("dry_run must be true or false")
+        site = self._site
+        utc_s = site.surroundings.utc_s()
+        try:
+            change = await site.surroundings.read(read_again, site.config, utc_s)
+        except (ConfigError, KnobError, NothingToReload) as error:
+            raise BadQuestion(f"{error}; nothing was changed") from None
+        if not is_dry:
+            site.take_in(change.config)
+        return change.to_plain() | {"applied": not is_dry}
 
     async def _drain(self, _guest: Guest, details: dict[str, Any]) -> Any:
         on, name = details.get("on", True) is True, details.get("worker", "")

@@ -65,6 +65,13 @@ class Expel:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Tell whoever runs the site, in its log."""
+
+    text: str
+
+
 class Side(StrEnum):
     """Which end of a contract the other site is."""
 
@@ -100,4 +107,4 @@ class AnswerBill:
     utc_s: float
 
 
-Effect = Write | Harden | Tell | Order | Expel | Say | SendFunction | AnswerBill
+Effect = Write | Harden | Tell | Order | Expel | Remark | Say | SendFunction | AnswerBill

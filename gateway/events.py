@@ -18,6 +18,7 @@ from policies.placement import FrozenTags, Need, Tags
 from policies.pricelist import PriceNow
 from policies.tariffs import PriceClass, Tariff
 from policies.volumes import Buyer
+from policies.windows import Rules
 
 HOPS_MAX: Final = 3  # how often a job may be forwarded
 
@@ -283,6 +284,21 @@ class PricesChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class RulesTurned:
+    """From now on these windows and claims hold for these pools of ours; None: none do."""
+
+    rules: Mapping[str, Rules | None]
+
+
+@dataclass(frozen=True, slots=True)
+class JobNoted:
+    """Something befell a job, that its owner may ask about."""
+
+    job: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class VolumesKnown:
     """The slot time that each buyer has had this month, as the books have it at the start."""
 
@@ -323,6 +339,8 @@ Event = (
     | DrainAsked
     | EmissionsKnown
     | PricesChanged
+    | RulesTurned
+    | JobNoted
     | VolumesKnown
     | SpendingKnown
     | Ticked

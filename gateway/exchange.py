@@ -39,11 +39,11 @@ from policies.decisions import Decision, Why
 from policies.estimates import affords
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
 from policies.market import Key, Market
+from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Whose
 from policies.placement import Offer
 from policies.ranking import lots
 from policies.tariffs import Tariff
 
-ADVERT_VALID_S: Final = 90.0
 # So many candidates are looked at in each `plan_s`, for all jobs together: about a tenth of a
 # second of a core. A user may have fifty thousand jobs, and a federation a thousand sites.
 LOOKS_MAX: Final = 8_000
@@ -171,7 +171,6 @@ class Exchange:
         """Time has passed: leases, quotes, bills. Whether `act` is needed for it."""
         self.sales.tick(now_s, utc_s)
         self.sales.end_stuck(now_s, lambda job: bool(self.purchases.live(job)))
-        self.sales.end_unpaid()
         self.lending.tick(utc_s)
         self.borrowing.tick(now_s, utc_s)
         self.purchases.tick(now_s, utc_s)
@@ -237,9 +236,13 @@ class Exchange:
     # --- what is shown -------------------------------------------------------------------------
 
     def show(
-        self, utc_s: float, without: Job | None = None, queue: Queue | None = None
+        self,
+        utc_s: float,
+        without: Job | None = None,
+        queue: Queue | None = None,
+        whose: Whose = ANOTHER_SITE,
     ) -> SiteAdvert:
-        """Our own advert, whole.
+        """Our own advert, whole, for somebody's work: that of the job `without`, if there is one.
 
         What waits of the job `without` is no load: it is that which is to be placed. `queue` is all
         that waits, where that was counted already.
@@ -255,8 +258,8 @@ class Exchange:
             held=held,
             utc_s=utc_s,
             version=self._version,
-            valid_s=ADVERT_VALID_S,
             queue=(tasks - own_tasks, max(0.0, load_s - own_s)),
+            whose=without.whose if without is not None else whose,
         )
 
     def learn(self, advert: SiteAdvert, utc_s: float) -> bool:
@@ -335,7 +338,7 @@ class Exchange:
 
     def refresh(self, utc_s: float, without: Job | None = None) -> None:
         """Let the market see our own pools as they are now; see `show`."""
-        self.market.learn(self.show(utc_s, without), utc_s)
+        self.market.learn(self.show(utc_s, without, whose=NOBODY_KNOWN), utc_s)
 
     def decide(
         self,

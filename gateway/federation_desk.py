@@ -77,8 +77,7 @@ async def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:
     if name:
         if job is None:
             raise BadFederationQuestion(await _why_not_explained(site, str(name)))
-        workers = site.broker.workers.values()
-        found = federation_views.explain_job(job, site.exchange, workers, utc_s)
+        found = federation_views.explain_job(job, site.exchange, site.broker, utc_s)
         found["budgets"] = of_job(job, site.broker.spending.why_waiting(job))
         return found
     return _dry_run(site, details, user, utc_s)

@@ -9,10 +9,11 @@ from typing import Any
 
 from federation.adverts import SiteAdvert
 from federation.money import format_money
-from gateway.dispatch import refusal
+from gateway.broker import Broker
 from gateway.exchange import Exchange
 from gateway.jobs import Job, Worker
 from gateway.ledger.rows import DealTotal, DisputeRow
+from gateway.views import notes
 from policies.market import Market
 from policies.placement import show_tag
 
@@ -97,7 +98,7 @@ def deals(totals: Iterable[DealTotal], disputes: Iterable[DisputeRow] = ()) -> l
     ]
 
 
-def explain_job(job: Job, exchange: Exchange, workers: Iterable[Worker], utc_s: float) -> Any:
+def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: float) -> Any:
     """Where a job's tasks are and may go, and what every known pool was judged."""
     left = max(1, job.waiting or job.in_flight or (job.total or 0) - len(job.ended))
     # What is under way is paid for already, unless that is what is asked about.
@@ -115,15 +116,16 @@ def explain_job(job: Job, exchange: Exchange, workers: Iterable[Worker], utc_s: 
             "in_flight": sum(
                 len(each.left) for each in worker.assignments.values() if each.job is job
             ),
-            "why_not": _why_not(job, worker),
+            "why_not": _why_not(broker, job, worker, utc_s),
         }
-        for worker in workers
+        for worker in broker.workers.values()
         if not worker.job or worker.job == job.id
     ]
+    found["notes"] = notes(job)
     found["ended"] = [list(pair) for pair in job.ended][:100]
     return found
 
 
-def _why_not(job: Job, worker: Worker) -> str:
-    found = refusal(job, worker)
+def _why_not(broker: Broker, job: Job, worker: Worker, utc_s: float) -> str:
+    found = broker.refusal(job, worker, utc_s)
     return found.text if found else ""

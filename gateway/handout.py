@@ -15,6 +15,7 @@ from gateway.accounts import Client
 from gateway.effects import Effect, Order
 from gateway.events import JobHeld, Resumed
 from gateway.jobs import Assignment, Job, Run, Worker
+from gateway.occupancy import Occupancy
 from policies.budgets import Purse
 from policies.tariffs import Tariff
 
@@ -45,6 +46,7 @@ class Handout:
         self.durations = dispatch.Durations()
         self.ready: dict[str, Job] = {}  # jobs with tasks in their queue
         self.dated: dict[str, Job] = {}  # of them, those with a deadline
+        self.occupancy = Occupancy(self.workers)
         self._clients = clients
         self._effects = effects
         self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
@@ -135,14 +137,14 @@ class Handout:
                 if dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
                     waiting.append(job)
                 continue
-            tasks = self._takes(job, worker, task_s, tasks)
+            tasks = self._takes(job, worker, task_s, tasks, now_s)
             if tasks <= 0:
                 continue
             rank = dispatch.order(job, task_s)
             if best is None or rank < best[0]:
                 best = rank, job, tasks
         if best is not None or is_late:
-            first = self._first_to_wait(waiting, worker, best[0] if best else None)
+            first = self._first_to_wait(waiting, worker, best[0] if best else None, now_s)
             if first is not None:
                 if is_late:
                     self._make_way(worker, first)
@@ -163,13 +165,18 @@ class Handout:
         job = self.ready.get(worker.job)
         return () if job is None else (job,)
 
-    def _takes(self, job: Job, worker: Worker, task_s: float | None, tasks: int) -> int:
+    def _takes(
+        self, job: Job, worker: Worker, task_s: float | None, tasks: int, now_s: float
+    ) -> int:
         """How many of so many tasks a worker may have, by all but its room."""
         client = self._clients.get(job.client)
         if client is not None and not client.ready:
             return 0
         if dispatch.refusal(job, worker) is not None:
             return 0
+        bound = self.occupancy.bound(job, worker, task_s, now_s)
+        if bound is not None:
+            tasks = min(tasks, bound)
         if job.spec.max_cost_nanos is None and not job.purses:
             return tasks
         tariff = self._tariff(job, worker)
@@ -177,14 +184,14 @@ class Handout:
         return dispatch.fits_budgets(job, worker, tariff, task_s, tasks) if job.purses else tasks
 
     def _first_to_wait(
-        self, waiting: Iterable[Job], worker: Worker, limit: dispatch.Rank | None
+        self, waiting: Iterable[Job], worker: Worker, limit: dispatch.Rank | None, now_s: float
     ) -> dispatch.Rank | None:
         """The rank of the best placed job that an idle slot would do for, if above a limit."""
         first = limit
         for job in waiting:
             task_s = self.durations.of(job.spec.function)
             rank = dispatch.order(job, task_s)
-            if (first is None or rank < first) and self._takes(job, worker, task_s, 1) > 0:
+            if (first is None or rank < first) and self._takes(job, worker, task_s, 1, now_s) > 0:
                 first = rank
         return first if first != limit else None
 
@@ -304,6 +311,7 @@ class Handout:
     def _hold(self, assignment: Assignment, tasks: int) -> None:
         """Account for `tasks` more (or fewer) in flight, at the job and at the worker."""
         assignment.worker.hold(assignment, tasks)
+        self.occupancy.note(assignment.worker, assignment.job, tasks)
         job = assignment.job
         job.in_flight += tasks
         cost = assignment.tariff.expected_nanos(tasks, assignment.task_s)

@@ -13,6 +13,7 @@ from federation.ranges import Range, RangeSet
 from gateway.events import JobRecovered, JobSpec
 from gateway.ledger.records import UsageRecord
 from policies.budgets import Purse
+from policies.parties import Whose
 from policies.placement import Need, Offer, Refusal
 from policies.tariffs import Tariff
 
@@ -24,6 +25,7 @@ AHEAD_TRIPS: Final = 20
 # the wall time that was paid, in all, and a little more.
 REPEATS_MAX: Final = 3
 REPEAT_MIN_NS: Final = 10**9
+NOTES_MAX: Final = 20  # of a job, the latest
 ALL_TASKS: Final = 1 << 62  # a task number past every job's end
 EVERY_TASK: Final = RangeSet([(0, ALL_TASKS)])
 
@@ -180,6 +182,15 @@ class Job:
     places: dict[str, float] | None = None
     lacks_function_since_s: float | None = None
     orphan_since_s: float | None = None  # a detached job whose client left before closing it
+    notes: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
+    whose: Whose = field(init=False)  # as its spec says: it is asked for often
+
+    def __post_init__(self) -> None:
+        self.whose = self.spec.whose
+
+    def note(self, utc_s: float, text: str) -> None:
+        """Keep what befell it, for whoever asks why it is not done yet."""
+        self.notes.append((utc_s, text))
 
     def enqueue(self, run: Run, *, ahead: bool = False) -> None:
         """Queue a run; retried and returned work goes ahead of new work."""

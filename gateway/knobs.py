@@ -1,9 +1,10 @@
 """Knobs of a configuration's tables: a number within its bounds, or an error that names the key."""
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 
 MEMORY_BYTES_MIN: Final = 64 << 20  # of a slot: Python and our slot alone take half of that
+T = TypeVar("T")
 
 
 class ConfigError(Exception):
@@ -12,6 +13,14 @@ class ConfigError(Exception):
 
 class KnobError(Exception):
     """A key that can't be used. The text names it and says what it must be."""
+
+
+def guarded(key: str, read: Callable[[], T]) -> T:
+    """What a reader returns; what it objects to, with the key."""
+    try:
+        return read()
+    except (KnobError, ValueError) as error:
+        raise KnobError(f"{key}: {error}") from None
 
 
 def check_known(table: Iterable[str], known: Iterable[str]) -> None:

@@ -89,7 +89,8 @@ class Offering:
             check_ask(ask, given)
         except NotGranted as error:
             return deals.Decline(ask.contract, error.code, f"its grant: {error}")
-        spec = replace(spec, currency=given.errand.currency or None, given=given)
+        currency, path = given.errand.currency or None, tuple(ask.path)
+        spec = replace(spec, currency=currency, given=given, path=path)
         broke = self._check_money(ask, spec, utc_s)
         if broke is not None:
             return broke
@@ -100,11 +101,12 @@ class Offering:
             return self._nothing(buyer, ask, spec, utc_s)
         return self._offered(ask, spec, *found)
 
-    def can_hold(self, sale: Sale) -> bool:
+    def can_hold(self, sale: Sale, utc_s: float) -> bool:
         """Whether what was quoted is still there; what a relay quoted is another site's."""
         if sale.pool == RELAY or sale.spec is None:
             return True
-        return not self._broker.draining and sale.slots <= self._slots_for(sale.spec, sale.pool)
+        slots = self._slots_for(sale.spec, sale.pool, utc_s)
+        return not self._broker.draining and sale.slots <= slots
 
     def held_slots(self, pool: str) -> int:
         """Slots of a pool that are set aside for contracts that are not committed yet."""
@@ -148,15 +150,17 @@ class Offering:
     ) -> deals.Decline:
         """Why there is nothing to offer: our rules, or that there is no slot."""
         pools = self._pools_for(ask, spec, utc_s)
-        if any(self._may_not(ask, spec, pool, price) for pool, price in pools):
+        if any(self._may_not(ask, spec, pool, price, utc_s) for pool, price in pools):
             reason = f"the rules of {self._site} let {buyer} have nothing, or no more, of it"
             return deals.Decline(ask.contract, Reason.NOT_ENTITLED, reason)
         reason = f"{self._site} has nothing that can run it now"
         return deals.Decline(ask.contract, Reason.NO_SLOTS, reason)
 
-    def _may_not(self, ask: deals.AskQuote, spec: JobSpec, pool: str, price: Tariff) -> bool:
+    def _may_not(
+        self, ask: deals.AskQuote, spec: JobSpec, pool: str, price: Tariff, utc_s: float
+    ) -> bool:
         """Whether a pool could run it, and only our rules are against it."""
-        can = self._suits(spec, pool) and self._slots_for(spec, pool) > 0
+        can = self._suits(spec, pool) and self._slots_for(spec, pool, utc_s) > 0
         return can and not self._permitted(ask, spec, pool, 1, price)
 
     # --- what there is -------------------------------------------------------------------------
@@ -184,7 +188,9 @@ class Offering:
         for pool, tariff in self._pools_for(ask, spec, utc_s):
             if not self._suits(spec, pool):
                 continue
-            total = self._slots_for(spec, pool)
+            total = self._slots_for(spec, pool, utc_s, ask.task_s)
+            if total < 1:
+                continue
             slots = self._permitted(ask, spec, pool, min(total, max(1, ask.tasks)), tariff)
             if slots < 1:
                 continue
@@ -220,8 +226,10 @@ class Offering:
             slots //= 2
         return slots
 
-    def _slots_for(self, spec: JobSpec, pool: str) -> int:
-        """The slots of a pool that can run a job, less those that are set aside."""
+    def _slots_for(
+        self, spec: JobSpec, pool: str, utc_s: float, task_s: float | None = None
+    ) -> int:
+        """The slots of a pool that can run a job, and by its rules may, less what is set aside."""
         able = (
             each.slots
             for each in self._broker.workers.values()
@@ -229,7 +237,9 @@ class Offering:
             and not each.draining
             and judge(spec.need, each.offer) is None
         )
-        return sum(able) - self.held_slots(pool)
+        task_s = task_s or self._broker.durations.of(spec.function)
+        allowed = self._broker.occupancy.slots_for(pool, spec.whose, task_s, utc_s)
+        return int(min(sum(able), allowed)) - self.held_slots(pool)
 
     def _load_s(self, pool: str) -> float:
         """Slot-seconds that a pool's workers have, and that wait here."""

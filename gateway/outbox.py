@@ -18,6 +18,7 @@ from gateway.effects import (
     Expel,
     Harden,
     Order,
+    Remark,
     Say,
     SendFunction,
     Side,
@@ -68,6 +69,7 @@ class Outbox:
         on_results: told, in the site's own thread, of jobs of which more results, or the end,
             can be read from now on.
         recall: how the store is asked for what takes a while.
+        remark: takes lines for whoever runs the site.
     """
 
     def __init__(
@@ -78,12 +80,14 @@ class Outbox:
         on_stored: Callable[[Callable[[], None]], None],
         on_results: Callable[[Iterable[str]], None],
         recall: Recall = recall_now,
+        remark: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._lobby = lobby
         self._store = store
         self._functions = functions
         self._on_stored = on_stored
         self._on_results = on_results
+        self._remark = remark
         self._thread = threading.get_ident()
         self._batches: deque[_Batch] = deque()
         self.carrier: Carrier | None = None  # a single site has nobody to say anything to
@@ -91,7 +95,7 @@ class Outbox:
         self._sites: dict[str, int] = {}
         self._late_bills = LateBills(store, recall, self._perform_and_flush)
 
-    def perform(self, effects: Iterable[Effect]) -> list[Expel]:
+    def perform(self, effects: Iterable[Effect]) -> list[Expel]:  # noqa: C901 - one match
         """Carry out effects; return the guests to be expelled, which is the site's to do."""
         records: list[Record] = []
         tells: list[_Waiting] = []
@@ -116,6 +120,8 @@ class Outbox:
                     expels.append(effect)
                 case SendFunction():
                     self._send_function(effect)
+                case Remark():
+                    self._remark(effect.text)
                 case _:
                     assert_never(effect)
         if records or durable:

@@ -10,13 +10,14 @@ from federation.messages import Results
 from federation.ranges import Range
 from gateway.events import Reported
 from gateway.jobs import Assignment, Job, Strikes
-from gateway.ledger.records import UsageRecord
+from gateway.ledger.records import UsageRecord, is_for_its_user
 from policies.carbon import NOTHING_KNOWN, Emissions, Footprint, footprint
 from policies.placement import show_tags
 
 # A task that takes its slot down so often is poison.
 CRASHES_MAX: Final = 2
 # Failures that use up one of the job's retries.
+STOPPED: Final = frozenset({"cancelled", "preempted"})  # by us, and not charged as a task
 RETRIED: Final = frozenset({"error", "timeout", "memory"})
 
 
@@ -77,6 +78,8 @@ def judge_report(job: Job, report: Reported, *, is_stopped: bool = False) -> Ver
         retry = _strike(job, task, str(kind))
         if retry is not None:
             again.append(retry)
+        elif kind == "preempted" and job.spec.price is None:
+            failures[task] = ["cancelled", text, payload]
         else:
             failures[task] = [kind, _explain(job, task, str(kind), str(text)), payload]
     skipped = job.ended.within(first, stop)
@@ -97,6 +100,8 @@ def _strike(job: Job, task: int, kind: str) -> Again | None:
     strikes = job.strikes.setdefault(task, Strikes())
     if job.leaving == "cancelled":
         pass  # it would wait for a turn that does not come
+    elif kind == "preempted":
+        return Again(task, alone=False)  # through no fault of its own: its tries are not used up
     elif kind == "crash":
         strikes.crashes += 1
         if strikes.crashes < CRASHES_MAX:
@@ -143,7 +148,7 @@ def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[obje
 
 def charged_tasks(tasks: int, failures: Sequence[Sequence[Any]]) -> int:
     """Of so many tasks that a delivery tells of, those with a minimum charge: not the stopped."""
-    stopped = [failure for failure in failures if failure[1] == "cancelled"]
+    stopped = [failure for failure in failures if failure[1] in STOPPED]
     return tasks - len(stopped)
 
 
@@ -182,19 +187,21 @@ def usage_records(
     repeat_ns = wall_ns * sum(high - low for low, high in repeated) // count
     pieces += [(part, "repeat" if job.may_repeat_free(repeat_ns) else "ok") for part in repeated]
     if len(report.failures) == count:
-        pieces = [(part, "failed" if state == "ok" else state) for part, state in pieces]
+        is_preempted = all(kind == "preempted" for _, kind, *_ in report.failures)
+        how = "preempted" if is_preempted else "failed"
+        pieces = [(part, how if state == "ok" else state) for part, state in pieces]
     records = []
     emitted = report.footprint or footprint(emissions, wall_ns, cpu_ns)
     parts = emitted.split([high - low for (low, high), _ in pieces])
     tariff, total_ns = assignment.tariff, wall_ns
     failures = report.failures
-    stopped = [first + int(at) for at, kind, *_ in failures if kind == "cancelled"]  # type: ignore[call-overload]
+    stopped = [first + int(at) for at, kind, *_ in failures if kind in STOPPED]  # type: ignore[call-overload]
     for index, ((low, high), state) in enumerate(pieces):
         is_last = index == len(pieces) - 1
         part_ns = wall_ns if is_last else wall_ns * (high - low) // count
         part_cpu_ns = cpu_ns if is_last else cpu_ns * (high - low) // count
         wall_ns, cpu_ns, count = wall_ns - part_ns, cpu_ns - part_cpu_ns, count - (high - low)
-        is_free = state == "repeat" or (state == "failed" and not part_ns)
+        is_free = not is_for_its_user(state, tariff.price_class) or (state != "ok" and not part_ns)
         charged = 0 if is_free else _charged(job, low, high, stopped)
         cost_nanos = 0 if is_free else _cost(assignment, report, charged, part_ns, total_ns)
         list_nanos = 0 if is_free else tariff.list_charge_nanos(charged, part_ns)

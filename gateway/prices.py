@@ -55,6 +55,11 @@ class Prices:
         self.now |= changed
         return PricesChanged(changed) if changed else None
 
+    def replace(self, pools: Iterable[PoolConfig]) -> None:
+        """From now on these price lists count, of the same pools; told with the next `renew`."""
+        self._lists = {pool.name: pool.prices for pool in pools}
+        self._due_s = 0.0
+
     def had_ns(self, store: Store, utc_s: float) -> Mapping[Buyer, int]:
         """The slot time that each buyer has had of a pool with volume prices this month."""
         pools = {name for name, prices in self._lists.items() if prices.volume}

@@ -188,6 +188,9 @@ class Purchases:
             self.resting.spare_full(purchase.site, utc_s, why)
         elif code not in ENDED:
             self.resting.spare(purchase.site, utc_s, why, is_no=code == Reason.NOT_ENTITLED)
+        if code == Reason.WINDOW_CLOSED:
+            text = f"{purchase.place} ended the contract: {shown(reason)}"
+            self._outcome.happened(events.JobNoted(purchase.job, text))
         if purchase.is_live:
             # Its seller knows nothing of it, or has given everything back.
             self._lapse(purchase, "its seller declined")
@@ -300,6 +303,9 @@ class Purchases:
             return  # too late, or a second time: it will be void when it is billed
         purchase.tab.deliver(delivery)
         purchase.busy_s = now_s
+        if any(kind == "preempted" for _, kind, *_ in message.failures):
+            # Who stops all that he is given, at no charge, must not be the cheapest for ever.
+            self.resting.spare(purchase.site, utc_s, "stopped work of ours to make room")
         purchase.spent_nanos += message.cost_nanos
         if purchase.earmark is not None:
             purchase.earmark.use(message.cost_nanos)  # the broker will have it as spent

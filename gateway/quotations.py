@@ -58,8 +58,13 @@ def booked_terms(tariff: Tariff) -> dict[str, Any]:
 
 
 def allowed_nanos(tariff: Tariff, message: deals.Deliver) -> int:
-    """The most that a delivery may cost by what was agreed: what fails at once is for nothing."""
+    """The most that a delivery may cost by what was agreed: what fails at once is for nothing.
+
+    So is what had to make room for others, but for the class that is paid less for that.
+    """
     tasks, wall_ns = len(message.values), message.wall_ns
-    if not wall_ns and len(message.failures) == tasks:
-        return 0
+    if len(message.failures) == tasks:
+        is_preempted = all(kind == "preempted" for _, kind, *_ in message.failures)
+        if not wall_ns or (is_preempted and tariff.price_class != "preemptible"):
+            return 0
     return tariff.charge_nanos(charged_tasks(tasks, message.failures), wall_ns)

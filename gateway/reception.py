@@ -50,6 +50,7 @@ from gateway.recalling import Recall, recall_now
 from gateway.recovery import history_of, recovered
 from gateway.surroundings import Surroundings
 from gateway.terms import answer_ended
+from gateway.timetable import Timetable
 from policies.placement import Offer
 
 SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
@@ -111,6 +112,7 @@ class Reception:
         self._say = say
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
         self._prices = Prices(config.pools, surroundings.utc_s())
+        self.timetable = Timetable({pool.name: pool.plan for pool in config.pools})
         purses = Purses(config.budgets, config.credit, surroundings.utc_s())
         self.broker = _broker(config, seat.boot, self._prices, purses)
         self.broker.emissions.update({pool.name: pool.emissions for pool in config.pools})
@@ -136,7 +138,7 @@ class Reception:
             handles=seat.handles,
             at_home=self._credentials(required=False),
         )
-        self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall)
+        self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall, say)
         if self.broker.purses.has_credit:
             self.outbox.on_write = self.broker.purses.note
         self._recall = recall
@@ -178,7 +180,7 @@ class Reception:
             for row in self.store.open_contracts()
         ]
         self.exchange.recover(contracts, self.store.last_contracts("sell"), self._clock.now_s())
-        self.act([])
+        self.act(self._news_of_the_calendar())  # before anything is handed out
 
     def take_frames(self, frames: Iterable[tuple[int, bytes]]) -> None:
         """Take what has arrived at the port."""
@@ -215,14 +217,25 @@ class Reception:
             self.functions.sweep(set(self.lobby.guests))
             for line in self.broker.spending.news():
                 self._say(f"budget: {line}")
-        changed = self._prices.renew(self.broker, self._clock.utc_s())
-        if changed is not None:
-            happened.append(changed)
+        happened += self._news_of_the_calendar()
         is_due = self.exchange.tick(self._clock.now_s(), self._clock.utc_s())
         if not happened and not is_due and not self.broker.is_uneven:
             return False
         self.act(happened)
         return True
+
+    def take_in(self, config: SiteConfig) -> None:
+        """Go on by the windows, prices and amounts of another configuration of the same pools."""
+        self.config = config
+        self.timetable.replace({pool.name: pool.plan for pool in config.pools})
+        self._prices.replace(config.pools)
+        self.broker.purses.take_in(config.budgets, config.credit)
+        self.act(self._news_of_the_calendar())
+
+    def _news_of_the_calendar(self) -> list[Event]:
+        utc_s = self._clock.utc_s()
+        found = (self.timetable.renew(utc_s), self._prices.renew(self.broker, utc_s))
+        return [each for each in found if each is not None]
 
     def _look_behind(self) -> None:
         store = self.store

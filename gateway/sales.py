@@ -107,7 +107,7 @@ class Sales:
             case deals.AskQuote():
                 self._ask_quote(buyer, message, now_s, utc_s)
             case deals.Hold():
-                self._hold(buyer, message, now_s)
+                self._hold(buyer, message, now_s, utc_s)
             case deals.Commit():
                 self._commit(buyer, message, now_s, utc_s)
             case deals.Forward():
@@ -182,13 +182,13 @@ class Sales:
             self._decline(buyer, contract[:CONTRACT_CHARS_MAX], Reason.JOB_NOT_FOUND, reason)
         return sale
 
-    def _hold(self, buyer: str, message: deals.Hold, now_s: float) -> None:
+    def _hold(self, buyer: str, message: deals.Hold, now_s: float, utc_s: float) -> None:
         sale = self._find(buyer, message.contract)
         if sale is None:
             return
         if sale.phase is not Phase.QUOTED:
             raise ProtocolError(f"contract {sale.contract} is {sale.phase}: too late for a hold")
-        if not self._offering.can_hold(sale):
+        if not self._offering.can_hold(sale, utc_s):
             self._drop(sale)
             reason = f"others were quicker: {self._site} has not so many slots any more"
             self._decline(buyer, sale.contract, Reason.NO_SLOTS, reason)
@@ -504,8 +504,8 @@ class Sales:
                 continue
             if sale.is_live and now_s >= sale.lease.until_s - self._rules.grace_s:
                 self._lapse(sale)
-            elif sale.is_live and sale.is_over(utc_s):
-                self._end_early(sale, EXPIRED, "its grant has expired")
+            elif sale.is_live and (over := self._why_over(sale, utc_s)):
+                self._end_early(sale, *over)
             elif sale.is_live and sale.lease.is_due(sale.asked_s, now_s, self._rules.grace_s):
                 renew.setdefault(sale.buyer, []).append(sale)
             if sale.phase is Phase.LAPSED and sale.was_told:
@@ -517,6 +517,21 @@ class Sales:
             self._ask_renewal(buyer, sales, now_s)
         for stamp in [each for each, asked in self._renewals.items() if now_s >= asked.until_s]:
             del self._renewals[stamp]
+
+    def _why_over(self, sale: Sale, utc_s: float) -> tuple[str, str] | None:
+        """Why a contract is to end early, if it is: its grant, money, or that a window begins."""
+        if sale.is_over(utc_s):
+            return EXPIRED, "its grant has expired"
+        job = self._broker.jobs.get(sale.job)
+        if job is not None and job.purses and job.waiting:
+            unpaid = self._broker.spending.given_up(job.purses, job.spec)
+            if unpaid is not None:
+                return unpaid
+        if sale.spec is None or sale.pool == RELAY:
+            return None
+        task_s = self._broker.durations.of(sale.spec.function)
+        shut = self._broker.occupancy.shut(sale.pool, sale.spec.whose, task_s, utc_s)
+        return None if shut is None else (Reason.WINDOW_CLOSED, f"{self._site} {shut.text}")
 
     def _release(self, sale: Sale, now_s: float) -> None:
         """Tell a buyer that is back that it need not wait for its lease: none of its tasks runs.
@@ -553,17 +568,6 @@ class Sales:
             elif now_s - sale.stuck_s >= self._rules.hold_s:
                 reason = f"nobody whom {self._site} knows takes it any more"
                 self._end_early(sale, Reason.NO_SLOTS, reason)
-
-    def end_unpaid(self) -> None:
-        """Give back what waits and its buyer's credit, or a budget, can't pay for any more."""
-        spending = self._broker.spending
-        for sale in list(self.sales.values()) if self._broker.purses else ():
-            job = self._broker.jobs.get(sale.job)
-            if job is None or not job.waiting or not sale.is_live or sale.ending is not None:
-                continue
-            given_up = spending.given_up(job.purses, job.spec)
-            if given_up is not None:
-                self._end_early(sale, *given_up)
 
     def _ask_renewal(self, buyer: str, sales: list[Sale], now_s: float) -> None:
         self._stamps += 1

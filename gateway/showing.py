@@ -1,15 +1,21 @@
 """What a site says of its pools: from the broker's picture to an advert. Pure."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final
 
-from federation.adverts import PoolAdvert, SiteAdvert, TagPrice
+from federation.adverts import WINDOWS_MAX, PoolAdvert, SiteAdvert, TagPrice, Window
 from gateway.broker import Broker
 from gateway.jobs import Job, Worker
 from policies.carbon import Emissions
+from policies.parties import Whose
 from policies.placement import Tags
+from policies.pricelist import PriceNow
 from policies.tariffs import Extras
+from policies.windows import Allowed, allowed
 
+ADVERT_VALID_S: Final = 90.0
 # Tasks that wait, and their slot-seconds where it is known how long one takes.
 Queue = tuple[int, float]
 
@@ -31,19 +37,21 @@ def show_site(
     held: Mapping[str, int],
     utc_s: float,
     version: int,
-    valid_s: float,
     queue: Queue,
+    whose: Whose,
 ) -> SiteAdvert:
     """Everything that there is to be said of a site now; policies.disclosure may hide some of it.
 
     Args:
         held: slots of a pool that are set aside.
         queue: what waits.
+        whose: for whose work it is shown what it may have.
     """
     pools = tuple(
-        _show_pool(name, broker, each, held.get(name, 0), queue) for name, each in facts.items()
+        _for_whom(_show_pool(name, broker, each, held.get(name, 0), queue), broker, whose, utc_s)
+        for name, each in facts.items()
     )
-    return SiteAdvert(site, version, utc_s, valid_s, pools)
+    return SiteAdvert(site, version, utc_s, ADVERT_VALID_S, pools)
 
 
 def waiting(broker: Broker, jobs: Iterable[Job] | None = None) -> Queue:
@@ -90,6 +98,42 @@ def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Qu
         minimum_nanos=extras.minimum_nanos,
         step_ns=extras.step_ns,
     )
+
+
+def _for_whom(pool: PoolAdvert, broker: Broker, whose: Whose, utc_s: float) -> PoolAdvert:
+    """A pool as somebody's work may use it: by its rules now, and when they are others."""
+    rules = broker.occupancy.rules.get(pool.pool)
+    if rules is None:
+        return pool
+    total = pool.slots_total
+    ahead = [each for each in allowed(rules.spans, whose, total) if each.until_s > utc_s]
+    slots = ahead[0].slots if ahead else 0
+    free = broker.occupancy.slots_free(pool.pool, whose)
+    if len(ahead) == 1:
+        windows: tuple[Window, ...] = ()
+    else:
+        windows = tuple(_windows(ahead, broker.prices.get(pool.pool), pool.price_nanos))
+    return replace(
+        pool, slots_total=slots, slots_free=min(pool.slots_free, free, slots), windows=windows
+    )
+
+
+def _windows(ahead: Iterable[Allowed], prices: PriceNow | None, now_nanos: int) -> Iterator[Window]:
+    """The times in which there are slots, each with its price; as many as an advert may have."""
+    left = WINDOWS_MAX
+    for each in ahead:
+        edges = [each.from_s, each.until_s]
+        if prices is not None:
+            changes = prices.prices.changes(each.from_s)
+            edges[1:1] = [at_s for at_s in changes if at_s < each.until_s]
+        for from_s, until_s in pairwise(edges):
+            if not each.slots or not left:
+                break
+            nanos = now_nanos
+            if prices is not None:
+                nanos = prices.prices.public_nanos(from_s, prices.level)
+            yield Window(from_s, until_s, each.slots, nanos)
+            left -= 1
 
 
 def _largest(own: Tags, workers: Iterable[Worker]) -> dict[str, bool | int | float]:

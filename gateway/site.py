@@ -318,6 +318,12 @@ class Site:
 
         self._from_thread(stop)
 
+    def take_in(self, config: SiteConfig) -> None:
+        """Go on by the windows, prices and amounts of another configuration of the same pools."""
+        self.config = config
+        self.reception.take_in(config)
+        self._say("the configuration was read again")
+
     def _note_progress(self) -> None:
         """Wake whoever waits for a job to get on."""
         progress, self._progress = self._progress, trio.Event()

@@ -19,12 +19,11 @@ contracts = { paris = { price = "0.03 USD" } }              # by site
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final, TypeVar
 
 from federation.money import parse_money
-from gateway.knobs import KnobError, check_known, count, number
+from gateway.knobs import KnobError, check_known, count, guarded, number
 from policies.periods import UTC_ZONE, read_zone
 from policies.pricelist import (
     FACTOR_MAX,
@@ -37,6 +36,7 @@ from policies.pricelist import (
 from policies.spot import Spot
 from policies.tariffs import HOUR_S, MILLION, Extras, Surcharge
 from policies.weeks import DAY_S, Span, read_weekdays
+from policies.windows import NO_WINDOWS, Plan
 
 KEYS: Final = frozenset(
     {"version", "zone", "preemptible", "minimum", "step_s", "bands", "tags", "spot", "volume"}
@@ -51,29 +51,31 @@ T = TypeVar("T")
 _CLOCK: Final = re.compile(r"(\d{2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 
 
-def read_price_list(pool: str, price: Any, table: Any) -> PriceList:
+def read_price_list(pool: str, price: Any, table: Any, plan: Plan = NO_WINDOWS) -> PriceList:
     """A pool's price list, of its list price and its table; KnobError names the key."""
     if not isinstance(price, str):
         raise KnobError(f'the price is {price!r:.80}: write an amount, as in "0.04 USD"')
-    nanos, currency = _guarded("price", lambda: parse_money(price))
+    nanos, currency = guarded("price", lambda: parse_money(price))
     if not isinstance(table, dict):
         raise KnobError("tariff must be a table: write it below its pool, as [pool.tariff]")
     try:
         check_known(table, KEYS)
         made = _Reader(currency).read(table)
-        version = table.get("version", "") or _version(pool, price, table)
-        return PriceList(nanos, currency, _name("version", version), **made)
+        factors = {each.name: each.price_factor for each in plan.windows}
+        version = table.get("version", "") or _version(pool, price, table, factors)
+        return PriceList(nanos, currency, _name("version", version), **made, plan=plan)
     except KnobError as error:
         raise KnobError(f"tariff: {error}") from None
     except ValueError as error:
         raise KnobError(f"tariff: {error}") from None
 
 
-def _version(pool: str, price: str, table: dict[str, Any]) -> str:
+def _version(pool: str, price: str, table: dict[str, Any], factors: dict[str, int]) -> str:
     """A name for what a list says: another list has another one."""
-    if not table:
+    priced = {name: factor for name, factor in factors.items() if factor != MILLION}
+    if not table and not priced:
         return f"{pool}@{price}"
-    text = json.dumps([price, table], sort_keys=True, default=str)
+    text = json.dumps([price, table, *([priced] if priced else [])], sort_keys=True, default=str)
     return f"{pool}@{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
@@ -87,9 +89,9 @@ class _Reader:
         """What PriceList takes beside price, currency and version."""
         zone = table.get("zone")
         found: dict[str, Any] = {
-            "zone": UTC_ZONE if zone is None else _guarded("zone", lambda: read_zone(str(zone))),
+            "zone": UTC_ZONE if zone is None else guarded("zone", lambda: read_zone(str(zone))),
             "extras": Extras(
-                preemptible=_factor("preemptible", table.get("preemptible", 1)),
+                preemptible=read_factor("preemptible", table.get("preemptible", 1)),
                 surcharges=self._surcharges(table.get("tags", {})),
                 minimum_nanos=self._amount("minimum", table.get("minimum", self._nothing)),
                 step_ns=round(number("step_s", table.get("step_s", 0), 0, HOUR_S) * 1e9),
@@ -116,7 +118,7 @@ class _Reader:
     def _amount(self, key: str, value: Any) -> int:
         if not isinstance(value, str):
             raise KnobError(f'{key} is {value!r:.80}: write an amount, as in "0.04 USD"')
-        nanos, currency = _guarded(key, lambda: parse_money(value))
+        nanos, currency = guarded(key, lambda: parse_money(value))
         if currency != self._currency:
             raise KnobError(f"{key} is in {currency}, the price of the pool in {self._currency}")
         if nanos > PRICE_NANOS_MAX:
@@ -131,16 +133,16 @@ class _Reader:
             raise KnobError(f"{where} needs a price or a factor, one of the two")
         if "price" in table:
             return Adjustment(self._amount(f"{where}.price", table["price"]))
-        return Adjustment(factor=_factor(f"{where}.factor", table["factor"]))
+        return Adjustment(factor=read_factor(f"{where}.factor", table["factor"]))
 
     def _band(self, where: str, value: Any) -> Band:
         adjust = self._adjustment(where, value, {"name", "days", "from", "to"})
         name = _name(f"{where}.name", value.get("name"))
         where = f"band {name!r}"
-        from_s = _time(f"{where}: from", value.get("from", "00:00"))
-        to_s = _time(f"{where}: to", value.get("to", "24:00"))
+        from_s = read_time(f"{where}: from", value.get("from", "00:00"))
+        to_s = read_time(f"{where}: to", value.get("to", "24:00"))
         days = _days(f"{where}: days", value.get("days", "daily"))
-        span = _guarded(where, lambda: Span(from_s, to_s, days))
+        span = guarded(where, lambda: Span(from_s, to_s, days))
         return Band(name, span, adjust)
 
     def _tier(self, where: str, value: Any) -> Tier:
@@ -160,7 +162,7 @@ class _Reader:
                 raise KnobError(f"{where} needs an amount to add, a factor, or both")
             found[_tag(where, tag)] = Surcharge(
                 self._amount(f"{where}.add", table.get("add", self._nothing)),
-                _factor(f"{where}.factor", table.get("factor", 1)),
+                read_factor(f"{where}.factor", table.get("factor", 1)),
             )
         return found
 
@@ -176,15 +178,7 @@ class _Reader:
         exponent = count("spot.exponent", table.get("exponent", 2), 1, 10)
         damp_s = number("spot.damp_s", table.get("damp_s", 60.0), 0, DAMP_MAX_S)
         steps = count("spot.steps", table.get("steps", 20), 1, 1_000)
-        return _guarded("spot", lambda: Spot(floor_nanos, ceiling_nanos, exponent, damp_s, steps))
-
-
-def _guarded(key: str, read: Callable[[], T]) -> T:
-    """What a reader returns; what it objects to, with the key."""
-    try:
-        return read()
-    except (KnobError, ValueError) as error:
-        raise KnobError(f"{key}: {error}") from None
+        return guarded("spot", lambda: Spot(floor_nanos, ceiling_nanos, exponent, damp_s, steps))
 
 
 def _check_known(where: str, table: dict[str, Any], known: set[str]) -> None:
@@ -194,7 +188,7 @@ def _check_known(where: str, table: dict[str, Any], known: set[str]) -> None:
         raise KnobError(f"{where} {error}") from None
 
 
-def _factor(key: str, value: Any) -> int:
+def read_factor(key: str, value: Any) -> int:
     """A factor in millionths, above zero; it has six decimals at most, so that it is exact."""
     given = number(key, value, 1 / MILLION, FACTOR_MAX / MILLION)
     millionths = Decimal(str(given)) * MILLION
@@ -236,7 +230,7 @@ def _tag(where: str, tag: str) -> str:
     return tag
 
 
-def _time(key: str, value: Any) -> int:
+def read_time(key: str, value: Any) -> int:
     """Seconds of the day of "22:00" or "22:00:30"; "24:00" is its end."""
     found = _CLOCK.fullmatch(value) if isinstance(value, str) else None
     if found is None:

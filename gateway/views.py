@@ -115,7 +115,12 @@ def latest(jobs: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
     return sorted(jobs, key=lambda job: job["submitted_at_s"], reverse=True)[:limit]
 
 
-def why_waiting(broker: Broker, job: Job) -> list[dict[str, Any]]:
+def notes(job: Job) -> list[dict[str, Any]]:
+    """What befell a job, the earliest first."""
+    return [{"at_s": at_s, "text": text} for at_s, text in job.notes]
+
+
+def why_waiting(broker: Broker, job: Job, utc_s: float) -> list[dict[str, Any]]:
     """Why a job's tasks wait: that nobody could be paid, or how many workers refuse, by reason."""
     unpayable = broker.unpayable(job.spec)
     if unpayable:
@@ -132,7 +137,7 @@ def why_waiting(broker: Broker, job: Job) -> list[dict[str, Any]]:
     for text in short.values():
         counts[Reason.BUDGET_EXHAUSTED, text] = 0
     for worker in broker.workers.values():
-        refusal = dispatch.refusal(job, worker)
+        refusal = broker.refusal(job, worker, utc_s)
         if refusal is not None:
             counts[refusal.reason, refusal.text] += 1
         elif not _is_affordable(broker, job, worker):

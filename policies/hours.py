@@ -1,22 +1,24 @@
 """When a window is open: the days on which it begins, and its times on the wall clock. Pure.
 
 [from, to) on the wall clock of a zone, on each day on which it begins; one that ends at or before
-it begins ends on the next day. As with bands of the week (policies.weeks) the wall clock is what
-counts, also in the two nights in which it jumps: what is from 01:00 to 03:00 is an hour long in one
-of them, and three in the other, and a beginning that is jumped over is when the clock has jumped.
+it begins ends on the next day. It begins when the clock first shows its time, and ends when the
+clock first shows that: in the two nights in which it jumps what is from 01:30 to 03:30 is an hour
+shorter or longer, but one span; what is jumped over is when the clock has jumped. (As RFC 5545 has
+it, but for what is jumped over. Bands of the week, policies.weeks, are on whenever the clock shows
+a time of theirs: a price may come twice, production begins once.)
 """
 
 import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
-from typing import Final, assert_never
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final, Protocol, assert_never
 from zoneinfo import ZoneInfo
 
 from policies.calendars import Calendar
 from policies.periods import UTC_ZONE
-from policies.weeks import DAY_S, EVERY_DAY, jumps, moments, read_weekdays
+from policies.weeks import DAY_S, DAYS, EVERY_DAY, jumps, read_weekdays
 
 SPAN_MAX_S: Final = 400 * DAY_S  # that is looked ahead
 
@@ -46,6 +48,7 @@ class MonthEnd:
 
 
 Days = Weekdays | Business | Free | MonthEnd
+_TO_THE_NEXT_SECOND: Final = timedelta(microseconds=999_999)
 _WEEKDAYS: Final = re.compile(r"daily|[a-z]{3}(-[a-z]{3})?(,[a-z]{3}(-[a-z]{3})?)*")
 
 
@@ -68,6 +71,22 @@ def read_days(text: str) -> Days:
             with contextlib.suppress(ValueError):
                 return Weekdays(read_weekdays(words))
     raise _no_days(text)
+
+
+def show_days(days: Days) -> str:
+    """Days as a window names them."""
+    match days:
+        case Weekdays():
+            if days.days == EVERY_DAY:
+                return "daily"
+            return ",".join(DAYS[day] for day in sorted(days.days))
+        case Business(number):
+            return "business" if number is None else f"business {number}"
+        case Free():
+            return "free"
+        case MonthEnd():
+            return "month-end"
+    assert_never(days)
 
 
 def _no_days(text: str) -> ValueError:
@@ -134,7 +153,7 @@ class Hours:
 
     def is_open(self, at_s: float) -> bool:
         """Whether it is open at a moment, UTC."""
-        local = datetime.fromtimestamp(at_s, self.zone)
+        local = latest_shown(at_s, self.zone)
         second = local.hour * 3600 + local.minute * 60 + local.second
         begins_s = self.begins_s(local.date())
         if (
@@ -151,35 +170,71 @@ class Hours:
     def _is_over_night(self) -> bool:
         return self.to_s <= self.from_s
 
-    def spans(self, start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
-        """When it is open within [start_s, end_s): half-open spans, in order, apart.
-
-        Raises ValueError for more than SPAN_MAX_S.
-        """
-        if not 0.0 <= end_s - start_s <= SPAN_MAX_S:
-            raise ValueError(f"a window is looked at for up to {SPAN_MAX_S // DAY_S} days")
-        opened_s = start_s if self.is_open(start_s) else None
-        for at_s in self._edges(start_s, end_s):
-            is_open = self.is_open(at_s)
-            if is_open and opened_s is None:
-                opened_s = at_s
-            elif not is_open and opened_s is not None:
-                yield opened_s, at_s
-                opened_s = None
-        if opened_s is not None and opened_s < end_s:
-            yield opened_s, end_s
-
-    def _edges(self, start_s: float, end_s: float) -> list[float]:
-        """The moments in (start_s, end_s) at which it may open or close, in order."""
+    def edges(self, start_s: float, end_s: float) -> list[float]:
+        """The moments in (start_s, end_s) at which it may open or close, in order, UTC."""
         day = datetime.fromtimestamp(start_s, self.zone).date() - timedelta(days=1)
         last = datetime.fromtimestamp(end_s, self.zone).date()
         found: set[float] = set()
         while day <= last:
-            found |= jumps(day, self.zone)
             begins_s = self.begins_s(day)
             if begins_s is not None:
-                found |= moments(day, begins_s, self.zone)
                 ends = day + timedelta(days=int(self._is_over_night or self.to_s == DAY_S))
-                found |= moments(ends, self.to_s % DAY_S, self.zone)
+                found.add(reached_s(day, begins_s, self.zone))
+                found.add(reached_s(ends, self.to_s % DAY_S, self.zone))
             day += timedelta(days=1)
         return sorted(at_s for at_s in found if start_s < at_s < end_s)
+
+
+def latest_shown(at_s: float, zone: ZoneInfo) -> datetime:
+    """The latest that a wall clock has shown up to a moment, without its zone.
+
+    That is what it shows, but in the hour that comes a second time.
+    """
+    local = datetime.fromtimestamp(at_s, zone)
+    if local.fold:
+        back_s = max(each for each in _jumps_near(at_s, zone) if each <= at_s)
+        local = datetime.fromtimestamp(back_s - 1, zone) + _TO_THE_NEXT_SECOND
+    return local.replace(tzinfo=None, fold=0)
+
+
+def reached_s(day: date, second: int, zone: ZoneInfo) -> float:
+    """When a wall clock first shows a second of a day, or has jumped over it; UTC."""
+    shown = datetime.combine(day, time(second // 3600, second // 60 % 60, second % 60))
+    at_s = shown.replace(tzinfo=zone).timestamp()
+    if datetime.fromtimestamp(at_s, zone).replace(tzinfo=None) == shown:
+        return at_s
+    return min(_jumps_near(at_s, zone), key=lambda jump_s: abs(jump_s - at_s))
+
+
+def _jumps_near(at_s: float, zone: ZoneInfo) -> set[float]:
+    day = datetime.fromtimestamp(at_s, UTC).date()
+    return set().union(*(jumps(day + timedelta(days=each), zone) for each in (-1, 0, 1)))
+
+
+class Opens(Protocol):
+    """What is open at some times, and at others not: Hours, or policies.crons."""
+
+    def is_open(self, at_s: float) -> bool:
+        """Whether it is open at a moment, UTC."""
+
+    def edges(self, start_s: float, end_s: float) -> list[float]:
+        """All moments in (start_s, end_s) at which that may change, in order, UTC."""
+
+
+def open_spans(when: Opens, start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
+    """When something is open within [start_s, end_s): half-open spans, in order, apart.
+
+    Raises ValueError for more than SPAN_MAX_S.
+    """
+    if not 0.0 <= end_s - start_s <= SPAN_MAX_S:
+        raise ValueError(f"a window is looked at for up to {SPAN_MAX_S // DAY_S} days")
+    opened_s = start_s if when.is_open(start_s) else None
+    for at_s in when.edges(start_s, end_s):
+        is_open = when.is_open(at_s)
+        if is_open and opened_s is None:
+            opened_s = at_s
+        elif not is_open and opened_s is not None:
+            yield opened_s, at_s
+            opened_s = None
+    if opened_s is not None and opened_s < end_s:
+        yield opened_s, end_s

@@ -72,6 +72,9 @@ class Party:
         return f"{self.kind}:{self.name}" if self.kind in NAMED else str(self.kind)
 
 
+NOBODY_KNOWN: Final = Whose("")  # a user of ours
+ANOTHER_SITE: Final = Whose("", site="?")  # somebody's work at another site: a name of no site
+
 ALL: Final = Party(Kind.ALL)
 OURS: Final = Party(Kind.OURS)
 OTHERS: Final = Party(Kind.OTHERS)

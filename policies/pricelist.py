@@ -1,7 +1,7 @@
 """A pool's price list, and what it comes to: for everybody at a moment, and for one buyer. Pure.
 
     list price ─┐
-    or spot ────┴─ band of the week ─► public price ─ contract or volume ─ tags ─ class ─► price
+    or spot ────┴─ band of the week ─ window ─► public price ─ contract or volume ─ tags ─ class ─►
 
 The public price is what adverts say. A contract or a volume tier may only make it less: who has one
 pays what is lower. What a price comes to for some time is `policies.tariffs`'s.
@@ -18,7 +18,8 @@ from federation.money import check_currency
 from policies.periods import UTC_ZONE
 from policies.spot import Spot
 from policies.tariffs import HOUR_NS, MILLION, Extras, Tariff, Wanted, round_half_up
-from policies.weeks import Span, changes, check_apart, week_second
+from policies.weeks import DAY_S, HORIZON_DAYS, Span, changes, check_apart, week_second
+from policies.windows import NO_WINDOWS, Plan, Window
 
 # A slot-hour dearer than this, in any currency, is a mistake: ten million units.
 PRICE_NANOS_MAX: Final = 10**7 * 10**9
@@ -67,6 +68,7 @@ class PriceList:
         spot: takes the place of the list price, where there is one.
         volume: in order, from the least.
         contracts: prices of buyers, by site.
+        plan: the pool's windows, with a factor each.
 
     Raises:
         ValueError: what can't be, or can't be meant.
@@ -81,6 +83,7 @@ class PriceList:
     extras: Extras = field(default_factory=Extras)
     volume: tuple[Tier, ...] = ()
     contracts: Mapping[str, Adjustment] = field(default_factory=dict)
+    plan: Plan = NO_WINDOWS
 
     def __post_init__(self) -> None:
         check_currency(self.currency)
@@ -96,7 +99,12 @@ class PriceList:
             if self.spot is not None and nanos is not None and self.spot.within(nanos) != nanos:
                 raise ValueError(f"band {band.name!r}: its price is not between floor and ceiling")
         full = self.spot.steps if self.spot is not None else 0
-        dearest = max(self._public_nanos(band, full) for band in (None, *self.bands))
+        windows = (None, *self.plan.windows)
+        dearest = max(
+            self._public_nanos(band, window, full)
+            for band in (None, *self.bands)
+            for window in windows
+        )
         if max(dearest, self.price_nanos) > PRICE_NANOS_MAX:
             raise ValueError("a slot-hour would cost more than ten million units")
         if self.extras.minimum_nanos > dearest:
@@ -104,26 +112,36 @@ class PriceList:
 
     def at(self, utc_s: float, level: int = 0) -> "PriceNow":
         """The list at a moment, at this level of the spot price, if it has one."""
-        band = self._band(utc_s)
-        public_nanos = self._public_nanos(band, level)
+        holds = self._holds(utc_s)
+        public_nanos = self._public_nanos(*holds, level)
         tariff = Tariff(
             public_nanos,
             self.currency,
             self.version,
-            window=band.name if band is not None else "",
+            window=next((each.name for each in reversed(holds) if each is not None), ""),
             list_nanos=public_nanos,
             minimum_nanos=min(self.extras.minimum_nanos, public_nanos),
             step_ns=self.extras.step_ns,
         )
-        return PriceNow(self, tariff, self._next(utc_s, level, public_nanos))
+        return PriceNow(self, tariff, self._next(utc_s, level, public_nanos), level)
+
+    def public_nanos(self, utc_s: float, level: int = 0) -> int:
+        """What a slot-hour costs everybody at a moment, at this level of the spot price."""
+        return self._public_nanos(*self._holds(utc_s), level)
 
     def next_change_s(self, utc_s: float) -> float | None:
-        """When the band will be another, UTC; None when that is not within eight days."""
-        now = self._band(utc_s)
-        for at_s in changes(utc_s, self.zone, (band.span for band in self.bands)):
-            if self._band(at_s) != now:
-                return at_s
-        return None
+        """When band or window will be another, UTC; None when that is not within eight days."""
+        now = self._holds(utc_s)
+        return next((at_s for at_s in self.changes(utc_s) if self._holds(at_s) != now), None)
+
+    def changes(self, utc_s: float) -> list[float]:
+        """The moments at which band or window may be another, in the coming eight days."""
+        bands = changes(utc_s, self.zone, (band.span for band in self.bands))
+        windows = self.plan.edges(utc_s, utc_s + HORIZON_DAYS * DAY_S)
+        return sorted({*bands, *windows})
+
+    def _holds(self, utc_s: float) -> tuple[Band | None, Window | None]:
+        return self._band(utc_s), self.plan.at(utc_s)
 
     def _band(self, utc_s: float) -> Band | None:
         if not self.bands:
@@ -131,15 +149,17 @@ class PriceList:
         week_s = week_second(utc_s, self.zone)
         return next((band for band in self.bands if band.span.covers(week_s)), None)
 
-    def _public_nanos(self, band: Band | None, level: int) -> int:
+    def _public_nanos(self, band: Band | None, window: Window | None, level: int) -> int:
         price_nanos = self.price_nanos if self.spot is None else self.spot.price_nanos(level)
         if band is not None:
             price_nanos = band.adjust.of(price_nanos)
+        if window is not None:
+            price_nanos = Adjustment(factor=window.price_factor).of(price_nanos)
         return price_nanos if self.spot is None else self.spot.within(price_nanos)
 
     def _next(self, utc_s: float, level: int, public_nanos: int) -> PriceChange | None:
-        for at_s in changes(utc_s, self.zone, (band.span for band in self.bands)):
-            price_nanos = self._public_nanos(self._band(at_s), level)
+        for at_s in self.changes(utc_s):
+            price_nanos = self.public_nanos(at_s, level)
             if price_nanos != public_nanos:
                 return PriceChange(price_nanos, at_s)
         return None
@@ -152,6 +172,7 @@ class PriceNow:
     prices: PriceList
     tariff: Tariff
     next_price: PriceChange | None = None
+    level: int = 0  # of the spot price
 
     def tariff_for(self, wanted: Wanted) -> Tariff:
         """What one buyer pays for one kind of job."""

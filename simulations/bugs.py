@@ -30,6 +30,7 @@ from gateway.jobs import Assignment, Job, Worker
 from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
 from gateway.ledger.records import ContractSide, DisputeSettled, PostingSettled, Record
 from gateway.ledger.rows import DisputeRow
+from gateway.occupancy import Occupancy
 from gateway.outbox import Outbox
 from gateway.payments import PaymentsDesk
 from gateway.purchase import Purchase
@@ -334,6 +335,17 @@ def backdated_reversal() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def unheeded_windows() -> Iterator[None]:
+    """A gateway that never learns which window holds."""
+
+    def turn(self: Occupancy, rules: object) -> None:
+        """Leave all as it is."""
+
+    with patch.object(Occupancy, "turn", turn):
+        yield
+
+
 BUGS: Final[dict[str, Bug]] = {
     "lost-ack": lost_ack,
     "double-charge": double_charge,
@@ -358,6 +370,7 @@ TREATY_BUGS: Final[dict[str, Bug]] = {
     "blind-agreement": blind_agreement,
     "hasty-agreement": hasty_agreement,
     "backdated-reversal": backdated_reversal,
+    "unheeded-windows": unheeded_windows,
 }
 
 

@@ -11,6 +11,14 @@ from gateway.books_rules import BookRules
 from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
+from policies.claims import Amount, Claim, Claims
+from policies.hours import Hours
+from policies.parties import OTHERS
+from policies.tariffs import MILLION
+from policies.weeks import DAY_S
+from policies.windows import Plan as WindowPlan
+from policies.windows import Window
+from simulations.world.clock import EPOCH_S
 from simulations.world.network import Weather
 from simulations.world.plan import (
     ClientPlan,
@@ -33,6 +41,7 @@ CALM_S: Final = 30.0
 SETTLE_S: Final = 900.0
 SITES: Final = ("london", "paris", "tokyo", "zurich")
 FEDERATED: Final = 0.4  # of all worlds
+WINDOWS_EACH: Final = 5  # so many worlds one has windows, if it is a federation
 IN_A_ROW: Final = 0.5  # of federations of three
 PRICES: Final = ("3.6 USD", "12 USD", "12 USD", "36 USD", "72 USD")
 WEATHERS: Final = (Weather(0.0003, 0.0005), Weather(0.01, 0.02), Weather(0.05, 0.2, 2e6))
@@ -46,7 +55,9 @@ def draw_plan(seed: int) -> Plan:
     plan = _draw_federation(dice)
     if len(plan.sites) == 3 and dice.random() < IN_A_ROW:
         plan = _in_a_row(plan)
-    return _with_books(plan, dice)
+    plan = _with_books(plan, dice)
+    # Drawn apart: what is drawn for all other worlds stays as it was.
+    return _with_windows(plan, Random(f"windows {seed}")) if seed % WINDOWS_EACH == 4 else plan
 
 
 def _draw_sites(dice: Random) -> Plan:
@@ -143,6 +154,33 @@ def _with_books(plan: Plan, dice: Random) -> Plan:
             pays=dice.choice((0.0, 0.2)),
         )
         sites.append(replace(site, books=books, operator=operator))
+    return replace(plan, sites=tuple(sites))
+
+
+def _with_windows(plan: Plan, dice: Random) -> Plan:
+    """Windows of some seconds in which others may have few slots of a pool, or none."""
+    sites = []
+    for site in plan.sites:
+        pools = []
+        for pool in site.pools:
+            begins_s = dice.choice((2, 6, 10))
+            lasts_s = dice.choice((4, 8, 15))
+            first_s = int(EPOCH_S) % DAY_S + begins_s
+            most = Amount(dice.choice((0, 0, 0, 1, 2)))
+            window = Window(
+                "run",
+                Hours(first_s, first_s + lasts_s),
+                Claims((Claim(OTHERS, borrows=most),)),
+                price_factor=dice.choice((MILLION, 2 * MILLION)),
+                preempts=dice.random() < 0.8,
+                drain_lead_s=dice.choice((0.0, 1.0, 5.0)),
+                grace_s=dice.choice((0.0, 0.5)),
+                spill_s=dice.choice((0.0, 0.0, 1.0)),
+                stops_per_minute=dice.choice((0, 0, 0, 2)),
+            )
+            has_windows = dice.random() < 0.7
+            pools.append(replace(pool, windows=WindowPlan((window,))) if has_windows else pool)
+        sites.append(replace(site, pools=tuple(pools)))
     return replace(plan, sites=tuple(sites))
 
 

@@ -16,7 +16,7 @@ from federation.errors import FAILURES
 from federation.messages import HANDSHAKE, MESSAGES
 from federation.probing import Knobs
 from federation.tokens import Scope
-from gateway import books_desk, joining, orders, passes, tariff_config
+from gateway import books_desk, joining, orders, passes, tariff_config, window_config
 from gateway.alerts.settings import ALERT_KEYS, Pace
 from gateway.books_rules import BookRules
 from gateway.budgets.settings import BUDGET_KEYS
@@ -57,7 +57,7 @@ def test_every_message_and_field_is_in_the_protocol(cls):
 
 def test_every_verb_and_what_it_takes_is_in_the_trust_document():
     """And every verb there is has been given a scope: what is not named takes an administrator."""
-    by_socket = {"test_alert", "write_off", *books_desk.ORDERS, *orders.VERBS}
+    by_socket = {"reload", "test_alert", "write_off", *books_desk.ORDERS, *orders.VERBS}
     assert set(passes.VERBS) == {*Desk(None)._verbs, *books_desk.QUESTIONS, *by_socket}
     text = (ROOT / "docs" / "trust.md").read_text()
     listed = text.partition("| takes | questions and orders |")[2].partition("\n\n")[0]
@@ -99,7 +99,9 @@ def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
     known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
     known -= {"alerts", "books", "groups", "budgets", "credit"}
+    known -= {"source", "given"}  # of the command line
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
+    known = known - {"plan"} | {"window", "claims"}  # which are read into it
     for table in (CarbonConfig, SeriesConfig, HttpConfig):
         known |= {field.name for field in dataclasses.fields(table)}
     known |= {field.name for field in dataclasses.fields(FederationConfig)}
@@ -110,6 +112,14 @@ def test_every_knob_is_documented():
     known |= {field.name for field in dataclasses.fields(Pace)} | ALERT_KEYS | BUDGET_KEYS
     known |= tariff_config.KEYS
     assert set(table_rows("configuration.md")) == known
+
+
+def test_every_knob_of_a_window_is_documented():
+    text = (ROOT / "docs" / "windows.md").read_text()
+    rows = [re.match(r"\| ((?:`\w+`(?:, )?)+) \|", line) for line in text.splitlines()]
+    found = {name for row in rows if row for name in re.findall(r"`(\w+)`", row[1])}
+    claim = {"who", "guaranteed", "lends", "borrows"}
+    assert found == window_config.KEYS - {"claims"} | claim | window_config.OF_CALENDARS
 
 
 def test_every_knob_of_a_tariff_is_documented():

@@ -171,7 +171,7 @@ class InnerSite:
         self.address = f"ipc://{folder / 'gw.sock'}"
         self.said: list[str] = []
         config = {"listen": (self.address,), "state": str(folder / "state"), **config}
-        self.site = Site(check(SiteConfig(**config)), self.said.append, surroundings)
+        self.site = Site(check(SiteConfig(**config), 0.0), self.said.append, surroundings)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=trio.run, args=(self._run,))
         self._thread.start()

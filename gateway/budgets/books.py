@@ -7,7 +7,7 @@ from typing import Final
 from gateway.alerts.books import spans
 from gateway.budgets.borrowing import former_budget
 from gateway.budgets.purses import Debtor, Purses, Spent, owed_by
-from gateway.ledger.records import SliceHeld
+from gateway.ledger.records import SliceHeld, is_for_its_user
 from gateway.ledger.rows import Dimension
 from gateway.ledger.store import Store
 from policies.budgets import Budget
@@ -54,15 +54,15 @@ def _spent_of(store: Store, budget: Budget, account: SliceHeld | None, now_s: fl
 
 def spent_between(store: Store, budget: Budget, start_s: float, end_s: float) -> int:
     """What the books say was spent of a budget in [start_s, end_s), in nano-units."""
-    by = (Dimension.STATE, Dimension.ORIGIN)
+    by = (Dimension.STATE, Dimension.PRICE_CLASS, Dimension.ORIGIN)
     found = 0
     for span in spans(start_s, end_s) if start_s < end_s else ():
         for total in store.usage_totals(by, *span, _chosen(budget.party)):
-            state, origin = total.key
+            state, price_class, origin = map(str, total.key)
             if budget.party.kind is Kind.OTHERS and not origin:
                 continue
             if not budget.is_money:
-                found += 0 if state == "repeat" else total.wall_ns
+                found += total.wall_ns if is_for_its_user(state, price_class) else 0
             elif total.currency == budget.unit:
                 found += total.cost_nanos
     return found

@@ -7,6 +7,7 @@ booked says so (`note`).
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from gateway.budgets.settings import ANY_SITE, NO_CREDIT, Credit
@@ -80,11 +81,21 @@ class Purses:
         for site in {site for site, _ in owed}:
             self.credit_of(site)
 
+    def take_in(self, budgets: Iterable[Budget], credit: Credit) -> None:
+        """Go on by other amounts and rules, of the same budgets and limits."""
+        for each in budgets:
+            self.own[each.name].budget = each
+        self._credit = credit
+        for site in {site for site, _ in self._of_debtor}:
+            for nanos, currency in self._limits(site):
+                purse = self._of_debtor[site, currency]
+                purse.budget = replace(purse.budget, amount_nanos=nanos)
+
     # --- credit --------------------------------------------------------------------------------
 
     def credit_of(self, site: str) -> tuple[Purse, ...]:
         """What a site may owe us, in each currency in which it may; empty: there is no limit."""
-        limits = self._credit.get(site, self._credit.get(ANY_SITE, ())) if site else ()
+        limits = self._limits(site)
         for nanos, currency in limits:
             if (site, currency) not in self._of_debtor:
                 party = Party(Kind.SITE, site)
@@ -93,6 +104,9 @@ class Purses:
                 purse = self._of_debtor[site, currency] = Purse(budget, 0.0)
                 purse.spent_nanos = self._owed[site, currency]
         return tuple(self._of_debtor[site, currency] for _, currency in limits)
+
+    def _limits(self, site: str) -> tuple[tuple[int, str], ...]:
+        return self._credit.get(site, self._credit.get(ANY_SITE, ())) if site else ()
 
     def note(self, record: Record) -> None:
         """Count what a record changes in what a site owes us.

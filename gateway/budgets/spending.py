@@ -13,7 +13,7 @@ from federation.reasons import Reason
 from gateway.budgets.purses import Purses
 from gateway.events import JobSpec
 from gateway.jobs import Assignment, Job
-from gateway.ledger.records import UsageRecord
+from gateway.ledger.records import UsageRecord, is_for_its_user
 from policies.budgets import Purse, Running, Waiting, named, payers
 from policies.parties import Kind
 from policies.tariffs import Tariff
@@ -263,9 +263,9 @@ def _told(purse: Purse, spec: JobSpec, one_nanos: int) -> str:
 
 
 def used_of(purse: Purse, record: UsageRecord) -> int:
-    """What a record has used up of a purse: of time not what ran again through nobody's fault."""
+    """What a record has used up of a purse: of time only what is for its user to pay."""
     if not purse.budget.is_money:
-        return 0 if record.state == "repeat" else record.wall_ns
+        return record.wall_ns if is_for_its_user(record.state, record.price_class) else 0
     return record.cost_nanos if record.currency == purse.budget.unit else 0
 
 

@@ -1,4 +1,4 @@
-"""Changing: cancel, forget, drain."""
+"""Changing: cancel, forget, drain, reload."""
 
 import click
 
@@ -59,3 +59,40 @@ def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool
     alike = found.get("workers", 1)
     what += f" ({alike} workers of that name)" if alike > 1 else ""
     click.echo(f"{what} {'works again' if undo else 'is draining'}")
+
+
+@click.command()
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only say what would change.")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
+    """Have a gateway read its configuration again: go on by its windows, prices and budgets.
+
+    What that changes in the coming two weeks is said first, and what counts only after a restart.
+    With a mistake in the file nothing is changed.
+    """
+    found = ask(reach, "reload", dry_run=is_dry)
+    if as_json:
+        show.as_json(found)
+        return
+    rows = [
+        [
+            each["pool"],
+            show.when(each["from_s"]),
+            show.when(each["until_s"]),
+            each["before"] or "none",
+            each["after"] or "none",
+        ]
+        for each in found["windows"]
+    ]
+    columns = ("pool", "from, UTC", "until, UTC", "window before", "window now")
+    show.table(columns, rows, "windows: no change in the coming two weeks")
+    for each in found["prices"]:
+        click.echo(show.clean(f"prices of {each['pool']}: {each['before']} → {each['after']}"))
+    for each in found.get("budgets", ()):
+        text = f"{each['budget']}: {each['key']} {each['before']} → {each['after']}"
+        click.echo(show.clean(text))
+    for each in found["later"]:
+        click.echo(show.clean(f"counts after a restart: {each}"))
+    click.echo("nothing was changed: a dry run" if is_dry else "this holds now")

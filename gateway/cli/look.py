@@ -1,6 +1,7 @@
 """Looking at the federation: sites, pools, deals, explain."""
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -174,13 +175,19 @@ def explain(
         for each in group["examples"]:
             where = f"{show.clean(each['site'])}/{show.clean(each['pool'])}"
             click.echo(f"  {where} {show.clean(each['text'])}")
-    for budget in found.get("budgets", ()):
-        name, left = show.clean(budget["name"]), show.clean(budget["left"])
-        why = show.clean(budget["why_not"]) or f"it has {left} left"
-        click.echo(f"paid from {name} ({show.clean(budget['whose'])}): {why}")
+    _say_budgets(found.get("budgets", ()))
     for place in found.get("places", ()):
         why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
         click.echo(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
+    for note in found.get("notes", ()):
+        click.echo(f"{show.when(note['at_s'])} UTC: {show.clean(note['text'])}")
+
+
+def _say_budgets(rows: Iterable[dict[str, Any]]) -> None:
+    for budget in rows:
+        name, left = show.clean(budget["name"]), show.clean(budget["left"])
+        why = show.clean(budget["why_not"]) or f"it has {left} left"
+        click.echo(f"paid from {name} ({show.clean(budget['whose'])}): {why}")
 
 
 def _candidate(row: dict[str, Any]) -> list[Any]:

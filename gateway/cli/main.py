@@ -12,7 +12,7 @@ _COMMANDS: Final = {
     "between": ("deliveries", "reconcile", "disputes", "dispute", "answer", "settle", "payments"),
     "books": ("db", "audit"),
     "budgets": ("budgets",),
-    "control": ("cancel", "forget", "drain"),
+    "control": ("cancel", "forget", "drain", "reload"),
     "export": ("export",),
     "federate": (
         *("invite", "join", "approve", "leave", "expel", "keep", "known"),
@@ -24,6 +24,7 @@ _COMMANDS: Final = {
     "report": ("report",),
     "serve": ("up", "gateway", "worker"),
     "tariff": ("tariff",),
+    "windows": ("windows",),
 }
 _MODULE_OF: Final = {name: module for module, names in _COMMANDS.items() for name in names}
 

@@ -3,9 +3,12 @@
 import functools
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import click
+
+UNITS_S: Final = {"h": 3_600, "d": 86_400, "w": 7 * 86_400}
+LENGTH_MAX_S: Final = 400 * 86_400
 
 
 def span_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,3 +47,14 @@ def moment(text: str, *, end_of_day: bool, option: str | None = None) -> float:
     except (ValueError, OverflowError):
         how = "write 2026-11-20 or 2026-11-20T18:00"
         raise click.BadParameter(f"{text!r}: {how}", param_hint=option) from None
+
+
+def length_s(text: str, *, option: str) -> float:
+    """A length of time: `12h`, `7d`, `4w`. Raises click.BadParameter, of that option."""
+    try:
+        found = float(text[:-1]) * UNITS_S[text[-1:]]
+    except (ValueError, KeyError):
+        found = -1.0
+    if not 0 < found <= LENGTH_MAX_S:
+        raise click.BadParameter(f"{text!r}: write 12h, 7d or 4w, up to 400d", param_hint=option)
+    return found

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,7 +32,7 @@ from gateway.cli.common import (
     parse_tags,
     reach_options,
 )
-from gateway.config import PoolConfig, SiteConfig, check, load
+from gateway.config import SiteConfig, check, load, with_local
 from gateway.knobs import ConfigError, KnobError
 from gateway.no_pickle import forbid_unpickling
 from gateway.secret_files import exposure
@@ -86,14 +87,7 @@ def up(
         given["memory_bytes"] = parse_memory(memory)
     if tags is not None:
         given["tags"] = parse_tags(tags)
-    _serve(replace(config, pools=with_local(config.pools, given)), as_json)
-
-
-def with_local(pools: tuple[PoolConfig, ...], given: dict[str, Any]) -> tuple[PoolConfig, ...]:
-    """The pools with a local one, `local`, first: the one there is, changed as given, or a new."""
-    known = {pool.name: pool for pool in pools}
-    local = replace(known.pop("local", PoolConfig("local")), **given)
-    return (local, *known.values())
+    _serve(replace(config, pools=with_local(config.pools, given), given=given), as_json)
 
 
 def configured(path: str | None, listen: tuple[str, ...], state: str | None) -> SiteConfig:
@@ -118,7 +112,7 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
     except NameCollision as error:
         raise click.ClickException(str(error)) from None
     try:
-        config = check(config)
+        config = check(config, time.time())
         for pool in config.pools:
             _ = pool.prices
     except (ConfigError, KnobError) as error:

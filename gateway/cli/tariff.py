@@ -11,7 +11,7 @@ import click
 from federation.money import check_currency, format_amount, format_money
 from gateway.cli import show
 from gateway.cli.common import config_file_option, json_option
-from gateway.cli.moments import moment
+from gateway.cli.moments import length_s, moment
 from gateway.cli.serve import configured
 from gateway.config import PoolConfig
 from gateway.intake import USUAL_POOL
@@ -20,8 +20,6 @@ from policies.pricelist import Adjustment, PriceList, PriceNow
 from policies.tariffs import MILLION, Extras, Wanted
 from policies.weeks import DAYS
 
-UNITS_S: Final = {"h": 3_600, "d": 86_400, "w": 7 * 86_400}
-NEXT_MAX_S: Final = 400 * 86_400
 FREE: Final = (
     "a price of zero breaks brokering: all work goes where it looks free, whatever waits there, no "
     "cost limit ends anything, nobody is paid. Count what it costs: hardware, power, space, staff"
@@ -52,7 +50,7 @@ def show_tariff(path: str | None, when: str | None, ahead: str | None, as_json: 
             err=True,
         )
     at_s = time.time() if when is None else moment(when, end_of_day=False, option="--at")
-    until_s = None if ahead is None else at_s + _length_s(ahead)
+    until_s = None if ahead is None else at_s + length_s(ahead, option="--next")
     pools = {pool.name: pool.prices for pool in config.pools or (PoolConfig(USUAL_POOL),)}
     found = {name: list(_holding(prices, at_s, until_s)) for name, prices in pools.items()}
     if as_json:
@@ -238,14 +236,3 @@ def _decimal(name: str, text: str) -> Decimal:
     except InvalidOperation:
         hint = f"--{name.replace('_', '-')}"
         raise click.BadParameter(f"{text!r} is not a number", param_hint=hint) from None
-
-
-def _length_s(text: str) -> float:
-    """A length of time: `12h`, `7d`, `4w`."""
-    try:
-        length_s = float(text[:-1]) * UNITS_S[text[-1:]]
-    except (ValueError, KeyError):
-        length_s = -1.0
-    if not 0 < length_s <= NEXT_MAX_S:
-        raise click.BadParameter(f"{text!r}: write 12h, 7d or 4w, up to 400d", param_hint="--next")
-    return length_s

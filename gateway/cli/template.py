@@ -167,6 +167,7 @@ contact = {contact}             # on our card, for people
 # jurisdiction = ""             # where its data lies; jobs may demand it
 # carbon_g_per_kwh = 400.0      # of its electricity; without it "greenest" passes it over
 # slot_watts = 12.0             # that a busy slot draws
+# claims = [{{ who = "others", borrows = "50%" }}]  # who may use how much, while no window is open
 # [pool.carbon]                 # instead of the last two: what it draws and emits, in detail
 # cloud = "aws"                 # see docs/configuration.md
 # series = {{ file = "grid.csv" }}
@@ -174,4 +175,11 @@ contact = {contact}             # on our card, for people
 # minimum = "0.0001 USD"        # what a task costs at least
 # preemptible = 0.4             # the factor for work that makes way
 # bands = [{{ name = "night", from = "22:00", to = "06:00", factor = 0.5 }}]
+# [[pool.window]]               # spans of the calendar with rules of their own: docs/windows.md
+# name = "risk run"
+# days = "business"             # or a cron and lasts_s, instead of days, from and to
+# from = "17:00"
+# to = "23:00"
+# zone = "Europe/London"
+# claims = [{{ who = "others", borrows = 0 }}]
 """

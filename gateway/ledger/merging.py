@@ -51,7 +51,8 @@ _INSERTED_AT_ONCE: Final = 16
 _NAMED_AT_ONCE: Final = 400
 
 # As UsageRecord.is_charge.
-IS_CHARGE: Final = or_(usage.c.state == "ok", and_(usage.c.state == "failed", usage.c.wall_ns > 0))
+TRIED: Final = ("failed", "preempted")
+IS_CHARGE: Final = or_(usage.c.state == "ok", and_(usage.c.state.in_(TRIED), usage.c.wall_ns > 0))
 USE_KEY: Final = (
     literal_column("'use/'", String)
     + usage.c.job

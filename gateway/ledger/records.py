@@ -19,7 +19,18 @@ NUMBER_LIMIT: Final = 2**63 - 1
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999, where calendars end
 HOUR_S: Final = 3_600
 
-UsageState = Literal["ok", "failed", "repeat"]
+UsageState = Literal["ok", "failed", "preempted", "repeat"]
+
+
+def is_for_its_user(state: str, price_class: str) -> bool:
+    """Whether what was used is for its user to pay: not what was done in vain through our doing.
+
+    That is what ran again through nobody's fault, and what had to make room for others, unless its
+    price says that it may have to.
+    """
+    return state != "repeat" and (state != "preempted" or price_class == "preemptible")
+
+
 PriceClass = Literal["guaranteed", "preemptible"]
 FootprintKnown = Literal["carbon", "energy", ""]
 ContractSide = Literal["buy", "sell"]
@@ -133,7 +144,8 @@ class UsageRecord:
     """What one run of tasks [first, first + tasks) used and cost; unique by (job, first, attempt).
 
     Attributes:
-        state: "repeat" for tasks that were charged before and had to run again.
+        state: "preempted" for tasks that were stopped to make room for others, and run again;
+            "repeat" for tasks that were charged before and had to run again.
         group: of its user; empty when nobody said.
         tags: what the job asks of its workers, as `policies.placement.show_tags` writes it.
         price_class: what was bought.
@@ -203,7 +215,7 @@ class UsageRecord:
     @property
     def is_charge(self) -> bool:
         """Whether its tasks are charged by it: what failed before it did anything is not."""
-        return self.state == "ok" or (self.state == "failed" and self.wall_ns > 0)
+        return self.state == "ok" or (self.state in ("failed", "preempted") and self.wall_ns > 0)
 
     @property
     def hour(self) -> int:

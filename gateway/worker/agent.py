@@ -29,6 +29,7 @@ from federation.messages import (
     Bye,
     Drain,
     NeedFunction,
+    Notice,
     Pulse,
     PutFunction,
     Recall,
@@ -59,6 +60,7 @@ REPORT_SLACK_BYTES: Final = 512 << 10
 ALL_TASKS: Final = 1 << 62
 QUIET_MAX_NS: Final = 5 * 10**9
 NOBODY: Final = -1
+NOTICE_MAX_S: Final = 30 * 86_400.0
 STOPPED_AT_ONCE: Final = 130
 
 
@@ -114,6 +116,8 @@ class Agent:
                     self._got_function(digest, body)
                 case Recall():
                     self._recalled(message)
+                case Notice():
+                    self._noticed(message)
                 case Drain(on):
                     self._is_draining = on
                 case Bye(reason):
@@ -229,7 +233,7 @@ class Agent:
         process.send(
             [
                 *("chunk", chunk.number, terms.function, arguments),
-                *(terms.prints, terms.job, result_bytes_max),
+                *(terms.prints, terms.job, result_bytes_max, terms.timeout_s),
             ]
         )
 
@@ -267,6 +271,15 @@ class Agent:
             self._nursery.start_soon(self._recall, message, taken)
         else:
             self._hand_back(message, taken)
+
+    def _noticed(self, message: Notice) -> None:
+        """Tell what runs when it is going to be stopped, at once: it may have little time."""
+        now_ns = time.monotonic_ns()
+        in_s = message.in_s
+        at_ns = None if in_s is None else now_ns + round(min(in_s, NOTICE_MAX_S) * 1e9)
+        self._roster.note_stop(message.assignment, message.first, message.stop, at_ns)
+        for slot, process in zip(self._roster.slots, self._processes, strict=True):
+            self._watch_slot(slot, process, now_ns)
 
     async def _recall(self, message: Recall, taken: list[Range]) -> None:
         span = (message.assignment, message.first, message.stop)
@@ -358,6 +371,8 @@ class Agent:
         if limit_s is not None and busy_s > limit_s:
             text = f"it ran over its time limit of {limit_s:g} s and was stopped"
             process.kill(Doom(started, "timeout", text))
+        if running:
+            self._watch_notice(process, started, running, now_ns)
         if busy_s or not slot.chunks or process.is_sending:
             process.quiet_since_ns = now_ns
         elif now_ns - process.quiet_since_ns > QUIET_MAX_NS:
@@ -370,6 +385,18 @@ class Agent:
             number = started if running else NOBODY
             text = f"it used {used_bytes:,} bytes of memory; its slot may use {limit_bytes:,}"
             process.kill(Doom(number, "memory", text))
+
+    def _watch_notice(
+        self, process: SlotProcess, started: int, running: tuple[Terms, int], now_ns: int
+    ) -> None:
+        """Stop a task whose slot is needed, when the time that it was given is over."""
+        stops_ns = self._roster.stops_ns(running[0].assignment, running[1])
+        if stops_ns is None:
+            process.tell_stop(-1, 0)
+            return
+        process.tell_stop(started, stops_ns)
+        if now_ns >= stops_ns:
+            process.kill(Doom(started, "preempted", "it was stopped to make room for other work"))
 
     def _pulse(self, now_ns: int) -> list[dict[str, Any]]:
         slots = []

@@ -1,9 +1,9 @@
-"""Three numbers that an agent and a slot share without locks, and without waking each other.
+"""Five numbers that an agent and a slot share without locks, and without waking each other.
 
 The slot writes which task it is at and since when; the agent reads them to enforce time limits
 and to name the task at fault when the slot dies. The agent writes a limit; the slot starts no
 task at or past it. That takes unstarted tasks back even while a task holds the interpreter for
-seconds: see gateway.worker.roster.
+seconds: see gateway.worker.roster. And it writes when it is going to stop a task, for whoever asks.
 
 Each cell is an aligned 64-bit integer in a shared mapping, written by one side only, so that
 nobody ever reads half of a number.
@@ -17,6 +17,8 @@ from typing import Final
 STARTED: Final = 0  # the number of the last task that the slot came to
 SINCE_NS: Final = 1  # when it came to it, by the monotonic clock; 0 while it is at none
 LIMIT: Final = 2  # the slot starts no task of this number or above
+STOPS_NS: Final = 3  # when the agent stops the task of that number, by the monotonic clock
+STOPS_WHICH: Final = 4
 NO_LIMIT: Final = (1 << 62) - 1
 F_SEAL_FUTURE_WRITE: Final = 0x10  # not in Python's fcntl before 3.13
 # The slot writes STARTED and then reads LIMIT; the agent writes LIMIT, waits, and reads STARTED.
@@ -50,4 +52,5 @@ def create_cells() -> tuple[Cells, int]:
     cells = Cells(descriptor)
     cells.view[STARTED] = -1
     cells.view[LIMIT] = NO_LIMIT
+    cells.view[STOPS_WHICH] = -1
     return cells, descriptor

@@ -13,7 +13,15 @@ from typing import Any, Final
 
 import trio
 
-from gateway.worker.cells import LIMIT, NO_LIMIT, SINCE_NS, STARTED, create_cells
+from gateway.worker.cells import (
+    LIMIT,
+    NO_LIMIT,
+    SINCE_NS,
+    STARTED,
+    STOPS_NS,
+    STOPS_WHICH,
+    create_cells,
+)
 from gateway.worker.channel import CHANNEL_LOST, Decoder, NonsenseError, encode
 from gateway.worker.functions import Lent
 from gateway.worker.limits import kill_session
@@ -100,6 +108,13 @@ class SlotProcess:
     def limit(self, number: int = NO_LIMIT) -> None:
         """Let it start no task of this number or above."""
         self._cells.view[LIMIT] = number
+
+    def tell_stop(self, number: int, at_ns: int) -> None:
+        """Let its task of this number know when it is going to be stopped."""
+        if (self._cells.view[STOPS_WHICH], self._cells.view[STOPS_NS]) != (number, at_ns):
+            self._cells.view[STOPS_WHICH] = -1  # a moment of another task is nobody's
+            self._cells.view[STOPS_NS] = at_ns
+            self._cells.view[STOPS_WHICH] = number
 
     def send(self, message: list[Any]) -> None:
         """Send it a message, now if its channel takes it."""

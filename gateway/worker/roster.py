@@ -123,6 +123,7 @@ class Held:
     terms: Terms
     left: RangeSet
     cancelled: RangeSet = field(default_factory=RangeSet)
+    stops: list[tuple[int, int, int]] = field(default_factory=list)  # first, stop, when (ns)
 
 
 class Roster:
@@ -201,6 +202,26 @@ class Roster:
             return 1
         worth_s = min(CHUNK_S, max(waiting * task_s / len(self.slots), SPREAD_S))
         return max(1, min(int(worth_s / max(task_s, 1e-9)), CHUNK_TASKS_MAX))
+
+    # --- work must make way --------------------------------------------------------------------
+
+    def note_stop(self, assignment: int, first: int, stop: int, at_ns: int | None) -> None:
+        """Tasks in [first, stop) are to be stopped at a moment; None: at none, after all."""
+        held = self.held.get(assignment)
+        if held is None:
+            return
+        before, held.stops = held.stops, []
+        for low, high, known_ns in before:
+            parts = ((low, min(high, first)), (max(low, stop), high))
+            held.stops += [(start, end, known_ns) for start, end in parts if start < end]
+        if at_ns is not None:
+            held.stops.append((first, stop, at_ns))
+
+    def stops_ns(self, assignment: int, task: int) -> int | None:
+        """When a task is to be stopped."""
+        held = self.held.get(assignment)
+        found = (at for low, high, at in held.stops if low <= task < high) if held else ()
+        return next(iter(found), None)
 
     # --- work is done --------------------------------------------------------------------------
 

@@ -18,8 +18,17 @@ from typing import Any, Final
 
 import cloudpickle
 
+from federation import running
 from federation.payload import NONE, PROTOCOL, SCALARS
-from gateway.worker.cells import LIMIT, SINCE_NS, STARTED, Cells, open_cells
+from gateway.worker.cells import (
+    LIMIT,
+    SINCE_NS,
+    STARTED,
+    STOPS_NS,
+    STOPS_WHICH,
+    Cells,
+    open_cells,
+)
 from gateway.worker.channel import CHANNEL_LOST, BlockingChannel, ChannelClosedError
 from gateway.worker.limits import die_with_parent, limit_this_process
 from gateway.worker.prints import Prints
@@ -33,6 +42,7 @@ EXCEPTION_BYTES_MAX: Final = 128 << 10
 CHANNEL_DESCRIPTOR: Final = 900
 # Kept where a task that patches the module `time`, or a library for frozen time, does not reach.
 _CLOCKS: Final = (time.monotonic_ns, time.process_time_ns)
+_NOW_NS: Final = time.time_ns
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -82,6 +92,8 @@ class Slot:
         self._prints = Prints()
         self._result_bytes_max = 0
         self._is_fork = False
+        self._timeout_s: float | None = None  # of the tasks of this chunk
+        running.set_source(self._deadline)
 
     def serve(self) -> None:
         """Take messages until the agent is gone. Raises ChannelClosedError."""
@@ -93,15 +105,30 @@ class Slot:
                 case ["forget", digest]:
                     self._bodies.pop(digest, None)
                     self._functions.pop(digest, None)
-                case ["chunk", number, digest, arguments, prints, job, result_bytes_max]:
+                case ["chunk", number, digest, arguments, prints, job, bytes_max, timeout_s]:
                     self._prints.install(keep=prints)
-                    self._result_bytes_max = result_bytes_max
+                    self._result_bytes_max = bytes_max
+                    self._timeout_s = timeout_s
                     self._run_chunk(number, digest, arguments, job)
 
     def disown(self) -> None:
         """A task has forked, and this is the child: it is no slot."""
         self._is_fork = True
         self._channel.close()
+
+    def _deadline(self) -> float | None:
+        """When the task that runs now is stopped, by the clock of the day; None if it isn't."""
+        cells, since_ns = self._cells, self._cells[SINCE_NS]
+        if not since_ns or self._is_fork:
+            return None
+        known_ns = []
+        if self._timeout_s is not None:
+            known_ns.append(since_ns + round(self._timeout_s * 1e9))
+        if cells[STOPS_WHICH] == cells[STARTED]:
+            known_ns.append(cells[STOPS_NS])
+        if not known_ns:
+            return None
+        return (_NOW_NS() + min(known_ns) - _CLOCKS[0]()) / 1e9
 
     def _run_chunk(self, number: int, digest: bytes, arguments: list[bytes], job: str) -> None:
         part = _Part(number)

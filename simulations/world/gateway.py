@@ -59,7 +59,8 @@ class Member(Host):
             listen=(f"memory://{plan.name}",),
             rules=plan.rules,
             pools=tuple(PoolConfig(each.name, "remote", 0, 0, each.price, each.tags,
-                                   carbon_g_per_kwh=G_PER_KWH, slot_watts=SLOT_WATTS)
+                                   carbon_g_per_kwh=G_PER_KWH, slot_watts=SLOT_WATTS,
+                                   plan=each.windows)
                         for each in plan.pools),
             deals=plan.deals,
             house=plan.house,

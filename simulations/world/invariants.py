@@ -20,16 +20,21 @@ from gateway.ledger.records import Record, UsageRecord
 from gateway.ledger.rows import Dimension
 from gateway.outcomes import CRASHES_MAX
 from gateway.reception import BACKLOG_MAX
+from policies.parties import ANOTHER_SITE
+from policies.windows import Plan as WindowPlan
+from policies.windows import Window
 from simulations.world.client import Job
 from simulations.world.disk import MemoryStore
 from simulations.world.trace import Broken, Entry
 
 if TYPE_CHECKING:
     from simulations.world.gateway import Member
+    from simulations.world.worker import Worker
     from simulations.world.world import World
 
 # A process that was stopped runs on for a moment before it looks at the clock.
 WAKING_S: Final = 0.5
+LATE_S: Final = 3.0  # that a message may be on its way in bad weather, and a look may take
 # Results that were taken in before the store's backlog was seen to be too long.
 BACKLOG_SLACK: Final = 10_000
 
@@ -118,7 +123,7 @@ class ChargedOnce(Invariant):
 
     def see(self, entry: Entry) -> None:
         """A run that was killed, because its client had left, is paid and may not be the last."""
-        if entry.what == "is stopped (cancelled)":
+        if entry.what in ("is stopped (cancelled)", "is stopped (preempted)"):
             self._stopped.update((entry.job, task) for task in range(entry.first, entry.stop))
 
     def committed(
@@ -312,6 +317,59 @@ class WithinLimits(Invariant):
         return self.world.clock.now_s - resumed_s < WAKING_S
 
 
+class WindowsKept(Invariant):
+    """In a window that gives others no slot they are given none, and are stopped once it began.
+
+    A worker that hears nothing of its gateway works on until its lease is over.
+    """
+
+    def check(self) -> None:
+        """Look at all that workers were given, and at what their slots are at."""
+        for site in self.world.sites.values():
+            for pool in site.plan.pools:
+                if pool.windows.windows and site.reception is not None:
+                    self._check_given(site, pool.name, pool.windows)
+        for worker in self.world.workers.values():
+            if worker.is_up and not worker.is_paused:
+                self._check_running(worker)
+
+    def _check_given(self, site: "Member", pool: str, windows: WindowPlan) -> None:
+        assert site.reception is not None
+        for worker in site.reception.broker.workers.values():
+            if worker.offer.pool != pool or worker.job:
+                continue
+            for each in worker.assignments.values():
+                if each.job.whose.site and _is_shut(windows.at(each.given_s)):
+                    window = windows.at(each.given_s)
+                    assert window is not None
+                    text = f"{site.name} gave others a task in window {window.name!r}"
+                    self.fail(text, each.job.id)
+
+    def _check_running(self, worker: "Worker") -> None:
+        site = self.world.sites[worker.plan.site]
+        windows = next(each.windows for each in site.plan.pools if each.name == worker.plan.pool)
+        utc_s = site.utc_s()
+        window = windows.at(utc_s)
+        is_awake = worker.now_s() - worker.resumed_s >= WAKING_S
+        if window is None or not _is_shut(window) or not is_awake:
+            return
+        if not window.preempts or window.stops_per_minute:
+            return
+        begun_s = [*windows.spans(utc_s - 60, utc_s + 1)][-1].from_s  # it is no older
+        late_s = site.plan.rules.grace_s + WAKING_S + LATE_S
+        if utc_s - begun_s > window.spill_s + window.grace_s + late_s:
+            for job in worker.running():
+                if ":" in job:
+                    self.fail(f"{worker.name} still runs work of another site's", job)
+
+
+def _is_shut(window: Window | None) -> bool:
+    """Whether a window gives others nothing."""
+    if window is None:
+        return False
+    return not window.claims.levels(1_000)[window.claims.of(ANOTHER_SITE)].most
+
+
 class Finishes(Invariant):
     """When faults have stopped everything comes to its end, and nothing is left behind."""
 
@@ -348,5 +406,6 @@ all_invariants: Final[tuple[Callable[["World"], Invariant], ...]] = (
     RunsOnce,
     AddsUp,
     WithinLimits,
+    WindowsKept,
     Finishes,
 )

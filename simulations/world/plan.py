@@ -10,6 +10,8 @@ from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
 from policies.placement import TagValue
+from policies.windows import NO_WINDOWS
+from policies.windows import Plan as WindowPlan
 from simulations.world.network import Weather
 
 PYTHON = "3.11"
@@ -22,6 +24,7 @@ class Pool:
     name: str = "farm"
     price: str = "36 USD"
     tags: dict[str, TagValue] = field(default_factory=dict)
+    windows: WindowPlan = NO_WINDOWS
 
 
 @dataclass(frozen=True, slots=True)

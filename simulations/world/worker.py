@@ -18,6 +18,7 @@ from federation.messages import (
     Drain,
     Hello,
     NeedFunction,
+    Notice,
     Pulse,
     PutFunction,
     Recall,
@@ -111,6 +112,15 @@ class Worker(Caller):
         """Whether it has nothing to do and nothing to tell."""
         return self.roster.is_idle and not self._outbox
 
+    def running(self) -> list[str]:
+        """The jobs whose tasks its slots are at."""
+        found = []
+        for book, slot in zip(self.roster.slots, self._slots, strict=True):
+            running = self.roster.running(book, slot.started)
+            if running is not None and slot.since_s is not None:
+                found.append(running[0].job)
+        return found
+
     # --- the conversation, as in gateway.worker.conversation ------------------------------------
 
     def fill(self) -> None:
@@ -158,6 +168,8 @@ class Worker(Caller):
                     self.roster.known.add(digest)
                 case Recall():
                     self._recalled(message)
+                case Notice():
+                    self._noticed(message)
                 case Drain(on):
                     self._is_draining = on
                 case Bye(reason):
@@ -299,7 +311,7 @@ class Worker(Caller):
         self._slots[index] = Slot()
         self._ready_soon(index)
 
-    def _bury(self, index: int, slot: Slot, kind: str, text: str) -> None:
+    def _bury(self, index: int, slot: Slot, kind: str, text: str, wall_ns: int = 0) -> None:
         """A slot's process is gone, through the task that it was at."""
         self._stop(slot, f"is stopped ({kind})")
         slot.is_dead = True
@@ -309,13 +321,16 @@ class Worker(Caller):
         self._slots[index] = Slot()
         self._ready_soon(index)
         if running is not None:
-            self._report_failure(*running, kind, text)
+            self._report_failure(*running, kind, text, wall_ns)
         self._report_cancelled(cancelled)
         self._feed()
 
-    def _report_failure(self, terms: Terms, task: int, kind: str, text: str) -> None:
+    def _report_failure(
+        self, terms: Terms, task: int, kind: str, text: str, wall_ns: int = 0
+    ) -> None:
         failure = [0, kind, text, b""]
-        self._outbox.add_report(Report(terms.assignment, task, [b""], [failure], [], 0, 0, 0))
+        used = (wall_ns, wall_ns, 0)
+        self._outbox.add_report(Report(terms.assignment, task, [b""], [failure], [], *used))
 
     def _report_cancelled(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
@@ -374,6 +389,22 @@ class Worker(Caller):
 
         self._reclaim(holders, settled)
 
+    def _noticed(self, message: Notice) -> None:
+        at_ns = None if message.in_s is None else round((self.now_s() + message.in_s) * 1e9)
+        self.roster.note_stop(message.assignment, message.first, message.stop, at_ns)
+        self._watch_notices()
+
+    def _watch_notices(self) -> None:
+        """Stop what had its time."""
+        for book, slot in zip(list(self.roster.slots), list(self._slots), strict=True):
+            running = self.roster.running(book, slot.started)
+            if running is None or slot.since_s is None:
+                continue
+            stops_ns = self.roster.stops_ns(running[0].assignment, running[1])
+            if stops_ns is not None and self.now_s() * 1e9 >= stops_ns:
+                ran_ns = round((self.clock.now_s - slot.since_s) * 1e9)
+                self._bury(book.index, slot, "preempted", "to make room", ran_ns)
+
     def _hand_back(self, message: Recall, taken: list[Range]) -> None:
         ranges = [[first, stop] for first, stop in RangeSet(taken)]
         self._outbox.add(Returned(message.assignment, ranges))
@@ -399,6 +430,7 @@ class Worker(Caller):
                 continue
             if self.clock.now_s - slot.since_s > limit_s:
                 self._bury(book.index, slot, "timeout", f"it ran over {limit_s:g} s")
+        self._watch_notices()
         welcome = self.dialogue.welcome
         beat_s = min(PULSE_S, welcome.heartbeat_s) if welcome else PULSE_S
         if self.dialogue.is_open and now_s - self._pulse_s > beat_s:

@@ -355,5 +355,5 @@ def test_a_time_that_can_not_be_read_is_told(alone, text):
 def test_a_bad_knob_of_the_federation_is_told_with_its_place(tmp_path, knob, complaint):
     (tmp_path / "site.toml").write_text(f"[federation]\n{knob}\n")
     with pytest.raises(ConfigError, match=r"\[federation\]") as caught:
-        check(load(str(tmp_path / "site.toml")))
+        check(load(str(tmp_path / "site.toml")), 0.0)
     assert complaint in str(caught.value)

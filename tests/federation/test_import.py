@@ -22,4 +22,5 @@ def test_the_public_names():
         "TaskFuture",
         "TlsSettings",
         "as_completed",
+        "deadline",
     ]

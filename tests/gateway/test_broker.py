@@ -1073,15 +1073,17 @@ def test_why_a_job_waits_names_what_its_client_has_not_done() -> None:
     world.do(events.JobOpened(CLIENT, "j", spec(), has_function=False))
     world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"]))
     job = world.broker.jobs["j"]
-    (why,) = views.why_waiting(world.broker, job)
+    (why,) = views.why_waiting(world.broker, job, world.now_s)
     assert why["reason"] == "function-missing"
     world.do(events.ClientReading(CLIENT, False))
     world.do(events.FunctionArrived(b"f" * 32))
-    (why,) = views.why_waiting(world.broker, job)
+    (why,) = views.why_waiting(world.broker, job, world.now_s)
     assert why["reason"] == "client-not-reading"
     world.do(events.DrainAsked(WORKER, True))
     world.do(events.ClientReading(CLIENT, True))
-    assert [each["reason"] for each in views.why_waiting(world.broker, job)] == ["draining"]
+    assert [each["reason"] for each in views.why_waiting(world.broker, job, world.now_s)] == [
+        "draining"
+    ]
 
 
 LIMIT = {"max_cost_nanos": 10**12, "currency": "GBP"}
@@ -1104,12 +1106,12 @@ def test_a_job_that_waits_for_somebody_who_charges_in_its_currency_says_so() -> 
     world.broker.charged_elsewhere = lambda: {"EUR"}
     assert told(world.submit(1, "j", **LIMIT), messages.RejectJob) == []
     job = world.broker.jobs["j"]
-    [why] = views.why_waiting(world.broker, job)
+    [why] = views.why_waiting(world.broker, job, world.now_s)
     assert why["reason"] == "currency-differs"
     assert why["text"].endswith("the currency of its cost limit; known pools charge in EUR, USD")
     world.broker.charged_elsewhere = lambda: {"GBP"}
     assert world.broker.unpayable(job.spec) == ""
-    [why] = views.why_waiting(world.broker, job)
+    [why] = views.why_waiting(world.broker, job, world.now_s)
     assert why["workers"] == 1
 
 

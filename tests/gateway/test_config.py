@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from gateway.cli.serve import with_local
-from gateway.config import PoolConfig, SiteConfig, load
+from gateway.config import PoolConfig, SiteConfig, load, with_local
 from gateway.knobs import ConfigError
 from gateway.secret_files import exposure, read_secret
 from policies.disclosure import Disclosure

@@ -303,3 +303,33 @@ def test_a_restart_of_its_buyer_lets_no_seller_charge_a_run_again(town):
     as_seller(town, deals.Holding(forward.contract, [[forward.epoch, first + 1, first + 2]]))
     as_seller(town, delivery(forward, 1, wall_ns=10**7, cost_nanos=10, first=first + 1))
     assert [(each.first, each.tasks) for each in bought(town)] == [(first, stop - first)]
+
+
+def stopped(forward, **changes):
+    """All of a forward was stopped, to make room."""
+    failures = [[at, "preempted", "", b""] for at in range(len(forward.arguments))]
+    return delivery(forward, failures=failures, **changes)
+
+
+def test_a_seller_that_stops_what_it_is_given_is_left_alone_for_a_while(town):
+    london = town.sites["london"]
+    forward = forwarded(town)
+    as_seller(town, stopped(forward))
+    assert london.exchange.purchases.resting.is_resting("paris", UTC_S + town.now_s)
+    job = london.broker.jobs["j"]
+    assert (job.failed, len(job.ended)) == (0, 0)
+    assert job.notes[-1][1].startswith("paris/local stopped ")
+
+
+def test_what_was_stopped_costs_nothing_but_in_the_class_that_is_cheaper_for_it(town):
+    forward = forwarded(town)
+    with pytest.raises(ProtocolError):
+        as_seller(town, stopped(forward, wall_ns=10**6, cost_nanos=1))
+    assert not bought(town)
+
+
+def test_a_preemptible_job_pays_for_the_time_that_it_had(town):
+    forward = forwarded(town, price_class="preemptible")
+    used = 10**7
+    as_seller(town, stopped(forward, wall_ns=used, cost_nanos=used * CHEAP // (3600 * 10**9)))
+    assert [each.cost_nanos for each in bought(town)] == [used * CHEAP // (3600 * 10**9)]

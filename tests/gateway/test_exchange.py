@@ -242,7 +242,7 @@ def test_a_job_waits_for_a_site_that_has_not_shown_itself_and_may_charge_in_its_
     london.submit(3, "first", wishes=abroad, **limit)
     town.pass_time(1.0)
     assert not [m for m in london.told if isinstance(m, RejectJob)]
-    [why] = views.why_waiting(london.broker, london.broker.jobs["first"])
+    [why] = views.why_waiting(london.broker, london.broker.jobs["first"], UTC_S)
     assert (why["reason"], currency in why["text"]) == ("currency-differs", True)
     town.show()
     london.submit(3, "second", wishes=abroad, **limit)
@@ -793,7 +793,7 @@ def test_explain_counts_what_is_under_way_once(town):
     town.deliver()
     job = london.broker.jobs["second"]
     assert (job.waiting, job.in_flight) == (0, 3)
-    found = explain_job(job, london.exchange, london.broker.workers.values(), UTC_S)
+    found = explain_job(job, london.exchange, london.broker, UTC_S)
     assert [share["site"] for share in found["shares"]] == ["paris"], found["text"]
 
 

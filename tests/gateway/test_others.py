@@ -92,13 +92,13 @@ def test_what_no_client_would_take_is_refused_by_the_lobby_and_by_the_configurat
         lobby.set_others(wrong)
     assert lobby.others == [A]
     with pytest.raises(config.ConfigError, match="others"):
-        config.check(config.SiteConfig(others=tuple(wrong)))
+        config.check(config.SiteConfig(others=tuple(wrong)), 0.0)
 
 
 def test_a_site_is_told_of_others_by_its_file(tmp_path):
     path = tmp_path / "site.toml"
     path.write_text(f'[site]\nothers = ["{A}"]\n')
-    assert config.check(config.load(str(path))).others == (A,)
+    assert config.check(config.load(str(path)), 0.0).others == (A,)
     path.write_text(f'[site]\nothers = "{A}"\n')
     with pytest.raises(config.ConfigError, match="list of addresses"):
         config.load(str(path))

@@ -248,7 +248,7 @@ def test_a_store_that_fails_before_the_site_serves_is_told_and_no_more(tmp_path,
     monkeypatch.setattr(surroundings, "SqlStore", Failing)
     said = []
     listen = (f"ipc://{tmp_path}/gw.sock",)
-    site = Site(check(SiteConfig(listen=listen, state=str(tmp_path))), said.append)
+    site = Site(check(SiteConfig(listen=listen, state=str(tmp_path)), 0.0), said.append)
 
     async def run():
         async with trio.open_nursery() as nursery:

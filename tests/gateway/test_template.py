@@ -72,7 +72,7 @@ def known(tmp_path, table):
 def test_every_key_of_other_tables_is_there(written, tmp_path, table):
     text = written.read_text()
     for name in known(tmp_path, table):
-        assert re.search(rf"^(# )?({name} = |\[pool\.{name}\])", text, re.MULTILINE), name
+        assert re.search(rf"^(# )?({name} = |\[\[?pool\.{name}\])", text, re.MULTILINE), name
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.calendars import Calendar
-from policies.hours import Business, Free, Hours, MonthEnd, Weekdays, falls_on, read_days
+from policies.hours import (
+    Business,
+    Free,
+    Hours,
+    MonthEnd,
+    Weekdays,
+    falls_on,
+    open_spans,
+    read_days,
+)
 
 LONDON, NEW_YORK = ZoneInfo("Europe/London"), ZoneInfo("America/New_York")
 HOUR_S = 3600
@@ -136,7 +145,7 @@ def test_the_last_day_of_a_february():
     ],
 )  # fmt: skip
 def test_when_it_is_open(hours, start, end, spans):
-    assert shown(hours.spans(at(start), at(end))) == spans
+    assert shown(open_spans(hours, at(start), at(end))) == spans
 
 
 SECONDS = st.integers(0, 95).map(lambda quarter: quarter * 900)
@@ -154,7 +163,7 @@ def test_spans_are_where_it_is_open_quarter_by_quarter(from_s, length_s, days, z
     to_s = (from_s + length_s) % 86_400 or 86_400
     hours = Hours(from_s, to_s, read_days(days), zone, CHRISTMAS, follows_work=True)
     start_s = at(f"{day}T00:00")
-    spans = list(hours.spans(start_s, start_s + 3 * 86_400))
+    spans = list(open_spans(hours, start_s, start_s + 3 * 86_400))
     for quarter in range(3 * 96):
         moment_s = start_s + quarter * 900
         assert hours.is_open(moment_s) is any(low <= moment_s < high for low, high in spans)
@@ -178,4 +187,4 @@ def test_a_window_that_can_not_be_is_refused(fields, complaint):
 
 def test_nobody_looks_ahead_for_ever():
     with pytest.raises(ValueError, match="up to 400 days"):
-        list(Hours().spans(0.0, 401 * 86_400.0))
+        list(open_spans(Hours(), 0.0, 401 * 86_400.0))

@@ -51,6 +51,7 @@ FIRST = {
     "blind-agreement": 67,
     "hasty-agreement": 615,
     "backdated-reversal": 16,
+    "unheeded-windows": 39,
 }
 
 

@@ -225,7 +225,11 @@ def _description(charge: _Charge) -> str:
     hour = charge.hour
     if charge.is_correction:
         return f"Taken back: {charge.corrects}"
-    kind = {"failed": "that failed", "repeat": "that were repeated"}.get(hour.state, "")
+    kind = {
+        "failed": "that failed",
+        "preempted": "that were stopped to make room",
+        "repeat": "that were repeated",
+    }.get(hour.state, "")
     words = ("Runs of", hour.name or "jobs without a name", kind, "in", hour.pool)
     return " ".join(filter(None, words))
 

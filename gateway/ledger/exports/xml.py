@@ -14,7 +14,12 @@ from .texts import domain, plain, urn, user_at
 PREFIX: Final = "urf"
 
 # OGF and EMI have no word for work that had to be done again: it was completed, twice.
-_STATUS: Final = {"ok": "completed", "repeat": "completed", "failed": "failed"}
+_STATUS: Final = {
+    "ok": "completed",
+    "repeat": "completed",
+    "failed": "failed",
+    "preempted": "aborted",
+}
 
 
 def document(namespace: str, records: Iterable[Element]) -> Iterator[str]:

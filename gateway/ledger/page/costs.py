@@ -209,7 +209,9 @@ def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
         bought = total(each for each in sent if each.key[0] == facts.site != each.key[1])
         sold = total(each for each in sent if each.key[0] != facts.site)
         lost = total(
-            each for each in _of(facts.hours, currency) if each.key[2] in ("failed", "repeat")
+            each
+            for each in _of(facts.hours, currency)
+            if each.key[2] in ("failed", "preempted", "repeat")
         )
         places = writing.decimals(max(ours.cost_nanos, sold.cost_nanos))
         rows.append(

@@ -11,7 +11,12 @@ from .figures import HOURS, Figure, floats, nothing
 from .tables import Cell, Table
 
 WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-STATES: Final = {"ok": "done", "failed": "failed", "repeat": "repeated"}
+STATES: Final = {
+    "ok": "done",
+    "failed": "failed",
+    "preempted": "stopped for others",
+    "repeat": "repeated",
+}
 
 _UJ_PER_KWH: Final = 3_600_000 * 10**6
 _NG_PER_G: Final = 10**9
@@ -137,33 +142,34 @@ def waste(facts: PageFacts) -> Figure:
         tuple(writing.labels([site for site, _, _ in rows])),
         tuple(
             Series(part, tuple(times[at] / sum(times) for _, times, _ in rows), colour)
-            for at, (part, colour) in enumerate(zip(parts, (0, 5, 1, None), strict=True))
+            for at, (part, colour) in enumerate(zip(parts, (0, 5, 3, 1, None), strict=True))
         ),
     )
     table = Table(
         tables.heads(
             *("Site", "Tasks run", *(f"{part.capitalize()}, hours" for part in parts)),
-            *("Failed or repeated", "Idle"),
+            *("Failed, stopped or repeated", "Idle"),
         ),
         tuple(
             (
                 tables.name(site),
                 tables.count(tasks),
-                *map(tables.hours, times[:3]),
-                tables.hours(times[3]) if site == facts.site else unknown,
-                tables.share(sum(times[1:3]), sum(times[:3])),
-                tables.share(times[3], sum(times)) if site == facts.site else unknown,
+                *map(tables.hours, times[:-1]),
+                tables.hours(times[-1]) if site == facts.site else unknown,
+                tables.share(sum(times[1:-1]), sum(times[:-1])),
+                tables.share(times[-1], sum(times)) if site == facts.site else unknown,
             )
             for site, times, tasks in rows
         ),
     )
-    spent = sum(sum(times[:3]) for _, times, _ in rows)
-    lost = sum(sum(times[1:3]) for _, times, _ in rows)
+    spent = sum(sum(times[:-1]) for _, times, _ in rows)
+    lost = sum(sum(times[1:-1]) for _, times, _ in rows)
     lead = (
-        f"{writing.share(lost, spent)} of the slot time that was used went to tasks that failed or "
-        "had to run again. Idle time (slots without work) is known of our own pools only."
+        f"{writing.share(lost, spent)} of the slot time that was used went to tasks that failed, "
+        "were stopped to make room, or had to run again. Idle time (slots without work) is known "
+        "of our own pools only."
     )
-    alt = "Bars: shares of slot time that was done, failed, repeated or idle, by site."
+    alt = "Bars: shares of slot time that was done, failed, stopped, repeated or idle, by site."
     return Figure(title, lead, alt, chart, table)
 
 

@@ -34,7 +34,7 @@ _SHOWBACK: Final = (
     *("tasks", "wall_ns", "cost_nanos", "cost"),
     *("idle_ns", "idle_cost_nanos", "idle_cost", "full_cost_nanos", "full_cost"),
 )
-_USES: Final = ("ok", "failed", "repeat", "idle")
+_USES: Final = ("ok", "failed", "preempted", "repeat", "idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def check_showback(question: Question) -> None:
 def utilisation_report(
     question: Question, used: Iterable[UsageTotal], idle: Iterable[Idle]
 ) -> Report:
-    """A row for each key and use: ok, failed, repeat, and idle; `used` by the keys and state.
+    """A row for each key and use: what work came to, and idle; `used` by the keys and state.
 
     `share` is of all the slot time of that key.
     """

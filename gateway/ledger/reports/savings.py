@@ -40,7 +40,7 @@ from .question import HOUR_S, Question, merged, order
 from .report import HOUR_NS, Cell, Report, key_names, money, spread
 
 EXTRA: Final = (Dimension.STATE,)
-CHARGED: Final = ("ok", "failed")
+CHARGED: Final = ("ok", "failed", "preempted")
 NO_PRICES: Final[Mapping[str, Tariff]] = MappingProxyType({})
 
 _COLUMNS: Final = (

@@ -113,7 +113,7 @@ def test_a_price_of_a_pool_that_our_site_has_not_is_refused_at_the_start():
     def checked(site, pool, pools=("cpu", "gpu")):
         watched = Watched(PriceLimit("dear", 1, "USD", site=site, pool=pool))
         made = tuple(PoolConfig(name) for name in pools)
-        check(SiteConfig(name="london", pools=made, alerts=AlertsConfig(watched=(watched,))))
+        check(SiteConfig(name="london", pools=made, alerts=AlertsConfig(watched=(watched,))), 0.0)
 
     complaint = r"\[\[alert\]\] dear: there is no pool 'gqu' at our site; there are: cpu, gpu"
     with pytest.raises(ConfigError, match=complaint):

@@ -52,6 +52,8 @@ WORK = (
     used(5, state="repeat", cost_nanos=0),
     used(6, pool="rome/grid", cost_nanos=600_000),
     used(7, ended_at_s=NOW_S - 86_400, cost_nanos=7_000_000),
+    used(8, state="preempted", cost_nanos=0),
+    used(9, state="preempted", price_class="preemptible", cost_nanos=8_000_000, currency="GBP"),
 )
 
 
@@ -69,7 +71,8 @@ WORK = (
         ("site:paris", "USD", 4_000),
         ("site:rome", "USD", 0),  # which only ran ours
         ("ours", "EUR", 300),
-        ("ours", SLOT_TIME, 8 * 10**9),  # in whatever money, but for what ran again
+        ("ours", "GBP", 8_000_000),
+        ("ours", SLOT_TIME, 10 * 10**9),  # in whatever money, but for what is not theirs to pay
         ("others", SLOT_TIME, 4 * 10**9),
     ],
 )

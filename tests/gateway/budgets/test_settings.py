@@ -192,4 +192,4 @@ def test_a_file_says_where_it_is_wrong(tmp_path):
 def test_a_configuration_is_checked_as_a_whole():
     budgets = read('name = "b"\nowner = "local"\nslice = "1 USD"')
     with pytest.raises(ConfigError, match="which is this site"):
-        check(SiteConfig(budgets=budgets, federation=FederationConfig()))
+        check(SiteConfig(budgets=budgets, federation=FederationConfig()), 0.0)

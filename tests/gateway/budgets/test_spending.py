@@ -111,7 +111,8 @@ class World:
         return [(each.failure, sum(stop - first for first, stop in each.ranges)) for each in found]
 
     def text(self, job="j"):
-        return [each["text"] for each in views.why_waiting(self.broker, self.broker.jobs[job])]
+        found = views.why_waiting(self.broker, self.broker.jobs[job], self.now_s)
+        return [each["text"] for each in found]
 
 
 def rest_of(order, done):
@@ -221,6 +222,24 @@ def test_what_ran_again_through_nobodys_fault_uses_up_no_quota():
     assert used_of(world["b"], used) == 2 * UNIT
     repeat = records.UsageRecord(**{**_fields(used), "state": "repeat", "cost_nanos": 0})
     assert used_of(world["b"], repeat) == 0
+
+
+@pytest.mark.parametrize(("price_class", "used"), [("guaranteed", 0), ("preemptible", 2)])
+def test_what_had_to_make_room_uses_up_no_quota_unless_its_price_says_that_it_may(
+    price_class, used
+):
+    world = World(budget(100, unit=SLOT_TIME), budget(100, name="money"))
+    world.submit(1, timeout_s=9.0, price_class=price_class)
+    worker, order = world.orders.pop()
+    failures, wall_ns = [(0, "preempted", "make room", b"")], 2 * 10**9
+    world.do(
+        events.Reported(worker, order.assignment, 0, [b""], failures=failures, wall_ns=wall_ns)
+    )
+    assert [each.wall_ns for each in world.books if isinstance(each, records.UsageRecord)] == [
+        wall_ns
+    ]
+    assert [world[name].spent_nanos for name in ("b", "money")] == [used * UNIT] * 2
+    assert world["b"].held_nanos == 10 * UNIT  # it runs again
 
 
 def _fields(record):

@@ -341,3 +341,15 @@ class Worker(RuleBasedStateMachine):
 
 Worker.TestCase.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
 test_whatever_happens_no_task_is_lost_or_doubled = Worker.TestCase
+
+
+def test_tasks_are_stopped_by_the_last_notice_of_them():
+    roster = make()
+    assign(roster, 1, 10)
+    roster.note_stop(1, 0, 8, 100)
+    roster.note_stop(1, 4, 10, 50)
+    roster.note_stop(1, 6, 7, None)
+    roster.note_stop(2, 0, 10, 7)  # of another life
+    stops = [roster.stops_ns(1, task) for task in range(10)]
+    assert stops == [100] * 4 + [50, 50, None, 50, 50, 50]
+    assert roster.stops_ns(2, 0) is None

@@ -1,0 +1,157 @@
+"""Which window holds when, and who may use how much in it: gridfed windows."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+
+from gateway.cli import show
+from gateway.cli.common import config_file_option, json_option
+from gateway.cli.moments import length_s, moment
+from gateway.cli.serve import configured
+from gateway.config import PoolConfig
+from gateway.intake import USUAL_POOL
+from gateway.knobs import KnobError
+from gateway.window_config import check_plan
+from policies.claims import Claims
+from policies.crons import Cron
+from policies.hours import show_days
+from policies.tariffs import MILLION
+from policies.windows import Plan, Span, Window
+
+ROWS_MAX: Final = 5_000
+
+
+@click.command()
+@click.argument("pool", required=False)
+@config_file_option
+@click.option("--at", "when", metavar="WHEN", help="A moment: 2026-11-22T18:00, UTC.")
+@click.option("--next", "ahead", metavar="TIME", help="All changes from then on, for 12h, 14d, 4w.")
+@json_option
+def windows(
+    pool: str | None, path: str | None, when: str | None, ahead: str | None, as_json: bool
+) -> None:
+    """Print which window holds when for each pool, or one, by the configuration.
+
+    Of windows that are open at once the one of the highest priority holds; those that it keeps from
+    holding are named beside it.
+    """
+    config = configured(path, (), None)
+    at_s = time.time() if when is None else moment(when, end_of_day=False, option="--at")
+    until_s = None if ahead is None else at_s + length_s(ahead, option="--next")
+    plans = {each.name: each.plan for each in config.pools or (PoolConfig(USUAL_POOL),)}
+    if pool is not None and pool not in plans:
+        known = ", ".join(sorted(plans))
+        raise click.BadParameter(f"there is no pool {pool!r} here; there are: {known}")
+    chosen = plans if pool is None else {pool: plans[pool]}
+    for name, plan in chosen.items():
+        try:
+            check_plan(name, plan, at_s)
+        except KnobError as error:
+            raise click.UsageError(f"{path}: {error}") from None
+    found = {name: _holding(plan, at_s, until_s) for name, plan in chosen.items()}
+    if as_json:
+        show.as_json(
+            [
+                {"pool": name, "holds": [_row(plan, each) for each in found[name]]}
+                for name, plan in chosen.items()
+            ]
+        )
+        return
+    for name, plan in chosen.items():
+        click.echo(show.clean(f"{name}: {len(plan.windows)} windows" if plan.windows else name))
+        for line in _lines(plan):
+            click.echo(f"  {show.clean(line)}")
+        rows = [_row(plan, each) for each in found[name]]
+        show.table(
+            ("from, UTC", "there", "until, UTC", "window", "instead of"),
+            [
+                [
+                    _utc(row["from_s"]),
+                    row["local"],
+                    _utc(row["until_s"]) if row["until_s"] is not None else "",
+                    row["window"] or "none",
+                    ", ".join(row["instead_of"]),
+                ]
+                for row in rows
+            ],
+            "nothing holds",
+        )
+
+
+def _holding(plan: Plan, at_s: float, until_s: float | None) -> list[Span]:
+    if until_s is None:
+        window = plan.at(at_s)
+        return [Span(at_s, at_s, window, window.claims if window else plan.base)]
+    found: list[Span] = []
+    for span in plan.spans(at_s, until_s):
+        if len(found) == ROWS_MAX:
+            raise click.UsageError(f"there are more than {ROWS_MAX:,} changes: ask for less time")
+        found.append(span)
+    return found
+
+
+def _row(plan: Plan, span: Span) -> dict[str, Any]:
+    window = span.window
+    others = [each.name for each in plan.open_at(span.from_s) if each != window]
+    zone = window.when.zone if window is not None else UTC
+    return {
+        "from_s": span.from_s,
+        "until_s": span.until_s if span.until_s > span.from_s else None,
+        "local": datetime.fromtimestamp(span.from_s, zone).strftime("%a %H:%M %Z"),
+        "window": window.name if window is not None else None,
+        "instead_of": others,
+        "claims": list(_claims(span.claims)),
+        "price_factor": window.price_factor / MILLION if window is not None else 1.0,
+        "preempts": window.preempts if window is not None else False,
+        "place": window.place.rstrip(": ") if window is not None else "",
+    }
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    """A plan in words, a window a line and its claims below."""
+    for window in plan.windows:
+        yield f"{window.name} (priority {window.priority}): {_when(window)}"
+        factor = f"price times {window.price_factor / MILLION:g}; "
+        yield f"  {factor if window.price_factor != MILLION else ''}{_at_its_start(window)}"
+        yield from (f"  {each}" for each in _claims(window.claims))
+    if not plan.base.is_trivial:
+        yield "when none of them is open:" if plan.windows else "always:"
+        yield from (f"  {each}" for each in _claims(plan.base))
+
+
+def _when(window: Window) -> str:
+    when = window.when
+    if isinstance(when, Cron):
+        return f"cron {when.fields}, for {when.lasts_s / 3600:g} h, {when.zone.key}"
+    return f"{show_days(when.days)}, {_clock(when.from_s)} to {_clock(when.to_s)} {when.zone.key}"
+
+
+def _at_its_start(window: Window) -> str:
+    if not window.preempts:
+        return "nothing is stopped when it begins"
+    told = f"told {window.drain_lead_s:g} s before, " if window.drain_lead_s else ""
+    if window.is_dry:
+        return "nothing is stopped when it begins, but it is logged what would be"
+    after = window.spill_s + window.grace_s
+    stopped = f"{after:g} s after it begins" if after else "when it begins"
+    return f"what is over its claim is {told}stopped {stopped}"
+
+
+def _claims(claims: Claims) -> Iterator[str]:
+    if claims.is_trivial:
+        yield "everybody may use everything"
+    for each in claims.named:
+        lends = f", lends {each.lends} of it" if each.guaranteed.slots != 0 else ""
+        yield f"{each.who}: guaranteed {each.guaranteed}{lends}, borrows {each.borrows}"
+
+
+def _clock(at_s: int) -> str:
+    seconds = f":{at_s % 60:02}" if at_s % 60 else ""
+    return f"{at_s // 3600:02}:{at_s // 60 % 60:02}{seconds}"
+
+
+def _utc(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")

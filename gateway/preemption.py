@@ -1,0 +1,287 @@
+"""Who must make room, and by when: what is called back, and what is told to stop. Pure.
+
+Three reasons, for pools with windows or claims:
+
+- somebody's work has more slots than it may have: a window has begun, or the pool has shrunk;
+- it will have, when the next window begins: what runs is told when it is going to be stopped;
+- somebody with a guarantee has work, and less than what is guaranteed: who has more than his own
+  gives some of it.
+
+What has not begun is called back at once. What runs is told (`Notice`), and its worker stops it
+when its time is over: a gateway that dies stops nothing too late. Those go that have run for the
+shortest time, so that least is lost; what was chosen stays chosen. A task has a slot of its own
+here, as those do that last; shorter ones are done before anybody needs to stop them.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import inf
+from typing import Final
+
+from federation.messages import Notice
+from federation.ranges import RangeSet
+from gateway.effects import Effect, Order, Remark
+from gateway.jobs import Assignment, Job, Worker
+from gateway.occupancy import Occupancy, Pool
+from policies.claims import called_back, excess
+from policies.windows import Closing, Window
+
+LOOK_S: Final = 0.2  # between two looks, unless other rules hold
+MINUTE_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class _Told:
+    """What an assignment's worker was told."""
+
+    assignment: Assignment
+    tasks: RangeSet = field(default_factory=RangeSet)  # that stop
+    stops_s: float = inf  # the last of them
+    is_recalled: bool = False
+
+    def leaving(self, by_s: float) -> int:
+        """How many of its tasks will have stopped by then."""
+        return len(_both(self.tasks, self.assignment.left)) if self.stops_s <= by_s else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    """Why slots are taken: the window, when what runs is stopped (inf: it is not), for whom."""
+
+    pool: str
+    window: Window | None
+    stops_s: float
+    text: str
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether what runs is stopped at all."""
+        return self.window is not None and self.window.preempts and self.stops_s < inf
+
+
+class Preemption:
+    """What a broker does for the rules of its pools.
+
+    Args:
+        workers, ready: all workers, and the jobs with tasks that wait.
+        recall: asks a worker for what has not begun of an assignment.
+        effects: where orders are put.
+    """
+
+    def __init__(
+        self,
+        workers: Mapping[int, Worker],
+        ready: Mapping[str, Job],
+        occupancy: Occupancy,
+        recall: Callable[[Assignment], None],
+        effects: list[Effect],
+    ) -> None:
+        self._workers = workers
+        self._ready = ready
+        self._occupancy = occupancy
+        self._recall = recall
+        self._effects = effects
+        self._told: dict[int, _Told] = {}
+        self._looked_s = -inf
+        self._stopped: dict[str, deque[tuple[float, int]]] = {}  # by pool: when, how many
+        self._said: dict[str, str] = {}  # by pool: what a dry run said last
+
+    def turned(self, pools: Iterable[str], utc_s: float) -> None:
+        """Other rules hold for these pools: what was told by those before counts no more."""
+        names = set(pools)
+        for number, told in list(self._told.items()):
+            if told.assignment.worker.offer.pool in names:
+                del self._told[number]
+                if utc_s < told.stops_s < inf:
+                    self._notify(told.assignment, told.tasks, None)
+        self._looked_s = -inf
+
+    def settle(self, utc_s: float) -> None:
+        """Look who must make room, unless that was just done."""
+        if not self._occupancy.pools or 0 <= utc_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = utc_s
+        for number, told in list(self._told.items()):
+            if not told.assignment.left:
+                del self._told[number]
+        for name, pool in self._occupancy.pools.items():
+            self._look_at(name, pool, utc_s)
+
+    def _look_at(self, name: str, pool: Pool, utc_s: float) -> None:
+        if not self._may_concern(name, pool, utc_s):
+            return
+        held = self._held(name, pool)
+        window = pool.rules.now.window
+        grace_s = window.grace_s if window is not None else 0.0
+        begun_s = pool.rules.now.from_s + (window.spill_s if window is not None else 0.0)
+        by_s = max(begun_s, utc_s) + grace_s
+        used = {
+            claim: max(0, slots - self._leaving(held.get(claim, ()), by_s))
+            for claim, slots in pool.used.items()
+        }
+        for claim, slots in excess(pool.levels, used).items():
+            who = pool.rules.now.claims.all[claim].who
+            text = f"{who} may have {pool.levels[claim].most} slots{_in(window)}"
+            self._take(held.get(claim, []), slots, _Reason(name, window, by_s, text), utc_s)
+            used[claim] -= slots
+        wanted = self._wanted(name, pool, used)
+        for claim, slots in called_back(pool.levels, used, wanted, pool.total).items():
+            text = f"slots are guaranteed to others who need them{_in(window)}"
+            reason = _Reason(name, window, utc_s + grace_s, text)
+            self._take(held.get(claim, []), slots, reason, utc_s)
+        self._tell_ahead(name, pool, held, utc_s)
+
+    def _may_concern(self, name: str, pool: Pool, utc_s: float) -> bool:
+        """Whether anybody may have to make room; quicker than to look at all that is out."""
+        if not any(pool.used.values()):
+            return False
+        if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used):
+            return True
+        ahead = (pool.closing(whose) for whose in pool.claims)
+        return any(each is not None and each.told_s <= utc_s for each in ahead)
+
+    def _held(self, name: str, pool: Pool) -> dict[int, list[Assignment]]:
+        """What workers of a pool have, by claim: what was given last comes first."""
+        found: dict[int, list[Assignment]] = {}
+        for worker in self._workers.values():
+            if worker.offer.pool == name and not worker.job:
+                for each in worker.assignments.values():
+                    found.setdefault(pool.claim(each.job.whose), []).append(each)
+        for assignments in found.values():
+            assignments.sort(key=lambda each: -each.given_s)
+        return found
+
+    def _leaving(self, held: Iterable[Assignment], by_s: float) -> int:
+        told = (self._told.get(each.id) for each in held)
+        return sum(each.leaving(by_s) for each in told if each is not None)
+
+    def _wanted(self, name: str, pool: Pool, used: Mapping[int, int]) -> dict[int, int]:
+        """By claim, how many slots waiting work could use of what is guaranteed to it."""
+        short = {
+            claim: level.guaranteed - used.get(claim, 0)
+            for claim, level in enumerate(pool.levels)
+            if level.guaranteed > used.get(claim, 0)
+        }
+        found: dict[int, int] = {}
+        for job in self._ready.values() if short else ():
+            claim = pool.claim(job.whose)
+            may_come = job.places is None or job.places.get(name, 0) >= 1
+            if claim in short and may_come and job.spec.pool in ("", name):
+                found[claim] = min(short[claim], found.get(claim, 0) + job.waiting)
+        return found
+
+    def _tell_ahead(
+        self, name: str, pool: Pool, held: Mapping[int, list[Assignment]], utc_s: float
+    ) -> None:
+        """Tell what will be too much in the next window that it is going to be stopped."""
+        concerned: dict[Closing, list[Assignment]] = {}
+        for assignments in held.values():
+            for each in assignments:
+                closes = pool.closing(each.job.whose)
+                if closes is not None and closes.told_s <= utc_s and closes.stops_s < inf:
+                    concerned.setdefault(closes, []).append(each)
+        for closes, assignments in concerned.items():
+            tasks = sum(len(each.left) for each in assignments)
+            slots = tasks - closes.slots - self._leaving(assignments, closes.stops_s)
+            text = f"window {closes.window!r} begins at {_clock(closes.at_s)}"
+            window = pool.rules.window_at(closes.at_s)
+            reason = _Reason(name, window, closes.stops_s, text)
+            self._take(assignments, slots, reason, utc_s, is_ahead=True)
+
+    # --- taking --------------------------------------------------------------------------------
+
+    def _take(
+        self,
+        held: Iterable[Assignment],
+        slots: int,
+        reason: _Reason,
+        utc_s: float,
+        *,
+        is_ahead: bool = False,
+    ) -> None:
+        """Have so many slots of these given back: what has not begun now, what runs in time."""
+        if slots <= 0:
+            return
+        if reason.window is not None and reason.window.is_dry:
+            self._say_once(reason, f"{slots} tasks would be told to stop: {reason.text}")
+            return
+        stopped = 0
+        for each in held:
+            told = self._told.setdefault(each.id, _Told(each))
+            if reason.may_stop:
+                most = min(slots - stopped, self._left_this_minute(reason, utc_s))
+                stopped += self._stop(told, most, reason, utc_s)
+            if not told.is_recalled and not is_ahead:
+                told.is_recalled = True
+                self._recall(each)
+        if stopped:
+            stop = _clock(reason.stops_s)
+            text = f"pool {reason.pool} told {stopped} tasks to stop by {stop}: {reason.text}"
+            self._effects.append(Remark(text))
+
+    def _stop(self, told: _Told, most: int, reason: _Reason, utc_s: float) -> int:
+        """Tell at most so many tasks of an assignment when they are stopped; how many are."""
+        each = told.assignment
+        is_sooner = reason.stops_s < told.stops_s
+        known = RangeSet() if is_sooner else told.tasks
+        chosen = _last(each.left, known, most)
+        count = len(chosen)
+        if not count:
+            return 0
+        if is_sooner:
+            told.tasks = RangeSet()
+        for first, stop in chosen:
+            told.tasks.add(first, stop)
+        told.stops_s = reason.stops_s if is_sooner else max(told.stops_s, reason.stops_s)
+        self._notify(each, chosen, max(0.0, reason.stops_s - utc_s))
+        if reason.window is not None and reason.window.stops_per_minute:
+            self._stopped.setdefault(reason.pool, deque()).append((utc_s, count))
+        text = f"{reason.pool} told {count} of its tasks to stop by {_clock(reason.stops_s)}"
+        each.job.note(utc_s, f"{text}: {reason.text}")
+        return count
+
+    def _notify(self, assignment: Assignment, tasks: RangeSet, in_s: float | None) -> None:
+        for first, stop in tasks:
+            notice = Notice(assignment.id, first, stop, in_s)
+            self._effects.append(Order(assignment.worker.handle, notice))
+
+    def _left_this_minute(self, reason: _Reason, utc_s: float) -> int:
+        """How many tasks may still be stopped, by the window's limit."""
+        limit = reason.window.stops_per_minute if reason.window is not None else 0
+        if not limit:
+            return 1 << 62
+        recent = self._stopped.setdefault(reason.pool, deque())
+        while recent and not 0 <= utc_s - recent[0][0] < MINUTE_S:
+            recent.popleft()
+        return max(0, limit - sum(count for _, count in recent))
+
+    def _say_once(self, reason: _Reason, text: str) -> None:
+        if self._said.get(reason.pool) != text:
+            self._said[reason.pool] = text
+            self._effects.append(Remark(f"pool {reason.pool}, dry run: {text}"))
+
+
+def _both(some: RangeSet, others: RangeSet) -> RangeSet:
+    return RangeSet(part for first, stop in some for part in others.within(first, stop))
+
+
+def _last(left: RangeSet, known: RangeSet, most: int) -> RangeSet:
+    """The last so many of these tasks, without those that are known."""
+    found = RangeSet()
+    for first, stop in reversed(list(left)):
+        for low, high in reversed(known.missing(first, stop)):
+            if most <= 0:
+                return found
+            found.add(max(low, high - most), high)
+            most -= min(most, high - low)
+    return found
+
+
+def _in(window: Window | None) -> str:
+    return f" in window {window.name!r}" if window is not None else ""
+
+
+def _clock(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

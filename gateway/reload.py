@@ -1,0 +1,131 @@
+"""A changed configuration, taken in while a gateway runs: what that changes, and doing it.
+
+Windows, claims, calendars, price lists and the amounts of budgets are what an owner changes from
+day to day: these are taken in. Everything else is named, and waits for the next start. The file is
+read and checked whole before anything is changed; with a mistake in it all stays as it was.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import islice
+from typing import Any, Final
+
+from gateway.budgets.amending import Told, amend, amend_credit
+from gateway.config import PoolConfig, SiteConfig, check, load, with_local
+from policies.windows import AHEAD_S, Difference, differences
+
+DIFFERENCES_MAX: Final = 200  # of one pool, that are told
+TAKEN_IN: Final = frozenset({"plan", "price", "tariff"})  # of a pool
+# Of the site; where we listen and keep our state may be what the command line said.
+NOT_COMPARED: Final = frozenset(
+    {"pools", "given", "source", "listen", "state", "budgets", "credit"}
+)
+TABLES: Final = {
+    "rules": "[limits]",
+    "deals": "[contracts]",
+    "house": "[placement]",
+    "shows": "[[show]]",
+    "alerts": "[alerts]",
+    "federation": "[federation]",
+    "books": "[books]",
+    "groups": "[groups]",
+}
+
+
+class NothingToReload(Exception):
+    """A configuration that can't be read again; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What another configuration makes of the present one.
+
+    Attributes:
+        config: the present one, with what is taken in.
+        windows: by pool, what other windows hold when, for two weeks.
+        prices: by pool, the names of the price lists before and after.
+        budgets: what is otherwise in budgets, and in what sites may owe us.
+        later: what else is different, which counts from the next start on.
+    """
+
+    config: SiteConfig
+    windows: Mapping[str, list[Difference]]
+    prices: Mapping[str, tuple[str, str]]
+    budgets: list[Told]
+    later: list[str]
+
+    def to_plain(self) -> dict[str, Any]:
+        """As an answer has it."""
+        return {
+            "windows": [
+                {
+                    "pool": pool,
+                    "from_s": each.from_s,
+                    "until_s": each.until_s,
+                    "before": each.before.window.name if each.before.window else None,
+                    "after": each.after.window.name if each.after.window else None,
+                }
+                for pool, found in self.windows.items()
+                for each in found
+            ],
+            "prices": [
+                {"pool": pool, "before": before, "after": after}
+                for pool, (before, after) in self.prices.items()
+            ],
+            "budgets": [each._asdict() for each in self.budgets],
+            "later": self.later,
+        }
+
+
+def read_again(config: SiteConfig, utc_s: float) -> Change:
+    """Read a configuration's file once more, and compare.
+
+    Raises:
+        NothingToReload: it came from no file.
+        ConfigError: the file has a mistake.
+    """
+    if not config.source:
+        raise NothingToReload("this gateway was started without a file: there is none to read")
+    read = load(config.source)
+    if config.given:
+        read = replace(read, pools=with_local(read.pools, config.given))
+    return compare(config, check(read, utc_s), utc_s)
+
+
+def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
+    """What changes from one configuration to another, and what of it is taken in."""
+    others = {pool.name: pool for pool in new.pools}
+    windows: dict[str, list[Difference]] = {}
+    prices: dict[str, tuple[str, str]] = {}
+    pools = []
+    for pool in now.pools:
+        other = others.get(pool.name, pool)
+        found = differences(pool.plan, other.plan, utc_s, utc_s + AHEAD_S)
+        windows[pool.name] = list(islice(found, DIFFERENCES_MAX))
+        if pool.prices.version != other.prices.version:
+            prices[pool.name] = pool.prices.version, other.prices.version
+        taken: dict[str, Any] = {name: getattr(other, name) for name in TAKEN_IN}
+        pools.append(replace(pool, **taken))
+    budgets = amend(now.budgets, new.budgets)
+    credit = amend_credit(now.credit, new.credit)
+    config = replace(now, pools=tuple(pools), budgets=budgets.taken, credit=credit.taken)
+    told = [*budgets.told, *credit.told]
+    return Change(config, windows, prices, told, [*_later(now, new), *budgets.later, *credit.later])
+
+
+def _later(now: SiteConfig, new: SiteConfig) -> Iterator[str]:
+    """What is different, and only counts after a restart; in the words of the file."""
+    # These know the site by name, and its secret, which are told apart.
+    alike = replace(new.rules, site=now.rules.site, secret=now.rules.secret)
+    new = replace(new, rules=alike)
+    for each in fields(now):
+        if each.name not in NOT_COMPARED and getattr(now, each.name) != getattr(new, each.name):
+            yield TABLES.get(each.name, f"[site] {each.name}")
+    before, after = ({pool.name: pool for pool in each.pools} for each in (now, new))
+    for name in sorted(before.keys() ^ after.keys()):
+        yield f"[[pool]] {name}, which is {'gone' if name in before else 'new'}"
+    for name in sorted(before.keys() & after.keys()):
+        for field in fields(PoolConfig):
+            known, other = (getattr(pools[name], field.name) for pools in (before, after))
+            if field.name not in TAKEN_IN and known != other:
+                yield f"[[pool]] {name}: {field.name}"

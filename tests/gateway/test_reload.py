@@ -1,0 +1,162 @@
+"""A configuration that is read again: what changes is said first, and a mistake changes nothing."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from gateway.config import check, load
+from gateway.knobs import ConfigError
+from gateway.reload import NothingToReload, read_again
+
+NOON_S = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()  # a Monday
+FILE = """\
+[site]
+name = "london"
+
+[[pool]]
+name = "fast"
+kind = "local"
+slots = 2
+price = "0.04 USD"
+
+[[pool.window]]
+name = "risk run"
+days = "mon"
+from = "17:00"
+to = "23:00"
+"""
+
+
+@pytest.fixture
+def running(tmp_path):
+    """A configuration that was read, and a way to write its file anew and read it again."""
+    path = tmp_path / "site.toml"
+    path.write_text(FILE)
+    config = check(load(str(path)), NOON_S)
+
+    def again(old="", new=""):
+        assert old in FILE
+        path.write_text(FILE.replace(old, new, 1) if old else FILE)
+        return read_again(config, NOON_S)
+
+    again.config = config
+    return again
+
+
+def windows(change):
+    return [
+        (
+            datetime.fromtimestamp(each["from_s"], UTC).strftime("%d %H:%M"),
+            datetime.fromtimestamp(each["until_s"], UTC).strftime("%d %H:%M"),
+            each["before"],
+            each["after"],
+        )
+        for each in change.to_plain()["windows"]
+    ]
+
+
+MONEY = """\
+[[budget]]
+name = "risk"
+whose = "project:risk"
+amount = "10 USD"
+
+[credit]
+paris = "5 USD"
+
+[site]
+"""
+
+
+def test_the_amounts_of_budgets_and_credit_are_taken_in(tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text(FILE.replace("[site]\n", MONEY))
+    config = check(load(str(path)), NOON_S)
+    path.write_text(path.read_text().replace("10 USD", "20 USD").replace("5 USD", "7 USD"))
+    change = read_again(config, NOON_S)
+    assert [tuple(each.values()) for each in change.to_plain()["budgets"]] == [
+        ("risk", "amount", "10 USD", "20 USD"),
+        ("credit of paris", "amount", "5 USD", "7 USD"),
+    ]
+    assert change.later == []
+    assert change.config.budgets[0].amount_nanos == 20 * 10**9
+    assert change.config.credit == {"paris": ((7 * 10**9, "USD"),)}
+
+
+def test_the_same_file_changes_nothing(running):
+    change = running()
+    assert (windows(change), dict(change.prices), change.later) == ([], {}, [])
+    assert change.config == running.config
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ("17:00", "18:00", [("23 17:00", "23 18:00", "risk run", None),
+                            ("30 17:00", "30 18:00", "risk run", None)]),
+        ("23:00", "23:30", [("23 23:00", "23 23:30", None, "risk run"),
+                            ("30 23:00", "30 23:30", None, "risk run")]),
+        ('"risk run"', '"run"', [("23 17:00", "23 23:00", "risk run", "run"),
+                                 ("30 17:00", "30 23:00", "risk run", "run")]),
+        ('to = "23:00"', 'to = "23:00"\ngrace_s = 5', [
+            ("23 17:00", "23 23:00", "risk run", "risk run"),
+            ("30 17:00", "30 23:00", "risk run", "risk run")]),
+        ('to = "23:00"', 'to = "23:00"\nclaims = [{ who = "others", borrows = 0 }]', [
+            ("23 17:00", "23 23:00", "risk run", "risk run"),
+            ("30 17:00", "30 23:00", "risk run", "risk run")]),
+    ],
+)  # fmt: skip
+def test_what_other_windows_hold_when_is_said(running, old, new, changed):
+    change = running(old, new)
+    assert windows(change) == changed
+    assert change.config.pools[0].plan != running.config.pools[0].plan
+    assert change.later == []
+
+
+def test_a_price_is_taken_in_with_its_new_name(running):
+    change = running('"0.04 USD"', '"0.05 USD"')
+    assert dict(change.prices) == {"fast": ("fast@0.04 USD", "fast@0.05 USD")}
+    assert change.config.pools[0].price == "0.05 USD"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "later"),
+    [
+        ("slots = 2", "slots = 3", ["[[pool]] fast: slots"]),
+        ('name = "london"', 'name = "paris"', ["[site] name"]),
+        ("[site]", "[limits]\nclient_jobs = 7\n[site]", ["[limits]"]),
+        ("[site]", '[credit]\nparis = "7 USD"\n[site]', ["[credit]"]),
+        ("[site]", '[[budget]]\nname = "b"\namount = "7 USD"\n[site]',
+         ["[[budget]] b, which is new"]),
+        ('name = "fast"', 'name = "quick"', ["[[pool]] fast, which is gone",
+                                             "[[pool]] quick, which is new"]),
+    ],
+)  # fmt: skip
+def test_what_counts_only_after_a_restart_is_named_and_left(running, old, new, later):
+    change = running(old, new)
+    assert change.later == later
+    assert change.config == running.config
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("17:00", "27:00", "line 10: [[pool.window]] 'risk run' of fast: from is '27:00'"),
+        ("[site]", "[site", "Expected"),
+        ('days = "mon"', 'days = "mon"\n[[pool.window]]\nname = "b"', "give the one that is to"),
+    ],
+)
+def test_a_mistake_is_said(running, old, new, complaint):
+    with pytest.raises(ConfigError) as caught:
+        running(old, new)
+    assert complaint in str(caught.value)
+
+
+def test_a_gateway_without_a_file_has_none_to_read():
+    with pytest.raises(NothingToReload, match="started without a file"):
+        read_again(check(load(None), NOON_S), NOON_S)
+
+
+def test_what_is_said_can_travel(running):
+    assert json.loads(json.dumps(running("17:00", "18:00").to_plain()))["later"] == []

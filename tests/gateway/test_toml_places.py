@@ -1,0 +1,69 @@
+"""Lines of tables and keys."""
+
+import tomllib
+
+import pytest
+
+from gateway.toml_places import find_places
+
+TEXT = '''\
+# a site
+[site]
+name = "london"
+
+[calendar."bank holidays"]
+dates = ["2026-12-25"]
+
+[[pool]]
+name = "fast"
+note = """
+[site]
+name = "not a key"
+"""
+tags = { gpu = 2 }
+
+[pool.tariff]
+zone = "UTC"
+
+[[pool.window]]
+name = "a"
+from = "17:00"
+
+[[pool.window]]  # another
+name = "b"
+
+[[pool]]
+name = "slow"
+[[pool.window]]
+  from="18:00"
+'''
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        (("site",), 2),
+        (("site", "name"), 3),
+        (("calendar", "bank holidays"), 5),
+        (("calendar", "bank holidays", "dates"), 6),
+        (("pool", 0), 8),
+        (("pool", 0, "note"), 10),
+        (("pool", 0, "tags"), 14),
+        (("pool", 0, "tariff", "zone"), 17),
+        (("pool", 0, "window", 0), 19),
+        (("pool", 0, "window", 0, "from"), 21),
+        (("pool", 0, "window", 1), 23),
+        (("pool", 1), 26),
+        (("pool", 1, "window", 0, "from"), 29),
+    ],
+)
+def test_tables_and_keys_have_their_lines(path, line):
+    assert find_places(TEXT)[path] == line
+
+
+def test_every_place_is_in_the_document():
+    document = tomllib.loads(TEXT)
+    for path in find_places(TEXT):
+        found = document
+        for step in path:
+            found = found[step]

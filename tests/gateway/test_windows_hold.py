@@ -1,0 +1,322 @@
+"""A broker whose pool has windows: who gets how many slots, who must make room, and by when."""
+
+from dataclasses import replace
+
+import pytest
+
+from federation import messages
+from federation.reasons import Reason
+from gateway import events
+from gateway.accounts import Limits
+from gateway.broker import Broker
+from gateway.effects import Order, Remark, Tell, Write
+from gateway.events import JobSpec
+from gateway.ledger import records
+from policies.claims import EVERYTHING, NOTHING, Amount, Claim, Claims
+from policies.hours import Hours
+from policies.parties import OTHERS, OURS, read_party
+from policies.tariffs import Tariff
+from policies.windows import EVERYBODY, Plan, Window, rules_at
+
+PRICE = Tariff(3_600_000_000, "USD", "1")
+DAY_S = 86_400.0
+NOON = 12 * 3600.0  # of the first of January 1970
+RISK = read_party("project:risk")
+NO_OTHERS = Claims((Claim(OTHERS, borrows=NOTHING),))
+
+
+def spec(name="pricing", site="", **changes):
+    made = JobSpec(
+        name, name.encode() * 8, False, f"{name}@{site}" if site else "ann", name, 0.0, {}, None,
+        0, None, None, "3.11", False,
+    )  # fmt: skip
+    sold = {"path": (site,), "price": PRICE} if site else {}
+    return replace(made, **sold, **changes)
+
+
+class World:
+    """A broker, its pool "fast", and a client for each job."""
+
+    def __init__(self, *windows, base=EVERYBODY, slots=(4,), at_s=NOON):
+        self.now_s = at_s
+        self.broker = Broker({"fast": PRICE}, limits=Limits(tasks_max=10_000))
+        self.turn(*windows, base=base)
+        for number, each in enumerate(slots, 1):
+            self.do(events.WorkerJoined(number, f"w{number}", "fast", each, {}, "3.11"))
+        self.clients = 100
+
+    def turn(self, *windows, base=EVERYBODY):
+        self.plan = Plan(windows, base)
+        return self.do(events.RulesTurned({"fast": rules_at(self.plan, self.now_s)}))
+
+    def pass_to(self, at_s):
+        self.now_s = at_s
+        return self.do(events.RulesTurned({"fast": rules_at(self.plan, at_s)}))
+
+    def do(self, *happened):
+        effects = []
+        for event in happened:
+            effects += self.broker.handle(event, self.now_s)
+        return effects + self.broker.settle(self.now_s)
+
+    def submit(self, job, tasks, **about):
+        self.clients += 1
+        return self.do(
+            events.ClientJoined(self.clients, "ann"),
+            events.JobOpened(self.clients, job, spec(**about)),
+            events.TasksArrived(self.clients, job, 0, [b"x"] * tasks),
+        )
+
+    def learn(self, task_s, name="pricing"):
+        self.broker.durations.learn(name.encode() * 8, 1_000, round(task_s * 1e12))
+
+    def running(self, job):
+        return self.broker.jobs[job].in_flight
+
+    def why(self, job):
+        job = self.broker.jobs[job]
+        found = [
+            self.broker.refusal(job, each, self.now_s) for each in self.broker.workers.values()
+        ]
+        return {each.reason for each in found if each}, [each.text for each in found if each]
+
+    def report(self, order, *, kind="", wall_s=1.0, worker=1):
+        tasks = len(order.arguments)
+        failures = [[at, kind, "", b""] for at in range(tasks)] if kind else []
+        return self.do(
+            events.Reported(
+                worker, order.assignment, order.first, [b""] * tasks, failures,
+                wall_ns=round(wall_s * 1e9),
+            )
+        )  # fmt: skip
+
+
+def orders(effects, kind=messages.Assign):
+    return [e.message for e in effects if isinstance(e, Order) and isinstance(e.message, kind)]
+
+
+def assigned(effects):
+    return sum(len(each.arguments) for each in orders(effects))
+
+
+def window(claims=NO_OTHERS, from_h=17, to_h=23, **knobs):
+    return Window("risk run", Hours(from_h * 3600, to_h * 3600), claims, **knobs)
+
+
+def test_a_pool_without_rules_bounds_nobody():
+    world = World()
+    world.learn(0.001)
+    assert assigned(world.submit("j", 1_000, site="paris")) > 4
+
+
+def test_who_may_have_nothing_waits_and_is_told_why():
+    world = World(window(), at_s=18 * 3600.0)
+    assert assigned(world.submit("theirs", 10, site="paris")) == 0
+    assert assigned(world.submit("ours", 10)) == 4
+    assert world.why("theirs") == (
+        {Reason.WINDOW_CLOSED},
+        ["gives others no slot in window 'risk run', until 1970-01-01 23:00:00 UTC"],
+    )
+
+
+def test_when_the_window_ends_what_waits_is_given_out():
+    world = World(window(), at_s=18 * 3600.0)
+    world.submit("theirs", 10, site="paris")
+    assert assigned(world.pass_to(23 * 3600.0)) == 4
+
+
+def test_a_bound_is_kept_over_all_workers_of_a_pool():
+    world = World(base=Claims((Claim(OTHERS, borrows=Amount(3)),)), slots=(2, 2, 2))
+    world.learn(0.001)
+    world.submit("theirs", 1_000, site="paris")
+    assert world.running("theirs") == 3
+    reasons, texts = world.why("theirs")
+    assert reasons == {Reason.OVER_CLAIM}
+    assert texts[0] == "has no more slots for others: it has 3 of 3"
+    world.do(events.WorkerGone(3, "lost", is_orderly=True))
+    assert world.running("theirs") == 3
+
+
+def test_slots_that_are_not_lent_are_kept_for_their_owner():
+    claims = Claims((Claim(RISK, Amount(3), lends=Amount(1)),))
+    world = World(base=claims)
+    world.submit("other", 10)
+    assert world.running("other") == 2
+    world.submit("run", 10, name="risk")
+    assert world.running("run") == 2
+
+
+@pytest.mark.parametrize(("task_s", "begun"), [(30.0, 4), (59.0, 4), (61.0, 0)])
+def test_nothing_begins_that_would_not_be_done_when_a_window_begins(task_s, begun):
+    world = World(window(), at_s=17 * 3600.0 - 60)
+    world.learn(task_s)
+    assert assigned(world.submit("theirs", 10, site="paris")) == begun
+    if not begun:
+        assert world.why("theirs")[1] == [
+            "begins nothing of it that may not be done when window 'risk run' begins at "
+            "1970-01-01 17:00:00 UTC"
+        ]
+
+
+def test_what_may_spill_over_begins():
+    world = World(window(spill_s=10.0), at_s=17 * 3600.0 - 60)
+    world.learn(69.0)
+    assert assigned(world.submit("theirs", 10, site="paris")) == 4
+
+
+@pytest.mark.parametrize(("ahead_s", "begun"), [(601.0, 4), (599.0, 0)])
+def test_what_nobody_knows_the_length_of_begins_up_to_the_drain_lead(ahead_s, begun):
+    world = World(window(drain_lead_s=600.0), at_s=17 * 3600.0 - ahead_s)
+    assert assigned(world.submit("theirs", 10, site="paris")) == begun
+
+
+def test_when_a_window_begins_all_is_called_back_and_what_runs_is_stopped():
+    world = World(window(grace_s=30.0))
+    [order] = orders(world.submit("theirs", 4, site="paris"))
+    effects = world.pass_to(17 * 3600.0)
+    notices, recalls = orders(effects, messages.Notice), orders(effects, messages.Recall)
+    assert [(each.assignment, each.first, each.stop, each.in_s) for each in notices] == [
+        (order.assignment, order.first, order.first + len(order.arguments), 30.0)
+        for order in [order]
+    ]
+    assert [(each.assignment, each.kill) for each in recalls] == [(order.assignment, False)]
+    [remark] = [each.text for each in effects if isinstance(each, Remark)]
+    assert remark == (
+        "pool fast told 4 tasks to stop by 1970-01-01 17:00:30 UTC: others may have 0 slots "
+        "in window 'risk run'"
+    )
+    # Nothing is asked for a second time.
+    world.now_s += 5
+    assert not orders(world.do(), messages.Notice)
+
+
+def test_what_runs_is_told_before_a_window_begins():
+    world = World(window(drain_lead_s=600.0, grace_s=30.0))
+    world.submit("theirs", 4, site="paris")
+    assert not orders(world.pass_to(17 * 3600.0 - 601.0), messages.Notice)
+    effects = world.pass_to(17 * 3600.0 - 599.0)
+    assert [each.in_s for each in orders(effects, messages.Notice)] == [629.0]
+    assert not orders(effects, messages.Recall)
+    assert "17:00:30 UTC: window 'risk run' begins at" in world.broker.jobs["theirs"].notes[-1][1]
+
+
+def test_a_window_that_is_taken_away_takes_its_notices_with_it():
+    world = World(window(drain_lead_s=600.0))
+    world.submit("theirs", 4, site="paris")
+    world.pass_to(17 * 3600.0 - 599.0)
+    assert [each.in_s for each in orders(world.turn(), messages.Notice)] == [None]
+
+
+def test_a_window_that_does_not_preempt_calls_back_only_what_has_not_begun():
+    world = World(window(preempts=False))
+    world.submit("theirs", 4, site="paris")
+    effects = world.pass_to(17 * 3600.0)
+    assert not orders(effects, messages.Notice)
+    assert len(orders(effects, messages.Recall)) == 1
+
+
+def test_a_task_that_was_stopped_runs_again_and_has_its_tries_left():
+    world = World(window(Claims((Claim(RISK, EVERYTHING), Claim(OURS, borrows=NOTHING)))))
+    [order] = orders(world.submit("j", 4, retries=0))
+    world.pass_to(17 * 3600.0)
+    effects = world.report(order, kind="preempted")
+    assert not [each for each in effects if isinstance(each, Tell)]
+    assert (world.broker.jobs["j"].waiting, world.broker.jobs["j"].failed) == (4, 0)
+    again = orders(world.pass_to(23 * 3600.0))
+    assert sum(len(each.arguments) for each in again) == 4
+    assert "fast stopped 4 of its tasks, to make room" in world.broker.jobs["j"].notes[-1][1]
+
+
+@pytest.mark.parametrize(("price_class", "cost_nanos"), [("guaranteed", 0), ("preemptible", 10**6)])
+def test_what_had_to_make_room_is_paid_for_by_its_class(price_class, cost_nanos):
+    world = World(window(Claims((Claim(OURS, borrows=NOTHING),))))
+    [order] = orders(world.submit("j", 4, price_class=price_class))
+    world.pass_to(17 * 3600.0)
+    [used] = [
+        each.record
+        for each in world.report(order, kind="preempted")
+        if isinstance(each, Write) and isinstance(each.record, records.UsageRecord)
+    ]
+    assert (used.state, used.tasks, used.wall_ns) == ("preempted", 4, 10**9)
+    assert used.cost_nanos == cost_nanos
+
+
+def test_what_was_stopped_says_nothing_of_how_long_a_task_takes():
+    world = World(window())
+    [order] = orders(world.submit("theirs", 1, site="paris"))
+    world.pass_to(17 * 3600.0)
+    world.report(order, kind="preempted", wall_s=0.001)
+    assert world.broker.durations.of(b"pricing" * 8) is None
+
+
+def test_a_buyer_is_told_what_was_stopped():
+    world = World(window())
+    [order] = orders(world.submit("theirs", 1, site="paris"))
+    world.pass_to(17 * 3600.0)
+    effects = world.report(order, kind="preempted")
+    [results] = [each.message for each in effects if isinstance(each, Tell)]
+    assert [kind for _, kind, *_ in results.failures] == ["preempted"]
+
+
+def test_guaranteed_slots_are_called_back_from_whoever_ran_for_the_shortest_time():
+    claims = Claims((Claim(RISK, Amount(3)),))
+    world = World(window(claims, 0, 24, grace_s=20.0), slots=(1, 1, 1, 1))
+    first = orders(world.submit("old", 2))
+    world.now_s += 100
+    second = orders(world.submit("young", 2))
+    world.now_s += 1
+    effects = world.submit("run", 2, name="risk")
+    stopped = {each.assignment for each in orders(effects, messages.Notice)}
+    assert stopped == {each.assignment for each in second}
+    assert {each.in_s for each in orders(effects, messages.Notice)} == {20.0}
+    # A third task of the owner's takes one of the old ones', and no more than that.
+    world.now_s += 1
+    effects = world.submit("another", 5, name="risk")
+    stopped = [each.assignment for each in orders(effects, messages.Notice)]
+    assert len(stopped) == 1
+    assert set(stopped) < {each.assignment for each in first}
+
+
+def test_who_has_nothing_beyond_his_own_gives_nothing():
+    claims = Claims((Claim(RISK, Amount(2)), Claim(read_party("project:fx"), Amount(2))))
+    world = World(window(claims, 0, 24), slots=(1, 1, 1, 1))
+    world.submit("fx", 2, name="fx")
+    world.submit("rest", 2)
+    world.now_s += 1
+    effects = world.submit("run", 9, name="risk")
+    rest = {each.id for each in world.broker.jobs["rest"].assignments.values()}
+    assert {each.assignment for each in orders(effects, messages.Notice)} == rest
+
+
+def test_no_more_are_stopped_in_a_minute_than_was_said():
+    world = World(window(stops_per_minute=3), slots=(1,) * 5)
+    world.submit("theirs", 5, site="paris")
+    assert len(orders(world.pass_to(17 * 3600.0), messages.Notice)) == 3
+    world.now_s += 30
+    assert not orders(world.do(), messages.Notice)
+    world.now_s += 31
+    assert len(orders(world.do(), messages.Notice)) == 2
+
+
+def test_a_dry_run_stops_nothing_and_says_once_what_it_would():
+    world = World(window(is_dry=True))
+    world.submit("theirs", 4, site="paris")
+    effects = world.pass_to(17 * 3600.0)
+    world.now_s += 1
+    effects += world.do()
+    assert not orders(effects, messages.Notice)
+    assert not orders(effects, messages.Recall)
+    assert [each.text for each in effects if isinstance(each, Remark)] == [
+        "pool fast, dry run: 4 tasks would be told to stop: others may have 0 slots in window "
+        "'risk run'"
+    ]
+
+
+def test_a_pool_that_shrinks_has_those_stopped_who_are_over_their_claim():
+    world = World(window(Claims((Claim(OTHERS, borrows=Amount(part=5_000)),)), 0, 24), slots=(2, 2))
+    world.submit("theirs", 9, site="paris")
+    assert world.running("theirs") == 2
+    [busy] = [each.handle for each in world.broker.workers.values() if each.in_flight]
+    world.now_s += 1
+    effects = world.do(events.DrainAsked(3 - busy, on=True))
+    assert sum(each.stop - each.first for each in orders(effects, messages.Notice)) == 1

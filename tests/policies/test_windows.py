@@ -1,0 +1,182 @@
+"""Which window holds when, who wins, and what somebody may have of a pool in time to come."""
+
+from datetime import UTC, date, datetime
+from itertools import pairwise
+from math import inf
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.calendars import Calendar
+from policies.claims import NOTHING, Amount, Claim, Claims
+from policies.crons import Cron
+from policies.hours import Business, Hours, Weekdays
+from policies.parties import OTHERS, Whose
+from policies.windows import Allowed, Closing, Plan, Window, allowed, closing, rules_at
+
+LONDON, NEW_YORK = ZoneInfo("Europe/London"), ZoneInfo("America/New_York")
+HOUR_S, DAY_S = 3_600, 86_400
+OURS_ALONE = Claims((Claim(OTHERS, borrows=NOTHING),))
+HALF = Claims((Claim(OTHERS, borrows=Amount(part=5_000)),))
+PARIS, ADA = Whose("cy@paris", site="paris"), Whose("ada")
+RISK_RUN = Window(
+    "risk run",
+    Hours(17 * HOUR_S, 23 * HOUR_S, Business(), LONDON, Calendar()),
+    OURS_ALONE,
+    drain_lead_s=600.0,
+    grace_s=30.0,
+)
+WEEKEND = Window("weekend", Hours(days=Weekdays(frozenset({5, 6})), zone=LONDON), HALF)
+MONTH_END = Window(
+    "month end", Hours(12 * HOUR_S, 24 * HOUR_S, Business(-1), LONDON), OURS_ALONE, priority=5
+)
+PLAN = Plan((RISK_RUN, WEEKEND, MONTH_END))
+
+
+def at(text):
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("moment", "name"),
+    [
+        ("2026-11-20T16:59:59", None),
+        ("2026-11-20T17:00:00", "risk run"),
+        ("2026-11-20T22:59:59", "risk run"),
+        ("2026-11-20T23:00:00", None),
+        ("2026-11-21T00:00:00", "weekend"),
+        ("2026-11-23T00:00:00", None),
+        # Both are open on the last business day: who has the higher priority holds.
+        ("2026-11-30T11:59:59", None),
+        ("2026-11-30T12:00:00", "month end"),
+        ("2026-11-30T18:00:00", "month end"),
+        ("2026-11-30T23:59:59", "month end"),
+        ("2026-12-01T00:00:00", None),
+    ],
+)
+def test_which_window_holds(moment, name):
+    window = PLAN.at(at(moment))
+    assert (window.name if window else None) == name
+
+
+def test_who_wins_is_told_with_who_else_is_open():
+    assert [each.name for each in PLAN.open_at(at("2026-11-30T18:00:00"))] == [
+        "month end",
+        "risk run",
+    ]
+
+
+def test_of_equal_ones_the_first_holds_and_their_meeting_is_found():
+    first = Window("first", Hours(10 * HOUR_S, 14 * HOUR_S))
+    second = Window("second", Hours(13 * HOUR_S, 15 * HOUR_S))
+    plan = Plan((first, second))
+    assert plan.at(at("2026-11-20T13:30")) == first
+    start_s = at("2026-11-20T00:00")
+    assert plan.clash(start_s, start_s + 7 * DAY_S) == (first, second, at("2026-11-20T13:00"))
+    assert PLAN.clash(start_s, start_s + 30 * DAY_S) is None
+
+
+def test_windows_that_meet_leave_no_moment_between_them():
+    plan = Plan(
+        (
+            Window("day", Hours(8 * HOUR_S, 20 * HOUR_S)),
+            Window("night", Hours(20 * HOUR_S, 8 * HOUR_S)),
+        )
+    )
+    start_s = at("2026-11-20T00:00")
+    spans = list(plan.spans(start_s, start_s + 2 * DAY_S))
+    assert [each.window.name for each in spans] == ["night", "day", "night", "day", "night"]
+    assert plan.clash(start_s, start_s + 2 * DAY_S) is None
+
+
+def test_two_windows_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="two windows 'weekend'"):
+        Plan((WEEKEND, WEEKEND))
+
+
+def test_what_others_may_have_of_a_pool_in_time_to_come():
+    start_s = at("2026-11-20T12:00")  # a Friday
+    rules = rules_at(PLAN, start_s, 2 * DAY_S)
+    assert allowed(rules.spans, PARIS, 101) == [
+        Allowed(start_s, at("2026-11-20T17:00"), 101, 10**6),
+        Allowed(at("2026-11-20T17:00"), at("2026-11-20T23:00"), 0, 10**6),
+        Allowed(at("2026-11-20T23:00"), at("2026-11-21T00:00"), 101, 10**6),
+        Allowed(at("2026-11-21T00:00"), start_s + 2 * DAY_S, 50, 10**6),
+    ]
+    assert allowed(rules.spans, ADA, 101) == [Allowed(start_s, start_s + 2 * DAY_S, 101, 10**6)]
+
+
+def test_when_somebody_must_make_room():
+    rules = rules_at(PLAN, at("2026-11-20T12:00"))
+    begins_s = at("2026-11-20T17:00")
+    assert closing(rules, PARIS, 100) == Closing(
+        begins_s, begins_s, begins_s - 600, begins_s + 30, 0, "risk run"
+    )
+    assert closing(rules, ADA, 100) is None
+
+
+def test_what_may_spill_over_and_what_is_never_stopped():
+    window = Window("w", Hours(17 * HOUR_S, 23 * HOUR_S), OURS_ALONE, preempts=False, spill_s=60.0)
+    found = closing(rules_at(Plan((window,)), at("2026-11-20T12:00")), PARIS, 100)
+    assert (found.ends_s, found.stops_s) == (at("2026-11-20T17:01"), inf)
+
+
+def test_where_nothing_is_claimed_base_claims_hold():
+    plan = Plan((WEEKEND,), OURS_ALONE)
+    spans = rules_at(plan, at("2026-11-20T12:00"), 2 * DAY_S).spans
+    assert [each.most(PARIS, 10) for each in spans] == [0, 5]
+    assert Plan().is_trivial
+    assert not plan.is_trivial
+
+
+def test_both_nights_of_clocks_in_london_and_new_york():
+    """A run at 01:30 local time that ends at 03:30 by the wall clock."""
+    for zone, day, hours in (
+        (LONDON, "2026-03-29", 1.5), (LONDON, "2026-10-25", 3),
+        (NEW_YORK, "2026-03-08", 1), (NEW_YORK, "2026-11-01", 3),
+    ):  # fmt: skip
+        for when in (
+            Hours(90 * 60, 210 * 60, zone=zone),
+            Cron("30 1 * * *", 7_200, zone),
+        ):
+            start_s = at(f"{day}T00:00")
+            spans = Plan((Window("run", when),)).spans(start_s, start_s + DAY_S)
+            [run] = [each for each in spans if each.window]
+            assert run.until_s - run.from_s == hours * HOUR_S
+
+
+times = st.integers(0, 23).map(lambda hour: hour * HOUR_S)
+windows = st.lists(
+    st.tuples(times, times, st.sampled_from([LONDON, NEW_YORK]), st.integers(0, 2)),
+    min_size=1,
+    max_size=5,
+).map(
+    lambda rows: Plan(
+        tuple(
+            Window(f"w{at}", Hours(low, high or DAY_S, zone=zone), OURS_ALONE, priority)
+            for at, (low, high, zone, priority) in enumerate(rows)
+            if low != (high or DAY_S)
+        )
+    )
+)
+
+
+@given(
+    plan=windows,
+    day=st.dates(date(2026, 1, 1), date(2028, 12, 31)),
+    points=st.lists(st.integers(0, 3 * DAY_S - 1), max_size=50),
+)
+def test_spans_have_no_gap_no_overlap_and_agree_with_each_moment(plan, day, points):
+    start_s = datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
+    spans = list(plan.spans(start_s, start_s + 3 * DAY_S))
+    assert spans[0].from_s == start_s
+    assert spans[-1].until_s == start_s + 3 * DAY_S
+    assert all(low.until_s == high.from_s for low, high in pairwise(spans))
+    assert all(each.from_s < each.until_s for each in spans)
+    assert all(low.window != high.window for low, high in pairwise(spans))
+    edges = [each.from_s for each in spans]
+    for at_s in [*edges, *(start_s + each for each in points)]:
+        [span] = [each for each in spans if each.from_s <= at_s < each.until_s]
+        assert span.window == plan.at(at_s)
