@@ -13,6 +13,7 @@ from benchmarks.floor import Floor, empty
 from benchmarks.harness import Series, alternate, machine, quantile, save
 from benchmarks.hops import hops
 from benchmarks.placement import placement
+from benchmarks.sharing import sharing
 from federation import Client
 
 
@@ -142,6 +143,7 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "ten_million": ten_million,
     "work": work,
     "placement": placement,
+    "sharing": sharing,
     "books": books,
     "books_size": books_size,
     "books_map": books_map,

@@ -29,6 +29,7 @@ from gateway.budgets.purses import Purses
 from gateway.budgets.spending import Ending, Spending
 from gateway.effects import Charge, Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
+from gateway.fair_shares import Shares
 from gateway.handout import Handout
 from gateway.history import History
 from gateway.jobs import ALL_TASKS, Assignment, Job, Run, Worker
@@ -99,6 +100,7 @@ class Broker:
         self._effects: list[Effect] = []  # one list for good: the parts append to it as well
         self._accounts = Accounts()
         self.clients = self._accounts.clients
+        self.shares: Shares | None = None  # how slots are shared out, if they are
         self._handout = Handout(self.clients, self._effects, boot, self.tariff_at)
         self.workers = self._handout.workers
         self.durations = self._handout.durations
@@ -183,6 +185,8 @@ class Broker:
                 self._volumes.take_up(event.had_ns, now_s)
             case events.SpendingKnown():
                 self.purses.take_up(event.spent, event.owed, now_s)
+            case events.SharesKnown():
+                self._share_out(event, now_s)
             case events.Ticked():
                 self._ticked(now_s)
             case _:
@@ -264,6 +268,14 @@ class Broker:
         if prices is not None and prices.prices.volume and record.state != "repeat":
             buyer = Buyer(record.pool, record.origin, "" if record.origin else record.user)
             self._volumes.add(buyer, record.wall_ns, now_s)
+
+    def _share_out(self, event: events.SharesKnown, now_s: float) -> None:
+        self.shares = None if event.rules is None else Shares(event.rules)
+        if self.shares is not None:
+            self.shares.take_up(event.used_ns, now_s)
+            for job in self.jobs.values():
+                self.shares.opened(job)
+        self._handout.share_out(self.shares)
 
     # --- jobs ----------------------------------------------------------------------------------
 
@@ -367,6 +379,8 @@ class Broker:
         job = Job(name, spec, client, self._numbers, now_s, spec.need, counted(spec.tags), purses)
         self.jobs[name] = job
         self._accounts.begin(job)
+        if self.shares is not None:
+            self.shares.opened(job)
         return job
 
     def _job_recovered(self, event: events.JobRecovered, now_s: float) -> None:
@@ -449,6 +463,8 @@ class Broker:
             return
         del self.jobs[job.id]
         self._handout.forget(job)
+        if self.shares is not None:
+            self.shares.ended(job)
         if job.lacks_function_since_s is not None:
             lacking = self._lacking[job.spec.function]
             lacking.discard(job.id)
@@ -504,6 +520,8 @@ class Broker:
         for record in used:
             job.charge(record)
             self._count_volume(record, now_s)
+            if self.shares is not None:
+                self.shares.charge(assignment, record, now_s)
             self._write(record)
         if job.purses:
             self.spending.charge(job, used, now_s)
@@ -755,6 +773,8 @@ class Broker:
     def _ticked(self, now_s: float) -> None:
         for ending in self.spending.ticked(now_s):
             self._end_for_money(ending, now_s)
+        if self.shares is not None:
+            self.shares.note_overdue(self.workers.values(), now_s)
         for name in [name for names in self._lacking.values() for name in names]:
             job, limit_s = self.jobs[name], self.limits.function_wait_s
             if now_s - (job.lacks_function_since_s or 0.0) > limit_s:

@@ -44,6 +44,14 @@ detail_days = 90                        # older records roll up, sums unchanged;
 [groups]                                # users of each, for reports: see gateway.groups
 "equity desk" = ["ann", "bob"]
 
+[fair_share]                            # see gateway.fair_share_config
+half_life = "7d"
+
+[[fair_share.share]]
+name = "risk"
+who = "project:risk"
+shares = 3
+
 [[show]]                                # see policies.disclosure; the first that matches decides
 readers = ["paris"]                     # without it: all
 coarse = true
@@ -106,6 +114,7 @@ from gateway.books_rules import BookRules, read_books
 from gateway.budgets.settings import NO_CREDIT, Credit, check_budgets, read_budgets, read_credit
 from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
 from gateway.dealing import DealRules
+from gateway.fair_share_config import read_fair_share
 from gateway.federation_config import FederationConfig, check_federation, read_federation
 from gateway.groups import read_groups
 from gateway.intake import NO_GROUPS, USUAL_POOL, check_tags
@@ -124,6 +133,7 @@ from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.disclosure import SHOW_ALL, Disclosure
 from policies.placement import TagValue
 from policies.pricelist import PriceList
+from policies.shares import FairShare
 from policies.windows import NO_WINDOWS, Plan
 
 DEFAULT_PRICE: Final = "0.04 USD"
@@ -201,6 +211,7 @@ class SiteConfig:
     budgets: tuple[Budget, ...] = ()
     credit: Credit = field(default_factory=lambda: NO_CREDIT)
     groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
+    fair_share: FairShare | None = None  # None: slots are not shared out
     source: str = ""  # the file that it was read from; empty without one
     # What the command line said of the local pool, which wins over the file.
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -372,14 +383,14 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
         document,
         {
             *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
-            *("books", "groups", "alerts", "alert", "calendar", "budget", "credit"),
+            *("books", "groups", "alerts", "alert", "calendar", "fair_share", "budget", "credit"),
         },
         "the top level",
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
     tables = {"rules", "pools", "federation", "deals", "house", "shows"}
-    tables |= {"books", "groups", "alerts", "source", "given", "budgets", "credit"}
+    tables |= {"books", "groups", "alerts", "source", "given", "fair_share", "budgets", "credit"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -406,6 +417,7 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
         values["groups"] = read_groups(_table(document, "groups"))
     except KnobError as error:
         raise ConfigError(f"[groups] {error}") from None
+    values["fair_share"] = _fair_share(document, places)
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
@@ -442,6 +454,15 @@ def _money(document: dict[str, Any]) -> dict[str, Any]:
     except KnobError as error:
         raise ConfigError(f"[credit] {error}") from None
     return {"budgets": budgets, "credit": credit}
+
+
+def _fair_share(document: dict[str, Any], places: Mapping[Place, int]) -> FairShare | None:
+    if "fair_share" not in document:
+        return None
+    try:
+        return read_fair_share(_table(document, "fair_share"), places)
+    except KnobError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _site_values(site: dict[str, Any]) -> dict[str, Any]:

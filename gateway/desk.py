@@ -23,6 +23,7 @@ from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
 from gateway.lobby import Guest
 from gateway.office import NoSuchEntry
+from gateway.recovery import used_before
 from gateway.reload import NothingToReload, read_again
 from gateway.terms import STORED_BYTES_MAX
 
@@ -40,6 +41,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         **dict.fromkeys(("status", "workers", "sites", "pools", "deals", "alerts", "disputes"), ()),
         "budgets": (),
         "write_off": ("name", "site"),
+        "shares": (),
         "jobs": ("limit",),
         "job": ("job",),
         "results": ("job", "after", "limit", "wait_s"),
@@ -93,6 +95,7 @@ class Desk:
             "pools": self._pools,
             "deals": self._deals,
             "explain": self._explain,
+            "shares": self._shares,
             "alerts": self._alerts,
             "test_alert": self._test_alert,
             "budgets": self._budgets,
@@ -291,7 +294,12 @@ class Desk:
         except (ConfigError, KnobError, NothingToReload) as error:
             raise BadQuestion(f"{error}; nothing was changed") from None
         if not is_dry:
-            site.take_in(change.config)
+            rules, used_ns = change.config.fair_share, {}
+            if rules is not None and change.shares:
+                if not site.broker.trouble:
+                    await site.record()  # what is on its way there counts too
+                used_ns = await site.read(used_before, site.store, rules, utc_s)
+            site.take_in(change.config, used_ns)
         return change.to_plain() | {"applied": not is_dry}
 
     async def _drain(self, _guest: Guest, details: dict[str, Any]) -> Any:
@@ -322,6 +330,14 @@ class Desk:
             return await federation_desk.explain(self._site, details, guest.user)
         except federation_desk.BadFederationQuestion as error:
             raise BadQuestion(str(error)) from None
+
+    async def _shares(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+        broker = self._site.broker
+        if broker.shares is None:
+            raise BadQuestion(
+                "slots are not shared out here: there is no [fair_share] in the configuration"
+            )
+        return views.shares(broker, broker.shares, self._site.surroundings.utc_s())
 
     async def _alerts(self, _guest: Guest, _details: dict[str, Any]) -> Any:
         return await self._site.watch.standing()

@@ -16,6 +16,7 @@ from policies.carbon import Emissions, Footprint
 from policies.parties import Whose
 from policies.placement import FrozenTags, Need, Tags
 from policies.pricelist import PriceNow
+from policies.shares import FairShare
 from policies.tariffs import PriceClass, Tariff
 from policies.volumes import Buyer
 from policies.windows import Rules
@@ -314,6 +315,18 @@ class SpendingKnown:
 
 
 @dataclass(frozen=True, slots=True)
+class SharesKnown:
+    """How slots are shared out from now on; None: they are not.
+
+    Attributes:
+        used_ns: the slot time that everybody has used, decayed to now, as the books have it.
+    """
+
+    rules: FairShare | None
+    used_ns: Mapping[Whose, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """Time has passed."""
 
@@ -343,5 +356,6 @@ Event = (
     | JobNoted
     | VolumesKnown
     | SpendingKnown
+    | SharesKnown
     | Ticked
 )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from federation.errors import ProtocolError
 from federation.messages import MESSAGES, OpenJob
-from gateway import federation_views
+from gateway import federation_views, views
 from gateway.budgets.views import of_job
 from gateway.config import python_minor
 from gateway.intake import BadJob, job_event
@@ -79,6 +79,9 @@ async def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:
             raise BadFederationQuestion(await _why_not_explained(site, str(name)))
         found = federation_views.explain_job(job, site.exchange, site.broker, utc_s)
         found["budgets"] = of_job(job, site.broker.spending.why_waiting(job))
+        shares = site.broker.shares
+        if shares is not None and job.waiting:
+            found["fair_share"] = views.share_of(job, shares, utc_s)
         return found
     return _dry_run(site, details, user, utc_s)
 

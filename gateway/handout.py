@@ -14,6 +14,7 @@ from gateway import dispatch
 from gateway.accounts import Client
 from gateway.effects import Effect, Order
 from gateway.events import JobHeld, Resumed
+from gateway.fair_shares import Rank, Shares
 from gateway.jobs import Assignment, Job, Run, Worker
 from gateway.occupancy import Occupancy
 from policies.budgets import Purse
@@ -23,6 +24,8 @@ RECALLS_MAX: Final = 8  # in one settling
 # Bits of an assignment's number below the boot. A boot is never below the second in which it began,
 # so that the next life begins above all that this one gives out: nobody assigns a billion a second.
 EPOCH_BITS: Final = 30
+
+_Best = tuple[Rank, Job, int]  # with how many of its tasks
 
 
 class Handout:
@@ -52,9 +55,15 @@ class Handout:
         self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
         self._assignments = boot << EPOCH_BITS
         self._tariff = tariff
+        self._shares: Shares | None = None
+        self._order: Callable[[Job, float | None], Rank] = dispatch.order
+        self._ready_first = 0  # jobs that were ready when settling began
 
     def settle(self, now_s: float) -> None:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
+        if self._shares is not None:
+            self._shares.begin(self.ready.values(), now_s)
+            self._ready_first = len(self.ready)
         if not self.ready and not any(dispatch.has_spare(each) for each in self.workers.values()):
             return
         slots_total = sum(
@@ -70,6 +79,11 @@ class Handout:
                 starving.append(worker)
         for worker in starving[:RECALLS_MAX]:
             self._recall_for(worker, now_s)
+
+    def share_out(self, shares: Shares | None) -> None:
+        """From now on jobs are served share by share; None: by `dispatch.order` alone."""
+        self._shares = shares
+        self._order = dispatch.order if shares is None else shares.order
 
     @property
     def is_uneven(self) -> bool:
@@ -128,9 +142,36 @@ class Handout:
         is_late = dispatch.has_spare(worker) and dispatch.is_late(worker, now_s)
         if dispatch.is_full(worker) and not is_late:
             return False
-        best: tuple[dispatch.Rank, Job, int] | None = None
+        best: _Best | None = None
         waiting: list[Job] = []
-        for job in self._ready_for(worker):
+        for jobs in self._groups(worker):
+            best = self._best_of(jobs, worker, waiting, now_s)
+            if best is not None:
+                break  # all others come after these
+        if best is not None or is_late:
+            first = self._first_to_wait(waiting, worker, best[0] if best else None, now_s)
+            if first is not None:
+                if is_late:
+                    self._make_way(worker, *first)
+                return False
+        if best is None:
+            return False
+        _, job, tasks = best
+        task_s = self.durations.of(job.spec.function)
+        slots_total += worker.slots if worker.job else 0
+        part = dispatch.share(job, worker, slots_total, task_s)
+        tasks = min(tasks, part, dispatch.BUNDLE_TASKS_MAX)
+        if self._shares is not None and tasks > 1:
+            tasks = self._turn(self._shares, job, worker, tasks, now_s)
+        self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), now_s)
+        return True
+
+    def _best_of(
+        self, jobs: Iterable[Job], worker: Worker, waiting: list[Job], now_s: float
+    ) -> _Best | None:
+        """The best placed of these jobs with tasks for a worker; who needs an idle slot waits."""
+        best: _Best | None = None
+        for job in jobs:
             task_s = self.durations.of(job.spec.function)
             tasks = dispatch.room(job, worker, task_s)
             if tasks <= 0:
@@ -140,30 +181,22 @@ class Handout:
             tasks = self._takes(job, worker, task_s, tasks, now_s)
             if tasks <= 0:
                 continue
-            rank = dispatch.order(job, task_s)
+            rank = self._order(job, task_s)
             if best is None or rank < best[0]:
                 best = rank, job, tasks
-        if best is not None or is_late:
-            first = self._first_to_wait(waiting, worker, best[0] if best else None, now_s)
-            if first is not None:
-                if is_late:
-                    self._make_way(worker, first)
-                return False
-        if best is None:
-            return False
-        _, job, tasks = best
-        task_s = self.durations.of(job.spec.function)
-        slots_total += worker.slots if worker.job else 0
-        part = dispatch.share(job, worker, slots_total, task_s)
-        tasks = min(tasks, part, dispatch.BUNDLE_TASKS_MAX)
-        self._assign(job, worker, job.take(tasks, dispatch.BUNDLE_BYTES_MAX), now_s)
-        return True
+        return best
 
-    def _ready_for(self, worker: Worker) -> Iterable[Job]:
-        if not worker.job:
-            return self.ready.values()
-        job = self.ready.get(worker.job)
-        return () if job is None else (job,)
+    def _groups(self, worker: Worker) -> Iterable[Iterable[Job]]:
+        """The jobs that a worker may be for; where slots are shared out, share by share."""
+        if worker.job:
+            job = self.ready.get(worker.job)
+            return () if job is None else ((job,),)
+        if self._shares is None:
+            return (self.ready.values(),)
+        groups = self._shares.groups()
+        if len(self.ready) == self._ready_first:
+            return groups
+        return ([job for job in jobs if job.id in self.ready] for jobs in groups)
 
     def _takes(
         self, job: Job, worker: Worker, task_s: float | None, tasks: int, now_s: float
@@ -183,26 +216,50 @@ class Handout:
         tasks = dispatch.fits_cost(job, tariff, task_s, tasks)
         return dispatch.fits_budgets(job, worker, tariff, task_s, tasks) if job.purses else tasks
 
+    def _turn(self, shares: Shares, job: Job, worker: Worker, tasks: int, now_s: float) -> int:
+        """How many of so many tasks a worker may have of a job before it is another share's turn.
+
+        Of those that are queued ahead as many as it should hold: they are soon done.
+        """
+        task_s = self.durations.of(job.spec.function)
+        if worker.job or not dispatch.needs_idle_slot(job, task_s, worker.ahead_max_s):
+            return tasks
+        others = (
+            next((each for each in jobs if self._has_turn(each, worker, now_s)), job)
+            for jobs in self._groups(worker)
+        )
+        return shares.turn(job, others, task_s, tasks)
+
+    def _has_turn(self, job: Job, worker: Worker, now_s: float) -> bool:
+        task_s = self.durations.of(job.spec.function)
+        has_room = dispatch.room(job, worker, task_s) > 0
+        return has_room and self._takes(job, worker, task_s, 1, now_s) > 0
+
     def _first_to_wait(
-        self, waiting: Iterable[Job], worker: Worker, limit: dispatch.Rank | None, now_s: float
-    ) -> dispatch.Rank | None:
-        """The rank of the best placed job that an idle slot would do for, if above a limit."""
-        first = limit
+        self, waiting: Iterable[Job], worker: Worker, limit: Rank | None, now_s: float
+    ) -> tuple[Rank, Job] | None:
+        """The best placed job that an idle slot would do for, and its rank, if above a limit."""
+        first: tuple[Rank, Job] | None = None
         for job in waiting:
             task_s = self.durations.of(job.spec.function)
-            rank = dispatch.order(job, task_s)
-            if (first is None or rank < first) and self._takes(job, worker, task_s, 1, now_s) > 0:
-                first = rank
-        return first if first != limit else None
+            rank = self._order(job, task_s)
+            if (limit is None or rank < limit) and self._takes(job, worker, task_s, 1, now_s) > 0:
+                first, limit = (rank, job), rank
+        return first
 
-    def _make_way(self, worker: Worker, rank: dispatch.Rank) -> None:
+    def _make_way(self, worker: Worker, rank: Rank, first: Job) -> None:
         """Take back what a job of that rank would have to wait for longer than was meant."""
         for assignment in worker.assignments.values():
-            if not assignment.recalled and rank < dispatch.order(
-                assignment.job, self.durations.of(assignment.job.spec.function)
-            ):
+            if not assignment.recalled and self._is_behind(assignment, rank, first):
                 assignment.recalled = True
                 self.recall_all(assignment, kill=False)
+
+    def _is_behind(self, assignment: Assignment, rank: Rank, first: Job) -> bool:
+        """Whether what has been assigned comes after a job of that rank."""
+        job = assignment.job
+        if self._shares is not None and job.leaf is not first.leaf:
+            return self._shares.is_ahead(first, assignment)
+        return rank < self._order(job, self.durations.of(job.spec.function))
 
     def _assign(self, job: Job, worker: Worker, run: Run, now_s: float) -> None:
         if job.places is not None:
@@ -318,3 +375,5 @@ class Handout:
         job.load_nanos = max(0.0, job.load_nanos + cost) if job.in_flight else 0.0
         for purse, nanos in assignment.holds:
             purse.held_nanos += nanos * tasks
+        if self._shares is not None:
+            self._shares.hold(assignment, tasks)

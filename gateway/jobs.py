@@ -13,6 +13,7 @@ from federation.ranges import Range, RangeSet
 from gateway.events import JobRecovered, JobSpec
 from gateway.ledger.records import UsageRecord
 from policies.budgets import Purse
+from policies.fairness import Node
 from policies.parties import Whose
 from policies.placement import Need, Offer, Refusal
 from policies.tariffs import Tariff
@@ -81,6 +82,7 @@ class Assignment:
     recalls: int = 0  # that have not been answered
     is_stopped: bool = False  # its tasks are killed because their client left, who may come back
     holds: tuple[tuple[Purse, int], ...] = ()  # what is held for each of its tasks, and where
+    held_ns: int = 0  # expected of each of its tasks, where slots are shared out
 
 
 @dataclass(slots=True)
@@ -182,6 +184,7 @@ class Job:
     places: dict[str, float] | None = None
     lacks_function_since_s: float | None = None
     orphan_since_s: float | None = None  # a detached job whose client left before closing it
+    leaf: Node | None = None  # of the tree of shares, where slots are shared out
     notes: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
     whose: Whose = field(init=False)  # as its spec says: it is asked for often
 

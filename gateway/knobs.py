@@ -1,8 +1,11 @@
 """Knobs of a configuration's tables: a number within its bounds, or an error that names the key."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
+_LENGTH: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])", re.ASCII)
+_UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MEMORY_BYTES_MIN: Final = 64 << 20  # of a slot: Python and our slot alone take half of that
 T = TypeVar("T")
 
@@ -38,6 +41,27 @@ def number(key: str, value: Any, low: float, high: float) -> int | float:
     if not low <= value <= high:
         raise KnobError(f"{key} is {value}: it must be {low:g} to {high:g}")
     return value
+
+
+def read_length(text: str) -> float:
+    """A length of time, "90s", "30m", "24h" or "7d", in seconds. Raises ValueError."""
+    match = _LENGTH.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text[:60]!r} is not a length of time: write 30m, 24h or 7d")
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+def length_s(key: str, value: Any, low: str, high: str) -> float:
+    """A length of time from `low` to `high`, in seconds."""
+    if not isinstance(value, str):
+        raise KnobError(f'{key} must be a length of time, as in "7d"')
+    try:
+        found = read_length(value)
+    except ValueError as error:
+        raise KnobError(f"{key}: {error}") from None
+    if not read_length(low) <= found <= read_length(high):
+        raise KnobError(f"{key} is {value}: it must be {low} to {high}")
+    return found
 
 
 def count(key: str, value: Any, low: float = 1, high: float = 10**6) -> int:

@@ -42,7 +42,7 @@ _SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
 # or the site is an administrator's, as is whatever is not named here.
 VERBS: Final[Mapping[str, tuple[Scope, ...]]] = {
     **dict.fromkeys(("status", "jobs", "job", "results", "workers", "sites", "pools"), ()),
-    "explain": (),
+    **dict.fromkeys(("explain", "shares"), ()),
     "forget": (Scope.CANCEL, Scope.SUBMIT),
     **dict.fromkeys(("report", "page", "statement", "deals", "deliveries"), (Scope.REPORT,)),
     **dict.fromkeys(("disputes", "payments", "alerts", "budgets"), (Scope.REPORT,)),

@@ -6,7 +6,7 @@ nothing here waits, and time and chance come from outside.
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -47,10 +47,11 @@ from gateway.passes import Denied, Pass, Passes, TokenCredentials
 from gateway.permits import Nobody
 from gateway.prices import Prices
 from gateway.recalling import Recall, recall_now
-from gateway.recovery import history_of, recovered
+from gateway.recovery import history_of, recovered, used_before
 from gateway.surroundings import Surroundings
 from gateway.terms import answer_ended
 from gateway.timetable import Timetable
+from policies.parties import Whose
 from policies.placement import Offer
 
 SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
@@ -164,10 +165,14 @@ class Reception:
         effects: list[Effect] = self.broker.handle(
             events.VolumesKnown(self._prices.had_ns(self.store, now_s)), now_s
         )
-        known = read_known(self.store, self.broker.purses, now_s)
-        effects += self.broker.handle(events.SpendingKnown(known.spent, known.owed), now_s)
+        spending = read_known(self.store, self.broker.purses, now_s)
+        effects += self.broker.handle(events.SpendingKnown(spending.spent, spending.owed), now_s)
         self.exchange.lending.recover(self.store.slices_lent(), now_s)
-        self.exchange.borrowing.recover(known.accounts, now_s)
+        self.exchange.borrowing.recover(spending.accounts, now_s)
+        if self.config.fair_share is not None:
+            used_ns = used_before(self.store, self.config.fair_share, now_s)
+            known = events.SharesKnown(self.config.fair_share, used_ns)
+            effects += self.broker.handle(known, now_s)
         for event in recovered(self.store):
             effects += self.broker.handle(event, now_s)
             if isinstance(event, events.JobRecovered) and event.spec is not None:
@@ -224,8 +229,13 @@ class Reception:
         self.act(happened)
         return True
 
-    def take_in(self, config: SiteConfig) -> None:
-        """Go on by the windows, prices and amounts of another configuration of the same pools."""
+    def take_in(self, config: SiteConfig, used_ns: Mapping[Whose, int]) -> None:
+        """Go on by the windows, prices and shares of another configuration, of the same pools.
+
+        `used_ns` is what the books say that everybody has used, if shares are others.
+        """
+        if config.fair_share != self.config.fair_share:
+            self.expect(events.SharesKnown(config.fair_share, used_ns))
         self.config = config
         self.timetable.replace({pool.name: pool.plan for pool in config.pools})
         self._prices.replace(config.pools)

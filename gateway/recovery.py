@@ -7,11 +7,19 @@ from typing import Final
 from federation.ranges import Range, RangeSet
 from federation.wire import unpack
 from gateway.events import Event, JobRecovered, JobSpec, TasksArrived
-from gateway.ledger.rows import JobRow
+from gateway.fair_shares import UNCOUNTED
+from gateway.ledger.records import HOUR_S
+from gateway.ledger.rows import Dimension, JobRow
 from gateway.ledger.store import Store
 from gateway.terms import STORED_BYTES_MAX, stored_terms
+from policies.fairness import spread_ns
+from policies.parties import Whose
+from policies.shares import FairShare
 
 PAGE: Final = 64  # outcomes read at a time
+# Usage is read so many half-lives back: of what is older a millionth would count.
+HALF_LIVES_READ: Final = 20
+_WHOSE: Final = (Dimension.USER, Dimension.GROUP, Dimension.PROJECT, Dimension.ORIGIN)
 
 
 def recovered(store: Store) -> Iterator[Event]:
@@ -84,3 +92,21 @@ def _count_failures(store: Store, job: str) -> tuple[int, int]:
             failed += len(failures) - gone
             at = first + count
     return failed, cancelled
+
+
+def used_before(store: Store, rules: FairShare, now_s: float) -> dict[Whose, int]:
+    """The slot time that everybody has used here, decayed to now, as the books have it by the hour.
+
+    Within its hour it is taken as used evenly.
+    """
+    read_s = now_s - HALF_LIVES_READ * rules.half_life_s
+    by = (*_WHOSE, Dimension.STATE, Dimension.HOUR)
+    found: dict[Whose, int] = {}
+    for total in store.usage_totals(by, read_s // HOUR_S * HOUR_S, None, {Dimension.SITE: ""}):
+        *names, state, hour = total.key
+        if state in UNCOUNTED:
+            continue
+        whose, start_s = Whose(*map(str, names)), int(hour) * HOUR_S
+        used_ns = spread_ns(total.wall_ns, start_s, start_s + HOUR_S, now_s, rules.half_life_s)
+        found[whose] = found.get(whose, 0) + used_ns
+    return found

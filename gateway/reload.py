@@ -1,8 +1,9 @@
 """A changed configuration, taken in while a gateway runs: what that changes, and doing it.
 
-Windows, claims, calendars, price lists and the amounts of budgets are what an owner changes from
-day to day: these are taken in. Everything else is named, and waits for the next start. The file is
-read and checked whole before anything is changed; with a mistake in it all stays as it was.
+Windows, claims, calendars, price lists, shares and the amounts of budgets are what an owner
+changes from day to day: these are taken in. Everything else is named, and waits for the next start.
+The file is read and checked whole before anything is changed; with a mistake in it all stays as it
+was.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ DIFFERENCES_MAX: Final = 200  # of one pool, that are told
 TAKEN_IN: Final = frozenset({"plan", "price", "tariff"})  # of a pool
 # Of the site; where we listen and keep our state may be what the command line said.
 NOT_COMPARED: Final = frozenset(
-    {"pools", "given", "source", "listen", "state", "budgets", "credit"}
+    {"pools", "given", "source", "listen", "state", "fair_share", "budgets", "credit"}
 )
 TABLES: Final = {
     "rules": "[limits]",
@@ -45,6 +46,7 @@ class Change:
         windows: by pool, what other windows hold when, for two weeks.
         prices: by pool, the names of the price lists before and after.
         budgets: what is otherwise in budgets, and in what sites may owe us.
+        shares: whether slots are shared out otherwise.
         later: what else is different, which counts from the next start on.
     """
 
@@ -52,6 +54,7 @@ class Change:
     windows: Mapping[str, list[Difference]]
     prices: Mapping[str, tuple[str, str]]
     budgets: list[Told]
+    shares: bool
     later: list[str]
 
     def to_plain(self) -> dict[str, Any]:
@@ -73,6 +76,7 @@ class Change:
                 for pool, (before, after) in self.prices.items()
             ],
             "budgets": [each._asdict() for each in self.budgets],
+            "shares": self.shares,
             "later": self.later,
         }
 
@@ -106,11 +110,19 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
             prices[pool.name] = pool.prices.version, other.prices.version
         taken: dict[str, Any] = {name: getattr(other, name) for name in TAKEN_IN}
         pools.append(replace(pool, **taken))
+    shares = now.fair_share != new.fair_share
     budgets = amend(now.budgets, new.budgets)
     credit = amend_credit(now.credit, new.credit)
-    config = replace(now, pools=tuple(pools), budgets=budgets.taken, credit=credit.taken)
+    config = replace(
+        now,
+        pools=tuple(pools),
+        fair_share=new.fair_share,
+        budgets=budgets.taken,
+        credit=credit.taken,
+    )
     told = [*budgets.told, *credit.told]
-    return Change(config, windows, prices, told, [*_later(now, new), *budgets.later, *credit.later])
+    later = [*_later(now, new), *budgets.later, *credit.later]
+    return Change(config, windows, prices, told, shares, later)
 
 
 def _later(now: SiteConfig, new: SiteConfig) -> Iterator[str]:

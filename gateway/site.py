@@ -18,7 +18,7 @@ between any two awaits. The store's writer thread comes back in through `_stored
 import itertools
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -59,6 +59,7 @@ from gateway.recalling import T
 from gateway.reception import SLOW_TICKS, Reception, Seat
 from gateway.sessions import TICK_S, PipeWatch
 from gateway.surroundings import Surroundings
+from policies.parties import Whose
 
 FORGET_S: Final = 60.0  # old results are looked for so often at least
 FORGET_JOBS: Final = 100  # in one transaction
@@ -318,10 +319,10 @@ class Site:
 
         self._from_thread(stop)
 
-    def take_in(self, config: SiteConfig) -> None:
-        """Go on by the windows, prices and amounts of another configuration of the same pools."""
+    def take_in(self, config: SiteConfig, used_ns: Mapping[Whose, int]) -> None:
+        """Go on by the windows, prices and shares of another configuration: see Reception."""
         self.config = config
-        self.reception.take_in(config)
+        self.reception.take_in(config, used_ns)
         self._say("the configuration was read again")
 
     def _note_progress(self) -> None:

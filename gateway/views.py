@@ -13,10 +13,12 @@ from federation.wire import Maps
 from gateway import dispatch
 from gateway.broker import Broker
 from gateway.estimates import estimates
+from gateway.fair_shares import Shares
 from gateway.jobs import Job, Worker
 from gateway.ledger.records import NUMBER_LIMIT
 from gateway.ledger.rows import JobRow
 from policies.carbon import Emissions
+from policies.fairness import Node, Standing
 from policies.placement import show_tag
 
 
@@ -87,6 +89,52 @@ def stored_job(row: JobRow) -> dict[str, Any]:
     }
     narrowed: dict[str, Any] = narrow(view)
     return narrowed
+
+
+def shares(broker: Broker, shares: Shares, now_s: float) -> dict[str, Any]:
+    """The tree of shares, as its owner wrote it, and how each of them stands at a moment, UTC."""
+    waiting: Counter[Node] = Counter()
+    for job in broker.waiting_jobs:
+        for node in job.leaf.path if job.leaf is not None else ():
+            waiting[node] += job.waiting
+    rules = shares.tree.rules
+    return {
+        "half_life_s": rules.half_life_s,
+        "max_wait_s": rules.max_wait_s,
+        "as_of_s": now_s,
+        "shares": [_share(each, waiting[each.node]) for each in shares.look(now_s)],
+    }
+
+
+def share_of(job: Job, shares: Shares, now_s: float) -> dict[str, Any]:
+    """How the share of a job stands, its place among those that wait, and who is next."""
+    standings = shares.look(now_s)
+    (own,) = (each for each in standings if each.node is job.leaf)
+    turns = sorted((each.place, each.node.title) for each in standings if each.place is not None)
+    return {
+        **_share(own, job.waiting),
+        "places": len(turns),
+        "next": turns[0][1] if turns else "",
+    }
+
+
+def _share(standing: Standing, waiting: int) -> dict[str, Any]:
+    node = standing.node
+    return {
+        "share": node.title,
+        "who": "" if node.who is None else str(node.who),
+        "shares": node.shares,
+        "is_leaf": not node.children,
+        "target": standing.target,
+        "used_slot_s": standing.used_s,
+        "part": standing.part,
+        "under_way_slot_s": standing.held_s,
+        "jobs": node.jobs,
+        "waiting": waiting,
+        "wait_s": standing.wait_s,
+        "is_late": standing.is_late,
+        "place": standing.place,
+    }
 
 
 def _money(

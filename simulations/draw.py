@@ -13,7 +13,8 @@ from gateway.lobby import HouseRules
 from policies.asks import House
 from policies.claims import Amount, Claim, Claims
 from policies.hours import Hours
-from policies.parties import OTHERS
+from policies.parties import OTHERS, Kind, Party
+from policies.shares import FairShare, Share
 from policies.tariffs import MILLION
 from policies.weeks import DAY_S
 from policies.windows import Plan as WindowPlan
@@ -42,6 +43,7 @@ SETTLE_S: Final = 900.0
 SITES: Final = ("london", "paris", "tokyo", "zurich")
 FEDERATED: Final = 0.4  # of all worlds
 WINDOWS_EACH: Final = 5  # so many worlds one has windows, if it is a federation
+SHARES_EACH: Final = 8  # so many worlds the slots of one are shared out
 IN_A_ROW: Final = 0.5  # of federations of three
 PRICES: Final = ("3.6 USD", "12 USD", "12 USD", "36 USD", "72 USD")
 WEATHERS: Final = (Weather(0.0003, 0.0005), Weather(0.01, 0.02), Weather(0.05, 0.2, 2e6))
@@ -49,6 +51,12 @@ WEATHERS: Final = (Weather(0.0003, 0.0005), Weather(0.01, 0.02), Weather(0.05, 0
 
 def draw_plan(seed: int) -> Plan:
     """The world of a seed."""
+    plan = _draw_world(seed)
+    # Drawn apart: what is drawn for all other worlds stays as it was.
+    return _with_shares(plan, Random(f"shares {seed}")) if seed % SHARES_EACH == 2 else plan
+
+
+def _draw_world(seed: int) -> Plan:
     dice = Random(seed)
     if dice.random() >= FEDERATED:
         return _draw_sites(dice)
@@ -58,6 +66,19 @@ def draw_plan(seed: int) -> Plan:
     plan = _with_books(plan, dice)
     # Drawn apart: what is drawn for all other worlds stays as it was.
     return _with_windows(plan, Random(f"windows {seed}")) if seed % WINDOWS_EACH == 4 else plan
+
+
+def _with_shares(plan: Plan, dice: Random) -> Plan:
+    """The same, where slots are shared out."""
+    sites = []
+    for site in plan.sites:
+        written = (
+            Share("others", dice.randint(1, 3), who=OTHERS, each=Kind.SITE),
+            Share("user0", dice.randint(1, 3), who=Party(Kind.USER, "user0")),
+        )
+        rules = FairShare(dice.choice((1.0, 60.0)), dice.choice((0.5, 20.0)), Kind.USER, written)
+        sites.append(replace(site, fair_share=rules))
+    return replace(plan, sites=tuple(sites))
 
 
 def _draw_sites(dice: Random) -> Plan:

@@ -16,7 +16,15 @@ from federation.errors import FAILURES
 from federation.messages import HANDSHAKE, MESSAGES
 from federation.probing import Knobs
 from federation.tokens import Scope
-from gateway import books_desk, joining, orders, passes, tariff_config, window_config
+from gateway import (
+    books_desk,
+    fair_share_config,
+    joining,
+    orders,
+    passes,
+    tariff_config,
+    window_config,
+)
 from gateway.alerts.settings import ALERT_KEYS, Pace
 from gateway.books_rules import BookRules
 from gateway.budgets.settings import BUDGET_KEYS
@@ -98,7 +106,7 @@ def test_what_is_said_before_and_beside_messages_is_in_the_protocol_too():
 def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
     known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
-    known -= {"alerts", "books", "groups", "budgets", "credit"}
+    known -= {"alerts", "books", "groups", "fair_share", "budgets", "credit"}
     known -= {"source", "given"}  # of the command line
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known = known - {"plan"} | {"window", "claims"}  # which are read into it
@@ -111,6 +119,7 @@ def test_every_knob_is_documented():
     known |= {field.name for field in dataclasses.fields(Disclosure)}
     known |= {field.name for field in dataclasses.fields(Pace)} | ALERT_KEYS | BUDGET_KEYS
     known |= tariff_config.KEYS
+    known |= fair_share_config.KEYS - {"share"} | fair_share_config.SHARE_KEYS
     assert set(table_rows("configuration.md")) == known
 
 

@@ -67,7 +67,7 @@ def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool
 @json_option
 @errors_to_exit_codes
 def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
-    """Have a gateway read its configuration again: go on by its windows, prices and budgets.
+    """Have a gateway read its configuration again: windows, prices, shares and budgets.
 
     What that changes in the coming two weeks is said first, and what counts only after a restart.
     With a mistake in the file nothing is changed.
@@ -93,6 +93,8 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
     for each in found.get("budgets", ()):
         text = f"{each['budget']}: {each['key']} {each['before']} → {each['after']}"
         click.echo(show.clean(text))
+    if found["shares"]:
+        click.echo("slots are shared out otherwise")
     for each in found["later"]:
         click.echo(show.clean(f"counts after a restart: {each}"))
     click.echo("nothing was changed: a dry run" if is_dry else "this holds now")

@@ -22,12 +22,11 @@ from gateway.cli.found import config_dir_option, config_folder
 from gateway.config import SiteConfig, load
 from gateway.federation_config import FederationConfig, shown
 from gateway.keys import FolderInUse, hold
-from gateway.knobs import ConfigError, KnobError
+from gateway.knobs import ConfigError, KnobError, read_length
 from gateway.orders import BadOrder
 from gateway.permissions import Rule, Verb
 from gateway.registry import Registry
 
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _RULE_HELP: Final = (
     '"all", "none", or "pools=cpu,gpu projects=risk classes=public sites=@self slots=100 '
     'budget=500EUR"; may be repeated, and replaces what was said of this direction.'
@@ -114,10 +113,10 @@ def _expiry(default: str, what: str) -> Callable[..., Any]:
 
 def parse_span(text: str) -> float:
     """Read a length of time, "90s", "30m", "24h" or "7d", as seconds."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text.strip())
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not a length of time: write 30m, 24h or 7d")
-    return float(match[1]) * _UNITS_S[match[2]]
+    try:
+        return read_length(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 # --- members -------------------------------------------------------------------------------------

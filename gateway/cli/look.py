@@ -1,7 +1,6 @@
 """Looking at the federation: sites, pools, deals, explain."""
 
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -175,7 +174,7 @@ def explain(
         for each in group["examples"]:
             where = f"{show.clean(each['site'])}/{show.clean(each['pool'])}"
             click.echo(f"  {where} {show.clean(each['text'])}")
-    _say_budgets(found.get("budgets", ()))
+    _say_whose_turn(found)
     for place in found.get("places", ()):
         why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
         click.echo(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
@@ -183,11 +182,28 @@ def explain(
         click.echo(f"{show.when(note['at_s'])} UTC: {show.clean(note['text'])}")
 
 
-def _say_budgets(rows: Iterable[dict[str, Any]]) -> None:
-    for budget in rows:
+def _say_whose_turn(found: dict[str, Any]) -> None:
+    """What pays for a job, and when its share's turn comes."""
+    for budget in found.get("budgets", ()):
         name, left = show.clean(budget["name"]), show.clean(budget["left"])
         why = show.clean(budget["why_not"]) or f"it has {left} left"
         click.echo(f"paid from {name} ({show.clean(budget['whose'])}): {why}")
+    if "fair_share" in found:
+        click.echo(show.clean(_turn(found["fair_share"])))
+
+
+def _turn(share: dict[str, Any]) -> str:
+    """Whose share a job's is, and when its turn comes."""
+    turn = "its turn is next"
+    if share["place"] is None:
+        turn = "none of its tasks can be handed out yet"
+    elif share["place"] > 1:
+        turn = f"place {share['place']} of {share['places']}, next is {share['next']}"
+    late = ", and it goes before others for its wait" if share["is_late"] else ""
+    return (
+        f"share {share['share']}: {turn}{late}; it has had {100 * share['part']:.1f} % of the slot "
+        f"time, and is to have {100 * share['target']:.1f} % when everybody wants more"
+    )
 
 
 def _candidate(row: dict[str, Any]) -> list[Any]:

@@ -23,6 +23,7 @@ _COMMANDS: Final = {
     "look": ("sites", "pools", "deals", "explain"),
     "report": ("report",),
     "serve": ("up", "gateway", "worker"),
+    "shares": ("shares",),
     "tariff": ("tariff",),
     "windows": ("windows",),
 }

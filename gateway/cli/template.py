@@ -5,7 +5,7 @@ from typing import Final
 # What is commented out stands as it is by default; tables in double brackets are examples.
 TEMPLATE: Final = """\
 # Site {site} of federation {federation}. What is commented out has the value that is shown, but for
-# [[tables]], [groups] and [credit], which are examples.
+# [[tables]], [groups], [credit] and [fair_share], which are examples.
 # docs/configuration.md says more, docs/trust.md how sites come to trust each other.
 # Run it: gridfed gateway --config {path}
 
@@ -144,6 +144,20 @@ contact = {contact}             # on our card, for people
 # What sites may owe us at any time; "*": each that has no line of its own.
 # [credit]
 # paris = "500 USD"
+
+# Slots shared out, by what was used: docs/configuration.md, Fair share. Without it nothing is.
+# [fair_share]
+# half_life = "7d"              # after so long half of what was used is forgotten
+# max_wait = "1d"               # whoever has waited so long for a slot goes first, once
+# each = "project"              # who is in no share below: a share for each user, group, project
+# [[fair_share.share]]
+# name = "trading desk"         # of those that include somebody's work the first has it
+# shares = 3                    # its weight against those beside it
+# [[fair_share.share]]
+# name = "risk"
+# parent = "trading desk"
+# who = "project:risk"          # or user:, group:, site:NAME, ours, others, all
+# each = "user"                 # within it a share for each user
 
 # What others see of our pools; the first that matches a pool and a reader decides. Without any, all
 # see all pools; with any, what none matches is not shown.

@@ -65,6 +65,7 @@ class Member(Host):
             deals=plan.deals,
             house=plan.house,
             books=plan.books,
+            fair_share=plan.fair_share,
         )  # fmt: skip
 
     @property

@@ -14,12 +14,15 @@ from federation.handshake import SILENT_BEATS
 from federation.ranges import RangeSet
 from federation.session import DIALLER_WINDOW
 from federation.streams import Ended
+from gateway.broker import Broker
+from gateway.fair_shares import Shares
 from gateway.jobs import Job as BrokerJob
 from gateway.ledger.journal import Booked
 from gateway.ledger.records import Record, UsageRecord
 from gateway.ledger.rows import Dimension
 from gateway.outcomes import CRASHES_MAX
 from gateway.reception import BACKLOG_MAX
+from policies.fairness import Node
 from policies.parties import ANOTHER_SITE
 from policies.windows import Plan as WindowPlan
 from policies.windows import Window
@@ -270,6 +273,23 @@ class AddsUp(Invariant):
                     self.fail(text, name)
         for job in broker.jobs.values():
             self._recount_job(site, job)
+        if broker.shares is not None:
+            self._recount_shares(site, broker, broker.shares)
+
+    def _recount_shares(self, site: str, broker: Broker, shares: Shares) -> None:
+        held: Counter[Node] = Counter()
+        jobs: Counter[Node] = Counter()
+        for job in broker.jobs.values():
+            for node in job.leaf.path if job.leaf is not None else ():
+                jobs[node] += job.leaf is node
+                for each in job.assignments.values():
+                    held[node] += each.held_ns * len(each.left) * (not each.worker.job)
+        for node in shares.tree.nodes():
+            below = sum(each.used for each in node.children.values())
+            if node.path and (node.held_ns, node.jobs) != (held[node], jobs[node]):
+                self.fail(f"{site}: share {node.title} holds {node.held_ns}, not {held[node]}")
+            if not node.used >= below >= 0:
+                self.fail(f"{site}: share {node.title} has used less than those in it")
 
     def _recount_job(self, site: str, job: BrokerJob) -> None:
         waiting = sum(len(run.arguments) for run in job.queue)

@@ -10,6 +10,7 @@ from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
 from policies.placement import TagValue
+from policies.shares import FairShare
 from policies.windows import NO_WINDOWS
 from policies.windows import Plan as WindowPlan
 from simulations.world.network import Weather
@@ -68,6 +69,7 @@ class SitePlan:
     house: House = field(default_factory=House)
     books: BookRules = field(default_factory=BookRules)
     operator: OperatorPlan = field(default_factory=OperatorPlan)
+    fair_share: FairShare | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The broker under any interleaving: nothing lost, nothing twice, one charge a task."""
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,7 +15,10 @@ from gateway.broker import Broker
 from gateway.effects import Effect, Expel, Order, Tell, Write
 from gateway.events import JobSpec
 from gateway.ledger import records
+from policies.fairness import Node
+from policies.parties import Kind, read_party
 from policies.placement import Offer
+from policies.shares import FairShare, Share
 from policies.tariffs import Tariff
 
 DETACHED = "j3"
@@ -274,7 +278,61 @@ class Site(RuleBasedStateMachine):
                 assert self.ended.get(name, Counter()) == Counter(range(tasks)), name
 
 
-TestSite = Site.TestCase
-TestSite.settings = settings(
+class SharingSite(Site):
+    """The same where slots are shared out: the detached job and another are of one share, the two
+    others of one each.
+    """
+
+    @initialize()
+    def share_out(self) -> None:
+        """How slots are shared out; now and then otherwise."""
+        parts = (("left", "j3", 3), ("left", "j2", 1), ("j1", "j1", 2))
+        written = [
+            Share(name, number, "left" if group == "left" else "", read_party(f"project:{name}"))
+            for group, name, number in parts
+        ]
+        rules = FairShare(3600.0, 10.0, None, (Share("left", 2), *written))
+        self.do(events.SharesKnown(rules, {}))
+
+    @rule(is_on=st.booleans())
+    def share_out_otherwise(self, is_on: bool) -> None:
+        self.do(events.SharesKnown(None, {}))
+        if is_on:
+            self.do(events.SharesKnown(FairShare(each=Kind.PROJECT), {}))
+        self.share_out()
+
+    def terms(self, name: str) -> JobSpec:
+        return replace(super().terms(name), project=name)
+
+    def check_order(self, effects: list[Effect]) -> None:
+        """Each share has one job here: the order of jobs is that of shares."""
+
+    @rule()
+    def tick(self) -> None:
+        self.now_s += 5.0
+        self.do(events.Ticked())
+
+    @invariant()
+    def what_is_held_is_what_is_out(self) -> None:
+        assert self.broker.shares is not None
+        held: Counter[Node] = Counter()
+        jobs: Counter[Node] = Counter()
+        for job in self.broker.jobs.values():
+            assert job.leaf is not None
+            jobs[job.leaf] += 1
+            for each in job.assignments.values():
+                held[job.leaf] += each.held_ns * len(each.left)
+        for node in self.broker.shares.tree.nodes():
+            below = [leaf for leaf in held if node in leaf.path or not node.path]
+            assert node.held_ns == sum(held[leaf] for leaf in below)
+            assert node.jobs == jobs[node]
+            assert node.used >= sum(child.used for child in node.children.values())
+
+
+CAREFUL = settings(
     max_examples=60, stateful_step_count=40, deadline=None, report_multiple_bugs=False
 )
+TestSite = Site.TestCase
+TestSite.settings = CAREFUL
+TestSharingSite = SharingSite.TestCase
+TestSharingSite.settings = CAREFUL

@@ -8,6 +8,8 @@ from gateway.config import PoolConfig, SiteConfig, load, with_local
 from gateway.knobs import ConfigError
 from gateway.secret_files import exposure, read_secret
 from policies.disclosure import Disclosure
+from policies.parties import Kind, Party
+from policies.shares import FairShare, Share
 
 
 @pytest.fixture
@@ -169,3 +171,71 @@ def test_a_wrong_knob_of_the_books_between_sites_is_refused(write, table, compla
 def test_a_pool_can_not_have_the_name_of_another_sites(write):
     with pytest.raises(ConfigError, match="a name with a slash is one of another site's pool"):
         load(write('[[pool]]\nname = "paris/fast"\n'))
+
+
+FAIR = """
+[fair_share]
+half_life = "36h"
+max_wait = "90m"
+each = "project"
+[[fair_share.share]]
+name = "trading"
+shares = 3
+[[fair_share.share]]
+name = "risk"
+parent = "trading"
+who = "project:risk"
+each = "user"
+"""
+
+
+def test_shares_are_read(write):
+    found = load(write(FAIR)).fair_share
+    risk = Share("risk", 1, "trading", Party(Kind.PROJECT, "risk"), Kind.USER)
+    assert found == FairShare(129_600.0, 5_400.0, Kind.PROJECT, (Share("trading", 3), risk))
+    assert load(write("")).fair_share is None
+    assert load(write('[fair_share]\neach = "user"\n')).fair_share == FairShare(each=Kind.USER)
+
+
+RISK = '[[fair_share.share]]\nname = "risk"\n'
+OF_RISK = "share 'risk'"
+
+
+@pytest.mark.parametrize(
+    ("table", "line", "complaint"),
+    [
+        ("", 1, " share is missing: write [[fair_share.share]] tables, or each"),
+        ("half_life = 7", 1, ': half_life must be a length of time, as in "7d"'),
+        ('half_life = "7w"', 1, ": half_life: '7w' is not a length of time: write 30m, 24h or 7d"),
+        ('half_life = "30m"', 1, ": half_life is 30m: it must be 1h to 366d"),
+        ('half_life = "367d"', 1, ": half_life is 367d: it must be 1h to 366d"),
+        ('max_wait = "1s"', 1, ": max_wait is 1s: it must be 1m to 366d"),
+        ('each = "ours"', 1, ": each is 'ours': it must be one of group, project, site, user"),
+        ("each = 7", 1, ": each is 7: it must be one of"),
+        ("halflife = 7", 1, ": has no key 'halflife'; there are each, half_life, max_wait, share"),
+        ("share = 7", 1, ": share: shares are written as [[fair_share.share]]"),
+        ("[[fair_share.share]]\nwho = 'all'", 2, ": each [[fair_share.share]] needs a name"),
+        (f"{RISK}", 2, f" {OF_RISK}: who is missing"),
+        (f"{RISK}who = 'risk'", 2, f" {OF_RISK}: who: 'risk' is nobody: write one of user:NAME"),
+        (f"{RISK}who = ['all']", 2, f" {OF_RISK}: who must be a party"),
+        (f"{RISK}who = 'all'\nshares = 0", 2, f" {OF_RISK}: shares is 0: it must be 1 to 1e+06"),
+        (f"{RISK}who = 'all'\nshares = 1.5", 2, f" {OF_RISK}: shares is 1.5: it must be a whole"),
+        (f"{RISK}who = 'all'\nshares = nan", 2, f" {OF_RISK}: shares is nan: it must be 1 to"),
+        (f"{RISK}who = 'all'\nparent = 'x'", 5, f" {OF_RISK}: parent is 'x', and there is no"),
+        (f"{RISK}who = 'all'\nparent = 7", 2, f" {OF_RISK}: parent must be the name of a share"),
+        (f"{RISK}who = 'all'\nparent = 'risk'", 5, f" {OF_RISK}: parent leads in a circle"),
+        (f"{RISK}who = 'all'\neach = 'x'", 2, f" {OF_RISK}: each is 'x': it must be one of"),
+        (f"{RISK}who = 'all'\nweight = 1", 2, f" {OF_RISK}: has no key 'weight'; there are each,"),
+        (f"{RISK}who = 'all'\n{RISK}who = 'ours'", 6, f" {OF_RISK}: name is another share's"),
+        (
+            f"{RISK}who = 'all'\n[[fair_share.share]]\nname = 'b'\nwho = 'ours'",
+            7,
+            " share 'b': who is 'ours', and 'risk' (all) before it takes all of that",
+        ),
+    ],
+)
+def test_shares_that_can_not_be_are_refused_by_line_and_key(write, table, line, complaint):
+    path = write(f"[fair_share]\n{table}\n")
+    text = re.escape(f"{path}: line {line}: [fair_share]{complaint}")
+    with pytest.raises(ConfigError, match=text):
+        load(path)

@@ -8,6 +8,8 @@ import pytest
 from gateway.config import check, load
 from gateway.knobs import ConfigError
 from gateway.reload import NothingToReload, read_again
+from policies.parties import Kind
+from policies.shares import FairShare
 
 NOON_S = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()  # a Monday
 FILE = """\
@@ -88,6 +90,13 @@ def test_the_same_file_changes_nothing(running):
     change = running()
     assert (windows(change), dict(change.prices), change.later) == ([], {}, [])
     assert change.config == running.config
+    assert not change.shares
+
+
+def test_other_shares_are_taken_in(running):
+    change = running("[site]", '[fair_share]\neach = "project"\n[site]')
+    assert (change.shares, change.later) == (True, [])
+    assert change.config.fair_share == FairShare(each=Kind.PROJECT)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,13 @@ from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig
 from policies.asks import House
 
-EXAMPLES = re.compile(
-    r"^# \[(\[\w+\]|groups|credit)\]"
-)  # what follows stands for nothing by default
+# What follows stands for nothing by default.
+EXAMPLES = re.compile(r"^# \[(\[[\w.]+\]|groups|credit|fair_share)\]")
+TABLES = (
+    *("[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true"),
+    *("[fair_share]", '[[fair_share.share]]\nname = "p"'),
+    '[[budget]]\nname = "b"\namount = "1 USD"',
+)
 
 
 @pytest.fixture
@@ -62,17 +66,12 @@ def known(tmp_path, table):
     return set(str(caught.value).partition("there are ")[2].split(", "))
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        *("[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true"),
-        '[[budget]]\nname = "b"\namount = "1 USD"',
-    ],
-)
+@pytest.mark.parametrize("table", TABLES)
 def test_every_key_of_other_tables_is_there(written, tmp_path, table):
     text = written.read_text()
     for name in known(tmp_path, table):
-        assert re.search(rf"^(# )?({name} = |\[\[?pool\.{name}\])", text, re.MULTILINE), name
+        ways = rf"{name} = |\[\[?pool\.{name}\]|\[\[fair_share\.{name}\]\]"
+        assert re.search(rf"^(# )?({ways})", text, re.MULTILINE), name
 
 
 @pytest.mark.parametrize(
@@ -103,4 +102,5 @@ def test_the_examples_are_good_ones(written):
     assert found.groups["ann"] == "equity desk"
     assert [each.owner for each in found.budgets] == ["", "paris"]
     assert found.credit == {"paris": ((500 * 10**9, "USD"),)}
+    assert [each.name for each in found.fair_share.shares] == ["trading desk", "risk"]
     assert [each.name for each in found.pools] == ["local"]

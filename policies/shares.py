@@ -1,0 +1,183 @@
+"""Whose part of the slots is how large: a tree of shares, as its owner wrote it, and checked. Pure.
+
+A share is somebody's (`who`, see parties.py), or that of all who have shares below it. Below one
+parent the first share, as written, that includes somebody's work has it; so down the tree. What a
+parent includes and none of its children does is in its `rest`, which has one share; with `each` the
+rest is split anew: one share for each user, group, project or site.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from policies.parties import NAMED, Kind, Party
+
+REST: Final = "rest"  # the name of what no share at its side includes
+SHARES_WRITTEN_MAX: Final = 1_000
+SHARES_EACH_MAX: Final = 1_000_000
+LEVELS_MAX: Final = 8
+NAME_CHARS_MAX: Final = 60
+NAME_MARKS: Final = frozenset("/:")  # they part the names of a path, and kinds from names
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One share, as written.
+
+    Attributes:
+        name: no other share has it.
+        shares: its weight among the shares of the same parent.
+        parent: the name of the share that it is a part of; empty: it is at the top.
+        who: whose work it is; None: whose work is that of a share below it.
+        each: of what kind those are who have one share each in its rest.
+    """
+
+    name: str
+    shares: int = 1
+    parent: str = ""
+    who: Party | None = None
+    each: Kind | None = None
+
+
+class BadShares(ValueError):
+    """No tree can be made of shares; the text names the share and its key.
+
+    Attributes:
+        key: that is wrong; of `share`, or, without one, of the whole.
+    """
+
+    def __init__(self, key: str, text: str, share: Share | None = None) -> None:
+        where = f"share {share.name[:80]!r}: " if share is not None else ""
+        super().__init__(f"{where}{key} {text}")
+        self.key, self.share = key, share
+
+
+@dataclass(frozen=True, slots=True)
+class FairShare:
+    """How a site's slots are shared out.
+
+    Attributes:
+        half_life_s: after so long half of what was used is forgotten.
+        max_wait_s: whoever has waited so long for a slot goes first.
+        each: as of a share, at the top.
+        shares: in the order in which they are asked whose work something is.
+
+    Raises:
+        BadShares: no tree can be made of them.
+    """
+
+    half_life_s: float = 7 * 86_400.0
+    max_wait_s: float = 86_400.0
+    each: Kind | None = None
+    shares: tuple[Share, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.shares and self.each is None:
+            raise BadShares(
+                "share",
+                "is missing: write [[fair_share.share]] tables, or each, as in each = "
+                '"project"; else nothing is shared out',
+            )
+        if len(self.shares) > SHARES_WRITTEN_MAX:
+            raise BadShares(
+                "share", f"is there {len(self.shares):,} times, over {SHARES_WRITTEN_MAX:,}"
+            )
+        _check_each(self.each, None)
+        by_name = _by_name(self.shares)
+        parents = {share.parent for share in self.shares}
+        for share in self.shares:
+            _check_alone(share, is_parent=share.name in parents)
+            _check_above(share, by_name)
+        _check_matched(self.shares, by_name)
+
+
+def _by_name(shares: tuple[Share, ...]) -> dict[str, Share]:
+    found: dict[str, Share] = {}
+    for share in shares:
+        name = share.name
+        if not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable() or NAME_MARKS & set(name):
+            text = f"must be 1 to {NAME_CHARS_MAX} printable characters, and none of them / or :"
+            raise BadShares("name", text, share)
+        if name == REST:
+            raise BadShares("name", "is taken by what is in no share", share)
+        if found.setdefault(name, share) is not share:
+            raise BadShares("name", "is another share's as well", share)
+    return found
+
+
+def _check_each(each: Kind | None, share: Share | None) -> None:
+    if each is not None and each not in NAMED:
+        text = f"is {each.value!r}: it must be one of {', '.join(sorted(NAMED))}"
+        raise BadShares("each", text, share)
+
+
+def _check_alone(share: Share, *, is_parent: bool) -> None:
+    if not 1 <= share.shares <= SHARES_EACH_MAX:
+        raise BadShares("shares", f"is {share.shares}: it must be 1 to {SHARES_EACH_MAX}", share)
+    _check_each(share.each, share)
+    if share.who is None and not is_parent:
+        text = "is missing, and no share has it as its parent: it would be nobody's"
+        raise BadShares("who", text, share)
+    if share.who is None and share.each is not None:
+        raise BadShares("each", "needs who: whose work is to be split?", share)
+
+
+def _check_above(share: Share, by_name: Mapping[str, Share]) -> None:
+    """Refuse a parent that is not there, a circle, and what is too deep."""
+    names = [share.name]
+    while (parent := by_name[names[-1]].parent) != "":
+        below = by_name[names[-1]]
+        if parent not in by_name:
+            raise BadShares("parent", f"is {parent[:60]!r}, and there is no such share", below)
+        if parent in names:
+            circle = ", ".join(map(repr, (*names[names.index(parent) :], parent)))
+            raise BadShares("parent", f"leads in a circle: {circle}", below)
+        names.append(parent)
+    if len(names) > LEVELS_MAX:
+        text = f"is {len(names) - 1} levels deep: there may be {LEVELS_MAX} levels"
+        raise BadShares("parent", text, share)
+
+
+def _check_matched(shares: tuple[Share, ...], by_name: Mapping[str, Share]) -> None:
+    """Refuse shares that nothing would ever be in, as another before them takes it all."""
+    seen: dict[str, list[Share]] = {}
+    for share in shares:
+        if share.who is None:
+            continue
+        for other in seen.setdefault(_scope(share, by_name), []):
+            assert other.who is not None
+            if other.who == share.who:
+                text = f"is {str(share.who)!r}, as that of {other.name!r} is: name a party once"
+                raise BadShares("who", text, share)
+            if other.parent == share.parent and _covers(other.who, share.who):
+                raise BadShares(
+                    "who",
+                    f"is {str(share.who)!r}, and {other.name!r} ({other.who}) before it takes all "
+                    f"of that: write {share.name!r} above it",
+                    share,
+                )
+        seen[_scope(share, by_name)].append(share)
+
+
+def _scope(share: Share, by_name: Mapping[str, Share]) -> str:
+    """The share above it that says whose work it is; empty: none does."""
+    return next((each.name for each in _above(share, by_name) if each.who is not None), "")
+
+
+def _above(share: Share, by_name: Mapping[str, Share]) -> Iterator[Share]:
+    while share.parent:
+        share = by_name[share.parent]
+        yield share
+
+
+def _covers(party: Party, other: Party) -> bool:
+    """Whether all work of another party is work of this one, whoever does it."""
+    match party.kind:
+        case Kind.ALL:
+            return True
+        case Kind.OURS:
+            return other.kind is Kind.GROUP
+        case Kind.OTHERS:
+            return other.kind is Kind.SITE
+        case _:
+            return False
