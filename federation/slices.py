@@ -36,7 +36,9 @@ class AskSlice:
             "month", "quarter", "year" or "ever"; an IANA name.
         returned: of what I was given, what I gave back, in all.
         spent: in all; `before` of it before the period began that I am in, at `since_ms` (0: ever).
-        want: what I want to have, not spent; `least`: less is of no use to me.
+        held: what of it is held for what runs, and is spent or comes back.
+        want: what I want to have besides; 0: nothing. `least`: less is of no use to me, as one task
+            may take so much.
     """
 
     kind: ClassVar[str] = "ask-slice"
@@ -51,6 +53,7 @@ class AskSlice:
     spent: Text
     before: Text
     since_ms: Count
+    held: Text
     want: Text
     least: Text
 

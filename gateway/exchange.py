@@ -324,7 +324,8 @@ class Exchange:
                 job.spec, job.waiting, utc_s, job.committed_nanos, chance=job.id, is_measured=False
             )
         is_asking = self.purchases.enquiries.is_asking(job.id)
-        wanted = [] if is_asking else self._to_ask(job, decision)
+        may_ask = not is_asking and self._broker.spending.may_go_elsewhere(job.spec)
+        wanted = self._to_ask(job, decision) if may_ask else []
         is_left = is_asking or bool(wanted) or job.in_flight > 0
         # What another site's job may cost is for that site to watch.
         if not is_left and not job.spec.path and self._is_too_dear(decision):

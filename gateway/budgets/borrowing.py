@@ -17,7 +17,7 @@ from typing import Final
 from federation.errors import ProtocolError
 from federation.reasons import Reason
 from federation.slices import AskSlice, Slice, amount
-from gateway.budgets.lending import PASSING, calendar, start_ms
+from gateway.budgets.lending import PASSING, Wants, calendar, start_ms
 from gateway.budgets.purses import Purses, Spent
 from gateway.budgets.settings import EVER
 from gateway.dealing import Outcome
@@ -168,20 +168,22 @@ class Borrowing:
         is_refused = account.code not in PASSING
         is_busy = now_s - account.busy_s < IDLE_S and not is_refused
         is_low = is_busy and 2 * free < purse.budget.amount_nanos
-        is_idle = not is_busy and free > 0
+        # Less than a task may use up is of no use here: others may have the rest of what it needs.
+        is_useless = is_short and free < account.wanted and not purse.held_nanos
+        is_idle = free > 0 and (not is_busy or (is_useless and account.code == Reason.BUSY))
         if now_s - account.asked_s < account.pause_s(is_wanting=is_short or is_low or is_idle):
             return
         if is_idle:
             account.returned += free
             purse.allotted_nanos -= free
         most = max(purse.budget.amount_nanos, account.wanted)
-        want = purse.held_nanos + most if is_busy and (is_short or account.granted) else 0
-        least = purse.held_nanos + max(1, account.wanted if is_short else 1)
-        self._ask(account, purse, (want, least), now_s)
-
-    def _ask(self, account: Account, purse: Purse, wanted: tuple[int, int], now_s: float) -> None:
+        wants = Wants(
+            purse.held_nanos,
+            most if is_busy and (is_short or account.granted) else 0,
+            account.wanted if is_short else 1,
+        )
         spent = Spent(purse.total_nanos, purse.spent_nanos)
-        self._say(account, calendar(purse), spent, start_ms(purse), wanted, now_s)
+        self._say(account, calendar(purse), spent, start_ms(purse), wants, now_s)
 
     def _tell_former(self, account: Account, now_s: float) -> None:
         """Say what an account came to whose budget we don't spend from any more."""
@@ -200,7 +202,7 @@ class Borrowing:
         account.returned = max(account.returned, account.granted - account.spent.total_nanos)
         kept = account.kept
         where = (kept.span, kept.zone)
-        self._say(account, where, account.spent, account.since_ms, (0, 0), now_s)
+        self._say(account, where, account.spent, account.since_ms, Wants(0, 0, 1), now_s)
 
     def _say(
         self,
@@ -208,13 +210,13 @@ class Borrowing:
         where: tuple[str, str],
         spent: Spent,
         since_ms: int,
-        wanted: tuple[int, int],
+        wants: Wants,
         now_s: float,
     ) -> None:
         account.number += 1
         account.asked_s = now_s
         account.told = spent.total_nanos
-        kept, (want, least) = account.kept, wanted
+        kept = account.kept
         # What is said to be spent must be so after a power cut, too.
         self._outcome.harden()
         self._outcome.say(
@@ -226,8 +228,9 @@ class Borrowing:
                 spent=str(spent.total_nanos),
                 before=str(spent.total_nanos - spent.period_nanos),
                 since_ms=since_ms,
-                want=str(want),
-                least=str(least),
+                held=str(wants.held),
+                want=str(wants.most),
+                least=str(wants.least),
             ),
         )
 

@@ -11,7 +11,7 @@ our own work would take whatever comes back.
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from federation.errors import GridError
 from federation.reasons import Reason
@@ -33,6 +33,14 @@ AMOUNTS: Final = ("granted", "returned", "spent", "before", "base")  # stored as
 
 class NotLent(GridError):
     """There is no such slice, or it can't be written off; the text says why."""
+
+
+class Wants(NamedTuple):
+    """What a holder asks for: so much at the most and at the least, besides what it holds."""
+
+    held: int
+    most: int
+    least: int
 
 
 @dataclass(slots=True)
@@ -134,7 +142,7 @@ class Lending:
 
     def hear(self, site: str, message: AskSlice, utc_s: float) -> None:
         """Take what a holder says, and give it what it may have; ProtocolError."""
-        wanted, least = amount(message.want), amount(message.least)
+        wants = Wants(amount(message.held), amount(message.want), max(1, amount(message.least)))
         for text in (message.returned, message.spent, message.before):
             amount(text)
         purse = self._owned(message.budget)
@@ -154,33 +162,36 @@ class Lending:
         self._shares.setdefault(message.budget, {})[site, message.account] = share
         self._count(purse, utc_s)
         if not code:
-            code, reason = self._give(purse, share, wanted, least)
+            code, reason = self._give(purse, share, wants)
             self._count(purse, utc_s)
         if (share.granted, share.returned, share.spent) != before:
             # Nobody is told of what a power cut could make us give once more, or forget was said.
             self._outcome.write(share.record(), durable=True)
         self._answer(site, message, share, purse, code, reason)
 
-    def _give(self, purse: Purse, share: Share, wanted: int, least: int) -> tuple[str, str]:
+    def _give(self, purse: Purse, share: Share, wants: Wants) -> tuple[str, str]:
         """Give a holder what it wants, or a part; why it is nothing, as code and sentence.
 
         Half of what there is, or what was kept free for it: the last of a budget is not all with
-        whoever asks first.
+        whoever asks first. Who can begin a task already gets nothing that is kept for others.
         """
-        reserved, share.missing = share.missing, max(0, wanted - share.unspent)
-        needed = max(1, least - share.unspent)
-        free = max(0, purse.free_nanos)
-        if share.missing:
+        reserved, share.missing = share.missing, 0
+        missing = max(0, wants.held + wants.most - share.unspent) if wants.most else 0
+        needed = max(1, wants.held + wants.least - share.unspent)
+        can_begin = share.unspent >= wants.held + wants.least
+        kept = max(0, purse.reserved_nanos - reserved) if can_begin else 0
+        free = max(0, purse.free_nanos - kept)
+        if missing:
             most = max(-(-free // 2), min(reserved, purse.reserved_nanos), needed)
-            given = min(share.missing, most, free)
-            if given >= min(needed, share.missing):
+            given = min(missing, most, free)
+            if given >= min(needed, missing):
                 share.granted += given
-                share.missing = 0
                 return "", ""
+            share.missing = 0 if can_begin else missing
         elif free >= needed:
             return "", ""
-        # What is held or lent may come back.
-        is_out = purse.is_exhausted(needed)
+        # What is held or lent may come back, here and there; what this holder has is its own.
+        is_out = purse.is_exhausted(wants.least)
         return (Reason.BUDGET_EXHAUSTED if is_out else Reason.BUSY), purse.standing()
 
     def write_off(self, budget: str, site: str, utc_s: float) -> int:

@@ -122,6 +122,10 @@ class Spending:
             return named(purse.budget)
         return ""
 
+    def may_go_elsewhere(self, spec: JobSpec) -> bool:
+        """Whether quotas of our users have room for a task: time counts wherever it is spent."""
+        return all(purse.budget.is_money for purse, _ in self._short(spec))
+
     def want(self, job: Job) -> None:
         """A job is to be placed: note what its budgets lack for a task of it here."""
         for purse, one_nanos in self._short(job.spec):

@@ -124,7 +124,7 @@ def test_the_links_to_owners_of_budgets_that_we_spend_from_are_kept(office, monk
 
 
 def test_a_slice_goes_signed_by_whatever_session_there_is(office):
-    asked = AskSlice("b", 1, 1, 1, "USD", "ever", "UTC", "0", "0", "0", 0, "1", "1")
+    asked = AskSlice("b", 1, 1, 1, "USD", "ever", "UTC", "0", "0", "0", 0, "0", "1", "1")
     office.dealings.carry("paris", Side.SELLER, asked)
     office.meet("rome")
     office.dealings.carry("rome", Side.SELLER, asked)

@@ -12,7 +12,7 @@ from federation.reasons import Reason
 from gateway import events
 from gateway.ledger import records
 from policies.asks import Wishes
-from policies.budgets import Budget, Waiting
+from policies.budgets import SLOT_TIME, Budget, Waiting
 from policies.parties import read_party
 
 HOUR_S = 3_600
@@ -183,6 +183,19 @@ def test_what_is_left_for_no_task_at_home_is_spent_where_a_contract_bounds_it():
     assert costs(london, "paris/local") > 0
     assert purse(london).left_nanos < CHEAP_TASK
     assert purse(london).held_nanos == 0
+
+
+def test_a_quota_without_room_for_a_task_buys_nothing_as_time_counts_anywhere():
+    quota = replace(budget(10**11), unit=SLOT_TIME)
+    town = pair(london=[quota])
+    london = town.sites["london"]
+    purse(london).held_nanos += quota.amount_nanos
+    london.submit(5, timeout_s=TASK_S)
+    go_on(town, 3)
+    assert not town.said
+    purse(london).held_nanos -= quota.amount_nanos
+    until(town, lambda: not london.broker.jobs)
+    assert costs(london, "paris/local") > 0
 
 
 # --- what we sell --------------------------------------------------------------------------------

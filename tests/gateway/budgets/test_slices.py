@@ -26,8 +26,8 @@ def message(**changes):
     fields = {
         "budget": "risk", "account": 1, "life": 1, "number": 1, "unit": "USD", "span": "day",
         "zone": "Europe/London", "returned": "0", "spent": "0", "before": "0",
-        "since_ms": round(own_budget().period_at(BEGIN_S).start_s * 1000), "want": "10",
-        "least": "1",
+        "since_ms": round(own_budget().period_at(BEGIN_S).start_s * 1000), "held": "0",
+        "want": "10", "least": "1",
     }  # fmt: skip
     return AskSlice(**(fields | changes))
 
@@ -244,6 +244,59 @@ def test_a_dead_holder_keeps_its_slice_from_everybody_until_it_is_heard():
     paris.die(power=True)
     town.run(IDLE_S + 65.0)
     assert town.owner.purse.room_nanos == SLICE
+
+
+def test_what_a_holder_has_itself_is_no_reason_to_wait_for_more():
+    """Else a task that takes more than is left in all would be waited with for ever."""
+    town = Town(owned=own_budget(amount_nanos=20))
+    paris = town.gateways["paris"]
+    paris.begin(12, 1)
+    town.run(1.0)
+    paris.begin(12, 1)
+    paris.report(0, 9)
+    for _ in range(8):
+        paris.begin(12, 1)
+        town.run(0.5)
+    assert not paris.work
+    assert paris.purse.is_exhausted(12)
+
+
+def test_what_is_held_for_what_runs_at_a_holder_may_come_back():
+    town = Town(owned=own_budget(amount_nanos=20))
+    paris = town.gateways["paris"]
+    paris.begin(12, 1)
+    town.run(1.0)
+    paris.begin(12, 1)
+    for _ in range(8):
+        paris.begin(12, 1)
+        town.run(0.5)
+    assert len(paris.work) == 1
+    assert not paris.purse.is_exhausted(12)
+
+
+def test_who_has_less_than_a_task_takes_gives_it_back_for_others():
+    """Two that waited for each other's part would wait for ever."""
+    town = Town(owned=own_budget(amount_nanos=30))
+    holders = [town.gateways[name] for name in ("paris", "lyon")]
+    for each in holders:
+        each.begin(6, 1)
+    town.run(5.0)
+    assert sorted(each.purse.allotted_nanos for each in holders) == [14, 15]
+    for _ in range(10):
+        for each in holders:
+            each.begin(16, 1)
+        town.run(0.5)
+    assert [len(each.work) for each in holders] in ([0, 1], [1, 0])
+
+
+def test_who_can_begin_by_what_it_has_gets_nothing_that_is_kept_for_others(town):
+    told(town, "paris", message(want="20"))
+    town.owner.begin(40, 1)
+    assert told(town, "lyon", message(want="20", least="10")).code == Reason.BUSY
+    town.owner.report(0, 30)
+    more = message(want="25", least="10", number=2)
+    assert told(town, "paris", more).code == Reason.BUSY
+    assert told(town, "lyon", message(want="20", least="10", number=2)).granted == "10"
 
 
 def test_a_refusal_is_told_to_whoever_wants_to_spend_and_asked_again_later():
