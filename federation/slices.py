@@ -22,7 +22,6 @@ from federation.errors import ProtocolError
 from federation.wire import Count, Number, Text
 
 DIGITS_MAX: Final = 38
-NAME_CHARS_MAX: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +65,7 @@ class Slice:
         account, life, number: of the question.
         since_ms: when the period began that I am in. Whose clock is behind, and is in the one
             before, must not spend yet what is new: it is of this period's amount.
+        left: what of the budget nobody has spent in it; what takes more can't be paid.
         code: why it is not as much as you want; empty: it is.
         reason: in words.
     """
@@ -79,6 +79,7 @@ class Slice:
     returned: Text
     lasts_s: Number
     since_ms: Count
+    left: Text
     code: Text
     reason: Text
 

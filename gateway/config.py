@@ -430,7 +430,7 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
         values["alerts"] = read_alerts(_table(document, "alerts"), document.get("alert", []))
     except KnobError as error:
         raise ConfigError(str(error)) from None
-    values |= _money(document)
+    values |= _money(document, places)
     try:
         calendars = read_calendars(_table(document, "calendar"), folder, places)
         plans = [
@@ -443,17 +443,13 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
     return SiteConfig(**values, rules=rules, pools=found)
 
 
-def _money(document: dict[str, Any]) -> dict[str, Any]:
+def _money(document: dict[str, Any], places: Mapping[Place, int]) -> dict[str, Any]:
     """Who may use up how much, and what sites may owe us."""
     try:
-        budgets = read_budgets(document.get("budget", []))
+        budgets = read_budgets(document.get("budget", []), places)
+        return {"budgets": budgets, "credit": read_credit(_table(document, "credit"), places)}
     except KnobError as error:
         raise ConfigError(str(error)) from None
-    try:
-        credit = read_credit(_table(document, "credit"))
-    except KnobError as error:
-        raise ConfigError(f"[credit] {error}") from None
-    return {"budgets": budgets, "credit": credit}
 
 
 def _fair_share(document: dict[str, Any], places: Mapping[Place, int]) -> FairShare | None:

@@ -150,14 +150,16 @@ class Purse:
         total_nanos: spent since it was opened, in whatever period.
         allotted_nanos: of another's budget: what it has given us in all, less what we gave back.
         is_open: whether what we have of another's may be used: it lasts, and was heard of.
-        refused: why its owner gives us no more now; empty: it may.
-        short_nanos: what was needed and had no room since this was looked at.
+        refused: why its owner gives us no more now, for what uses up `refused_nanos` or more;
+            empty: it may.
+        short_nanos: the most that was needed and had no room since this was looked at;
+        least_short_nanos: the least that a task needed of that.
     """
 
     __slots__ = (
         *("allotted_nanos", "budget", "elsewhere_nanos", "held_nanos", "is_open", "lent_nanos"),
-        *("period", "refused", "reserved_nanos", "short_nanos", "spent_nanos", "total_nanos"),
-        "was_told",
+        *("least_short_nanos", "period", "refused", "refused_nanos", "reserved_nanos"),
+        *("short_nanos", "spent_nanos", "total_nanos", "was_told"),
     )
 
     def __init__(self, budget: Budget, now_s: float) -> None:
@@ -166,7 +168,8 @@ class Purse:
         self.spent_nanos = self.held_nanos = self.total_nanos = self.short_nanos = 0
         self.elsewhere_nanos = self.lent_nanos = self.reserved_nanos = self.allotted_nanos = 0
         self.is_open = not budget.owner
-        self.refused = ""
+        self.refused, self.refused_nanos = "", 0
+        self.least_short_nanos = 0
         self.was_told = False  # people, that it is exhausted
 
     @property
@@ -198,8 +201,13 @@ class Purse:
         room = self.room_nanos
         if each_nanos * tasks <= room or not self.budget.is_hard or not each_nanos:
             return tasks
-        self.short_nanos = max(self.short_nanos, each_nanos)
+        self.lack(each_nanos)
         return max(0, room // each_nanos)
+
+    def lack(self, one_nanos: int) -> None:
+        """Note that there was no room for a task that may use up so much."""
+        self.short_nanos = max(self.short_nanos, one_nanos)
+        self.least_short_nanos = min(self.least_short_nanos or one_nanos, one_nanos)
 
     def is_exhausted(self, one_nanos: int = 1) -> bool:
         """Whether nothing more that uses up so much can be paid from it in this period.
@@ -209,7 +217,7 @@ class Purse:
         """
         if not self.budget.is_hard or not one_nanos or self.left_nanos >= one_nanos:
             return False
-        return not self.budget.owner or bool(self.refused)
+        return not self.budget.owner or (bool(self.refused) and one_nanos >= self.refused_nanos)
 
     def spend(self, nanos: int, now_s: float) -> None:
         """Count what was reported at a moment."""

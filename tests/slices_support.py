@@ -139,7 +139,7 @@ class Gateway:
         self.lending.tick(self.utc_s)
         self.borrowing.tick(self.town.now_s, self.utc_s)
         self.perform()
-        self.purse.short_nanos = 0
+        self.purse.short_nanos = self.purse.least_short_nanos = 0
 
     def hear(self, sender, message):
         if isinstance(message, AskSlice):

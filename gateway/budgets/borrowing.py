@@ -60,7 +60,9 @@ class Account:
     until_s: float = -inf
     lasts_s: float = 0.0
     busy_s: float = -inf  # when it was last used, or wanted
-    wanted: int = 0  # what there was no room for, when it was noted last
+    # What there was no room for when it was noted last: a task needed so much, or so much.
+    wanted: int = 0
+    wanted_most: int = 0
     wanted_s: float = -inf
     told: int = 0  # the last that we said was spent
     seen: tuple[int, int] = (0, 0)  # spent and held, when we looked last
@@ -158,8 +160,10 @@ class Borrowing:
             purse.refused, account.code = "", ""  # it may have begun anew at its owner's as well
         free = max(0, purse.allotted_nanos - purse.total_nanos - purse.held_nanos)
         usable = free if purse.is_open else 0
-        if purse.short_nanos > usable:
-            account.wanted, account.wanted_s = purse.short_nanos, now_s
+        needed = purse.least_short_nanos or purse.short_nanos
+        if needed > usable:
+            account.wanted, account.wanted_most = needed, purse.short_nanos
+            account.wanted_s = now_s
         is_short = account.wanted > usable and now_s - account.wanted_s < WANTED_S
         used = purse.total_nanos, purse.held_nanos
         if is_short or used != account.seen:
@@ -176,7 +180,7 @@ class Borrowing:
         if is_idle:
             account.returned += free
             purse.allotted_nanos -= free
-        most = max(purse.budget.amount_nanos, account.wanted)
+        most = max(purse.budget.amount_nanos, account.wanted_most)
         wants = Wants(
             purse.held_nanos,
             most if is_busy and (is_short or account.granted) else 0,
@@ -239,6 +243,7 @@ class Borrowing:
     def hear(self, owner: str, message: Slice) -> None:
         """Take what an owner says; ProtocolError."""
         granted, returned = amount(message.granted), amount(message.returned)
+        left = amount(message.left)
         if not 0 <= message.lasts_s <= SLICE_MAX_S:
             raise ProtocolError("a slice that lasts for no time, or for ever")
         for account in self._accounts:
@@ -247,9 +252,11 @@ class Borrowing:
             if asked != (kept.owner, kept.budget, kept.account) or message.life != self._boot:
                 continue
             if message.number <= account.number:
-                self._heard(account, message, granted, returned)
+                self._heard(account, message, granted, returned, left)
 
-    def _heard(self, account: Account, message: Slice, granted: int, returned: int) -> None:
+    def _heard(
+        self, account: Account, message: Slice, granted: int, returned: int, left: int
+    ) -> None:
         if account.purse is not None and message.since_ms > start_ms(account.purse):
             account.early += max(0, granted - account.granted)
             account.early_ms = message.since_ms
@@ -268,6 +275,7 @@ class Borrowing:
         if purse is not None:
             is_refused = message.code not in ("", Reason.BUSY)
             purse.refused = _shown(message.reason) if is_refused else ""
+            purse.refused_nanos = left + 1  # for what needs less there may be some
             purse.is_open = message.lasts_s > 0 if is_newest else purse.is_open
 
     def lasts_s(self, purse: Purse, now_s: float) -> float | None:

@@ -282,6 +282,7 @@ class Lending:
             str(share.returned if share is not None else 0),
             purse.budget.slice_s if purse is not None and lasts else 0.0,
             start_ms(purse) if purse is not None and lasts else 0,
+            str(max(0, purse.left_nanos) if purse is not None and lasts else 0),
             *(code, reason[:300]),
         )
         self._outcome.say(site, Side.BUYER, answer)

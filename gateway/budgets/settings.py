@@ -1,12 +1,15 @@
 """The tables [[budget]] and [credit]: who may use up how much, and what sites may owe us."""
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
 from federation.identity import site_id
 from federation.money import NANOS_LIMIT, parse_money
-from gateway.knobs import KnobError, check_known, number
+from gateway.knobs import KnobError, check_known, guarded, number
+from gateway.toml_places import Path as Place
+from gateway.window_config import at_line
 from policies.budgets import SLOT_TIME, Budget, Running, Waiting
 from policies.parties import read_party
 from policies.periods import Span, read_zone
@@ -34,18 +37,22 @@ Credit = Mapping[str, tuple[tuple[int, str], ...]]
 NO_CREDIT: Final[Credit] = MappingProxyType({})
 
 
-def read_budgets(tables: Any) -> tuple[Budget, ...]:
-    """Read the [[budget]] tables. Raises KnobError, which names table and key."""
+def read_budgets(tables: Any, places: Mapping[Place, int]) -> tuple[Budget, ...]:
+    """Read the [[budget]] tables. Raises KnobError, which has line, table and key in its text."""
     if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
         raise KnobError("[[budget]] is a table in an array, written with two brackets")
     if len(tables) > BUDGETS_MAX:
         raise KnobError(f"[[budget]] there may be {BUDGETS_MAX:,} at most")
-    found = tuple(_named(table) for table in tables)
-    names = [each.name for each in found]
-    for name in names:
-        if names.count(name) > 1:
-            raise KnobError(f"[[budget]] {name}: two have this name")
-    return found
+    found: dict[str, Budget] = {}
+    for at, table in enumerate(tables):
+        name, line = table.get("name"), at_line(places, ("budget", at))
+        is_shown = isinstance(name, str) and name.isprintable()
+        titled = f" {name[:NAME_CHARS_MAX]}" if is_shown else ""
+        budget = guarded(f"{line}[[budget]]{titled}", partial(_budget, table))
+        if budget.name in found:
+            raise KnobError(f"{line}[[budget]] {budget.name}: another has this name")
+        found[budget.name] = budget
+    return tuple(found.values())
 
 
 def check_budgets(budgets: tuple[Budget, ...], site: str, *, is_federated: bool) -> None:
@@ -65,20 +72,27 @@ def check_budgets(budgets: tuple[Budget, ...], site: str, *, is_federated: bool)
             raise KnobError(f"[[budget]] {budget.name}: sites: {site!r} is this site")
 
 
-def read_credit(table: dict[str, Any]) -> Credit:
-    """Read [credit]. Raises KnobError."""
+def read_credit(table: dict[str, Any], places: Mapping[Place, int]) -> Credit:
+    """Read [credit]. Raises KnobError, with line and site in its text."""
     if len(table) > BUDGETS_MAX:
-        raise KnobError(f"there may be {BUDGETS_MAX:,} sites at most")
-    found = {}
-    for site, value in table.items():
-        if site != ANY_SITE:
-            _site(f"{site[:60]!r}", site)
-        texts = value if isinstance(value, list) else [value]
-        limits = tuple(_limit(site, text) for text in texts)
-        if not limits or len({currency for _, currency in limits}) < len(limits):
-            raise KnobError(f"{site!r} needs an amount, or a list of amounts in several currencies")
-        found[site] = limits
-    return found
+        raise KnobError(f"[credit] there may be {BUDGETS_MAX:,} sites at most")
+    return {
+        site: guarded(
+            f"{at_line(places, ('credit', site))}[credit] {site[:60]!r}",
+            partial(_limits, site, value),
+        )
+        for site, value in table.items()
+    }
+
+
+def _limits(site: str, value: Any) -> tuple[tuple[int, str], ...]:
+    if site != ANY_SITE:
+        _site("it", site)
+    texts = value if isinstance(value, list) else [value]
+    limits = tuple(parse_money(_text(text)) for text in texts)
+    if not limits or len({currency for _, currency in limits}) < len(limits):
+        raise KnobError("needs an amount, or a list of amounts in several currencies")
+    return limits
 
 
 def read_amount(text: Any, key: str = "amount") -> tuple[int, str]:
@@ -100,24 +114,10 @@ def read_amount(text: Any, key: str = "amount") -> tuple[int, str]:
         raise KnobError(f"{key}: {error}; {example}") from None
 
 
-def _limit(site: str, text: Any) -> tuple[int, str]:
-    try:
-        return parse_money(text if isinstance(text, str) else repr(text))
-    except ValueError as error:
-        raise KnobError(f"{site!r}: {error}") from None
-
-
-def _named(table: dict[str, Any]) -> Budget:
+def _budget(table: dict[str, Any]) -> Budget:
     name = table.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
-        raise KnobError(f"[[budget]] needs a name of 1 to {NAME_CHARS_MAX} printable characters")
-    try:
-        return _budget(name, table)
-    except KnobError as error:
-        raise KnobError(f"[[budget]] {name}: {error}") from None
-
-
-def _budget(name: str, table: dict[str, Any]) -> Budget:
+        raise KnobError(f"needs a name of 1 to {NAME_CHARS_MAX} printable characters")
     check_known(table, BUDGET_KEYS)
     owner = table.get("owner", "")
     if owner:
@@ -146,7 +146,7 @@ def _budget(name: str, table: dict[str, Any]) -> Budget:
     span, zone = _calendar(table)
     return Budget(
         name,
-        _party(table.get("whose", "ours")),
+        guarded("whose", partial(read_party, _text(table.get("whose", "ours")))),
         unit,
         nanos,
         span,
@@ -162,19 +162,13 @@ def _budget(name: str, table: dict[str, Any]) -> Budget:
 
 def _calendar(table: dict[str, Any]) -> tuple[Span | None, Any]:
     period = _choice(table, "period", Span.MONTH, [*Span, EVER])
-    zone = table.get("zone", "UTC")
-    try:
-        found = read_zone(zone if isinstance(zone, str) else repr(zone))
-    except ValueError as error:
-        raise KnobError(f"zone: {error}") from None
+    zone = _text(table.get("zone", "UTC"))
+    found = guarded("zone", partial(read_zone, zone))
     return None if period == EVER else Span(period), found
 
 
-def _party(value: Any) -> Any:
-    try:
-        return read_party(value if isinstance(value, str) else repr(value))
-    except ValueError as error:
-        raise KnobError(f"whose: {error}") from None
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
 
 
 def _site(key: str, value: Any) -> None:

@@ -61,7 +61,7 @@ class Spending:
 
     def denominated(self, spec: JobSpec) -> JobSpec:
         """A job of ours in the currency of its hard budgets: no other can be paid from them."""
-        if spec.price is not None or spec.currency is not None:
+        if not self._purses or spec.price is not None or spec.currency is not None:
             return spec
         units = [each.budget.unit for each in self._hard_payers(spec)]
         return replace(spec, currency=units[0]) if units else spec
@@ -129,7 +129,7 @@ class Spending:
     def want(self, job: Job) -> None:
         """A job is to be placed: note what its budgets lack for a task of it here."""
         for purse, one_nanos in self._short(job.spec):
-            purse.short_nanos = max(purse.short_nanos, one_nanos)
+            purse.lack(one_nanos)
 
     def _short(self, spec: JobSpec) -> Iterator[tuple[Purse, int]]:
         """The hard budgets without room for a task here, and what one may use up at the least."""
@@ -191,7 +191,8 @@ class Spending:
     def _wait_in_vain(self) -> Iterator[Ending]:
         """What waits, and can't be paid before the next period, where it need not wait for that."""
         for purse in self._purses:
-            needed_nanos, purse.short_nanos = purse.short_nanos, 0
+            needed_nanos = purse.short_nanos
+            purse.short_nanos = purse.least_short_nanos = 0
             is_ending = purse.budget.waiting is Waiting.END and needed_nanos > 0
             if not is_ending or not purse.is_exhausted(needed_nanos):
                 continue

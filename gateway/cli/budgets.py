@@ -76,6 +76,8 @@ def _row(each: dict[str, Any]) -> list[Any]:
         rule = "credit"
     elif each["exhausted"]:
         rule += ", exhausted"
+    elif int(each["left_nanos"]) <= 0:
+        rule += ", nothing left now" if each["hard"] else ", used up"
     return [
         *(each[key] for key in ("name", "whose")),
         f"{each['period']} {each['period_key']}".strip(),

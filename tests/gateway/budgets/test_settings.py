@@ -23,7 +23,7 @@ UNIT = 10**9
 
 
 def read(text):
-    return read_budgets(tomllib.loads(f"[[budget]]\n{text}")["budget"])
+    return read_budgets(tomllib.loads(f"[[budget]]\n{text}")["budget"], {})
 
 
 def test_a_budget_has_defaults_for_all_but_its_name_and_its_amount():
@@ -117,7 +117,10 @@ def test_an_amount_is_money_or_time_of_slots(text, nanos, unit):
             "has sites, and is of london",
         ),
         ('name = "b"\nowner = "london"\nslice = "1 USD"\nhard = false', "is soft"),
-        ('name = "b"\namount = "1 USD"\n[[budget]]\nname = "b"\namount = "2 USD"', "two have this"),
+        (
+            'name = "b"\namount = "1 USD"\n[[budget]]\nname = "b"\namount = "2 USD"',
+            "another has this name",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_table_and_key(text, said):
@@ -130,7 +133,7 @@ def test_what_is_wrong_is_said_with_its_table_and_key(text, said):
 @pytest.mark.parametrize("tables", [{"name": "b"}, ["b"], "b", [{}] * (BUDGETS_MAX + 1)])
 def test_budgets_are_tables_in_an_array_and_not_too_many(tables):
     with pytest.raises(KnobError, match=r"\[\[budget\]\]"):
-        read_budgets(tables)
+        read_budgets(tables, {})
 
 
 @pytest.mark.parametrize(
@@ -152,7 +155,7 @@ def test_a_budget_that_is_ours_needs_nobody():
 
 
 def test_credit_is_an_amount_for_each_site_or_several():
-    found = read_credit({"paris": "5 USD", "lyon": ["5 USD", "6 EUR"], "*": "0 USD"})
+    found = read_credit({"paris": "5 USD", "lyon": ["5 USD", "6 EUR"], "*": "0 USD"}, {})
     assert found == {
         "paris": ((5 * UNIT, "USD"),),
         "lyon": ((5 * UNIT, "USD"), (6 * UNIT, "EUR")),
@@ -163,24 +166,25 @@ def test_credit_is_an_amount_for_each_site_or_several():
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ({"Paris": "5 USD"}, "'Paris' is 'Paris', which is no site's name"),
+        ({"Paris": "5 USD"}, "'Paris': it is 'Paris', which is no site's name"),
         ({"paris": 5}, "'paris': '5' is not an amount of money"),
-        ({"paris": []}, "'paris' needs an amount"),
-        ({"paris": ["5 USD", "6 USD"]}, "'paris' needs an amount, or a list"),
+        ({"paris": []}, "'paris': needs an amount"),
+        ({"paris": ["5 USD", "6 USD"]}, "'paris': needs an amount, or a list"),
         ({"paris": "5 slot-h"}, "is not a currency"),
     ],
 )
 def test_credit_that_can_not_be_is_refused(table, said):
     with pytest.raises(KnobError, match=said):
-        read_credit(table)
+        read_credit(table, {})
 
 
 def test_a_file_says_where_it_is_wrong(tmp_path):
     path = tmp_path / "site.toml"
     for text, said in (
-        ('[[budget]]\nname = "b"\namount = "x USD"', "[[budget]] b: amount: 'x'"),
+        ('[[budget]]\nname = "b"\namount = "x USD"', "line 1: [[budget]] b: amount: 'x'"),
+        ("[[budget]]\nname = 3", "line 1: [[budget]]: needs a name of"),
         ("[budget]\nname = 'b'", "[[budget]] is a table in an array"),
-        ("[credit]\nparis = 3", "[credit] 'paris': '3' is not an amount"),
+        ("[credit]\nparis = 3", "line 2: [credit] 'paris': '3' is not an amount"),
         ("credit = 3", "[credit] must be a table"),
     ):
         path.write_text(text)

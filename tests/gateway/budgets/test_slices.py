@@ -132,7 +132,7 @@ def test_who_may_have_nothing_is_told_why(town, sender, changes, code, text):
 @pytest.mark.parametrize(
     "changes",
     [{"want": ""}, {"want": "-1"}, {"spent": "1.5"}, {"returned": "1e3"}, {"before": "9" * 39},
-     {"least": "٣"}],
+     {"least": "٣"}, {"held": "x"}],
 )  # fmt: skip
 def test_an_amount_that_is_none_breaks_the_protocol(town, changes):
     with pytest.raises(ProtocolError, match="an amount that is no number"):
@@ -274,6 +274,21 @@ def test_what_is_held_for_what_runs_at_a_holder_may_come_back():
     assert not paris.purse.is_exhausted(12)
 
 
+def test_a_small_task_is_paid_while_a_large_one_waits_for_more_than_is_left():
+    town = Town(owned=own_budget(amount_nanos=20))
+    paris = town.gateways["paris"]
+    for _ in range(4):
+        paris.begin(21, 1)
+        town.run(0.5)
+    assert paris.purse.is_exhausted(21)
+    assert not paris.purse.is_exhausted(20), "it may have what is left"
+    for _ in range(4 * round(ANSWER_S)):
+        paris.begin(21, 1)
+        paris.begin(3, 1)
+        town.run(0.5)
+    assert paris.work
+
+
 def test_who_has_less_than_a_task_takes_gives_it_back_for_others():
     """Two that waited for each other's part would wait for ever."""
     town = Town(owned=own_budget(amount_nanos=30))
@@ -336,7 +351,7 @@ def test_answers_of_others_of_former_lives_and_such_as_can_not_be_change_nothing
     town = Town()
     paris = town.gateways["paris"]
     (kept,) = [each for each in paris.log if isinstance(each, SliceHeld)]
-    answer = Slice("risk", kept.account, 1, 1, "25", "0", 60.0, 0, "", "")
+    answer = Slice("risk", kept.account, 1, 1, "25", "0", 60.0, 0, "60", "", "")
     for sender, each in (
         ("lyon", answer),
         ("london", replace(answer, life=7)),
