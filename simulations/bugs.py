@@ -2,7 +2,8 @@
 
 Each is a context manager that patches the real code by name, in this process, while it is open.
 A checker that cannot fail proves nothing. TREATY_BUGS are those that only sites that deal with each
-other can show: they are looked for in federations alone.
+other can show, BUDGET_BUGS those of them that only sites with budgets can: they are looked for in
+such worlds alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -41,6 +42,7 @@ from gateway.sales import Sales
 from policies.budgets import Earmark, Purse, payers
 from simulations.world import disk
 from simulations.world.peers import Roll
+from simulations.world.plan import Plan
 from simulations.world.worker import Worker as Agent
 
 Bug = Callable[[], AbstractContextManager[Any]]
@@ -407,8 +409,17 @@ TREATY_BUGS: Final[dict[str, Bug]] = {
     "unheld-contracts": unheld_contracts,
     "forgotten-slices": forgotten_slices,
 }
+# Of these, what only sites with budgets can show.
+BUDGET_BUGS: Final = frozenset({"unheld-contracts", "forgotten-slices"})
 
 
 def planted(name: str) -> AbstractContextManager[Any]:
     """The bug of that name for as long as this is open; none for the empty name."""
     return (BUGS | TREATY_BUGS)[name]() if name else nullcontext()
+
+
+def may_show(name: str, plan: Plan) -> bool:
+    """Whether a world has what a bug is about; else looking there would be in vain."""
+    if name in TREATY_BUGS and not any(site.others for site in plan.sites):
+        return False
+    return name not in BUDGET_BUGS or any(site.budgets for site in plan.sites)
