@@ -10,7 +10,7 @@
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
-from math import inf
+from math import inf, isinf
 from typing import Any, Final, NamedTuple
 
 from federation import deals
@@ -18,8 +18,11 @@ from federation.adverts import SiteAdvert
 from federation.errors import ProtocolError
 from federation.messages import NeedFunction
 from federation.reasons import NEVER, Reason
+from federation.slices import AskSlice, Slice
 from gateway import events
 from gateway.broker import Broker
+from gateway.budgets.borrowing import Borrowing
+from gateway.budgets.lending import Lending
 from gateway.dealing import DealRules, Outcome, Permits
 from gateway.deferring import DEFERRABLE_LOOKS, look_in_s, to_come, why_at_once
 from gateway.effects import Effect, Expel, Order, Side, Tell
@@ -36,7 +39,7 @@ from gateway.sale import Sale
 from gateway.sales import Sales
 from gateway.showing import PoolFacts, Queue, show_site, waiting
 from policies.asks import Ask, House, Wishes
-from policies.brokering import place
+from policies.brokering import Rest, place
 from policies.decisions import Decision, Why
 from policies.deferral import Deferral
 from policies.estimates import affords
@@ -46,6 +49,7 @@ from policies.offers import Unmet, falls_short, judge
 from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Whose
 from policies.placement import Offer
 from policies.ranking import lots
+from policies.tariffs import Tariff
 
 # So many contracts may one job have with one pool at a time, as its work grows.
 CONTRACTS_PER_POOL_MAX: Final = 8
@@ -101,6 +105,8 @@ class Exchange:
         )
         self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome)
         self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
+        self.lending = Lending(broker.purses, self._outcome)
+        self.borrowing = Borrowing(broker.purses, boot, self._outcome)
         self.limits = LimitWatch(self._judge_planned, self._outcome)
         self._version = 0
         self._planned: dict[str, Planned] = {}
@@ -110,6 +116,7 @@ class Exchange:
         broker.elsewhere = self._may_run_elsewhere
         broker.nowhere = self._why_nowhere
         broker.charged_elsewhere = self._charged_elsewhere
+        broker.offered = self._offered
 
     def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
         """Let the broker decide about what happened, and all that follows from it here.
@@ -154,6 +161,10 @@ class Exchange:
             self.sales.hear(site, message, now_s, utc_s)
         elif side is Side.SELLER and isinstance(message, (*deals.FROM_SELLER, NeedFunction)):
             self.purchases.hear(site, message, now_s, utc_s)
+        elif isinstance(message, AskSlice):  # whoever dialled whom
+            self.lending.hear(site, message, utc_s)
+        elif isinstance(message, Slice):
+            self.borrowing.hear(site, message)
         else:
             raise ProtocolError(f"a {side} may not say {message.kind!r}")
 
@@ -178,6 +189,8 @@ class Exchange:
         """Time has passed: leases, quotes, bills. Whether `act` is needed for it."""
         self.sales.tick(now_s, utc_s)
         self.sales.end_stuck(now_s, lambda job: bool(self.purchases.live(job)))
+        self.lending.tick(utc_s)
+        self.borrowing.tick(now_s, utc_s)
         self.purchases.tick(now_s, utc_s)
         if len(self._planned) > 2 * len(self._broker.jobs) + 100:
             self._planned = {
@@ -203,8 +216,7 @@ class Exchange:
             if row.side == "sell":
                 self.sales.recover(row, postings, now_s)
             else:
-                job = self._broker.jobs.get(row.job)
-                self.purchases.recover(row, postings, now_s, job.spec if job else None)
+                self.purchases.recover(row, postings, now_s, self._broker.jobs.get(row.job))
 
     def buyer_came(self, site: str) -> None:
         """A buyer has a new session with us."""
@@ -334,13 +346,15 @@ class Exchange:
             self._outcome.happened(events.PlacesChosen(job.id, None))
             return plan_s
         self.market.learn(self.show(utc_s, job, queue), utc_s)
+        self._broker.spending.want(job)
         decision = self.decide_for(job, to_come(job), utc_s)
         if self._is_too_dear(decision) and not job.ended and not job.in_flight:
             # So it seems, by what the function took others: one round of its own will show.
             decision = self.decide_for(job, job.waiting, utc_s, is_measured=False)
         self.limits.planned(job, decision, now_s)
         is_asking = self.purchases.enquiries.is_asking(job.id)
-        wanted = [] if is_asking else self._to_ask(job, decision)
+        may_ask = not is_asking and self._broker.spending.may_go_elsewhere(job.spec)
+        wanted = self._to_ask(job, decision) if may_ask else []
         is_left = is_asking or bool(wanted) or job.in_flight > 0
         # What another site's job may cost is for that site to watch.
         if not is_left and not job.spec.path and self._is_too_dear(decision):
@@ -373,9 +387,8 @@ class Exchange:
             spent = committed_nanos(job, ask.task_s) if job.waiting else job.limited_nanos
             ask = replace(ask, budget_nanos=max(0, ask.budget_nanos - spent))
         at_once = why_at_once(job, is_crowded=self._broker.is_crowded)
-        decision = self._place(
-            replace(ask, deferrable=ask.deferrable and not at_once), utc_s, job.id
-        )
+        ask = replace(ask, deferrable=ask.deferrable and not at_once)
+        decision = self._place(job.spec, ask, utc_s, job.id)
         if at_once and job.spec.wishes.deferrable:
             decision = replace(decision, deferral=Deferral(at_once))
         return decision
@@ -391,12 +404,12 @@ class Exchange:
             utc_s: now.
             task_s: how long one takes, by somebody's word, which goes before what was measured.
         """
-        return self._place(self._ask(spec, tasks, task_s), utc_s, "")
+        return self._place(spec, self._ask(spec, tasks, task_s), utc_s, "")
 
-    def _place(self, ask: Ask, utc_s: float, chance: str) -> Decision:
+    def _place(self, spec: JobSpec, ask: Ask, utc_s: float, chance: str) -> Decision:
         """Place an ask, by the lots of a job: among near-equals it stays with them."""
-        resting = self.purchases.resting.sites
-        return place(ask, self.market, self.house, utc_s, lots(chance), resting)
+        spared = self._spared(spec, utc_s)
+        return place(ask, self.market, self.house, utc_s, lots(chance), spared)
 
     def _ask(
         self, spec: JobSpec, tasks: int, task_s: float | None, *, is_measured: bool = True
@@ -420,15 +433,27 @@ class Exchange:
             deferrable=spec.wishes.deferrable and not spec.path,
         )
 
+    def _spared(self, spec: JobSpec, utc_s: float) -> Mapping[str, Rest]:
+        """Sites that are left alone now: ours, too, while a budget has no room for a task here.
+
+        At another site a contract bounds what tasks cost, and less may do.
+        """
+        resting = self.purchases.resting.sites
+        budget = self._broker.spending.no_room_here(spec)
+        if not budget:
+            return resting
+        until_s = utc_s + max(1.0, self.rules.plan_s)
+        return {**resting, self.site: Rest(until_s, f"can't be paid now, as {budget} has no room")}
+
     # --- whether a job can keep its limits -----------------------------------------------------
 
-    def _judge(self, ask: Ask, utc_s: float, chance: str) -> Unmet | None:
-        resting = self.purchases.resting.sites
-        return judge(ask, self.market, self.house, utc_s, lots(chance), resting)
+    def _judge(self, spec: JobSpec, ask: Ask, utc_s: float, chance: str) -> Unmet | None:
+        spared = self._spared(spec, utc_s)
+        return judge(ask, self.market, self.house, utc_s, lots(chance), spared)
 
-    def _judge_planned(self, ask: Ask, utc_s: float, chance: str) -> Unmet | None:
+    def _judge_planned(self, job: Job, decision: Decision) -> Unmet | None:
         self._looks.plans -= JUDGED_PLANS
-        return self._judge(ask, utc_s, chance)
+        return self._judge(job.spec, decision.ask, decision.made_s, job.id)
 
     def _unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
         """Why a job that begins is refused for its limits: known, and with an offer in hand.
@@ -443,7 +468,7 @@ class Exchange:
             return None
         arrived = self._broker.jobs.get(job)  # what has arrived of it is no load in front of it
         self.market.learn(self.show(utc_s, arrived, whose=spec.whose), utc_s)
-        unmet = self._judge(ask, utc_s, job)
+        unmet = self._judge(spec, ask, utc_s, job)
         self._looks.judged(len(self._broker.jobs), is_refused=unmet is not None)
         return unmet if unmet is not None and unmet.offers else None
 
@@ -453,7 +478,7 @@ class Exchange:
         """What is to be said of a plan that is short for its job's limits; None if it is not."""
         if spec.path or not falls_short(decision):
             return None
-        unmet = self._judge(decision.ask, decision.made_s, chance)
+        unmet = self._judge(spec, decision.ask, decision.made_s, chance)
         return None if unmet is None else unmet.to_plain()
 
     def terms(self, spec: JobSpec) -> Terms:
@@ -523,6 +548,17 @@ class Exchange:
         """The currencies that other sites' pools charge in."""
         found = (each.advert.currency for each in self.market.candidates if not each.is_own)
         return frozenset(found)
+
+    def _offered(self, spec: JobSpec) -> list[Tariff]:
+        """What other sites' pools charge that may be able to run a job, now or later."""
+        if isinf(self.house.prefer_own_s):
+            return []
+        verdicts = self.market.verdicts(self.terms(spec))
+        return [
+            Tariff(each.advert.price_nanos, each.advert.currency, each.key[0])
+            for each in self.market.candidates
+            if not each.is_own and verdicts[each.number] is None
+        ]
 
     def _relays(self, spec: JobSpec, terms: Terms) -> list[str]:
         """Sites that may know somebody whom we don't, by name."""

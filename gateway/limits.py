@@ -13,7 +13,6 @@ from gateway import events
 from gateway.dealing import Outcome
 from gateway.events import JobSpec
 from gateway.jobs import Job
-from policies.asks import Ask
 from policies.decisions import Decision
 from policies.offers import Unmet, falls_short
 
@@ -22,8 +21,8 @@ UNMET_S: Final = 5.0
 # So long may a slot take until it runs its first task of a function.
 START_S: Final = 10.0
 
-# Judge an ask at a moment, UTC, by the lots of a job.
-Judge = Callable[[Ask, float, str], Unmet | None]
+# Judge a job's limits by its plan that was short.
+Judge = Callable[[Job, Decision], Unmet | None]
 
 
 def are_bound(spec: JobSpec) -> bool:
@@ -117,7 +116,7 @@ class LimitWatch:
             trouble = self._troubles[job.id] = _Trouble(now_s)
         if trouble.is_told or now_s - trouble.since_s < UNMET_S:
             return
-        unmet = self._judge(decision.ask, decision.made_s, job.id)
+        unmet = self._judge(job, decision)
         if unmet is None:
             return
         trouble.is_told = True
