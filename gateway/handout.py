@@ -208,10 +208,14 @@ class Handout:
             tasks = min(tasks, bound)
         return self._affords(job, worker, task_s, tasks)
 
-    def may_want(self, job: Job, worker: Worker) -> bool:
+    def may_want(self, job: Job, worker: Worker, now_s: float) -> bool:
         """Whether a job would have tasks for a worker that fits it, if that had a slot for them."""
         task_s = self.durations.of(job.spec.function)
-        return self._is_heard(job) and self._affords(job, worker, task_s, 1) > 0
+        return (
+            self._is_heard(job)
+            and self.occupancy.may_begin(worker.offer.pool, job.whose, task_s, now_s)
+            and self._affords(job, worker, task_s, 1) > 0
+        )
 
     def _is_heard(self, job: Job) -> bool:
         client = self._clients.get(job.client)

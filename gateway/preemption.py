@@ -110,7 +110,7 @@ class Preemption:
         workers: Mapping[int, Worker],
         ready: Mapping[str, Job],
         occupancy: Occupancy,
-        may_want: Callable[[Job, Worker], bool],
+        may_want: Callable[[Job, Worker, float], bool],
         recall: Callable[[Assignment], None],
         effects: list[Effect],
     ) -> None:
@@ -218,7 +218,7 @@ class Preemption:
             slots = over.get(claim, 0)
             self._take(held.get(claim, []), slots, _Reason(name, window, by_s, text), utc_s)
             used[claim] -= slots
-        wanted = self._wanted(name, pool, used)
+        wanted = self._wanted(name, pool, used, utc_s)
         for claim, slots in called_back(pool.levels, used, wanted, pool.total).items():
             text = f"slots are guaranteed to others who need them{_in(window)}"
             reason = _Reason(name, window, utc_s + grace_s, text)
@@ -229,7 +229,7 @@ class Preemption:
         """Whether anybody may have to make room; quicker than to look at all that is out."""
         if not any(pool.used.values()):
             return False
-        if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used):
+        if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used, utc_s):
             return True
         ahead = map(pool.closing, pool.examples.values())
         return any(each is not None and each.told_s <= utc_s for each in ahead)
@@ -249,7 +249,9 @@ class Preemption:
         told = (self._told.get(each.id) for each in held)
         return sum(each.leaving(by_s) for each in told if each is not None)
 
-    def _wanted(self, name: str, pool: Pool, used: Mapping[int, int]) -> dict[int, int]:
+    def _wanted(
+        self, name: str, pool: Pool, used: Mapping[int, int], utc_s: float
+    ) -> dict[int, int]:
         """By claim, how many slots waiting work could use of what is guaranteed to it."""
         short = {
             claim: level.guaranteed - used.get(claim, 0)
@@ -266,7 +268,7 @@ class Preemption:
                     fitting[job.need] = self._fitting(name, job)
                 worker = fitting[job.need]
                 # Else others would be stopped again and again for what never begins here.
-                if worker is not None and self._may_want(job, worker):
+                if worker is not None and self._may_want(job, worker, utc_s):
                     found[claim] = min(short[claim], found.get(claim, 0) + job.waiting)
         return found
 

@@ -483,7 +483,17 @@ def unread(world):
     )
 
 
-@pytest.mark.parametrize("submit", [for_another_pool, unread])
+def too_long(world):
+    """It would not be done when it may have nothing any more."""
+    world.turn(
+        replace(GUARANTEED, when=Hours(0, 13 * 3600)),
+        Window("fx", Hours(13 * 3600, 86_400), Claims((Claim(RISK, borrows=NOTHING),))),
+    )
+    world.learn(7_200.0, name="risk")
+    world.submit("run", 2, name="risk")
+
+
+@pytest.mark.parametrize("submit", [for_another_pool, unread, too_long])
 def test_nobody_makes_room_for_what_does_not_begin_here(submit):
     """Others took the slots again, and were stopped again, for as long as it waited."""
     world = World(GUARANTEED, slots=(1,) * 4)
