@@ -112,6 +112,7 @@ class Broker:
             self.workers,
             self._handout.ready,
             self.occupancy,
+            self._handout.may_want,
             lambda each: self._handout.recall_all(each, kill=False),
             self._effects,
         )

@@ -72,11 +72,16 @@ class Durations:
         return self._seconds.get(function)
 
 
-def refusal(job: Job, worker: Worker) -> Refusal | None:
-    """Why this worker can't take a task of this job now, or None."""
+def verdict(job: Job, worker: Worker) -> Refusal | None:
+    """Why this worker can never take a task of this job, or None."""
     if job.need not in worker.verdicts:
         worker.verdicts[job.need] = judge(job.need, worker.offer)
-    never = worker.verdicts[job.need]
+    return worker.verdicts[job.need]
+
+
+def refusal(job: Job, worker: Worker) -> Refusal | None:
+    """Why this worker can't take a task of this job now, or None."""
+    never = verdict(job, worker)
     if never is not None:
         return never
     if worker.draining:
