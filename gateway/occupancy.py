@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from federation.reasons import Reason
 from gateway.jobs import Job, Worker
@@ -36,6 +36,7 @@ class Pool:
         total: slots that take work.
         tasks: that are with workers, by worker and claim.
         used: slots, by claim.
+        shown: what adverts said last of its windows; gateway.showing keeps it here.
     """
 
     rules: Rules
@@ -45,6 +46,7 @@ class Pool:
     levels: list[Level] = field(default_factory=list)
     claims: dict[Whose, int] = field(default_factory=dict)
     closings: dict[Whose, Closing | None] = field(default_factory=dict)
+    shown: dict[Any, Any] = field(default_factory=dict)
 
     def claim(self, whose: Whose) -> int:
         """Which claim somebody's work belongs to."""

@@ -1,8 +1,9 @@
 """What a site says of its pools: from the broker's picture to an advert. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
+from math import ceil
 from typing import Final
 
 from federation.adverts import WINDOWS_MAX, PoolAdvert, SiteAdvert, TagPrice, Window
@@ -13,9 +14,11 @@ from policies.parties import Whose
 from policies.placement import Tags
 from policies.pricelist import PriceNow
 from policies.tariffs import Extras
+from policies.weeks import DAY_S, HORIZON_DAYS
 from policies.windows import Allowed, allowed
 
 ADVERT_VALID_S: Final = 90.0
+SHOWN_MAX: Final = 64  # windows of a pool as different people see them, that are kept
 # Tasks that wait, and their slot-seconds where it is known how long one takes.
 Queue = tuple[int, float]
 
@@ -112,28 +115,47 @@ def _for_whom(pool: PoolAdvert, broker: Broker, whose: Whose, utc_s: float) -> P
     if len(ahead) == 1:
         windows: tuple[Window, ...] = ()
     else:
-        windows = tuple(_windows(ahead, broker.prices.get(pool.pool), pool.price_nanos))
+        windows = _windows_shown(pool, broker, tuple(ahead), utc_s)
     return replace(
         pool, slots_total=slots, slots_free=min(pool.slots_free, free, slots), windows=windows
     )
 
 
-def _windows(ahead: Iterable[Allowed], prices: PriceNow | None, now_nanos: int) -> Iterator[Window]:
-    """The times in which there are slots, each with its price; as many as an advert may have."""
-    left = WINDOWS_MAX
+def _windows_shown(
+    pool: PoolAdvert, broker: Broker, ahead: tuple[Allowed, ...], utc_s: float
+) -> tuple[Window, ...]:
+    """The windows of an advert, kept while rules and prices are the same: each plan looks."""
+    prices, shown = broker.prices.get(pool.pool), broker.occupancy.pools[pool.pool].shown
+    key = ahead, pool.price_nanos
+    known = shown.get(key)
+    if known is not None and known[0] is prices:
+        return known[1]
+    found = tuple(islice(_windows(ahead, prices, pool.price_nanos, utc_s), WINDOWS_MAX))
+    if len(shown) >= SHOWN_MAX:
+        shown.clear()
+    shown[key] = prices, found
+    return found
+
+
+def _windows(
+    ahead: Sequence[Allowed], prices: PriceNow | None, now_nanos: int, utc_s: float
+) -> Iterator[Window]:
+    """The times from now on in which there are slots, each with its price."""
+    changes: list[float] = []
+    if prices is not None:
+        # A list knows of the next days alone, to the end of the last: the day before is sure.
+        starts = range(int(ahead[0].from_s), ceil(ahead[-1].until_s), (HORIZON_DAYS - 1) * DAY_S)
+        changes = sorted({at_s for start_s in starts for at_s in prices.prices.changes(start_s)})
     for each in ahead:
-        edges = [each.from_s, each.until_s]
-        if prices is not None:
-            changes = prices.prices.changes(each.from_s)
-            edges[1:1] = [at_s for at_s in changes if at_s < each.until_s]
-        for from_s, until_s in pairwise(edges):
-            if not each.slots or not left:
-                break
-            nanos = now_nanos
-            if prices is not None:
-                nanos = prices.prices.public_nanos(from_s, prices.level)
-            yield Window(from_s, until_s, each.slots, nanos)
-            left -= 1
+        if not each.slots:
+            continue
+        edges = [at_s for at_s in changes if each.from_s < at_s < each.until_s]
+        for from_s, until_s in pairwise((each.from_s, *edges, each.until_s)):
+            if until_s > utc_s:
+                nanos = now_nanos
+                if prices is not None:
+                    nanos = prices.prices.public_nanos(from_s, prices.level)
+                yield Window(from_s, until_s, each.slots, nanos)
 
 
 def _largest(own: Tags, workers: Iterable[Worker]) -> dict[str, bool | int | float]:

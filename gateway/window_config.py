@@ -53,7 +53,7 @@ from policies.hours import Days, Hours, Weekdays, read_days
 from policies.parties import read_party
 from policies.periods import UTC_ZONE, read_zone
 from policies.weeks import DAY_S, EVERY_DAY, read_weekdays
-from policies.windows import WINDOWS_MAX, Plan, Window
+from policies.windows import AHEAD_S, TURNS_MAX, WINDOWS_MAX, Plan, Window
 
 CALENDARS_MAX: Final = 100
 FILE_BYTES_MAX: Final = 1 << 20
@@ -114,7 +114,14 @@ def read_plan(
 
 
 def check_plan(pool: str, plan: Plan, utc_s: float) -> None:
-    """Refuse windows of one priority that are open at once within a year; KnobError."""
+    """Refuse windows of one priority that are open at once within a year, and those that begin too
+    often; KnobError.
+    """
+    if plan.is_busy(utc_s, utc_s + AHEAD_S):
+        raise KnobError(
+            f"{plan.windows[0].place}[[pool.window]]: the windows of {pool} begin and end more "
+            f"than {TURNS_MAX:,} times in the coming two weeks: let them begin less often"
+        )
     clash = plan.clash(utc_s, utc_s + LOOK_AHEAD_S)
     if clash is not None:
         first, second, at_s = clash

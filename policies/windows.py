@@ -7,8 +7,9 @@ half-open, so that there is never a moment of two windows, nor of none between t
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import compress, groupby, pairwise
 from math import inf
+from operator import itemgetter
 from typing import Final
 
 from policies.claims import Claims
@@ -21,6 +22,7 @@ from policies.weeks import DAY_S, WEEK_S
 WINDOWS_MAX: Final = 64  # of one pool
 AHEAD_S: Final = 14 * DAY_S
 EDGES_MAX: Final = 20_000  # that are looked at for windows that meet
+TURNS_MAX: Final = 2_000  # within AHEAD_S: they are all gone through whenever one comes
 EVERYBODY: Final = Claims()
 
 
@@ -106,13 +108,32 @@ class Plan:
 
         Found as far as it is asked for.
         """
-        from_s, holds = start_s, self.at(start_s)
-        for at_s in self.edges(start_s, end_s):
-            window = self.at(at_s)
-            if window != holds:
+        from_s, holds = start_s, None
+        for at_s, windows in self._turns(start_s, end_s):
+            window = windows[0] if windows else None
+            if window != holds and at_s > start_s:
                 yield self._span(from_s, at_s, holds)
-                from_s, holds = at_s, window
+                from_s = at_s
+            holds = window
         yield self._span(from_s, end_s, holds)
+
+    def _turns(self, start_s: float, end_s: float) -> Iterator[tuple[float, list[Window]]]:
+        """What is open at a moment, and from each on at which that may change: as `open_at`.
+
+        A window is looked at only when it may open or close itself: there may be many.
+        """
+        windows = sorted(self.windows, key=lambda each: -each.priority)
+        are_open = [each.when.is_open(start_s) for each in windows]
+        yield start_s, list(compress(windows, are_open))
+        edges = sorted(
+            (at_s, number)
+            for number, each in enumerate(windows)
+            for at_s in each.when.edges(start_s, end_s)
+        )
+        for at_s, turned in groupby(edges, key=itemgetter(0)):
+            for _, number in turned:
+                are_open[number] = windows[number].when.is_open(at_s)
+            yield at_s, list(compress(windows, are_open))
 
     def _span(self, from_s: float, until_s: float, window: Window | None) -> Span:
         return Span(from_s, until_s, window, window.claims if window is not None else self.base)
@@ -120,6 +141,15 @@ class Plan:
     def edges(self, start_s: float, end_s: float) -> list[float]:
         """All moments in (start_s, end_s) at which a window may open or close, in order, UTC."""
         return sorted({at_s for each in self.windows for at_s in each.when.edges(start_s, end_s)})
+
+    def is_busy(self, start_s: float, end_s: float) -> bool:
+        """Whether windows begin and end more than TURNS_MAX times in (start_s, end_s)."""
+        left = TURNS_MAX
+        for each in self.windows:
+            left -= len(each.when.edges(start_s, end_s))
+            if left < 0:
+                return True
+        return False
 
     def clash(self, start_s: float, end_s: float) -> tuple[Window, Window, float] | None:
         """Two windows of one priority that are open at once, and when that is first so.
@@ -131,12 +161,12 @@ class Plan:
         left = EDGES_MAX
         while start_s < end_s and left > 0:
             until_s = min(end_s, start_s + WEEK_S)
-            edges = [start_s, *self.edges(start_s, until_s)]
-            for at_s in edges:
-                for first, second in pairwise(self.open_at(at_s)):
+            for at_s, windows in self._turns(start_s, until_s):
+                left -= 1
+                for first, second in pairwise(windows):
                     if first.priority == second.priority:
                         return first, second, at_s
-            start_s, left = until_s, left - len(edges)
+            start_s = until_s
         return None
 
 

@@ -61,7 +61,8 @@ def windows(
         )
         return
     for name, plan in chosen.items():
-        click.echo(show.clean(f"{name}: {len(plan.windows)} windows" if plan.windows else name))
+        many = f": {show.count(len(plan.windows), 'window')}" if plan.windows else ""
+        click.echo(show.clean(f"{name}{many}"))
         for line in _lines(plan):
             click.echo(f"  {show.clean(line)}")
         rows = [_row(plan, each) for each in found[name]]
@@ -96,7 +97,8 @@ def _holding(plan: Plan, at_s: float, until_s: float | None) -> list[Span]:
 def _row(plan: Plan, span: Span) -> dict[str, Any]:
     window = span.window
     others = [each.name for each in plan.open_at(span.from_s) if each != window]
-    zone = window.when.zone if window is not None else UTC
+    near = [window] if window is not None else plan.windows  # while none holds, as the first has it
+    zone = near[0].when.zone if near else UTC
     return {
         "from_s": span.from_s,
         "until_s": span.until_s if span.until_s > span.from_s else None,

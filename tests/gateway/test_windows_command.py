@@ -122,6 +122,7 @@ def test_people_see_times_there_and_who_may_use_what(write):
     done = windows("fast", "--config", write(), "--at", "2026-11-30", "--next", "2d")
     assert done.exit_code == 0
     assert "Tue 17:00 GMT" in done.stdout
+    assert "Tue 23:00 GMT" in done.stdout  # when it ends, too
     assert "project:risk: guaranteed 80%, lends 0 of it" in done.stdout
     assert "risk run (priority 0): business, 17:00 to 23:00 Europe/London" in done.stdout
     assert "slow" not in done.stdout
@@ -176,6 +177,14 @@ def test_windows_of_one_priority_that_meet_are_refused_with_the_moment(write):
     assert "line 28: [[pool.window]] 'month end' of fast: it is open at" in done.output
     assert "2026-11-30 17:00:00 UTC, and 'risk run' is as well" in done.output
     assert "give the one that is to hold a higher one" in done.output
+
+
+def test_windows_that_begin_too_often_are_refused(write):
+    done = windows("--config", write('"0 2 * * sat"', '"* * * * *"'))
+    assert done.exit_code == 2
+    assert (
+        "the windows of fast begin and end more than 2,000 times in the coming two" in done.output
+    )
 
 
 def test_a_pool_that_there_is_not_is_said(write):

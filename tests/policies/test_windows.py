@@ -96,6 +96,13 @@ def test_two_windows_of_one_name_are_refused():
         Plan((WEEKEND, WEEKEND))
 
 
+def test_windows_that_begin_too_often_are_noticed():
+    start_s = at("2026-11-20T00:00")
+    often = Plan(tuple(Window(str(n), Cron(f"{n} * * * *", 60)) for n in range(3)))
+    assert often.is_busy(start_s, start_s + 14 * DAY_S)
+    assert not PLAN.is_busy(start_s, start_s + 14 * DAY_S)
+
+
 def test_what_others_may_have_of_a_pool_in_time_to_come():
     start_s = at("2026-11-20T12:00")  # a Friday
     rules = rules_at(PLAN, start_s, 2 * DAY_S)
