@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Any, Final
 
+from federation.adverts import Window as Shown
 from federation.reasons import Reason
 from gateway.jobs import Job, Worker
 from policies import claims as claiming
@@ -46,7 +47,7 @@ class Pool:
     levels: list[Level] = field(default_factory=list)
     claims: dict[Whose, int] = field(default_factory=dict)
     closings: dict[Whose, Closing | None] = field(default_factory=dict)
-    shown: dict[Any, Any] = field(default_factory=dict)
+    shown: dict[Any, tuple[Any, tuple[Shown, ...]]] = field(default_factory=dict)
 
     def claim(self, whose: Whose) -> int:
         """Which claim somebody's work belongs to."""
