@@ -1,9 +1,9 @@
 """What a site says of its pools: from the broker's picture to an advert. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
-from math import ceil
+from math import inf
 from typing import Final
 
 from federation.adverts import WINDOWS_MAX, PoolAdvert, SiteAdvert, TagPrice, Window
@@ -130,7 +130,7 @@ def _windows_shown(
     known = shown.get(key)
     if known is not None and known[0] is prices:
         return known[1]
-    found = tuple(islice(_windows(ahead, prices, pool.price_nanos, utc_s), WINDOWS_MAX))
+    found = tuple(_windows(ahead, prices, pool.price_nanos, utc_s))
     if len(shown) >= SHOWN_MAX:
         shown.clear()
     shown[key] = prices, found
@@ -138,24 +138,33 @@ def _windows_shown(
 
 
 def _windows(
-    ahead: Sequence[Allowed], prices: PriceNow | None, now_nanos: int, utc_s: float
+    ahead: Iterable[Allowed], prices: PriceNow | None, now_nanos: int, utc_s: float = -inf
 ) -> Iterator[Window]:
-    """The times from now on in which there are slots, each with its price."""
+    """The times from now on in which there are slots, each with its price; as many as an advert
+    may have.
+    """
+    left = WINDOWS_MAX
     changes: list[float] = []
-    if prices is not None:
-        # A list knows of the next days alone, to the end of the last: the day before is sure.
-        starts = range(int(ahead[0].from_s), ceil(ahead[-1].until_s), (HORIZON_DAYS - 1) * DAY_S)
-        changes = sorted({at_s for start_s in starts for at_s in prices.prices.changes(start_s)})
+    known_s = -inf  # as far as they are looked for
     for each in ahead:
+        if not left:
+            return
         if not each.slots:
             continue
+        while prices is not None and known_s < each.until_s:
+            # What its window makes of the price is the same all the while. Of bands a list knows
+            # to the end of its last day: the day before that is sure.
+            start_s = max(known_s, each.from_s)
+            known_s = start_s + (HORIZON_DAYS - 1) * DAY_S
+            changes += [at_s for at_s in prices.prices.band_changes(start_s) if at_s <= known_s]
         edges = [at_s for at_s in changes if each.from_s < at_s < each.until_s]
-        for from_s, until_s in pairwise((each.from_s, *edges, each.until_s)):
-            if until_s > utc_s:
-                nanos = now_nanos
-                if prices is not None:
-                    nanos = prices.prices.public_nanos(from_s, prices.level)
-                yield Window(from_s, until_s, each.slots, nanos)
+        parts = pairwise((each.from_s, *edges, each.until_s))
+        for from_s, until_s in islice((part for part in parts if part[1] > utc_s), left):
+            nanos = now_nanos
+            if prices is not None:
+                nanos = prices.prices.public_nanos(from_s, prices.level)
+            yield Window(from_s, until_s, each.slots, nanos)
+            left -= 1
 
 
 def _largest(own: Tags, workers: Iterable[Worker]) -> dict[str, bool | int | float]:

@@ -7,14 +7,14 @@ half-open, so that there is never a moment of two windows, nor of none between t
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import compress, groupby, pairwise
+from itertools import groupby, pairwise
 from math import inf
 from operator import itemgetter
 from typing import Final
 
 from policies.claims import Claims
 from policies.crons import Cron
-from policies.hours import Hours
+from policies.hours import Hours, open_spans
 from policies.parties import Whose
 from policies.tariffs import MILLION
 from policies.weeks import DAY_S, WEEK_S
@@ -22,7 +22,7 @@ from policies.weeks import DAY_S, WEEK_S
 WINDOWS_MAX: Final = 64  # of one pool
 AHEAD_S: Final = 14 * DAY_S
 EDGES_MAX: Final = 20_000  # that are looked at for windows that meet
-TURNS_MAX: Final = 2_000  # within AHEAD_S: they are all gone through whenever one comes
+EDGES_AHEAD_MAX: Final = 2_000  # of one pool in AHEAD_S, which are looked at each time one comes
 EVERYBODY: Final = Claims()
 
 
@@ -104,36 +104,34 @@ class Plan:
         return next(iter(self.open_at(utc_s)), None)
 
     def spans(self, start_s: float, end_s: float) -> Iterator[Span]:
-        """Which window holds when, over [start_s, end_s): without gaps, each change in a new span.
-
-        Found as far as it is asked for.
-        """
+        """Which window holds when, over [start_s, end_s): no gaps, each change in a new span."""
         from_s, holds = start_s, None
-        for at_s, windows in self._turns(start_s, end_s):
-            window = windows[0] if windows else None
-            if window != holds and at_s > start_s:
-                yield self._span(from_s, at_s, holds)
-                from_s = at_s
-            holds = window
+        for at_s, open_now in self._turns(start_s, end_s):
+            window = open_now[0] if open_now else None
+            if window is not holds:
+                if at_s > from_s:
+                    yield self._span(from_s, at_s, holds)
+                from_s, holds = at_s, window
         yield self._span(from_s, end_s, holds)
 
     def _turns(self, start_s: float, end_s: float) -> Iterator[tuple[float, list[Window]]]:
-        """What is open at a moment, and from each on at which that may change: as `open_at`.
+        """Where in [start_s, end_s) a window opens or closes, and which are open then, in order.
 
-        A window is looked at only when it may open or close itself: there may be many.
+        The one that holds comes first. Each window is asked for its own times alone: to ask all of
+        them at each moment took seconds for many.
         """
-        windows = sorted(self.windows, key=lambda each: -each.priority)
-        are_open = [each.when.is_open(start_s) for each in windows]
-        yield start_s, list(compress(windows, are_open))
-        edges = sorted(
-            (at_s, number)
-            for number, each in enumerate(windows)
-            for at_s in each.when.edges(start_s, end_s)
-        )
-        for at_s, turned in groupby(edges, key=itemgetter(0)):
-            for _, number in turned:
-                are_open[number] = windows[number].when.is_open(at_s)
-            yield at_s, list(compress(windows, are_open))
+        order = sorted(range(len(self.windows)), key=lambda at: (-self.windows[at].priority, at))
+        turns: list[tuple[float, bool, int]] = []
+        for place, at in enumerate(order):
+            for from_s, until_s in open_spans(self.windows[at].when, start_s, end_s):
+                turns += [(from_s, True, place), (until_s, False, place)]
+        is_open: set[int] = set()
+        for at_s, group in groupby(sorted(turns), key=itemgetter(0)):
+            if at_s >= end_s:
+                return
+            for _, opens, place in group:  # a window that closes and opens at once stays open
+                (is_open.add if opens else is_open.discard)(place)
+            yield at_s, [self.windows[order[place]] for place in sorted(is_open)]
 
     def _span(self, from_s: float, until_s: float, window: Window | None) -> Span:
         return Span(from_s, until_s, window, window.claims if window is not None else self.base)
@@ -142,14 +140,16 @@ class Plan:
         """All moments in (start_s, end_s) at which a window may open or close, in order, UTC."""
         return sorted({at_s for each in self.windows for at_s in each.when.edges(start_s, end_s)})
 
-    def is_busy(self, start_s: float, end_s: float) -> bool:
-        """Whether windows begin and end more than TURNS_MAX times in (start_s, end_s)."""
-        left = TURNS_MAX
-        for each in self.windows:
-            left -= len(each.when.edges(start_s, end_s))
-            if left < 0:
-                return True
-        return False
+    def busiest(self, start_s: float, end_s: float) -> Window | None:
+        """The window with which there are too many edges in some AHEAD_S of [start_s, end_s)."""
+        while start_s < end_s:
+            left = EDGES_AHEAD_MAX
+            for each in self.windows:
+                left -= len(each.when.edges(start_s, start_s + AHEAD_S))
+                if left < 0:
+                    return each
+            start_s += AHEAD_S
+        return None
 
     def clash(self, start_s: float, end_s: float) -> tuple[Window, Window, float] | None:
         """Two windows of one priority that are open at once, and when that is first so.
@@ -161,9 +161,9 @@ class Plan:
         left = EDGES_MAX
         while start_s < end_s and left > 0:
             until_s = min(end_s, start_s + WEEK_S)
-            for at_s, windows in self._turns(start_s, until_s):
+            for at_s, open_now in self._turns(start_s, until_s):
                 left -= 1
-                for first, second in pairwise(windows):
+                for first, second in pairwise(open_now):
                     if first.priority == second.priority:
                         return first, second, at_s
             start_s = until_s
@@ -216,23 +216,18 @@ class Rules:
     """What holds for a pool, and what is known to come.
 
     Attributes:
-        spans: the present one first; the last ends when nothing more is known.
-        begun_s: when the window that holds began, which may be before the first span: those begin
-            when they were asked for.
+        spans: the present one first, from when it was looked at; the last ends when nothing more
+            is known.
+        begun_s: when the window that holds began, no longer ago than its `spill_s`.
     """
 
     spans: tuple[Span, ...]
-    begun_s: float | None = None
+    begun_s: float
 
     @property
     def now(self) -> Span:
         """The span that holds."""
         return self.spans[0]
-
-    @property
-    def since_s(self) -> float:
-        """When the present span began, as far as that is known."""
-        return self.now.from_s if self.begun_s is None else self.begun_s
 
     def window_at(self, utc_s: float) -> Window | None:
         """The window that holds at a moment in its time."""
@@ -241,9 +236,12 @@ class Rules:
 
 def rules_at(plan: Plan, utc_s: float, ahead_s: float = AHEAD_S) -> Rules:
     """What holds at a moment, and comes after it."""
-    before = list(plan.spans(utc_s - ahead_s, utc_s))[-1:]
-    begun_s = next((each.from_s for each in before if each.window == plan.at(utc_s)), None)
-    return Rules(tuple(plan.spans(utc_s, utc_s + ahead_s)), begun_s)
+    spans = tuple(plan.spans(utc_s, utc_s + ahead_s))
+    window, begun_s = spans[0].window, utc_s
+    if window is not None and window.spill_s > 0:
+        *_, before = plan.spans(utc_s - window.spill_s, utc_s)
+        begun_s = before.from_s if before.window == window else utc_s
+    return Rules(spans, begun_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +277,9 @@ class Closing:
         ends_s: until when what is planned to run may run, `spill_s` after that.
         told_s: from when on it is told, and nothing begins of which nobody knows how long it takes.
         stops_s: when it is stopped; inf when it is not.
-        slots: what it has then.
+        slots: what it has then, with all else that belongs to the same claim.
         window: the one that begins; empty where none does: one that gave it more has ended.
+        claim: of the claims that hold then, the one that it belongs to.
     """
 
     at_s: float
@@ -289,6 +288,7 @@ class Closing:
     stops_s: float
     slots: int
     window: str
+    claim: int
 
 
 def closing(rules: Rules, whose: Whose, total: int) -> Closing | None:
@@ -297,15 +297,15 @@ def closing(rules: Rules, whose: Whose, total: int) -> Closing | None:
     for span in rules.spans[1:]:
         slots = span.most(whose, total)
         if slots < now_slots:
-            return _closing_at(span, slots)
+            return _closing_at(span, slots, whose)
     return None
 
 
-def _closing_at(span: Span, slots: int) -> Closing:
+def _closing_at(span: Span, slots: int, whose: Whose) -> Closing:
     """What the beginning of a span means for those who have so many slots in it."""
-    at_s, window = span.from_s, span.window
+    at_s, window, claim = span.from_s, span.window, span.claims.of(whose)
     if window is None:  # claims outside of windows stop nothing, but what begins is to end in time
-        return Closing(at_s, at_s, at_s, inf, slots, "")
+        return Closing(at_s, at_s, at_s, inf, slots, "", claim)
     ends_s = at_s + window.spill_s
     stops_s = ends_s + window.grace_s if window.preempts else inf
-    return Closing(at_s, ends_s, at_s - window.drain_lead_s, stops_s, slots, window.name)
+    return Closing(at_s, ends_s, at_s - window.drain_lead_s, stops_s, slots, window.name, claim)

@@ -1,25 +1,54 @@
-"""What an advert says of a pool's windows: slots and price at each moment to come."""
+"""What a pool shows of the time to come: slots and price at each moment."""
 
 from dataclasses import replace
+from itertools import count, islice
 
 import pytest
 from town import CHEAP, UTC_S, Town
 
 from federation.adverts import WINDOWS_MAX
 from gateway import events
+from gateway.showing import _windows
 from policies.claims import NOTHING, Claim, Claims
 from policies.hours import Business, Hours
 from policies.parties import OTHERS
 from policies.pricelist import Adjustment, Band, PriceList
 from policies.weeks import EVERY_DAY, Span
-from policies.windows import Plan, Window, rules_at
+from policies.windows import Allowed, Plan, Window, rules_at
 
-HOUR_S = 3600
+HOUR_S = 3_600
 DAY_S = 86_400.0
 NO_OTHERS = Claims((Claim(OTHERS, borrows=NOTHING),))
 CLOSED = Window("risk run", Hours(17 * HOUR_S, 23 * HOUR_S, Business()), NO_OTHERS)
 PEAK = Band("peak", Span(8 * HOUR_S, 12 * HOUR_S, EVERY_DAY), Adjustment(factor=2_000_000))
 WEEKLY = Band("peak", Span(8 * HOUR_S, 12 * HOUR_S, frozenset({6})), Adjustment(factor=2_000_000))
+
+
+def spans(slots=5):
+    """For ever an hour with slots, and one without."""
+    for at in count():
+        yield Allowed(at * HOUR_S, (at + 1) * HOUR_S, slots * (at % 2 == 0), 10**6)
+
+
+def test_no_more_of_the_time_to_come_is_looked_at_than_is_shown():
+    """An advert is made for each job that is placed: what is left out of it must cost nothing."""
+    looked = iter(spans())
+    found = list(_windows(looked, None, 7))
+    assert [(each.from_s, each.slots, each.price_nanos) for each in found] == [
+        (2 * at * HOUR_S, 5, 7) for at in range(WINDOWS_MAX)
+    ]
+    assert next(looked).from_s <= 2 * (WINDOWS_MAX + 1) * HOUR_S
+
+
+def test_a_span_is_shown_in_parts_where_the_price_is_another():
+    bands = (Band("half", Span(900, 1_800), Adjustment(factor=500_000)),)
+    prices = PriceList(1_000, "USD", "1", bands=bands).at(0.0)
+    found = list(_windows(islice(spans(), 1), prices, 1_000))
+    assert [(each.from_s, each.until_s, each.price_nanos) for each in found] == [
+        (0.0, 900.0, 1_000),
+        (900.0, 1_800.0, 500),
+        (1_800.0, 3_600.0, 1_000),
+    ]
 
 
 @pytest.fixture
