@@ -326,9 +326,11 @@ class Exchange:
             self._note_sent(decision, asked, utc_s)
         self._outcome.happened(events.PlacesChosen(job.id, places))
 
-    def refresh(self, utc_s: float, without: Job | None = None) -> None:
+    def refresh(
+        self, utc_s: float, without: Job | None = None, whose: Whose = NOBODY_KNOWN
+    ) -> None:
         """Let the market see our own pools as they are now; see `show`."""
-        self.market.learn(self.show(utc_s, without, whose=NOBODY_KNOWN), utc_s)
+        self.market.learn(self.show(utc_s, without, whose=whose), utc_s)
 
     def decide(
         self,

@@ -9,10 +9,10 @@ import click
 
 from gateway.cli import show
 from gateway.cli.common import config_file_option, json_option
-from gateway.cli.moments import length_s, moment
+from gateway.cli.moments import LENGTH_MAX_S, length_s, moment
 from gateway.cli.serve import configured
 from gateway.config import PoolConfig
-from gateway.intake import USUAL_POOL
+from gateway.intake import TIME_LIMIT_S, USUAL_POOL
 from gateway.knobs import KnobError
 from gateway.window_config import check_plan
 from policies.claims import Claims
@@ -22,6 +22,7 @@ from policies.tariffs import MILLION
 from policies.windows import Plan, Span, Window
 
 ROWS_MAX: Final = 5_000
+LATEST_S: Final = TIME_LIMIT_S - 2 * LENGTH_MAX_S  # of what is looked at no date is past the last
 
 
 @click.command()
@@ -40,6 +41,8 @@ def windows(
     """
     config = configured(path, (), None)
     at_s = time.time() if when is None else moment(when, end_of_day=False, option="--at")
+    if not 0 <= at_s <= LATEST_S:
+        raise click.BadParameter("windows are shown from 1970 to 9997", param_hint="--at")
     until_s = None if ahead is None else at_s + length_s(ahead, option="--next")
     plans = {each.name: each.plan for each in config.pools or (PoolConfig(USUAL_POOL),)}
     if pool is not None and pool not in plans:

@@ -212,6 +212,14 @@ priority = 1
     assert "[[pool.window]] 'busy' of fast: with it windows of this pool begin" in done.output
 
 
+@pytest.mark.parametrize("moment", ["1969-12-31", "9999-06-01", "0001-01-01"])
+def test_moments_of_which_no_calendar_knows_are_refused(write, moment):
+    done = windows("--config", write(), "--at", moment)
+    assert done.exit_code == 2
+    assert "windows are shown from 1970 to 9997" in done.output
+    assert windows("--config", write(), "--at", "9997-06-01", "--next", "400d").exit_code == 0
+
+
 def test_a_pool_that_there_is_not_is_said(write):
     done = windows("medium", "--config", write())
     assert "there is no pool 'medium' here; there are: fast, slow" in done.output
