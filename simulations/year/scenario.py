@@ -98,7 +98,7 @@ class Scenario:
     begin_day: int = 0
     seed: int = 1
     tick_s: float = 60.0
-    advert_s: float = 120.0
+    advert_s: float = 300.0
     message_s: float = 0.05
     late_s: float = 1.0
     settle_days: int = 14

@@ -186,12 +186,11 @@ class Year:
         job = self.members[site].broker.jobs.get(f"{work.owner}-{work.key}")
         if job is None:
             return
-        if job.waiting:
-            self._questions += 1
-            self._asked[self._questions] = work
-            self.members[site].expect(
-                events.CancelAsked(PEOPLE, self._questions, job.id, ((0, work.tasks),), kill=False)
-            )
+        self._questions += 1
+        self._asked[self._questions] = work
+        self.members[site].expect(
+            events.CancelAsked(PEOPLE, self._questions, job.id, ((0, work.tasks),), kill=False)
+        )
         again_s = self.scenario.manners.again_s
         self.clock.after(again_s, partial(self._lose_patience, site, work))
 
