@@ -1,4 +1,4 @@
-"""Who owns what in the year, who works there, and by which rules: all that is assumed, in one place.
+"""Who owns what in the year, who works there, and by which rules: all that is assumed.
 
 What the sites' owners have written down is in sites/, in the words of any site's configuration.
 """

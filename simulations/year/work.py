@@ -69,15 +69,17 @@ def replay(
     begin_s: float,
     length_s: float,
     first_key: int,
+    weeks_in: int = 0,
 ) -> Iterator[Work]:
     """A log over and over, each week in step with the weeks of the year, as clocks there show them.
 
-    Who worked on a Tuesday at ten works on a Tuesday at ten, summer and winter.
+    Who worked on a Tuesday at ten works on a Tuesday at ten, summer and winter. The year begins
+    `weeks_in` weeks into the log.
     """
     clocks = ZoneInfo(zone)
     cycle_s = log.weeks * WEEK_S
     # Times by the wall clock of the place, in seconds from Monday, December 26th 2022, 00:00.
-    offset_s = log.begins_s % WEEK_S - cycle_s
+    offset_s = log.begins_s % WEEK_S - cycle_s - weeks_in * WEEK_S
     key = first_key
     while offset_s < begin_s - BEGIN_S + length_s + 2 * WEEK_S:
         for entry in log.entries:

@@ -96,14 +96,17 @@ class Year:
             if not plan.department:
                 continue
             self._welcome(plan, plan.department)
+            found = log(plan.department)
+            lot = Random(f"{scenario.seed} {plan.department}")
             for work in replay(
                 plan.department,
-                log(plan.department),
+                found,
                 plan.zone,
                 scenario.manners,
                 scenario.begin_s,
                 scenario.length_s,
                 len(self.works),
+                lot.randrange(found.weeks),
             ):
                 self._add(plan.name, work)
 
