@@ -75,7 +75,7 @@ def electricity(zone: str) -> Electricity:
 @cache
 def log(name: str) -> Log:
     """Read a log: "nasa" or "hpc2n"."""
-    # Friday 00:00:03 and 13 of 13.1 weeks; Sunday 09:04:05 and 8 of 8.2 (see the first lines there).
+    # They begin on a Friday at 00:00:03, and on a Sunday at 09:04:05: see the files themselves.
     begins_s, weeks = {"nasa": (4 * DAY_S + 3, 13), "hpc2n": (6 * DAY_S + 32_645, 8)}[name]
     entries: list[Entry] = []
     at_s = 0.0

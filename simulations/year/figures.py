@@ -36,7 +36,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 def figures_of(outcome: Outcome) -> Figures:
     """What one run came to."""
     own = [work for work in outcome.works if not work.is_production]
-    owners = dict.fromkeys(work.owner for work in own)
+    owners = [site.department for site in outcome.scenario.sites if site.department]
     sites = {name: _site(outcome, name) for name in outcome.members}
     return {
         "sites": sites,

@@ -33,8 +33,8 @@ def draw(found: Figures, folder: Path) -> list[str]:
 def _use(plt: Any, found: Figures) -> Any:
     """Utilisation of each site's own slots, week by week."""
     sites = list(found["alone"]["by_day"])
-    figure, axes = plt.subplots(1, len(sites), figsize=(10, 2.8), sharey=True)
-    for axis, site in zip(axes, sites, strict=True):
+    figure, axes = plt.subplots(1, len(sites), figsize=(10, 2.8), sharey=True, squeeze=False)
+    for axis, site in zip(axes[0], sites, strict=True):
         for how, colour in (("alone", "tab:gray"), ("federated", "tab:orange")):
             days = found[how]["by_day"][site]
             weeks = [days[at : at + WEEK_DAYS] for at in range(0, len(days), WEEK_DAYS)]
@@ -44,15 +44,15 @@ def _use(plt: Any, found: Figures) -> Any:
         axis.set_xlabel("week", fontsize=8)
         axis.set_ylim(0, 100)
         axis.grid(alpha=0.3)
-    axes[0].legend(fontsize=8)
+    axes[0][0].legend(fontsize=8)
     return figure
 
 
 def _waits(plt: Any, found: Figures) -> Any:
     """What share of the jobs waited for no longer than so many minutes."""
     owners = list(found["alone"]["waits_s"])
-    figure, axes = plt.subplots(1, len(owners), figsize=(8, 2.8), sharey=True)
-    for axis, owner in zip(axes, owners, strict=True):
+    figure, axes = plt.subplots(1, len(owners), figsize=(8, 2.8), sharey=True, squeeze=False)
+    for axis, owner in zip(axes[0], owners, strict=True):
         for how, colour in (("alone", "tab:gray"), ("federated", "tab:orange")):
             minutes = [max(each, 0.6) / 60 for each in found[how]["waits_s"][owner]]
             axis.plot(minutes, range(1, len(minutes) + 1), color=colour, label=how)
@@ -60,7 +60,7 @@ def _waits(plt: Any, found: Figures) -> Any:
         axis.set_title(f"{owner}: % of jobs that waited no longer", fontsize=9)
         axis.set_xlabel("minutes", fontsize=8)
         axis.grid(alpha=0.3)
-    axes[0].legend(fontsize=8)
+    axes[0][0].legend(fontsize=8)
     return figure
 
 
