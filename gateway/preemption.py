@@ -40,6 +40,7 @@ class _Told:
     tasks: RangeSet = field(default_factory=RangeSet)  # that stop
     stops_s: float = inf  # the last of them
     is_recalled: bool = False
+    closes: Closing | None = None  # what they make room for, where they were told ahead of it
 
     def leaving(self, by_s: float) -> int:
         """How many of its tasks will have stopped by then."""
@@ -54,6 +55,7 @@ class _Reason:
     window: Window | None
     stops_s: float
     text: str
+    closes: Closing | None = None  # that is told of ahead
 
     @property
     def may_stop(self) -> bool:
@@ -89,14 +91,43 @@ class Preemption:
         self._said: dict[str, str] = {}  # by pool: what a dry run said last
 
     def turned(self, pools: Iterable[str], utc_s: float) -> None:
-        """Other rules hold for these pools: what was told by those before counts no more."""
+        """Other rules hold for these pools: what was told by those before counts no more.
+
+        Unless it was told of just this: what was chosen stays so, and is in its minute's limit
+        once. It is told again, for the clock may have been set.
+        """
         names = set(pools)
         for number, told in list(self._told.items()):
-            if told.assignment.worker.offer.pool in names:
-                del self._told[number]
-                if utc_s < told.stops_s < inf:
-                    self._notify(told.assignment, told.tasks, None)
+            each = told.assignment
+            if each.worker.offer.pool not in names:
+                continue
+            is_due = utc_s < told.stops_s < inf
+            if is_due and self._was_foreseen(told, utc_s):
+                tasks = _both(told.tasks, each.left)
+                self._notify(each, tasks, told.stops_s - utc_s)
+                if told.closes is not None and told.closes.at_s <= utc_s:
+                    self._call_back(told)
+                continue
+            del self._told[number]
+            if is_due:
+                self._notify(each, told.tasks, None)
         self._looked_s = -inf
+
+    def _was_foreseen(self, told: _Told, utc_s: float) -> bool:
+        """Whether the rules that hold now have work stopped as it was told ahead."""
+        closes, whose = told.closes, told.assignment.job.whose
+        pool = self._occupancy.pools.get(told.assignment.worker.offer.pool)
+        if closes is None or pool is None:
+            return False
+        if utc_s < closes.at_s:
+            window, now = pool.rules.window_at(closes.at_s), pool.closing(whose)
+            return now == closes and window is not None and not window.is_dry
+        window, begun_s = pool.rules.now.window, pool.rules.since_s
+        if window is None or window.is_dry or not window.preempts:
+            return False
+        slots = pool.levels[pool.claim(whose)].most
+        stops_s = begun_s + window.spill_s + window.grace_s
+        return (window.name, slots, stops_s) == (closes.window, closes.slots, closes.stops_s)
 
     def settle(self, utc_s: float) -> None:
         """Look who must make room, unless that was just done."""
@@ -115,7 +146,7 @@ class Preemption:
         held = self._held(name, pool)
         window = pool.rules.now.window
         grace_s = window.grace_s if window is not None else 0.0
-        begun_s = pool.rules.now.from_s + (window.spill_s if window is not None else 0.0)
+        begun_s = pool.rules.since_s + (window.spill_s if window is not None else 0.0)
         by_s = max(begun_s, utc_s) + grace_s
         used = {
             claim: max(0, slots - self._leaving(held.get(claim, ()), by_s))
@@ -187,21 +218,16 @@ class Preemption:
             slots = tasks - closes.slots - self._leaving(assignments, closes.stops_s)
             text = f"window {closes.window!r} begins at {_clock(closes.at_s)}"
             window = pool.rules.window_at(closes.at_s)
-            reason = _Reason(name, window, closes.stops_s, text)
-            self._take(assignments, slots, reason, utc_s, is_ahead=True)
+            reason = _Reason(name, window, closes.stops_s, text, closes)
+            self._take(assignments, slots, reason, utc_s)
 
     # --- taking --------------------------------------------------------------------------------
 
-    def _take(
-        self,
-        held: Iterable[Assignment],
-        slots: int,
-        reason: _Reason,
-        utc_s: float,
-        *,
-        is_ahead: bool = False,
-    ) -> None:
-        """Have so many slots of these given back: what has not begun now, what runs in time."""
+    def _take(self, held: Iterable[Assignment], slots: int, reason: _Reason, utc_s: float) -> None:
+        """Have so many slots of these given back: what has not begun now, what runs in time.
+
+        Of what is told ahead, what has not begun is called back when it is time.
+        """
         if slots <= 0:
             return
         if reason.window is not None and reason.window.is_dry:
@@ -213,13 +239,17 @@ class Preemption:
             if reason.may_stop:
                 most = min(slots - stopped, self._left_this_minute(reason, utc_s))
                 stopped += self._stop(told, most, reason, utc_s)
-            if not told.is_recalled and not is_ahead:
-                told.is_recalled = True
-                self._recall(each)
+            if reason.closes is None:
+                self._call_back(told)
         if stopped:
             stop = _clock(reason.stops_s)
             text = f"pool {reason.pool} told {stopped} tasks to stop by {stop}: {reason.text}"
             self._effects.append(Remark(text))
+
+    def _call_back(self, told: _Told) -> None:
+        if not told.is_recalled:
+            told.is_recalled = True
+            self._recall(told.assignment)
 
     def _stop(self, told: _Told, most: int, reason: _Reason, utc_s: float) -> int:
         """Tell at most so many tasks of an assignment when they are stopped; how many are."""
@@ -235,6 +265,7 @@ class Preemption:
         for first, stop in chosen:
             told.tasks.add(first, stop)
         told.stops_s = reason.stops_s if is_sooner else max(told.stops_s, reason.stops_s)
+        told.closes = reason.closes
         self._notify(each, chosen, max(0.0, reason.stops_s - utc_s))
         if reason.window is not None and reason.window.stops_per_minute:
             self._stopped.setdefault(reason.pool, deque()).append((utc_s, count))

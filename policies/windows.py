@@ -187,14 +187,22 @@ class Rules:
 
     Attributes:
         spans: the present one first; the last ends when nothing more is known.
+        begun_s: when the window that holds began, which may be before the first span: those begin
+            when they were asked for.
     """
 
     spans: tuple[Span, ...]
+    begun_s: float | None = None
 
     @property
     def now(self) -> Span:
         """The span that holds."""
         return self.spans[0]
+
+    @property
+    def since_s(self) -> float:
+        """When the present span began, as far as that is known."""
+        return self.now.from_s if self.begun_s is None else self.begun_s
 
     def window_at(self, utc_s: float) -> Window | None:
         """The window that holds at a moment in its time."""
@@ -203,7 +211,9 @@ class Rules:
 
 def rules_at(plan: Plan, utc_s: float, ahead_s: float = AHEAD_S) -> Rules:
     """What holds at a moment, and comes after it."""
-    return Rules(tuple(plan.spans(utc_s, utc_s + ahead_s)))
+    before = list(plan.spans(utc_s - ahead_s, utc_s))[-1:]
+    begun_s = next((each.from_s for each in before if each.window == plan.at(utc_s)), None)
+    return Rules(tuple(plan.spans(utc_s, utc_s + ahead_s)), begun_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +250,7 @@ class Closing:
         told_s: from when on it is told, and nothing begins of which nobody knows how long it takes.
         stops_s: when it is stopped; inf when it is not.
         slots: what it has then.
-        window: the one that begins.
+        window: the one that begins; empty where none does: one that gave it more has ended.
     """
 
     at_s: float
@@ -256,10 +266,16 @@ def closing(rules: Rules, whose: Whose, total: int) -> Closing | None:
     now_slots = rules.now.most(whose, total)
     for span in rules.spans[1:]:
         slots = span.most(whose, total)
-        if slots < now_slots and span.window is not None:
-            window = span.window
-            ends_s = span.from_s + window.spill_s
-            stops_s = ends_s + window.grace_s if window.preempts else inf
-            told_s = span.from_s - window.drain_lead_s
-            return Closing(span.from_s, ends_s, told_s, stops_s, slots, window.name)
+        if slots < now_slots:
+            return _closing_at(span, slots)
     return None
+
+
+def _closing_at(span: Span, slots: int) -> Closing:
+    """What the beginning of a span means for those who have so many slots in it."""
+    at_s, window = span.from_s, span.window
+    if window is None:  # claims outside of windows stop nothing, but what begins is to end in time
+        return Closing(at_s, at_s, at_s, inf, slots, "")
+    ends_s = at_s + window.spill_s
+    stops_s = ends_s + window.grace_s if window.preempts else inf
+    return Closing(at_s, ends_s, at_s - window.drain_lead_s, stops_s, slots, window.name)

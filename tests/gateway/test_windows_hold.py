@@ -200,6 +200,59 @@ def test_what_runs_is_told_before_a_window_begins():
     assert "17:00:30 UTC: window 'risk run' begins at" in world.broker.jobs["theirs"].notes[-1][1]
 
 
+def test_what_was_told_ahead_stands_when_its_window_begins_and_is_called_back_then():
+    world = World(window(drain_lead_s=20.0, grace_s=5.0, stops_per_minute=4))
+    world.submit("theirs", 4, site="paris")
+    ahead = orders(world.pass_to(17 * 3600.0 - 20.0), messages.Notice)
+    effects = world.pass_to(17 * 3600.0)
+    again = orders(effects, messages.Notice)
+    assert [(each.assignment, each.first, each.stop) for each in again] == [
+        (each.assignment, each.first, each.stop) for each in ahead
+    ]
+    assert [each.in_s for each in ahead + again] == [25.0, 5.0]
+    assert len(orders(effects, messages.Recall)) == 1
+    assert not [each for each in effects if isinstance(each, Remark)]  # it was said
+
+
+@pytest.mark.parametrize("change", [{"grace_s": 60.0}, {"is_dry": True}, {"preempts": False}])
+@pytest.mark.parametrize("ahead_s", [10.0, 0.0])
+def test_what_was_told_ahead_by_other_rules_counts_no_more(change, ahead_s):
+    world = World(window(drain_lead_s=20.0, grace_s=5.0))
+    world.submit("theirs", 4, site="paris")
+    assert orders(world.pass_to(17 * 3600.0 - 20.0), messages.Notice)
+    world.now_s = 17 * 3600.0 - ahead_s
+    effects = world.turn(window(**({"drain_lead_s": 20.0, "grace_s": 5.0} | change)))
+    told = [each.in_s for each in orders(effects, messages.Notice)]
+    assert told == ([None, 60.0 + ahead_s] if "grace_s" in change else [None])
+
+
+def test_looking_at_the_calendar_again_gives_nobody_more_time():
+    world = World(window(spill_s=3600.0, grace_s=30.0))
+    world.submit("theirs", 4, site="paris")
+    assert orders(world.pass_to(17 * 3600.0), messages.Notice)[-1].in_s == 3630.0
+    assert orders(world.pass_to(17.75 * 3600.0), messages.Notice)[-1].in_s == 930.0
+
+
+@pytest.mark.parametrize(("task_s", "begun"), [(59.0, 4), (61.0, 0)])
+def test_nothing_begins_that_would_not_be_done_when_a_window_ends_that_gave_it_more(task_s, begun):
+    world = World(window(EVERYBODY), base=NO_OTHERS, at_s=23 * 3600.0 - 60)
+    world.learn(task_s)
+    assert assigned(world.submit("theirs", 10, site="paris")) == begun
+    if not begun:
+        assert world.why("theirs")[1] == [
+            "begins nothing of it that may not be done by 1970-01-01 23:00:00 UTC, when it may "
+            "have fewer slots"
+        ]
+
+
+def test_what_runs_on_when_such_a_window_ends_is_not_stopped():
+    world = World(window(EVERYBODY), base=NO_OTHERS, at_s=22 * 3600.0)
+    world.submit("theirs", 4, site="paris")
+    effects = world.pass_to(23 * 3600.0)
+    assert not orders(effects, messages.Notice)
+    assert len(orders(effects, messages.Recall)) == 1
+
+
 def test_a_window_that_is_taken_away_takes_its_notices_with_it():
     world = World(window(drain_lead_s=600.0))
     world.submit("theirs", 4, site="paris")

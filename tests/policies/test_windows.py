@@ -123,6 +123,27 @@ def test_what_may_spill_over_and_what_is_never_stopped():
     assert (found.ends_s, found.stops_s) == (at("2026-11-20T17:01"), inf)
 
 
+def test_the_end_of_a_window_that_gave_more_is_known_too():
+    plan = Plan((WEEKEND,), OURS_ALONE)
+    monday_s = at("2026-11-23T00:00")
+    found = closing(rules_at(plan, at("2026-11-21T12:00")), PARIS, 100)
+    assert found == Closing(monday_s, monday_s, monday_s, inf, 0, "")
+
+
+@pytest.mark.parametrize(
+    ("moment", "since"),
+    [
+        ("2026-11-20T17:00", "2026-11-20T17:00"),
+        ("2026-11-20T22:59", "2026-11-20T17:00"),
+        ("2026-11-20T23:30", "2026-11-20T23:00"),
+    ],
+)
+def test_since_when_the_present_rules_hold(moment, since):
+    rules = rules_at(PLAN, at(moment))
+    assert rules.since_s == at(since)
+    assert rules.now.from_s == at(moment)
+
+
 def test_where_nothing_is_claimed_base_claims_hold():
     plan = Plan((WEEKEND,), OURS_ALONE)
     spans = rules_at(plan, at("2026-11-20T12:00"), 2 * DAY_S).spans
