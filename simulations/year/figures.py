@@ -12,7 +12,6 @@ from simulations.year.member import ELASTIC, OWNED
 from simulations.year.work import Work
 from simulations.year.world import Outcome
 
-MONTHS: Final = 12
 # Of each: where it is in the totals, and whether more of it is better.
 PROMISES: Final = {
     "utilisation": ("utilisation", True),
@@ -45,12 +44,12 @@ def figures_of(outcome: Outcome) -> Figures:
         },
         "production": _production(outcome),
         "total": _total(outcome, sites, own),
-        "by_day": {
+        "use_by_day": {
             name: [round(each / 86_400 / member.slots[OWNED].total, 4) for each in
                    member.slots[OWNED].days[: outcome.scenario.days]]
             for name, member in outcome.members.items()
         },
-        "by_month": _months(outcome),
+        "spent_by_day": _spent_by_day(outcome),
         "waits_s": {owner: _curve([work for work in own if work.owner == owner])
                     for owner in owners},
         "events": outcome.events,
@@ -151,12 +150,14 @@ def _total(outcome: Outcome, sites: Figures, own: Sequence[Work]) -> Figures:
     }
 
 
-def _months(outcome: Outcome) -> Figures:
-    spent, grams = [0.0] * MONTHS, [0.0] * MONTHS
+def _spent_by_day(outcome: Outcome) -> Figures:
+    """Of all sites together; what came after the end is in its last day."""
+    days = outcome.scenario.days
+    spent, grams = [0.0] * days, [0.0] * days
     for money in outcome.money.values():
-        for month, (usd, g) in money.months.items():
-            spent[min(month, MONTHS - 1)] += usd
-            grams[min(month, MONTHS - 1)] += g
+        for day, (usd, g) in money.days.items():
+            spent[min(day, days - 1)] += usd
+            grams[min(day, days - 1)] += g
     return {
         "spend_usd": [round(each, 2) for each in spent],
         "carbon_kg": [round(each / 1000, 3) for each in grams],

@@ -32,11 +32,11 @@ def draw(found: Figures, folder: Path) -> list[str]:
 
 def _use(plt: Any, found: Figures) -> Any:
     """Utilisation of each site's own slots, week by week."""
-    sites = list(found["alone"]["by_day"])
+    sites = list(found["alone"]["use_by_day"])
     figure, axes = plt.subplots(1, len(sites), figsize=(10, 2.8), sharey=True, squeeze=False)
     for axis, site in zip(axes[0], sites, strict=True):
         for how, colour in (("alone", "tab:gray"), ("federated", "tab:orange")):
-            days = found[how]["by_day"][site]
+            days = found[how]["use_by_day"][site]
             weeks = [days[at : at + WEEK_DAYS] for at in range(0, len(days), WEEK_DAYS)]
             means = [100 * sum(week) / len(week) for week in weeks]
             axis.step(range(len(means)), means, where="post", color=colour, label=how)
@@ -65,17 +65,17 @@ def _waits(plt: Any, found: Figures) -> Any:
 
 
 def _sums(plt: Any, found: Figures) -> Any:
-    """Spend and carbon of all sites together, added up month by month."""
+    """Spend and carbon of all sites together, added up day by day."""
     figure, axes = plt.subplots(1, 2, figsize=(8, 2.8))
     for axis, key, title in (
         (axes[0], "spend_usd", "spent, USD, since the beginning"),
         (axes[1], "carbon_kg", "emitted, kg CO2e, since the beginning"),
     ):
         for how, colour in (("alone", "tab:gray"), ("federated", "tab:orange")):
-            sums = list(accumulate(found[how]["by_month"][key]))
+            sums = list(accumulate(found[how]["spent_by_day"][key]))
             axis.plot(range(1, len(sums) + 1), sums, color=colour, label=how)
         axis.set_title(title, fontsize=9)
-        axis.set_xlabel("month", fontsize=8)
+        axis.set_xlabel("day", fontsize=8)
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
     axes[0].legend(fontsize=8)

@@ -26,7 +26,7 @@ NANOS = 1e9
 
 @dataclass(slots=True)
 class Money:
-    """What a site spent and got, in dollars, and what it emitted, in grams; by the month."""
+    """What a site spent and got, in dollars, and what it emitted, in grams."""
 
     cloud: float = 0.0
     power: float = 0.0
@@ -35,7 +35,7 @@ class Money:
     carbon_g: float = 0.0
     lent_s: float = 0.0  # slot-seconds for others that came to their end
     preempted_s: float = 0.0  # slot-seconds booked as preempted
-    months: dict[int, list[float]] = field(default_factory=dict)  # money, grams
+    days: dict[int, list[float]] = field(default_factory=dict)  # what left it, and grams
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class Year:
     def booked(self, site: str, record: UsageRecord) -> None:
         """See Listener."""
         money = self.money[site]
-        month = money.months.setdefault(int(self.clock.now_s // (30.4 * 86_400)), [0.0, 0.0])
+        day = money.days.setdefault(int(self.clock.now_s // 86_400), [0.0, 0.0])
         seller = record.pool.partition("/")[0] if "/" in record.pool else ""
         costs = record.cost_nanos / NANOS
         if seller:
@@ -248,8 +248,8 @@ class Year:
             money.power += spent
         grams = record.carbon_ng / NANOS
         money.carbon_g += grams
-        month[0] += spent
-        month[1] += grams
+        day[0] += spent
+        day[1] += grams
 
     # --- what travels --------------------------------------------------------------------------
 
