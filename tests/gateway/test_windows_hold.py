@@ -373,3 +373,91 @@ def test_a_pool_that_shrinks_has_those_stopped_who_are_over_their_claim():
     world.now_s += 1
     effects = world.do(events.DrainAsked(3 - busy, on=True))
     assert sum(each.stop - each.first for each in orders(effects, messages.Notice)) == 1
+
+
+def test_what_was_told_ahead_counts_once_against_what_may_be_stopped_in_a_minute():
+    world = World(window(stops_per_minute=3, drain_lead_s=20.0, grace_s=5.0), slots=(1,) * 4)
+    world.submit("theirs", 4, site="paris")
+    told = orders(world.pass_to(17 * 3600.0 - 10), messages.Notice)
+    assert [each.in_s for each in told] == [15.0] * 3
+    said_again = orders(world.pass_to(17 * 3600.0), messages.Notice)
+    assert {(each.assignment, each.in_s) for each in said_again} == {
+        (each.assignment, 5.0) for each in told
+    }
+
+
+def test_what_was_told_ahead_and_is_not_too_much_any_more_is_let_off():
+    claims = Claims((Claim(OTHERS, borrows=Amount(2)),))
+    world = World(window(claims, drain_lead_s=60.0, grace_s=30.0), slots=(1,) * 4)
+    given = orders(world.submit("theirs", 4, site="paris"))
+    told = {each.assignment for each in orders(world.pass_to(17 * 3600.0 - 10), messages.Notice)}
+    assert len(told) == 2
+    for order in given:
+        if order.assignment not in told:
+            [handle] = [
+                each.handle
+                for each in world.broker.workers.values()
+                if order.assignment in each.assignments
+            ]
+            world.report(order, worker=handle)
+    taken_back = orders(world.pass_to(17 * 3600.0), messages.Notice)
+    assert {(each.assignment, each.in_s) for each in taken_back} == {(each, None) for each in told}
+
+
+def test_what_has_not_begun_is_called_back_also_of_what_was_told_ahead():
+    world = World(window(drain_lead_s=60.0, grace_s=30.0))
+    world.submit("theirs", 4, site="paris")
+    assert not orders(world.pass_to(17 * 3600.0 - 10), messages.Recall)
+    assert len(orders(world.pass_to(17 * 3600.0), messages.Recall)) == 1
+
+
+def test_of_two_who_may_have_equally_many_neither_makes_room_for_the_other():
+    parties = (read_party("user:ada@paris"), read_party("user:bob@paris"))
+    claims = Claims(tuple(Claim(each, borrows=Amount(2)) for each in parties))
+    world = World(window(claims, drain_lead_s=60.0), slots=(1,) * 4)
+    world.submit("a", 2, name="ada", site="paris")
+    world.submit("b", 2, name="bob", site="paris")
+    assert not orders(world.pass_to(17 * 3600.0 - 10), messages.Notice)
+    assert not orders(world.pass_to(17 * 3600.0), messages.Notice)
+
+
+def test_slots_are_called_back_by_when_it_was_said_also_before_another_window():
+    """Whoever was told that he must go by 17:00, and then sooner, goes then."""
+    day = Window("day", Hours(0, 17 * 3600), Claims((Claim(OURS, Amount(2)),)), grace_s=30.0)
+    night = Window("night", Hours(17 * 3600, 86_400), NO_OTHERS, drain_lead_s=600.0)
+    world = World(day, night)
+    world.submit("theirs", 4, site="paris")
+    told = orders(world.pass_to(17 * 3600.0 - 500), messages.Notice)
+    assert [(each.first, each.stop, each.in_s) for each in told] == [(0, 4, 500.0)]
+    world.now_s += 1
+    told = orders(world.submit("ours", 2), messages.Notice)
+    assert [(each.first, each.stop, each.in_s) for each in told] == [(2, 4, 30.0)]
+    for _ in range(5):
+        world.now_s += 10
+        assert not orders(world.do(), messages.Notice)
+
+
+@pytest.mark.parametrize("jump_s", [0.0, 100.0, 3_600.0])
+def test_who_must_make_room_has_no_longer_when_rules_are_told_again(jump_s):
+    """Of a window that goes on: as when a day has passed, a clock has jumped, or a file changed."""
+    world = World(window(grace_s=30.0, spill_s=60.0))
+    world.submit("theirs", 4, site="paris")
+    told = orders(world.pass_to(17 * 3600.0), messages.Notice)
+    assert [each.in_s for each in told] == [90.0]
+    world.now_s += jump_s
+    said_again = orders(world.pass_to(world.now_s), messages.Notice)
+    if jump_s:  # it is past the moment: what has not been stopped has the grace once more
+        assert [each.in_s for each in said_again] == [30.0]
+    else:
+        assert [each.in_s for each in said_again] == [90.0]
+
+
+@pytest.mark.parametrize("back_s", [60.0, 7_200.0])
+def test_a_clock_that_is_set_back_gives_nobody_longer(back_s):
+    world = World(window(grace_s=30.0), at_s=18 * 3600.0 - 1)
+    world.turn()
+    world.submit("theirs", 4, site="paris")
+    assert [each.in_s for each in orders(world.turn(*[window(grace_s=30.0)]), messages.Notice)]
+    told = orders(world.pass_to(world.now_s - back_s), messages.Notice)
+    begun = back_s < 3_000
+    assert [each.in_s for each in told if each.in_s is not None] == [30.0] * begun
