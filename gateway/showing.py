@@ -112,10 +112,7 @@ def _for_whom(pool: PoolAdvert, broker: Broker, whose: Whose, utc_s: float) -> P
     if len(ahead) == 1:
         windows: tuple[Window, ...] = ()
     else:
-        prices = broker.prices.get(pool.pool)
-        if prices is not None and prices.prices.is_level:
-            prices = None  # it is as it is now; to look for changes takes longer than all else here
-        windows = tuple(_windows(ahead, prices, pool.price_nanos))
+        windows = tuple(_windows(ahead, broker.prices.get(pool.pool), pool.price_nanos))
     return replace(
         pool, slots_total=slots, slots_free=min(pool.slots_free, free, slots), windows=windows
     )

@@ -111,11 +111,6 @@ class PriceList:
         if self.extras.minimum_nanos > dearest:
             raise ValueError("the minimum charge of a task is more than a slot-hour costs")
 
-    @property
-    def is_level(self) -> bool:
-        """Whether neither band nor window will ever change the price."""
-        return not self.bands and all(each.price_factor == MILLION for each in self.plan.windows)
-
     def at(self, utc_s: float, level: int = 0) -> "PriceNow":
         """The list at a moment, at this level of the spot price, if it has one."""
         holds = self._holds(utc_s)

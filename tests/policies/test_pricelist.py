@@ -1,6 +1,5 @@
 """What a price list comes to: at a moment, for a buyer, for a job."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -9,12 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.adverts import PriceChange
-from policies.hours import Hours
 from policies.pricelist import Adjustment, Band, PriceList, Tier
 from policies.spot import Spot
 from policies.tariffs import HOUR_NS, MILLION, Extras, Surcharge, Wanted
 from policies.weeks import Span
-from policies.windows import Plan, Window
 
 HOUR = 3600
 CENT = 10**7
@@ -53,28 +50,6 @@ def test_what_holds_at_a_moment_and_what_comes_next(prices, moment, window, pric
 
 def test_a_list_without_bands_announces_nothing():
     assert PriceList(CENT, "USD", "v").at(0.0).next_price is None
-
-
-WINDOW = Window("run", Hours(17 * HOUR, 23 * HOUR))
-
-
-@pytest.mark.parametrize(
-    ("prices", "is_level"),
-    [
-        (PriceList(CENT, "USD", "v"), True),
-        (PriceList(CENT, "USD", "v", bands=(NIGHT,)), False),
-        (PriceList(CENT, "USD", "v", plan=Plan((WINDOW,))), True),
-        (
-            PriceList(CENT, "USD", "v", plan=Plan((replace(WINDOW, price_factor=2 * MILLION),))),
-            False,
-        ),
-    ],
-)
-def test_a_price_is_level_when_neither_band_nor_window_changes_it(prices, is_level):
-    assert prices.is_level == is_level
-    at_s = utc("2026-11-23T12:00")
-    found = {prices.public_nanos(each) for each in (at_s, *prices.changes(at_s))}
-    assert (len(found) == 1) == is_level
 
 
 def test_a_band_that_changes_no_price_is_no_change_of_price():
