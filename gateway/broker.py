@@ -95,14 +95,16 @@ class Broker:
         self._accounts = Accounts()
         self.clients = self._accounts.clients
         self.shares: Shares | None = None  # how slots are shared out, if they are
-        self._handout = Handout(self.clients, self._effects, boot, self.tariff_at)
+        self._handout = Handout(self.clients, self._effects, boot, self.tariff_at, self.jobs)
         self.workers = self._handout.workers
         self.durations = self._handout.durations
         self.occupancy = self._handout.occupancy
+        self.entitling = self._handout.entitling
         self._preemption = Preemption(
             self.workers,
             self._handout.ready,
             self.occupancy,
+            self.entitling,
             lambda each: self._handout.recall_all(each, kill=False),
             self._effects,
         )
@@ -166,6 +168,7 @@ class Broker:
                 self._prices_changed(event)
             case events.RulesTurned():
                 self.occupancy.turn(event.rules)
+                self.entitling.turned()
                 self._preemption.turned(event.rules, now_s)
             case events.JobNoted():
                 if event.job in self.jobs:
@@ -174,6 +177,8 @@ class Broker:
                 self._volumes.take_up(event.had_ns, now_s)
             case events.SharesKnown():
                 self._share_out(event, now_s)
+            case events.EntitlementsKnown():
+                self.entitling.take_in(event)
             case events.Ticked():
                 self._ticked(now_s)
             case _:
@@ -324,10 +329,13 @@ class Broker:
             return Reason.STORE_TROUBLE, f"the gateway can't record work now: {self.trouble}"
         if self.draining:
             return Reason.DRAINING, "the gateway is draining and takes no new jobs"
+        barred = self.entitling.objection(spec, self.elsewhere)
+        if barred is not None:
+            return barred
         nowhere = self.nowhere(spec)
         if nowhere:
             return Reason.SITE_FORBIDDEN, f"no site can ever run it: {nowhere}"
-        refusals = judge_all(spec.need, self.offers.values())
+        refusals = judge_all(spec.need, self.entitling.may_use(spec, self.offers.values()))
         if refusals is None or self.elsewhere(spec):
             return None  # somebody can run it
         if not refusals:  # nobody has joined yet; what they will charge in is known
@@ -342,8 +350,11 @@ class Broker:
     def refusal(self, job: Job, worker: Worker, utc_s: float) -> Refusal | None:
         """Why a worker can't take a task of a job now, its room aside, or None."""
         task_s = self.durations.of(job.spec.function)
-        found = dispatch.refusal(job, worker)
-        return found or self.occupancy.refusal(job, worker, task_s, utc_s)
+        return (
+            dispatch.refusal(job, worker)
+            or self.entitling.refusal(job, worker)
+            or self.occupancy.refusal(job, worker, task_s, utc_s)
+        )
 
     def unpayable(self, spec: JobSpec) -> str:
         """Why a job's cost limit can be kept nowhere that is known; empty when it can be."""
@@ -390,6 +401,7 @@ class Broker:
         if job.may_repeat:
             job.reopen(first, stop)
         client = self.clients.get(event.client)
+        self._refuse_excess(job, event)
         for low, high in job.known.missing(first, stop):
             arguments = event.arguments[low - first : high - first]
             run = Run(low, arguments, sum(map(len, arguments)), job.attempt)
@@ -401,6 +413,7 @@ class Broker:
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
         self._handout.mark_ready(job)
         self._check_cost(job)
+        self.entitling.note_queue(job)
         if client is None:
             return
         if job.spec.detached and self._accounts.kept.held_bytes > self.limits.kept_bytes_max:
@@ -410,6 +423,27 @@ class Broker:
         excess = self._accounts.excess(client, self.limits)
         if excess:
             self._effects.append(Expel(client.handle, excess))
+
+    def _refuse_excess(self, job: Job, event: events.TasksArrived) -> None:
+        """End tasks that come, and that their user may not have waiting beside all others.
+
+        What the store has kept was taken before; what another site sends its sale watches.
+        """
+        if not event.client or job.spec.price is not None:
+            return
+        left = self.entitling.queue_left(job.spec)
+        if left >= len(event.arguments):
+            return
+        refused = RangeSet(job.known.missing(event.first, event.first + len(event.arguments)))
+        for first, stop in list(refused):
+            refused.remove(first, first + int(min(left, stop - first)))
+            left -= min(left, stop - first)
+        ranges = list(refused)
+        for first, stop in ranges:
+            job.known.add(first, stop)
+            self._accounts.count(job, stop - first)
+        self._drop(job, ranges, "queue", self.entitling.queue_text(job.spec))
+        self._finish(job, self._now_s)
 
     def _acknowledge(self, job: Job, stop: int) -> None:
         """Take over a detached job's tasks from its client."""
@@ -439,6 +473,7 @@ class Broker:
 
     def _finish(self, job: Job, now_s: float) -> None:
         """End the job if nothing of it is left."""
+        self.entitling.note_queue(job)
         if not job.is_over or job.id not in self.jobs:
             return
         del self.jobs[job.id]

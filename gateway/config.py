@@ -52,6 +52,11 @@ name = "risk"
 who = "project:risk"
 shares = 3
 
+[[entitlement]]                         # see gateway.entitlement_config
+allow = "group:equity desk"
+pools = ["local"]
+slots_max = 40
+
 [[show]]                                # see policies.disclosure; the first that matches decides
 readers = ["paris"]                     # without it: all
 coarse = true
@@ -94,7 +99,7 @@ claims = [ { who = "others", borrows = 0 } ]
 import os
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -105,6 +110,7 @@ from gateway.alerts.settings import AlertsConfig, check_pools, read_alerts
 from gateway.books_rules import BookRules, read_books
 from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
 from gateway.dealing import DealRules
+from gateway.entitlement_config import check_entitlements, read_entitlements
 from gateway.fair_share_config import read_fair_share
 from gateway.federation_config import FederationConfig, check_federation, read_federation
 from gateway.groups import read_groups
@@ -121,6 +127,7 @@ from gateway.window_config import check_plan, read_calendars, read_plan
 from policies.asks import House
 from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.disclosure import SHOW_ALL, Disclosure
+from policies.entitlements import NO_ENTITLEMENTS, Entitlements
 from policies.placement import TagValue
 from policies.pricelist import PriceList
 from policies.shares import FairShare
@@ -200,6 +207,7 @@ class SiteConfig:
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
     groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
     fair_share: FairShare | None = None  # None: slots are not shared out
+    entitlements: Entitlements = NO_ENTITLEMENTS
     source: str = ""  # the file that it was read from; empty without one
     # What the command line said of the local pool, which wins over the file.
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -279,7 +287,8 @@ def load(path: str | None) -> SiteConfig:
         raise ConfigError(f"{path}: {error}") from None
     try:
         config = _read(document, find_places(text), Path(path).parent)
-        return replace(config, source=str(Path(path).absolute()))
+        entitlements = replace(config.entitlements, file=Path(path).name)
+        return replace(config, source=str(Path(path).absolute()), entitlements=entitlements)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
@@ -315,6 +324,7 @@ def check(config: SiteConfig, utc_s: float) -> SiteConfig:
         for pool in pools:
             check_plan(pool.name, pool.plan, utc_s)
         check_pools(config.alerts, config.name, [pool.name for pool in pools])
+        check_entitlements(config.entitlements, {pool.name: pool.plan for pool in pools})
     except KnobError as error:
         raise ConfigError(str(error)) from None
     for address in config.addresses:
@@ -370,14 +380,14 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
         document,
         {
             *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
-            *("books", "groups", "alerts", "alert", "calendar", "fair_share"),
+            *("books", "groups", "alerts", "alert", "calendar", "fair_share", "entitlement"),
         },
         "the top level",
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
     tables = {"rules", "pools", "federation", "deals", "house", "shows"}
-    tables |= {"books", "groups", "alerts", "source", "given", "fair_share"}
+    tables |= {"books", "groups", "alerts", "source", "given", "fair_share", "entitlements"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -405,6 +415,7 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
     except KnobError as error:
         raise ConfigError(f"[groups] {error}") from None
     values["fair_share"] = _fair_share(document, places)
+    values["entitlements"] = _entitlements(document, places, values["groups"].values())
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
@@ -434,6 +445,15 @@ def _fair_share(document: dict[str, Any], places: Mapping[Place, int]) -> FairSh
         return None
     try:
         return read_fair_share(_table(document, "fair_share"), places)
+    except KnobError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _entitlements(
+    document: dict[str, Any], places: Mapping[Place, int], groups: Iterable[str]
+) -> Entitlements:
+    try:
+        return read_entitlements(document.get("entitlement", []), places, groups)
     except KnobError as error:
         raise ConfigError(str(error)) from None
 

@@ -12,6 +12,7 @@ from federation.ranges import Range
 from gateway.errands import Allowance
 from policies.asks import Wishes
 from policies.carbon import Emissions, Footprint
+from policies.entitlements import Entitlements
 from policies.parties import Whose
 from policies.placement import FrozenTags, Need, Tags
 from policies.pricelist import PriceNow
@@ -317,6 +318,18 @@ class SharesKnown:
 
 
 @dataclass(frozen=True, slots=True)
+class EntitlementsKnown:
+    """From now on these rules say who may use our pools.
+
+    Attributes:
+        windows: of each pool of ours, the names of its windows.
+    """
+
+    rules: Entitlements
+    windows: Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """Time has passed."""
 
@@ -346,5 +359,6 @@ Event = (
     | JobNoted
     | VolumesKnown
     | SharesKnown
+    | EntitlementsKnown
     | Ticked
 )

@@ -21,6 +21,7 @@ from gateway import events
 from gateway.broker import Broker
 from gateway.dealing import DealRules, Outcome, Permits
 from gateway.effects import Effect, Expel, Order, Side, Tell
+from gateway.entitling import work_of
 from gateway.errands import Notary
 from gateway.events import JobSpec
 from gateway.jobs import Job
@@ -33,6 +34,7 @@ from gateway.showing import PoolFacts, Queue, show_site, waiting
 from policies.asks import Ask, House, Wishes
 from policies.brokering import place
 from policies.decisions import Decision, Why
+from policies.entitlements import Work
 from policies.estimates import affords
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
 from policies.market import Key, Market
@@ -247,7 +249,7 @@ class Exchange:
             utc_s=utc_s,
             version=self._version,
             queue=(tasks - own_tasks, max(0.0, load_s - own_s)),
-            whose=without.whose if without is not None else whose,
+            work=work_of(without.spec) if without is not None else Work(whose),
         )
 
     def learn(self, advert: SiteAdvert, utc_s: float) -> bool:
@@ -368,10 +370,11 @@ class Exchange:
     def terms(self, spec: JobSpec) -> Terms:
         """What a job demands of where it runs."""
         wishes = spec.wishes
+        may_leave = self._broker.entitling.may_leave(spec)
         return Terms(
             need=spec.need,
             project=spec.project,
-            trusted=frozenset(self._permits.runners(spec.project)),
+            trusted=frozenset(self._permits.runners(spec.project) if may_leave else ()),
             allowed_sites=wishes.allowed_sites,
             forbidden_sites=wishes.forbidden_sites,
             jurisdictions=wishes.jurisdictions,

@@ -23,6 +23,7 @@ from typing import Final
 from federation.messages import Notice
 from federation.ranges import RangeSet
 from gateway.effects import Effect, Order, Remark
+from gateway.entitling import Entitling, work_of
 from gateway.jobs import Assignment, Job, Worker
 from gateway.occupancy import Occupancy, Pool
 from policies.claims import called_back, excess
@@ -66,6 +67,7 @@ class Preemption:
 
     Args:
         workers, ready: all workers, and the jobs with tasks that wait.
+        entitling: knows whose work may not run, and needs no room.
         recall: asks a worker for what has not begun of an assignment.
         effects: where orders are put.
     """
@@ -75,12 +77,14 @@ class Preemption:
         workers: Mapping[int, Worker],
         ready: Mapping[str, Job],
         occupancy: Occupancy,
+        entitling: Entitling,
         recall: Callable[[Assignment], None],
         effects: list[Effect],
     ) -> None:
         self._workers = workers
         self._ready = ready
         self._occupancy = occupancy
+        self._entitling = entitling
         self._recall = recall
         self._effects = effects
         self._told: dict[int, _Told] = {}
@@ -169,7 +173,10 @@ class Preemption:
             claim = pool.claim(job.whose)
             may_come = job.places is None or job.places.get(name, 0) >= 1
             if claim in short and may_come and job.spec.pool in ("", name):
-                found[claim] = min(short[claim], found.get(claim, 0) + job.waiting)
+                slots: float = job.waiting
+                if self._entitling.is_on:
+                    slots = min(slots, self._entitling.slots_left(work_of(job.spec), name))
+                found[claim] = int(min(short[claim], found.get(claim, 0) + slots))
         return found
 
     def _tell_ahead(

@@ -1,8 +1,8 @@
 """A changed configuration, taken in while a gateway runs: what that changes, and doing it.
 
-Windows, claims, calendars, price lists and shares are what an owner changes from day to day: these
-are taken in. Everything else is named, and waits for the next start. The file is read and checked
-whole before anything is changed; with a mistake in it all stays as it was.
+Windows, claims, calendars, price lists, shares and entitlements are what an owner changes from day
+to day: these are taken in. Everything else is named, and waits for the next start. The file is read
+and checked whole before anything is changed; with a mistake in it all stays as it was.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,12 +11,15 @@ from itertools import islice
 from typing import Any, Final
 
 from gateway.config import PoolConfig, SiteConfig, check, load, with_local
+from policies.entitlements import Rule
 from policies.windows import AHEAD_S, Difference, differences
 
 DIFFERENCES_MAX: Final = 200  # of one pool, that are told
 TAKEN_IN: Final = frozenset({"plan", "price", "tariff"})  # of a pool
 # Of the site; where we listen and keep our state may be what the command line said.
-NOT_COMPARED: Final = frozenset({"pools", "given", "source", "listen", "state", "fair_share"})
+NOT_COMPARED: Final = frozenset(
+    {"pools", "given", "source", "listen", "state", "fair_share", "entitlements"}
+)
 TABLES: Final = {
     "rules": "[limits]",
     "deals": "[contracts]",
@@ -42,6 +45,7 @@ class Change:
         windows: by pool, what other windows hold when, for two weeks.
         prices: by pool, the names of the price lists before and after.
         shares: whether slots are shared out otherwise.
+        entitlements: the rules that are no more, and those that are new.
         later: what else is different, which counts from the next start on.
     """
 
@@ -49,6 +53,7 @@ class Change:
     windows: Mapping[str, list[Difference]]
     prices: Mapping[str, tuple[str, str]]
     shares: bool
+    entitlements: tuple[list[Rule], list[Rule]]
     later: list[str]
 
     def to_plain(self) -> dict[str, Any]:
@@ -70,6 +75,10 @@ class Change:
                 for pool, (before, after) in self.prices.items()
             ],
             "shares": self.shares,
+            "entitlements": {
+                name: [{"line": each.line, "rule": str(each)} for each in rules]
+                for name, rules in zip(("gone", "new"), self.entitlements, strict=True)
+            },
             "later": self.later,
         }
 
@@ -104,8 +113,16 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
         taken: dict[str, Any] = {name: getattr(other, name) for name in TAKEN_IN}
         pools.append(replace(pool, **taken))
     shares = now.fair_share != new.fair_share
-    config = replace(now, pools=tuple(pools), fair_share=new.fair_share)
-    return Change(config, windows, prices, shares, list(_later(now, new)))
+    before, after = now.entitlements.rules, new.entitlements.rules
+    rules = (
+        [each for each in before if each not in after],
+        [each for each in after if each not in before],
+    )
+    # Also those that only have other lines: that is what people are told.
+    config = replace(
+        now, pools=tuple(pools), fair_share=new.fair_share, entitlements=new.entitlements
+    )
+    return Change(config, windows, prices, shares, rules, list(_later(now, new)))
 
 
 def _later(now: SiteConfig, new: SiteConfig) -> Iterator[str]:

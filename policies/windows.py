@@ -5,7 +5,7 @@ of equal ones, which the configuration refuses where they meet within a year, th
 half-open, so that there is never a moment of two windows, nor of none between two that meet.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
@@ -216,11 +216,18 @@ class Allowed:
     price_factor: int
 
 
-def allowed(rules: Iterable[Span], whose: Whose, total: int) -> list[Allowed]:
-    """What somebody's work may have of a pool in each of these spans; alike ones are one."""
+def allowed(
+    rules: Iterable[Span], whose: Whose, total: int, cap: Callable[[Span], float] | None = None
+) -> list[Allowed]:
+    """What somebody's work may have of a pool in each of these spans; alike ones are one.
+
+    `cap` says what else limits its slots in one.
+    """
     found: list[Allowed] = []
     for span in rules:
         slots = span.most(whose, total)
+        if cap is not None:
+            slots = int(min(slots, cap(span)))
         factor = span.window.price_factor if span.window is not None else MILLION
         last = found[-1] if found else None
         if last is not None and (last.slots, last.price_factor) == (slots, factor):
