@@ -218,7 +218,8 @@ class Entitlements:
         end = f"({self.place(rule)}: {rule})"
         match verdict.why:
             case Why.NOT_NOW:
-                return f"it is allowed to {user} in window {', '.join(sorted(rule.windows))} {end}"
+                windows = ", ".join(sorted(rule.windows))
+                return f"it is allowed to {user} in window {windows} alone {end}"
             case Why.OVER_PRIORITY:
                 most = _or_inf(rule.priority_max)
                 return f"its priority is {work.priority:g}, {user} may have {most:g} {end}"
