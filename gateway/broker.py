@@ -401,7 +401,7 @@ class Broker:
         if job.may_repeat:
             job.reopen(first, stop)
         client = self.clients.get(event.client)
-        self._refuse_excess(job, event)
+        refused = self._refused(job, event)
         for low, high in job.known.missing(first, stop):
             arguments = event.arguments[low - first : high - first]
             run = Run(low, arguments, sum(map(len, arguments)), job.attempt)
@@ -414,6 +414,9 @@ class Broker:
         self._handout.mark_ready(job)
         self._check_cost(job)
         self.entitling.note_queue(job)
+        if refused:
+            self._drop(job, refused, "queue", self.entitling.queue_text(job.spec))
+            self._finish(job, self._now_s)
         if client is None:
             return
         if job.spec.detached and self._accounts.kept.held_bytes > self.limits.kept_bytes_max:
@@ -424,16 +427,16 @@ class Broker:
         if excess:
             self._effects.append(Expel(client.handle, excess))
 
-    def _refuse_excess(self, job: Job, event: events.TasksArrived) -> None:
-        """End tasks that come, and that their user may not have waiting beside all others.
+    def _refused(self, job: Job, event: events.TasksArrived) -> list[Range]:
+        """Those that come of a job, and that their user may not have beside all others: the last.
 
         What the store has kept was taken before; what another site sends its sale watches.
         """
         if not event.client or job.spec.price is not None:
-            return
+            return []
         left = self.entitling.queue_left(job.spec)
         if left >= len(event.arguments):
-            return
+            return []
         refused = RangeSet(job.known.missing(event.first, event.first + len(event.arguments)))
         for first, stop in list(refused):
             refused.remove(first, first + int(min(left, stop - first)))
@@ -442,8 +445,7 @@ class Broker:
         for first, stop in ranges:
             job.known.add(first, stop)
             self._accounts.count(job, stop - first)
-        self._drop(job, ranges, "queue", self.entitling.queue_text(job.spec))
-        self._finish(job, self._now_s)
+        return ranges
 
     def _acknowledge(self, job: Job, stop: int) -> None:
         """Take over a detached job's tasks from its client."""

@@ -268,7 +268,7 @@ def _name(details: Mapping[str, Any], key: str) -> str | None:
     value = details.get(key)
     if value is None:
         return None
-    is_name = isinstance(value, str) and 0 < len(value) <= NAME_CHARS_MAX
-    if not is_name or not value.isprintable():
+    is_name = isinstance(value, str) and 0 < len(value) <= NAME_CHARS_MAX and value.isprintable()
+    if not is_name:
         raise BadQuestion(f"{key} must be a name of 1 to {NAME_CHARS_MAX} printable characters")
-    return value
+    return str(value)
