@@ -31,6 +31,7 @@ from policies.entitlements import (
 )
 from policies.parties import ANOTHER_SITE, Whose
 from policies.placement import Offer, Refusal
+from policies.windows import Span
 
 # Of the verdicts that are not yes.
 REASONS: Final = {Why.NOT_NOW: Reason.WINDOW_CLOSED}
@@ -57,6 +58,8 @@ class Entitling:
         self._jobs = jobs
         self._occupancy = occupancy
         self._windows: Mapping[str, frozenset[str]] = {}
+        self._held: Mapping[str, str] = {}  # by pool, the window that holds
+        self._until_s = inf
         self._verdicts: dict[tuple[object, ...], Verdict] = {}
         self._slot_keys: dict[tuple[Whose, str], tuple[_Key, ...]] = {}
         self._tasks: Counter[tuple[int, _Key]] = Counter()  # by worker
@@ -82,7 +85,18 @@ class Entitling:
             self.note_queue(job)
 
     def turned(self) -> None:
-        """Other windows may hold."""
+        """Other windows may hold, or others come."""
+        self._hold({name: pool.rules.now for name, pool in self._occupancy.pools.items()})
+
+    def look(self, utc_s: float) -> None:
+        """A window may have ended since: nobody is given by it what was not given in time."""
+        if utc_s >= self._until_s:
+            pools = self._occupancy.pools.items()
+            self._hold({name: pool.rules.span_at(utc_s) for name, pool in pools})
+
+    def _hold(self, spans: Mapping[str, Span]) -> None:
+        self._held = {pool: name_of(span) for pool, span in spans.items()}
+        self._until_s = min((span.until_s for span in spans.values()), default=inf)
         self._verdicts.clear()
 
     # --- what is out ---------------------------------------------------------------------------
@@ -150,8 +164,7 @@ class Entitling:
 
     def window_of(self, pool: str) -> str:
         """The window of a pool that holds, as rules name it."""
-        known = self._occupancy.pools.get(pool)
-        return NO_WINDOW if known is None else name_of(known.rules.now)
+        return self._held.get(pool, NO_WINDOW)
 
     def bound(self, job: Job, worker: Worker) -> int | None:
         """How many more tasks of a job a worker may have by its user's entitlements; None: any."""

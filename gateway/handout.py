@@ -64,6 +64,7 @@ class Handout:
 
     def settle(self, now_s: float) -> None:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
+        self.entitling.look(now_s)
         if self._shares is not None:
             self._shares.begin(self.ready.values(), now_s)
             self._ready_first = len(self.ready)

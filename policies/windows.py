@@ -196,6 +196,10 @@ class Rules:
         """The span that holds."""
         return self.spans[0]
 
+    def span_at(self, utc_s: float) -> Span:
+        """The span of a moment; the last for later ones."""
+        return next((each for each in self.spans if utc_s < each.until_s), self.spans[-1])
+
     def window_at(self, utc_s: float) -> Window | None:
         """The window that holds at a moment in its time."""
         return next((each.window for each in self.spans if utc_s < each.until_s), None)

@@ -24,6 +24,7 @@ from gateway.broker import Broker
 from gateway.dealing import Outcome
 from gateway.disputes import Disputes
 from gateway.effects import AnswerBill, Say, Side
+from gateway.entitling import Entitling
 from gateway.events import JobOpened, JobSpec
 from gateway.exchange import Exchange
 from gateway.jobs import Assignment, Job, Worker
@@ -346,11 +347,27 @@ def unheeded_windows() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def unheeded_entitlements() -> Iterator[None]:
+    """A gateway that hands out tasks whoever they are of."""
+    with patch.object(Entitling, "bound", lambda *_: None):
+        yield
+
+
+@contextmanager
+def forgotten_slots() -> Iterator[None]:
+    """A gateway that does not see that somebody has slots already, of one worker after another."""
+    with patch.object(Entitling, "note", lambda *_: None):
+        yield
+
+
 BUGS: Final[dict[str, Bug]] = {
     "lost-ack": lost_ack,
     "double-charge": double_charge,
     "leaked-hold": leaked_hold,
     "endless-lease": endless_lease,
+    "unheeded-entitlements": unheeded_entitlements,
+    "forgotten-slots": forgotten_slots,
 }
 TREATY_BUGS: Final[dict[str, Bug]] = {
     "no-epoch": no_epoch,

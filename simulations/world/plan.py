@@ -9,6 +9,7 @@ from gateway.books_rules import BookRules
 from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
+from policies.entitlements import NO_ENTITLEMENTS, Entitlements
 from policies.placement import TagValue
 from policies.shares import FairShare
 from policies.windows import NO_WINDOWS
@@ -70,6 +71,7 @@ class SitePlan:
     books: BookRules = field(default_factory=BookRules)
     operator: OperatorPlan = field(default_factory=OperatorPlan)
     fair_share: FairShare | None = None
+    entitlements: Entitlements = NO_ENTITLEMENTS
 
 
 @dataclass(frozen=True, slots=True)
