@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final
 
-from federation.errors import GridError, ProtocolError
+from federation.errors import GridError
 from federation.identity import site_id
 from federation.wishes import NAME_CHARS_MAX
 from gateway import trust_file
@@ -92,7 +92,7 @@ def read_question(details: Mapping[str, Any], utc_s: float) -> Question:
     if site:
         try:
             site_id(site)
-        except ProtocolError as error:
+        except ValueError as error:
             raise BadQuestion(f"site: {error}") from None
     group = _name(details, "group")
     if site and group:

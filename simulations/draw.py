@@ -44,7 +44,7 @@ SETTLE_S: Final = 900.0
 SITES: Final = ("london", "paris", "tokyo", "zurich")
 FEDERATED: Final = 0.4  # of all worlds
 WINDOWS_EACH: Final = 5  # so many worlds one has windows, if it is a federation
-ENTITLED_EACH: Final = 6  # so many worlds one has entitlements
+ENTITLED_EACH: Final = 7  # so many worlds one has entitlements
 SHARES_EACH: Final = 8  # so many worlds the slots of one are shared out
 IN_A_ROW: Final = 0.5  # of federations of three
 PRICES: Final = ("3.6 USD", "12 USD", "12 USD", "36 USD", "72 USD")
@@ -55,7 +55,7 @@ def draw_plan(seed: int) -> Plan:
     """The world of a seed."""
     plan = _draw_world(seed)
     # Drawn apart: what is drawn for all other worlds stays as it was.
-    if seed % ENTITLED_EACH == 3:
+    if seed % ENTITLED_EACH == 5:
         plan = _with_entitlements(plan, Random(f"entitlements {seed}"))
     return _with_shares(plan, Random(f"shares {seed}")) if seed % SHARES_EACH == 2 else plan
 

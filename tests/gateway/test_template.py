@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from gateway.alerts.settings import Pace
 from gateway.books_rules import BookRules
 from gateway.cli.main import cli
-from gateway.config import _LIMITS, ConfigError, load
+from gateway.config import _LIMITS, ConfigError, check, load
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig
 from policies.asks import House
@@ -18,7 +18,7 @@ from policies.asks import House
 EXAMPLES = re.compile(r"^# \[(\[[\w.]+\]|groups|fair_share)\]")
 TABLES = (
     *("[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true"),
-    *("[fair_share]", '[[fair_share.share]]\nname = "p"'),
+    *("[fair_share]", '[[fair_share.share]]\nname = "p"', '[[entitlement]]\nallow = "ours"'),
 )
 
 
@@ -100,4 +100,6 @@ def test_the_examples_are_good_ones(written):
     assert [each.rule.name for each in found.alerts.watched] == ["risk this month"]
     assert found.groups["ann"] == "equity desk"
     assert [each.name for each in found.fair_share.shares] == ["trading desk", "risk"]
+    assert [each.allows for each in found.entitlements.rules] == [True, False]
+    check(found, 0.0)
     assert [each.name for each in found.pools] == ["local"]
