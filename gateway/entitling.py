@@ -21,6 +21,7 @@ from policies.entitlements import (
     ELSEWHERE,
     NO_ENTITLEMENTS,
     NO_WINDOW,
+    RANKS,
     YES,
     Rule,
     Verdict,
@@ -60,10 +61,11 @@ class Entitling:
         self._windows: Mapping[str, frozenset[str]] = {}
         self._held: Mapping[str, str] = {}  # by pool, the window that holds
         self._until_s = inf
-        self._verdicts: dict[tuple[object, ...], Verdict] = {}
+        self._verdicts: dict[tuple[Work, str | None, str], Verdict] = {}
         self._slot_keys: dict[tuple[Whose, str], tuple[_Key, ...]] = {}
         self._tasks: Counter[tuple[int, _Key]] = Counter()  # by worker
         self._slots: Counter[_Key] = Counter()
+        self._queue_keys: dict[Whose, tuple[_Key, ...]] = {}
         self._counts_queues = False
         self._queued: Counter[_Key] = Counter()
         self._noted: dict[str, int] = {}  # by job, as which it is in _queued
@@ -75,8 +77,10 @@ class Entitling:
         self._counts_queues = any(
             each is not None for rule in self.rules.rules for each in rule.limits[2:]
         )
-        for kept in (self._slot_keys, self._tasks, self._slots, self._queued, self._noted):
-            kept.clear()
+        for known in (self._verdicts, self._slot_keys, self._queue_keys):
+            known.clear()
+        for counted in (self._tasks, self._slots, self._queued, self._noted):
+            counted.clear()
         self.turned()
         for worker in self._workers.values() if self.is_on else ():
             for each in worker.assignments.values():
@@ -97,7 +101,6 @@ class Entitling:
     def _hold(self, spans: Mapping[str, Span]) -> None:
         self._held = {pool: name_of(span) for pool, span in spans.items()}
         self._until_s = min((span.until_s for span in spans.values()), default=inf)
-        self._verdicts.clear()
 
     # --- what is out ---------------------------------------------------------------------------
 
@@ -139,8 +142,14 @@ class Entitling:
                 self._slot_keys[whose, pool] = found
         return found
 
-    def _keys_of_queue(self, whose: Whose) -> Iterable[_Key]:
-        return _keys(self.rules.rules, whose, lambda rule: (rule.queued_max, rule.user_queued_max))
+    def _keys_of_queue(self, whose: Whose) -> tuple[_Key, ...]:
+        found = self._queue_keys.get(whose)
+        if found is None:
+            rules = self.rules.rules
+            found = tuple(_keys(rules, whose, lambda rule: (rule.queued_max, rule.user_queued_max)))
+            if len(self._queue_keys) < WHOSE_MAX:
+                self._queue_keys[whose] = found
+        return found
 
     def slots_used(self, rule: Rule, user: str) -> int:
         """The slots that all of a rule's parties have, or one user of them."""
@@ -154,12 +163,20 @@ class Entitling:
 
     def verdict(self, work: Work, pool: str) -> Verdict:
         """Whether work may run in a pool now; in ELSEWHERE at other sites."""
-        key = (work.whose, work.priority, work.price_class, pool)
+        return self._verdict(work, pool, self.window_of(pool))
+
+    def _verdict(self, work: Work, pool: str | None, window: str = NO_WINDOW) -> Verdict:
+        """The same in a window; without a pool, in some pool at some time."""
+        key = work, pool, window
         found = self._verdicts.get(key)
         if found is None:
-            found = self.rules.verdict(work, pool, self.window_of(pool))
-            if len(self._verdicts) < WHOSE_MAX:
-                self._verdicts[key] = found
+            if len(self._verdicts) >= WHOSE_MAX:
+                self._verdicts.clear()  # users choose their priorities
+            if pool is None:
+                found = self.rules.fitting(work)
+            else:
+                found = self.rules.verdict(work, pool, window)
+            self._verdicts[key] = found
         return found
 
     def window_of(self, pool: str) -> str:
@@ -172,7 +189,7 @@ class Entitling:
             return None
         if worker.job:
             return None if self.may_leave(job.spec) else 0
-        verdict = self.verdict(work_of(job.spec), worker.offer.pool)
+        verdict = self.verdict(job.work, worker.offer.pool)
         if verdict.slots_max == inf:
             return None
         user, here = job.whose.user, worker.handle
@@ -201,36 +218,40 @@ class Entitling:
         name = self.window_of(pool) if window is None else window
         if work.whose is ANOTHER_SITE:
             return self.rules.most_of_others(pool, name)
-        return self.rules.verdict(work, pool, name).slots_max
+        return self._verdict(work, pool, name).slots_max
 
     def queue_left(self, spec: JobSpec) -> float:
         """How many more tasks somebody may have here that have not ended; inf: any number."""
         if not self._counts_queues:
             return inf
-        return room(self.rules.fitting(work_of(spec)), spec.user, self.queued, of_queue=True)
+        return room(self._verdict(spec.work, None), spec.user, self.queued, of_queue=True)
 
     def may_leave(self, spec: JobSpec) -> bool:
         """Whether a job may run at other sites."""
-        return not self.is_on or self.verdict(work_of(spec), ELSEWHERE).is_yes
+        return not self.is_on or self.verdict(spec.work, ELSEWHERE).is_yes
 
     # --- why not -------------------------------------------------------------------------------
 
-    def _ever(self, spec: JobSpec, pools: Iterable[str]) -> Verdict:
-        """The best verdict on a job in these pools, whenever."""
-        windows = {pool: self._windows.get(pool, frozenset()) for pool in pools}
-        return self.rules.verdict_ever(work_of(spec), windows)
+    def _ever(self, work: Work, pools: Iterable[str]) -> Verdict:
+        """The best verdict on some work in these pools, whenever."""
+        found = (
+            self._verdict(work, pool, name)
+            for pool in pools
+            for name in (NO_WINDOW, *self._windows.get(pool, ()))
+        )
+        return min(found, key=lambda each: RANKS[each.why])
 
     def may_use(self, spec: JobSpec, offers: Iterable[Offer]) -> Iterable[Offer]:
         """Those of some offers whose pools may run a job, whenever."""
         if not self.is_on:
             return offers
-        return [each for each in offers if self._ever(spec, (each.pool,)).is_yes]
+        return [each for each in offers if self._ever(spec.work, (each.pool,)).is_yes]
 
     def barred(self, spec: JobSpec, pool: str) -> Reason | None:
         """Why a pool begins nothing of a job now, if its user's entitlements are against it."""
         if not self.is_on:
             return None
-        why = self.verdict(work_of(spec), pool).why
+        why = self.verdict(spec.work, pool).why
         return None if why in YES else REASONS.get(why, Reason.NOT_ENTITLED)
 
     def objection(
@@ -243,9 +264,9 @@ class Entitling:
         if not self.is_on:
             return None
         pools = [spec.pool] if spec.pool else [*self._windows]
-        found = self._ever(spec, [*pools, ELSEWHERE] if may_leave(spec) else pools)
+        found = self._ever(spec.work, [*pools, ELSEWHERE] if may_leave(spec) else pools)
         if not found.is_yes:
-            return Reason.NOT_ENTITLED, self.text(found, work_of(spec))
+            return Reason.NOT_ENTITLED, self.text(found, spec.work)
         if spec.price is None and not self.queue_left(spec):
             return Reason.OVER_ENTITLEMENT, self.queue_text(spec)
         return None
@@ -254,7 +275,7 @@ class Entitling:
         """Why a worker is given nothing of a job now, or None."""
         if self.bound(job, worker) != 0:
             return None
-        work, pool = work_of(job.spec), ELSEWHERE if worker.job else worker.offer.pool
+        work, pool = job.work, ELSEWHERE if worker.job else worker.offer.pool
         verdict = self.verdict(work, pool)
         if not verdict.is_yes:
             reason = REASONS.get(verdict.why, Reason.NOT_ENTITLED)
@@ -277,16 +298,11 @@ class Entitling:
     def queue_text(self, spec: JobSpec) -> str:
         """Why somebody may have no more tasks here."""
         user = spec.user
-        fits = self.rules.fitting(work_of(spec)).fits
+        fits = self._verdict(spec.work, None).fits
         rule = max(fits, key=lambda each: (each.queued_max or 0, each.user_queued_max or 0))
         limits = ((rule.queued_max, ""), (rule.user_queued_max, user))
         figures = _figures(rule, ((most, who, self.queued(rule, who)) for most, who in limits))
         return f"{figures} tasks that have not ended ({self.rules.place(rule)}: {rule})"
-
-
-def work_of(spec: JobSpec) -> Work:
-    """A job, as entitlements look at it."""
-    return Work(spec.whose, spec.priority, spec.price_class)
 
 
 def _keys(

@@ -12,7 +12,7 @@ from federation.ranges import Range
 from gateway.errands import Allowance
 from policies.asks import Wishes
 from policies.carbon import Emissions, Footprint
-from policies.entitlements import Entitlements
+from policies.entitlements import Entitlements, Work
 from policies.parties import Whose
 from policies.placement import FrozenTags, Need, Tags
 from policies.pricelist import PriceNow
@@ -60,6 +60,11 @@ class JobSpec:
     def whose(self) -> Whose:
         """Whose work it is: of a job that another site sent, the neighbour's that did."""
         return Whose(self.user, self.group, self.project, self.path[-1] if self.path else "")
+
+    @property
+    def work(self) -> Work:
+        """The same, as entitlements look at it."""
+        return Work(self.whose, self.priority, self.price_class)
 
 
 @dataclass(frozen=True, slots=True)

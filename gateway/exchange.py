@@ -21,7 +21,6 @@ from gateway import events
 from gateway.broker import Broker
 from gateway.dealing import DealRules, Outcome, Permits
 from gateway.effects import Effect, Expel, Order, Side, Tell
-from gateway.entitling import work_of
 from gateway.errands import Notary
 from gateway.events import JobSpec
 from gateway.jobs import Job
@@ -249,7 +248,7 @@ class Exchange:
             utc_s=utc_s,
             version=self._version,
             queue=(tasks - own_tasks, max(0.0, load_s - own_s)),
-            work=work_of(without.spec) if without is not None else Work(whose),
+            work=without.work if without is not None else Work(whose),
         )
 
     def learn(self, advert: SiteAdvert, utc_s: float) -> bool:
@@ -375,6 +374,7 @@ class Exchange:
             need=spec.need,
             project=spec.project,
             trusted=frozenset(self._permits.runners(spec.project) if may_leave else ()),
+            may_leave=may_leave,
             allowed_sites=wishes.allowed_sites,
             forbidden_sites=wishes.forbidden_sites,
             jurisdictions=wishes.jurisdictions,

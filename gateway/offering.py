@@ -18,7 +18,6 @@ from federation.errors import ProtocolError
 from federation.reasons import Reason
 from gateway.broker import Broker
 from gateway.dealing import RELAY, DealRules, Permits
-from gateway.entitling import work_of
 from gateway.errands import Notary, NotGranted, check_ask
 from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import BadJob, check_spec
@@ -228,7 +227,7 @@ class Offering:
         )
         task_s = task_s or self._broker.durations.of(spec.function)
         allowed = self._broker.occupancy.slots_for(pool, spec.whose, task_s, utc_s)
-        entitled = self._broker.entitling.slots_max(work_of(spec), pool)
+        entitled = self._broker.entitling.slots_max(spec.work, pool)
         return int(min(sum(able), allowed, entitled)) - self.held_slots(pool)
 
     def _load_s(self, pool: str) -> float:

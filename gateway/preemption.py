@@ -23,7 +23,7 @@ from typing import Final
 from federation.messages import Notice
 from federation.ranges import RangeSet
 from gateway.effects import Effect, Order, Remark
-from gateway.entitling import Entitling, work_of
+from gateway.entitling import Entitling
 from gateway.jobs import Assignment, Job, Worker
 from gateway.occupancy import Occupancy, Pool
 from policies.claims import called_back, excess
@@ -175,7 +175,7 @@ class Preemption:
             if claim in short and may_come and job.spec.pool in ("", name):
                 slots: float = job.waiting
                 if self._entitling.is_on:
-                    slots = min(slots, self._entitling.slots_left(work_of(job.spec), name))
+                    slots = min(slots, self._entitling.slots_left(job.work, name))
                 found[claim] = int(min(short[claim], found.get(claim, 0) + slots))
         return found
 

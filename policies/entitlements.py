@@ -6,7 +6,7 @@ matters. Each rule that allows stands by itself: work must fit into one of them 
 priority, its class and all limits; they are not added up.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -189,19 +189,6 @@ class Entitlements:
             return Verdict(Why.NOT_NOW, allowing[0])
         return _fit(work, holding)
 
-    def verdict_ever(self, work: Work, windows: Mapping[str, Iterable[str]]) -> Verdict:
-        """The best verdict on some work in any of these pools, at any time.
-
-        Args:
-            windows: the names of each pool's.
-        """
-        found = [
-            self.verdict(work, pool, name)
-            for pool, names in windows.items()
-            for name in (NO_WINDOW, *names)
-        ]
-        return min(found, key=lambda each: _RANKS[each.why])
-
     def fitting(self, work: Work) -> Verdict:
         """The rules that work fits into in some pool at some time, as far as none denies it."""
         if not self.is_closed(work.whose):
@@ -249,7 +236,8 @@ class Entitlements:
 
 NO_ENTITLEMENTS: Final = Entitlements()
 
-_RANKS: Final = {why: at for at, why in enumerate(Why)}
+# Of several verdicts, of which one would do: the best first.
+RANKS: Final = {why: at for at, why in enumerate(Why)}
 
 
 def room(

@@ -453,3 +453,19 @@ def test_work_that_has_ended_leaves_no_count_behind(user):
     entitling = world.broker.entitling
     kept = (entitling._tasks, entitling._slots, entitling._queued, entitling._noted)
     assert not any(kept)
+
+
+@pytest.mark.parametrize(
+    ("rules", "taken"),
+    [
+        ([rule("ours", windows="night")], True),  # when it begins
+        ([rule("ours", windows="night"), rule("user:ann", allows=False, windows="night")], False),
+        ([rule("ours"), rule("user:ann", allows=False, pools="fast")], True),
+        ([rule("ours"), rule("user:ann", allows=False, pools="fast slow")], False),
+        ([rule("ours", pools="elsewhere")], False),  # there is nobody
+    ],
+)
+def test_a_job_is_taken_if_it_may_run_somewhere_sometime(rules, taken):
+    world = World(*rules, windows=(NIGHT,))
+    world.submit("j", 1)
+    assert ("j" in world.broker.jobs) is taken

@@ -168,20 +168,6 @@ def test_what_some_other_site_may_have_is_shown(rules, window, slots):
     assert Entitlements(tuple(rules)).most_of_others("fast", window) == slots
 
 
-@pytest.mark.parametrize(
-    ("rules", "why"),
-    [
-        ([NIGHT], Why.ALLOWED),
-        ([allow("user:ann")], Why.NOT_ALLOWED),
-        ([NIGHT, deny("user:dan", windows="night")], Why.NOT_NOW),
-        ([NIGHT, deny("user:dan")], Why.DENIED),
-    ],
-)
-def test_the_best_verdict_of_all_times(rules, why):
-    found = Entitlements(tuple(rules)).verdict_ever(Work(DAN), {"fast": {"night"}})
-    assert found.why is why
-
-
 def test_the_next_change_is_where_the_verdict_is_another():
     day = Window("day", Hours(8 * 3600, 20 * 3600))
     night = Window("night", Hours(20 * 3600, 6 * 3600))
