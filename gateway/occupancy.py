@@ -218,6 +218,9 @@ def _closed(pool: Pool, claim: int) -> Refusal:
 
 
 def _closes(closes: Closing) -> Refusal:
+    if not closes.window:
+        words = "begins nothing of it that may not be done by {}, when it may have fewer slots"
+        return Refusal(Reason.WINDOW_CLOSED, words, (_clock(closes.at_s),))
     words = "begins nothing of it that may not be done when window {!r} begins at {}"
     return Refusal(Reason.WINDOW_CLOSED, words, (closes.window, _clock(closes.at_s)))
 
