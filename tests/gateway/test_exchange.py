@@ -128,7 +128,7 @@ def test_work_waits_for_another_sites_window_or_goes_elsewhere_by_its_jobs_wish(
         Span(UTC_S, opens_s, None, nobody),
         Span(opens_s, UTC_S + 86_400.0, None, everybody),
     )
-    paris.do(events.RulesTurned({"local": Rules((closed, opened))}))
+    paris.do(events.RulesTurned({"local": Rules((closed, opened), UTC_S)}))
     town.show()
     london.broker.durations.learn(spec().function, 100, 100 * 10**6)
     london.submit(20, wishes=Wishes(when_closed=when_closed))
