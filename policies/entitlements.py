@@ -128,26 +128,21 @@ class Verdict:
     Attributes:
         rule: that decided: of those that allow the one with most slots.
         fits: all that allow it.
+        slots_max: the most that one user's work may have, if nobody else has any; inf: all.
     """
 
     why: Why
     rule: Rule | None = None
     fits: tuple[Rule, ...] = ()
+    slots_max: float = 0
 
     @property
     def is_yes(self) -> bool:
         """Whether it may run at all; limits come on top."""
         return self.why in YES
 
-    @property
-    def slots_max(self) -> float:
-        """The most slots that one user's work may have, if nobody else has any; inf: all."""
-        if self.why is Why.OPEN:
-            return inf
-        return max((rule.slots_each for rule in self.fits), default=0)
 
-
-_OPEN: Final = Verdict(Why.OPEN)
+_OPEN: Final = Verdict(Why.OPEN, slots_max=inf)
 _NOT_ALLOWED: Final = Verdict(Why.NOT_ALLOWED)
 
 
@@ -293,7 +288,8 @@ def _fit(work: Work, rules: Iterable[Rule]) -> Verdict:
     ]
     if not fits:
         return Verdict(Why.OTHER_CLASS, low[0])
-    return Verdict(Why.ALLOWED, max(fits, key=lambda each: each.slots_each), tuple(fits))
+    widest = max(fits, key=lambda each: each.slots_each)
+    return Verdict(Why.ALLOWED, widest, tuple(fits), widest.slots_each)
 
 
 def _is_list(rule: Rule, of_others: bool) -> bool:

@@ -296,3 +296,17 @@ def test_no_gap_or_overlap_of_windows_lets_anyone_through(drawn, at_s):
     span = next(Plan(made).spans(at_s, at_s + 1.0))
     found = Entitlements((NIGHT,)).verdict(Work(DAN), "fast", name_of(span))
     assert found.is_yes is (best is not None and best.name == "night")
+
+
+def test_one_rule_may_name_other_sites_and_our_own():
+    rules = Entitlements((allow("group:quants site:paris"),))
+    assert [rules.is_closed(each) for each in (ANN, ZOE)] == [True, True]
+    assert rules.verdict(Work(TOM), "fast", "").why is Why.NOT_ALLOWED
+
+
+def test_a_guest_of_our_gateway_is_one_of_ours():
+    guest = Whose("zoe@paris", "", "risk")
+    assert Entitlements((allow("ours"),)).verdict(Work(guest), "fast", "").why is Why.ALLOWED
+    assert Entitlements((QUANTS,)).verdict(Work(guest), "fast", "").why is Why.NOT_ALLOWED
+    named = Entitlements((QUANTS, allow("user:zoe@paris")))
+    assert named.verdict(Work(guest), "fast", "").why is Why.ALLOWED
