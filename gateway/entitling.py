@@ -188,7 +188,7 @@ class Entitling:
         if not self.is_on:
             return None
         if worker.job:
-            return None if self.may_leave(job.spec) else 0
+            return None if self.may_leave(job.work) else 0
         verdict = self.verdict(job.work, worker.offer.pool)
         if verdict.slots_max == inf:
             return None
@@ -221,14 +221,20 @@ class Entitling:
         return self._verdict(work, pool, name).slots_max
 
     def queue_left(self, spec: JobSpec) -> float:
-        """How many more tasks somebody may have here that have not ended; inf: any number."""
+        """How many more tasks somebody may have here that have not ended; inf: any number.
+
+        Who is entitled to nothing any more has no limit: what comes of his open jobs waits.
+        """
         if not self._counts_queues:
             return inf
-        return room(self._verdict(spec.work, None), spec.user, self.queued, of_queue=True)
+        verdict = self._verdict(spec.work, None)
+        if not verdict.is_yes:
+            return inf
+        return room(verdict, spec.user, self.queued, of_queue=True)
 
-    def may_leave(self, spec: JobSpec) -> bool:
-        """Whether a job may run at other sites."""
-        return not self.is_on or self.verdict(spec.work, ELSEWHERE).is_yes
+    def may_leave(self, work: Work) -> bool:
+        """Whether work may run at other sites."""
+        return not self.is_on or self.verdict(work, ELSEWHERE).is_yes
 
     # --- why not -------------------------------------------------------------------------------
 

@@ -373,7 +373,7 @@ class Exchange:
     def terms(self, spec: JobSpec) -> Terms:
         """What a job demands of where it runs."""
         wishes = spec.wishes
-        may_leave = self._broker.entitling.may_leave(spec)
+        may_leave = self._broker.entitling.may_leave(spec.work)
         return Terms(
             need=spec.need,
             project=spec.project,

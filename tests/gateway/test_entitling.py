@@ -337,6 +337,15 @@ def test_what_was_kept_before_a_restart_is_not_refused():
     assert world.broker.entitling.queue_left(kept) == 0
 
 
+def test_tasks_of_a_job_whose_user_is_on_the_list_no_more_wait():
+    world = World(rule("ours", queued_max=5))
+    world.submit("a", 2)
+    world.allow(rule("user:bob", queued_max=5))
+    world.do(events.TasksArrived(world.clients, "a", 2, [b"x"] * 9))
+    job = world.broker.jobs["a"]
+    assert (job.waiting, job.in_flight, job.failed) == (9, 2, 0)
+
+
 def test_refused_tasks_of_a_detached_job_are_in_its_results():
     world = World(rule("ours", queued_max=2))
     effects = world.submit("a", 3, detached=True)
@@ -362,7 +371,7 @@ steps = st.lists(
         st.tuples(st.just("back"), st.integers(0, 20), st.just(0)),
         st.tuples(st.just("lose"), st.integers(0, 3), st.just(0)),
         st.tuples(st.just("pass"), st.sampled_from((1, 5, 9)), st.just(0)),
-        st.tuples(st.just("reload"), st.sampled_from((0, 1)), st.just(0)),
+        st.tuples(st.just("reload"), st.sampled_from((0, 1, 2)), st.just(0)),
     ),
     max_size=30,
 )
@@ -397,7 +406,7 @@ def test_limits_hold_whatever_is_given_and_comes_back(drawn, task_s):
             case "pass":
                 world.pass_to(world.now_s + one * 3600.0)
             case "reload":
-                world.allow(*(RULES[::-1] if one else RULES))
+                world.allow(*(RULES, RULES[::-1], RULES[:1])[one])
         check_slots(world, before)
         check_counts(world)
 
