@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from federation.deals import Bill, Deal
 from federation.messages import NeedFunction, ToClient, ToWorker
+from federation.slices import SliceMessage
 from gateway.ledger.records import Record
 from policies.carbon import NOTHING_KNOWN, Footprint
 
@@ -84,7 +85,7 @@ class Say:
 
     site: str
     side: Side
-    message: Deal | NeedFunction
+    message: Deal | NeedFunction | SliceMessage
     urgent: bool = False
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Final
 
+from federation.ranges import Range
 from federation.reasons import Reason
 from gateway.events import EntitlementsKnown, JobSpec
 from gateway.jobs import Job, Worker
@@ -300,6 +301,22 @@ class Entitling:
         limits = ((rule.slots_max, ""), (rule.user_slots_max, work.whose.user))
         figures = _figures(rule, ((most, who, self.slots_used(rule, who)) for most, who in limits))
         return f"{figures} slots ({self.rules.place(rule)}: {rule})"
+
+    def over(self, job: Job, first: int, stop: int) -> list[Range]:
+        """Tasks that come, and that their user may not have beside all others: the last of them.
+
+        What another site sends its sale watches.
+        """
+        left = inf if job.spec.price is not None else self.queue_left(job.spec)
+        if left >= stop - first:
+            return []
+        found = []
+        for low, high in job.known.missing(first, stop):
+            taken = int(min(left, high - low))
+            left -= taken
+            if low + taken < high:
+                found.append((low + taken, high))
+        return found
 
     def queue_text(self, spec: JobSpec) -> str:
         """Why somebody may have no more tasks here."""

@@ -19,13 +19,14 @@ from typing import Final
 from federation.reasons import Reason
 from gateway.jobs import Job, Worker
 from policies import claims as claiming
-from policies.claims import Level
+from policies.claims import Claims, Level
 from policies.parties import Party, Whose
 from policies.placement import Refusal
 from policies.windows import Closing, Rules, Span, closing
 
 # Of whom it is remembered what they may have: other sites choose the names of their users.
 WHOSE_MAX: Final = 10_000
+_Kind = tuple[int, ...]  # which claim of each of those that there are, those of now first
 
 
 @dataclass(slots=True)
@@ -36,6 +37,8 @@ class Pool:
         total: slots that take work.
         tasks: that are with workers, by worker and claim.
         used: slots, by claim.
+        examples: somebody of each kind that was seen: all whose work belongs to the same claims,
+            in each window that is known of. There are few kinds, however many there are of them.
     """
 
     rules: Rules
@@ -43,25 +46,32 @@ class Pool:
     tasks: Counter[tuple[int, int]] = field(default_factory=Counter)
     used: Counter[int] = field(default_factory=Counter)
     levels: list[Level] = field(default_factory=list)
-    claims: dict[Whose, int] = field(default_factory=dict)
-    closings: dict[Whose, Closing | None] = field(default_factory=dict)
+    examples: dict[_Kind, Whose] = field(default_factory=dict)
+    _claims: list[Claims] = field(init=False)  # that there are, those that hold now first
+    _kinds: dict[Whose, _Kind] = field(default_factory=dict)
+    _closings: dict[_Kind, Closing | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._claims = list({id(span.claims): span.claims for span in self.rules.spans}.values())
 
     def claim(self, whose: Whose) -> int:
         """Which claim somebody's work belongs to."""
-        found = self.claims.get(whose)
-        if found is None:
-            found = self.rules.now.claims.of(whose)
-            if len(self.claims) < WHOSE_MAX:
-                self.claims[whose] = found
-        return found
+        return self._kind(whose)[0]
 
     def closing(self, whose: Whose) -> Closing | None:
         """When somebody's work may have less."""
-        if whose in self.closings:
-            return self.closings[whose]
-        found = closing(self.rules, whose, self.total)
-        if len(self.closings) < WHOSE_MAX:
-            self.closings[whose] = found
+        kind = self._kind(whose)
+        if kind not in self._closings:
+            self._closings[kind] = closing(self.rules, whose, self.total)
+        return self._closings[kind]
+
+    def _kind(self, whose: Whose) -> _Kind:
+        found = self._kinds.get(whose)
+        if found is None:
+            found = tuple(each.of(whose) for each in self._claims)
+            self.examples.setdefault(found, whose)
+            if len(self._kinds) < WHOSE_MAX:
+                self._kinds[whose] = found
         return found
 
     def more(self, claim: int) -> int:
@@ -78,7 +88,7 @@ class Pool:
         """There are so many slots from now on."""
         if total != self.total or not self.levels:
             self.total, self.levels = total, self.rules.now.claims.levels(total)
-            self.closings.clear()
+            self._closings.clear()
 
 
 class Occupancy:

@@ -205,7 +205,7 @@ class Preemption:
             return False
         if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used):
             return True
-        ahead = (pool.closing(whose) for whose in pool.claims)
+        ahead = map(pool.closing, pool.examples.values())
         return any(each is not None and each.told_s <= utc_s for each in ahead)
 
     def _held(self, name: str, pool: Pool) -> dict[int, list[Assignment]]:

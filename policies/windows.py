@@ -258,6 +258,21 @@ class Allowed:
     price_factor: int
 
 
+class _Most:
+    """Span.most of somebody, of many spans: their claims are few."""
+
+    def __init__(self, whose: Whose, total: int) -> None:
+        self._whose, self._total = whose, total
+        self._known: dict[int, tuple[Claims, int]] = {}  # by identity: to compare them costs more
+
+    def of(self, span: Span) -> int:
+        known = self._known.get(id(span.claims))
+        if known is None:
+            known = span.claims, span.most(self._whose, self._total)
+            self._known[id(span.claims)] = known
+        return known[1]
+
+
 def allowed(
     rules: Iterable[Span], whose: Whose, total: int, cap: Callable[[Span], float] | None = None
 ) -> list[Allowed]:
@@ -266,8 +281,9 @@ def allowed(
     `cap` says what else limits its slots in one.
     """
     found: list[Allowed] = []
+    most = _Most(whose, total)
     for span in rules:
-        slots = span.most(whose, total)
+        slots = most.of(span)
         if cap is not None:
             slots = int(min(slots, cap(span)))
         factor = span.window.price_factor if span.window is not None else MILLION
@@ -305,8 +321,9 @@ class Closing:
 def closing(rules: Rules, whose: Whose, total: int) -> Closing | None:
     """When somebody's work may next have fewer slots than now; None when that is not known."""
     now_slots = rules.now.most(whose, total)
+    most = _Most(whose, total)
     for span in rules.spans[1:]:
-        slots = span.most(whose, total)
+        slots = most.of(span)
         if slots < now_slots:
             return _closing_at(span, slots, whose)
     return None

@@ -39,6 +39,8 @@ from gateway.ledger.records import (
     Posted,
     PostingSettled,
     Record,
+    SliceHeld,
+    SliceLent,
     StatementKept,
     UsageRecord,
 )
@@ -111,6 +113,8 @@ class _Tables:
     payments_told: dict[str, PaymentsTold] = field(default_factory=dict)
 
     alerts: dict[tuple[str, str, int], AlertRow] = field(default_factory=dict)
+    slices_lent: dict[tuple[str, str, str, int], SliceLent] = field(default_factory=dict)
+    slices_held: dict[tuple[str, str, int], SliceHeld] = field(default_factory=dict)
     booked: dict[str, Booked] = field(default_factory=dict)  # by key, in order
     balances: dict[Account, Balance] = field(default_factory=dict)
 
@@ -204,6 +208,10 @@ class Disk:
 
             case AlertFired() | AlertEnded():
                 self._alert(record)
+            case SliceLent(budget, unit, site, account):
+                tables.slices_lent[budget, unit, site, account] = record
+            case SliceHeld(owner, budget, account):
+                tables.slices_held[owner, budget, account] = record
 
     def _book(self, transfer: Transfer) -> Booked | None:
         tables = self.tables
@@ -688,6 +696,15 @@ class MemoryStore:
     def alerts(self) -> list[AlertRow]:
         """See Store."""
         return [each for _, each in sorted(self._tables.alerts.items())]
+
+    def slices_lent(self) -> list[SliceLent]:
+        """See Store."""
+        return [each for _, each in sorted(self._tables.slices_lent.items())]
+
+    def slices_held(self) -> list[SliceHeld]:
+        """See Store."""
+        found = (each for _, each in sorted(self._tables.slices_held.items()))
+        return [each for each in found if not each.is_closed]
 
     def balances(self) -> dict[Account, Balance]:
         """See Store."""

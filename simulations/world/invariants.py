@@ -109,13 +109,14 @@ class EndsOnce(Invariant):
         if kind == "refused":
             if "tasks that have not ended" in ended.text:
                 return self._has_queue_limit()
-            return job.is_cancelled or "can ever run it" in ended.text
+            is_broke = self._has_budgets and "is exhausted" in ended.text
+            return job.is_cancelled or "can ever run it" in ended.text or is_broke
         possible = {
             "error": manner in ("error", "flaky"),
             "crash": manner == "poison",
             "timeout": job.plan.timeout_s is not None,
             "lost": True,  # its worker died under it, three times
-            "budget": job.plan.max_cost_nanos is not None,
+            "budget": job.plan.max_cost_nanos is not None or self._has_budgets,
             "deadline": job.plan.deadline_s is not None,
             "queue": self._has_queue_limit(),
         }
@@ -127,6 +128,10 @@ class EndsOnce(Invariant):
             rule for site in self.world.sites.values() for rule in site.plan.entitlements.rules
         ]
         return any(rule.queued_max is not None for rule in rules)
+
+    @property
+    def _has_budgets(self) -> bool:
+        return any(site.budgets for site in self.world.plan.sites)
 
 
 class ChargedOnce(Invariant):

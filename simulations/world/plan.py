@@ -9,6 +9,7 @@ from gateway.books_rules import BookRules
 from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
+from policies.budgets import Budget
 from policies.entitlements import NO_ENTITLEMENTS, Entitlements
 from policies.placement import TagValue
 from policies.shares import FairShare
@@ -71,6 +72,7 @@ class SitePlan:
     books: BookRules = field(default_factory=BookRules)
     operator: OperatorPlan = field(default_factory=OperatorPlan)
     fair_share: FairShare | None = None
+    budgets: tuple[Budget, ...] = ()
     entitlements: Entitlements = NO_ENTITLEMENTS
 
 
