@@ -170,6 +170,14 @@ class Occupancy:
         more = self._slots_for(pool, whose, claim, task_s, utc_s)
         return inf if more is None else more + pool.used[claim]
 
+    def may_begin(self, name: str, whose: Whose, task_s: float | None, utc_s: float) -> bool:
+        """Whether tasks of this length are not too long for what comes, in a pool with rules."""
+        pool = self.pools[name]
+        closes = pool.closing(whose)
+        if closes is None or _is_done_by(closes, task_s, utc_s):
+            return True
+        return closes.slots > pool.used[pool.claim(whose)]
+
     def shut(self, name: str, whose: Whose, task_s: float | None, utc_s: float) -> Refusal | None:
         """Why a pool begins nothing more of somebody's, for as long as one can see; or None."""
         pool = self.pools.get(name)
