@@ -99,9 +99,9 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
     if found["shares"]:
         click.echo("slots are shared out otherwise")
     for word in ("gone", "new"):
-        for each in found["entitlements"][word]:
+        for each in found.get("entitlements", {}).get(word, ()):
             click.echo(show.clean(f"entitlement, {word}, line {each['line']}: {each['rule']}"))
-    for each in found["warnings"]:
+    for each in found.get("warnings", ()):
         click.echo(show.clean(f"warning: {each}"))
     for each in found["later"]:
         click.echo(show.clean(f"counts after a restart: {each}"))
