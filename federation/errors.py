@@ -145,6 +145,10 @@ class DeadlinePassed(TaskError):
     """The job's deadline passed before the task could start, or it can't be done by then whole."""
 
 
+class QueueLimitReached(TaskError):
+    """Its user had as many unfinished tasks at the gateway as he may: it was not taken."""
+
+
 class TaskStopped(TaskError):
     """A task was cancelled by somebody else than this client."""
 
@@ -171,5 +175,6 @@ FAILURES: Final[dict[str, type[TaskError]]] = {
     "untrusted": ResultUntrusted,
     "budget": CostLimitReached,
     "deadline": DeadlinePassed,
+    "queue": QueueLimitReached,
     "cancelled": TaskStopped,
 }

@@ -104,14 +104,16 @@ class Broker:
         self._accounts = Accounts()
         self.clients = self._accounts.clients
         self.shares: Shares | None = None  # how slots are shared out, if they are
-        self._handout = Handout(self.clients, self._effects, boot, self.tariff_at)
+        self._handout = Handout(self.clients, self._effects, boot, self.tariff_at, self.jobs)
         self.workers = self._handout.workers
         self.durations = self._handout.durations
         self.occupancy = self._handout.occupancy
+        self.entitling = self._handout.entitling
         self._preemption = Preemption(
             self.workers,
             self._handout.ready,
             self.occupancy,
+            self.entitling,
             self._handout.may_want,
             lambda each: self._handout.recall_all(each, kill=False),
             self._effects,
@@ -184,6 +186,7 @@ class Broker:
                 self._prices_changed(event)
             case events.RulesTurned():
                 self.occupancy.turn(event.rules)
+                self.entitling.turned()
                 self._preemption.turned(event.rules, now_s)
             case events.JobNoted():
                 if event.job in self.jobs:
@@ -194,6 +197,8 @@ class Broker:
                 self.purses.take_up(event.spent, event.owed, now_s)
             case events.SharesKnown():
                 self._share_out(event, now_s)
+            case events.EntitlementsKnown():
+                self.entitling.take_in(event)
             case events.Ticked():
                 self._ticked(now_s)
             case _:
@@ -377,10 +382,13 @@ class Broker:
             return Reason.STORE_TROUBLE, f"the gateway can't record work now: {self.trouble}"
         if self.draining:
             return Reason.DRAINING, "the gateway is draining and takes no new jobs"
+        barred = self.entitling.objection(spec, self.elsewhere)
+        if barred is not None:
+            return barred
         nowhere = self.nowhere(spec)
         if nowhere:
             return Reason.SITE_FORBIDDEN, f"no site can ever run it: {nowhere}"
-        refusals = judge_all(spec.need, self.offers.values())
+        refusals = judge_all(spec.need, self.entitling.may_use(spec, self.offers.values()))
         if refusals is None or self.elsewhere(spec):
             return None  # somebody can run it
         if not refusals:  # nobody has joined yet; what they will charge in is known
@@ -395,8 +403,11 @@ class Broker:
     def refusal(self, job: Job, worker: Worker, utc_s: float) -> Refusal | None:
         """Why a worker can't take a task of a job now, its room aside, or None."""
         task_s = self.durations.of(job.spec.function)
-        found = dispatch.refusal(job, worker)
-        return found or self.occupancy.refusal(job, worker, task_s, utc_s)
+        return (
+            dispatch.refusal(job, worker)
+            or self.entitling.refusal(job, worker)
+            or self.occupancy.refusal(job, worker, task_s, utc_s)
+        )
 
     def unpayable(self, spec: JobSpec) -> str:
         """Why a job's cost limit can be kept nowhere that is known; empty when it can be."""
@@ -445,6 +456,11 @@ class Broker:
         if job.may_repeat:
             job.reopen(first, stop)
         client = self.clients.get(event.client)
+        # What the store has kept was taken before.
+        refused = self.entitling.over(job, first, stop) if event.client else []
+        for low, high in refused:
+            job.known.add(low, high)
+            self._accounts.count(job, high - low)
         for low, high in job.known.missing(first, stop):
             arguments = event.arguments[low - first : high - first]
             run = Run(low, arguments, sum(map(len, arguments)), job.attempt)
@@ -456,6 +472,10 @@ class Broker:
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
         self._handout.mark_ready(job)
         self._check_cost(job)
+        self.entitling.note_queue(job)
+        if refused:
+            self._drop(job, refused, "queue", self.entitling.queue_text(job.spec))
+            self._finish(job, self._now_s)
         self._end_given_up(job)
         if client is None:
             return
@@ -500,6 +520,7 @@ class Broker:
 
     def _finish(self, job: Job, now_s: float) -> None:
         """End the job if nothing of it is left."""
+        self.entitling.note_queue(job)
         if not job.is_over or job.id not in self.jobs:
             return
         del self.jobs[job.id]

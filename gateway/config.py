@@ -52,6 +52,11 @@ name = "risk"
 who = "project:risk"
 shares = 3
 
+[[entitlement]]                         # see gateway.entitlement_config
+allow = "group:equity desk"
+pools = ["local"]
+slots_max = 40
+
 [[show]]                                # see policies.disclosure; the first that matches decides
 readers = ["paris"]                     # without it: all
 coarse = true
@@ -102,7 +107,7 @@ claims = [ { who = "others", borrows = 0 } ]
 import os
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -114,6 +119,7 @@ from gateway.books_rules import BookRules, read_books
 from gateway.budgets.settings import NO_CREDIT, Credit, check_budgets, read_budgets, read_credit
 from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
 from gateway.dealing import DealRules
+from gateway.entitlement_config import check_entitlements, read_entitlements
 from gateway.fair_share_config import read_fair_share
 from gateway.federation_config import FederationConfig, check_federation, read_federation
 from gateway.groups import read_groups
@@ -131,6 +137,7 @@ from policies.asks import House
 from policies.budgets import Budget
 from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.disclosure import SHOW_ALL, Disclosure
+from policies.entitlements import NO_ENTITLEMENTS, Entitlements
 from policies.placement import TagValue
 from policies.pricelist import PriceList
 from policies.shares import FairShare
@@ -213,6 +220,7 @@ class SiteConfig:
     credit: Credit = field(default_factory=lambda: NO_CREDIT)
     groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
     fair_share: FairShare | None = None  # None: slots are not shared out
+    entitlements: Entitlements = NO_ENTITLEMENTS
     source: str = ""  # the file that it was read from; empty without one
     # What the command line said of the local pool, which wins over the file.
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -297,7 +305,8 @@ def load(path: str | None) -> SiteConfig:
         raise ConfigError(f"{path}: lists or tables are nested too deeply in it") from None
     try:
         config = _read(document, find_places(text), Path(path).parent)
-        return replace(config, source=str(Path(path).absolute()))
+        entitlements = replace(config.entitlements, file=Path(path).name)
+        return replace(config, source=str(Path(path).absolute()), entitlements=entitlements)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
@@ -333,6 +342,7 @@ def check(config: SiteConfig, utc_s: float) -> SiteConfig:
         for pool in pools:
             check_plan(pool.name, pool.plan, utc_s)
         check_pools(config.alerts, config.name, [pool.name for pool in pools])
+        check_entitlements(config.entitlements, {pool.name: pool.plan for pool in pools})
         check_budgets(config.budgets, config.name, is_federated=config.federation is not None)
     except KnobError as error:
         raise ConfigError(str(error)) from None
@@ -390,6 +400,7 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
         {
             *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
             *("books", "groups", "alerts", "alert", "calendar", "fair_share", "budget", "credit"),
+            "entitlement",
         },
         "the top level",
     )
@@ -397,6 +408,7 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
     kinds = {f.name: f.type for f in fields(SiteConfig)}
     tables = {"rules", "pools", "federation", "deals", "house", "shows"}
     tables |= {"books", "groups", "alerts", "source", "given", "fair_share", "budgets", "credit"}
+    tables |= {"entitlements"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -424,6 +436,7 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
     except KnobError as error:
         raise ConfigError(f"[groups] {error}") from None
     values["fair_share"] = _fair_share(document, places)
+    values["entitlements"] = _entitlements(document, places, values["groups"].values())
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
@@ -463,6 +476,15 @@ def _fair_share(document: dict[str, Any], places: Mapping[Place, int]) -> FairSh
         return None
     try:
         return read_fair_share(_table(document, "fair_share"), places)
+    except KnobError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _entitlements(
+    document: dict[str, Any], places: Mapping[Place, int], groups: Iterable[str]
+) -> Entitlements:
+    try:
+        return read_entitlements(document.get("entitlement", []), places, groups)
     except KnobError as error:
         raise ConfigError(str(error)) from None
 

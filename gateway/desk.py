@@ -14,14 +14,16 @@ from federation.errors import GridError, ProtocolError
 from federation.messages import Answer, Ask
 from federation.reasons import Reason
 from federation.wire import unpack
-from gateway import books_desk, events, federation_desk, orders, report_desk, views
+from gateway import books_desk, can, events, federation_desk, orders, report_desk, views
 from gateway.alerts.watch import NoSuchAlert
 from gateway.budgets import desk as budgets_desk
+from gateway.config import SiteConfig
 from gateway.jobs import Job
 from gateway.knobs import ConfigError, KnobError
 from gateway.ledger.errors import StoreError
 from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
+from gateway.ledger.rows import Dimension
 from gateway.lobby import Guest
 from gateway.office import NoSuchEntry
 from gateway.recovery import used_before
@@ -50,6 +52,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "test_alert": ("name",),
         "drain": ("worker", "on"),
         "reload": ("dry_run",),
+        "can": ("user", "project", "group", "site", "pool", "at_s"),
         "report": ("kind", "by", "where", *_SPAN, "static_price", "whose"),
         "page": _SPAN,
         "statement": ("sites", *_SPAN),
@@ -91,6 +94,7 @@ class Desk:
             "workers": self._workers,
             "drain": self._drain,
             "reload": self._reload,
+            "can": self._can,
             "report": self._report,
             "page": self._page,
             "sites": self._sites,
@@ -306,7 +310,32 @@ class Desk:
                     await site.record()  # what is on its way there counts too
                 used_ns = await site.read(used_before, site.store, rules, utc_s)
             site.take_in(change.config, used_ns)
-        return change.to_plain() | {"applied": not is_dry}
+        known = await self._known_users(change.config)
+        warnings = can.unknown_users(change.config.entitlements, known)
+        return change.to_plain() | {"warnings": warnings, "applied": not is_dry}
+
+    async def _can(self, guest: Guest, details: dict[str, Any]) -> Any:
+        """What somebody may do here, by which rule of which file; and what is used now."""
+        _check_home(guest, "can")
+        site = self._site
+        entitling = site.broker.entitling
+        utc_s = site.surroundings.utc_s()
+        try:
+            question = can.read_question(details, utc_s)
+            trust = await site.surroundings.read(can.load_trust, site.config)
+            is_now = details.get("at_s") is None
+            usage = can.Usage(entitling.slots_used, entitling.queued) if is_now else None
+            return can.answer(site.config, trust, question, usage)
+        except GridError as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _known_users(self, config: SiteConfig) -> frozenset[str]:
+        """Users of whom we have heard, as far as rules name any."""
+        if not any(config.entitlements.users):
+            return frozenset()
+        ran = await self._site.read(self._site.store.usage_totals, (Dimension.USER,))
+        here = (guest.user for guest in self._site.lobby.guests.values())
+        return frozenset((*config.groups, *here, *(str(each.key[0]) for each in ran)))
 
     async def _drain(self, _guest: Guest, details: dict[str, Any]) -> Any:
         on, name = details.get("on", True) is True, details.get("worker", "")

@@ -13,6 +13,7 @@ from gateway.budgets.purses import Debtor, Spent
 from gateway.errands import Allowance
 from policies.asks import Wishes
 from policies.carbon import Emissions, Footprint
+from policies.entitlements import Entitlements, Work
 from policies.parties import Whose
 from policies.placement import FrozenTags, Need, Tags
 from policies.pricelist import PriceNow
@@ -62,6 +63,11 @@ class JobSpec:
     def whose(self) -> Whose:
         """Whose work it is: of a job that another site sent, the neighbour's that did."""
         return Whose(self.user, self.group, self.project, self.path[-1] if self.path else "")
+
+    @property
+    def work(self) -> Work:
+        """The same, as entitlements look at it."""
+        return Work(self.whose, self.priority, self.price_class)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +347,18 @@ class SharesKnown:
 
 
 @dataclass(frozen=True, slots=True)
+class EntitlementsKnown:
+    """From now on these rules say who may use our pools.
+
+    Attributes:
+        windows: of each pool of ours, the names of its windows.
+    """
+
+    rules: Entitlements
+    windows: Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """Time has passed."""
 
@@ -372,5 +390,6 @@ Event = (
     | VolumesKnown
     | SpendingKnown
     | SharesKnown
+    | EntitlementsKnown
     | Ticked
 )

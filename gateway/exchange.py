@@ -42,6 +42,7 @@ from policies.asks import Ask, House, Wishes
 from policies.brokering import Rest, place
 from policies.decisions import Decision, Why
 from policies.deferral import Deferral
+from policies.entitlements import Work
 from policies.estimates import affords
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
 from policies.market import Key, Market
@@ -278,7 +279,7 @@ class Exchange:
             utc_s=utc_s,
             version=self._version,
             queue=(tasks - own_tasks, max(0.0, load_s - own_s)),
-            whose=without.whose if without is not None else whose,
+            work=without.work if without is not None else Work(whose),
         )
 
     def learn(self, advert: SiteAdvert, utc_s: float) -> bool:
@@ -486,10 +487,12 @@ class Exchange:
     def terms(self, spec: JobSpec) -> Terms:
         """What a job demands of where it runs."""
         wishes = spec.wishes
+        may_leave = self._broker.entitling.may_leave(spec.work)
         return Terms(
             need=spec.need,
             project=spec.project,
-            trusted=frozenset(self._permits.runners(spec.project)),
+            trusted=frozenset(self._permits.runners(spec.project) if may_leave else ()),
+            may_leave=may_leave,
             allowed_sites=wishes.allowed_sites,
             forbidden_sites=wishes.forbidden_sites,
             jurisdictions=wishes.jurisdictions,

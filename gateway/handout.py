@@ -13,6 +13,7 @@ from federation.ranges import RangeSet
 from gateway import dispatch
 from gateway.accounts import Client
 from gateway.effects import Effect, Order
+from gateway.entitling import Entitling
 from gateway.events import JobHeld, Resumed
 from gateway.fair_shares import Rank, Shares
 from gateway.jobs import Assignment, Job, Run, Worker
@@ -36,6 +37,7 @@ class Handout:
         effects: where orders are put, in order with all else that is decided.
         boot: which life of the site this is; assignments of different lives never share a number.
         tariff: what a job is charged by at a worker, from now on.
+        jobs: all that there are.
     """
 
     def __init__(
@@ -44,12 +46,14 @@ class Handout:
         effects: list[Effect],
         boot: int,
         tariff: Callable[[Job, Worker], Tariff],
+        jobs: Mapping[str, Job],
     ) -> None:
         self.workers: dict[int, Worker] = {}
         self.durations = dispatch.Durations()
         self.ready: dict[str, Job] = {}  # jobs with tasks in their queue
         self.dated: dict[str, Job] = {}  # of them, those with a deadline
         self.occupancy = Occupancy(self.workers)
+        self.entitling = Entitling(self.workers, jobs, self.occupancy)
         self._clients = clients
         self._effects = effects
         self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
@@ -61,6 +65,7 @@ class Handout:
 
     def settle(self, now_s: float) -> None:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
+        self.entitling.look(now_s)
         if self._shares is not None:
             self._shares.begin(self.ready.values(), now_s)
             self._ready_first = len(self.ready)
@@ -205,6 +210,9 @@ class Handout:
         if not self._is_heard(job) or dispatch.refusal(job, worker) is not None:
             return 0
         bound = self.occupancy.bound(job, worker, task_s, now_s)
+        if bound is not None:
+            tasks = min(tasks, bound)
+        bound = self.entitling.bound(job, worker)
         if bound is not None:
             tasks = min(tasks, bound)
         return self._affords(job, worker, task_s, tasks)
@@ -382,6 +390,7 @@ class Handout:
         """Account for `tasks` more (or fewer) in flight, at the job and at the worker."""
         assignment.worker.hold(assignment, tasks)
         self.occupancy.note(assignment.worker, assignment.job, tasks)
+        self.entitling.note(assignment.worker, assignment.job, tasks)
         job = assignment.job
         job.in_flight += tasks
         cost = assignment.tariff.expected_nanos(tasks, assignment.task_s)

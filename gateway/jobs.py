@@ -13,6 +13,7 @@ from federation.ranges import Range, RangeSet
 from gateway.events import JobRecovered, JobSpec
 from gateway.ledger.records import UsageRecord
 from policies.budgets import Purse
+from policies.entitlements import Work
 from policies.fairness import Node
 from policies.parties import Whose
 from policies.placement import Need, Offer, Refusal
@@ -199,10 +200,12 @@ class Job:
     orphan_since_s: float | None = None  # a detached job whose client left before closing it
     leaf: Node | None = None  # of the tree of shares, where slots are shared out
     notes: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
-    whose: Whose = field(init=False)  # as its spec says: it is asked for often
+    whose: Whose = field(init=False)  # as its spec says, like the next: they are asked for often
+    work: Work = field(init=False)
 
     def __post_init__(self) -> None:
-        self.whose = self.spec.whose
+        self.work = self.spec.work
+        self.whose = self.work.whose
 
     def note(self, utc_s: float, text: str) -> None:
         """Keep what befell it, for whoever asks why it is not done yet."""

@@ -81,7 +81,8 @@ class Offering:
             spec = check_spec(ask, f"{ask.user}@{buyer}")
         except BadJob as error:
             return deals.Decline(ask.contract, Reason.BAD_REQUEST, str(error))
-        declined = self._check_asked(buyer, ask)
+        spec = replace(spec, path=tuple(ask.path))
+        declined = self._check_asked(buyer, ask) or self._check_entitled(buyer, ask, spec)
         if declined is not None:
             return declined
         try:
@@ -89,8 +90,7 @@ class Offering:
             check_ask(ask, given)
         except NotGranted as error:
             return deals.Decline(ask.contract, error.code, f"its grant: {error}")
-        currency, path = given.errand.currency or None, tuple(ask.path)
-        spec = replace(spec, currency=currency, given=given, path=path)
+        spec = replace(spec, currency=given.errand.currency or None, given=given)
         broke = self._check_money(ask, spec, utc_s)
         if broke is not None:
             return broke
@@ -131,6 +131,18 @@ class Offering:
         else:
             return None
         return deals.Decline(ask.contract, code, reason)
+
+    def _check_entitled(
+        self, buyer: str, ask: deals.AskQuote, spec: JobSpec
+    ) -> deals.Decline | None:
+        """Why our entitlements give it nothing, whenever; what they say is our own affair."""
+        objection = self._broker.entitling.objection(spec, self._broker.elsewhere)
+        if objection is None:
+            return None
+        whole = objection[0] == Reason.NOT_ENTITLED  # else it has as much as it may for now
+        reason = f"the entitlements of {self._site} give {buyer} {'none' if whole else 'no more'}"
+        code = Reason.NOT_ENTITLED if whole else Reason.NO_SLOTS
+        return deals.Decline(ask.contract, code, f"{reason} of it")
 
     def _check_money(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
@@ -239,7 +251,8 @@ class Offering:
         )
         task_s = task_s or self._broker.durations.of(spec.function)
         allowed = self._broker.occupancy.slots_for(pool, spec.whose, task_s, utc_s)
-        return int(min(sum(able), allowed)) - self.held_slots(pool)
+        entitled = self._broker.entitling.slots_max(spec.work, pool)
+        return int(min(sum(able), allowed, entitled)) - self.held_slots(pool)
 
     def _load_s(self, pool: str, utc_s: float) -> float:
         """Slot-seconds that a pool's workers have, and that wait here."""

@@ -46,7 +46,7 @@ VERBS: Final[Mapping[str, tuple[Scope, ...]]] = {
     "forget": (Scope.CANCEL, Scope.SUBMIT),
     **dict.fromkeys(("report", "page", "statement", "deals", "deliveries"), (Scope.REPORT,)),
     **dict.fromkeys(("disputes", "payments", "alerts", "budgets"), (Scope.REPORT,)),
-    **dict.fromkeys(("drain", "reload", "test_alert", "write_off"), (Scope.ADMIN,)),
+    **dict.fromkeys(("drain", "reload", "can", "test_alert", "write_off"), (Scope.ADMIN,)),
     **dict.fromkeys(("reconcile", "dispute", "answer_dispute"), (Scope.ADMIN,)),
     **dict.fromkeys(("settle", "undo_payment"), (Scope.ADMIN,)),
     **dict.fromkeys(("invite", "join", "approve", "leave", "expel", "trust"), (Scope.ADMIN,)),

@@ -24,6 +24,7 @@ from federation.messages import Notice
 from federation.ranges import RangeSet
 from gateway import dispatch
 from gateway.effects import Effect, Order, Remark
+from gateway.entitling import Entitling
 from gateway.jobs import Assignment, Job, Worker
 from gateway.occupancy import Occupancy, Pool
 from policies.claims import called_back, excess
@@ -100,6 +101,7 @@ class Preemption:
 
     Args:
         workers, ready: all workers, and the jobs with tasks that wait.
+        entitling: knows whose work may not run, and needs no room.
         may_want: whether a job would have tasks for a slot of a worker that fits it.
         recall: asks a worker for what has not begun of an assignment.
         effects: where orders are put.
@@ -110,6 +112,7 @@ class Preemption:
         workers: Mapping[int, Worker],
         ready: Mapping[str, Job],
         occupancy: Occupancy,
+        entitling: Entitling,
         may_want: Callable[[Job, Worker, float], bool],
         recall: Callable[[Assignment], None],
         effects: list[Effect],
@@ -117,6 +120,7 @@ class Preemption:
         self._workers = workers
         self._ready = ready
         self._occupancy = occupancy
+        self._entitling = entitling
         self._may_want = may_want
         self._recall = recall
         self._effects = effects
@@ -269,7 +273,10 @@ class Preemption:
                 worker = fitting[job.need]
                 # Else others would be stopped again and again for what never begins here.
                 if worker is not None and self._may_want(job, worker, utc_s):
-                    found[claim] = min(short[claim], found.get(claim, 0) + job.waiting)
+                    slots: float = job.waiting
+                    if self._entitling.is_on:
+                        slots = min(slots, self._entitling.slots_left(job.work, name))
+                    found[claim] = int(min(short[claim], found.get(claim, 0) + slots))
         return found
 
     def _fitting(self, name: str, job: Job) -> Worker | None:

@@ -34,6 +34,7 @@ from gateway.budgets.purses import Purses
 from gateway.config import SiteConfig, python_minor
 from gateway.dealing import Permits
 from gateway.effects import Effect
+from gateway.entitlement_config import window_names
 from gateway.errands import Notary
 from gateway.events import Event
 from gateway.exchange import Exchange
@@ -173,6 +174,7 @@ class Reception:
             used_ns = used_before(self.store, self.config.fair_share, now_s)
             known = events.SharesKnown(self.config.fair_share, used_ns)
             effects += self.broker.handle(known, now_s)
+        effects += self.broker.handle(self._entitlements, now_s)
         for event in recovered(self.store):
             effects += self.broker.handle(event, now_s)
             if isinstance(event, events.JobRecovered) and event.spec is not None:
@@ -229,8 +231,13 @@ class Reception:
         self.act(happened)
         return True
 
+    @property
+    def _entitlements(self) -> events.EntitlementsKnown:
+        plans = {pool.name: pool.plan for pool in self.config.pools}
+        return events.EntitlementsKnown(self.config.entitlements, window_names(plans))
+
     def take_in(self, config: SiteConfig, used_ns: Mapping[Whose, int]) -> None:
-        """Go on by the windows, prices and shares of another configuration, of the same pools.
+        """Go on by what `gateway.reload` takes in of another configuration, of the same pools.
 
         `used_ns` is what the books say that everybody has used, if shares are others.
         """
@@ -240,7 +247,7 @@ class Reception:
         self.timetable.replace({pool.name: pool.plan for pool in config.pools})
         self._prices.replace(config.pools)
         self.broker.purses.take_in(config.budgets, config.credit)
-        self.act(self._news_of_the_calendar())
+        self.act([self._entitlements, *self._news_of_the_calendar()])
 
     def _news_of_the_calendar(self) -> list[Event]:
         utc_s = self._clock.utc_s()

@@ -1,9 +1,9 @@
 """A changed configuration, taken in while a gateway runs: what that changes, and doing it.
 
-Windows, claims, calendars, price lists, shares and the amounts of budgets are what an owner
-changes from day to day: these are taken in. Everything else is named, and waits for the next start.
-The file is read and checked whole before anything is changed; with a mistake in it all stays as it
-was.
+Windows, claims, calendars, price lists, shares, entitlements and the amounts of budgets are what an
+owner changes from day to day: these are taken in. Everything else is named, and waits for the next
+start. The file is read and checked whole before anything is changed; with a mistake in it all stays
+as it was.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from gateway.budgets.amending import Told, amend, amend_credit
 from gateway.config import PoolConfig, SiteConfig, check, load, with_local
+from policies.entitlements import Rule
 from policies.windows import AHEAD_S, Difference, differences
 
 DIFFERENCES_MAX: Final = 200  # of one pool, that are told
@@ -20,6 +21,7 @@ TAKEN_IN: Final = frozenset({"plan", "price", "tariff"})  # of a pool
 # Of the site; where we listen and keep our state may be what the command line said.
 NOT_COMPARED: Final = frozenset(
     {"pools", "given", "source", "listen", "state", "fair_share", "budgets", "credit"}
+    | {"entitlements"}
 )
 TABLES: Final = {
     "rules": "[limits]",
@@ -47,6 +49,7 @@ class Change:
         prices: by pool, the names of the price lists before and after.
         budgets: what is otherwise in budgets, and in what sites may owe us.
         shares: whether slots are shared out otherwise.
+        entitlements: the rules that are no more, and those that are new.
         later: what else is different, which counts from the next start on.
     """
 
@@ -55,6 +58,7 @@ class Change:
     prices: Mapping[str, tuple[str, str]]
     budgets: list[Told]
     shares: bool
+    entitlements: tuple[list[Rule], list[Rule]]
     later: list[str]
 
     def to_plain(self) -> dict[str, Any]:
@@ -77,6 +81,10 @@ class Change:
             ],
             "budgets": [each._asdict() for each in self.budgets],
             "shares": self.shares,
+            "entitlements": {
+                name: [{"line": each.line, "rule": str(each)} for each in rules]
+                for name, rules in zip(("gone", "new"), self.entitlements, strict=True)
+            },
             "later": self.later,
         }
 
@@ -113,16 +121,23 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
     shares = now.fair_share != new.fair_share
     budgets = amend(now.budgets, new.budgets)
     credit = amend_credit(now.credit, new.credit)
+    before, after = now.entitlements.rules, new.entitlements.rules
+    rules = (
+        [each for each in before if each not in after],
+        [each for each in after if each not in before],
+    )
     config = replace(
         now,
         pools=tuple(pools),
         fair_share=new.fair_share,
         budgets=budgets.taken,
         credit=credit.taken,
+        # Also where only lines are others: that is what people are told.
+        entitlements=new.entitlements,
     )
     told = [*budgets.told, *credit.told]
     later = [*_later(now, new), *budgets.later, *credit.later]
-    return Change(config, windows, prices, told, shares, later)
+    return Change(config, windows, prices, told, shares, rules, later)
 
 
 def _later(now: SiteConfig, new: SiteConfig) -> Iterator[str]:

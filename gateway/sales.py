@@ -254,6 +254,9 @@ class Sales:
         if self._is_too_much(sale, message):
             reason = f"{self._site} holds {self._rules.buyer_bytes_max:,} bytes of {buyer}'s work"
             self._end_early(sale, Reason.BUSY, reason)
+        elif sale.spec is not None and self._broker.entitling.queue_left(sale.spec) < count:
+            reason = f"the entitlements of {self._site} give {buyer} no more tasks here"
+            self._end_early(sale, Reason.NO_SLOTS, reason)
         if sale.ending is not None:
             sale.out.take(message.epoch, message.first, message.first + count)
             back = [[message.first, message.first + count]]
@@ -531,7 +534,12 @@ class Sales:
             return None
         task_s = self._broker.durations.of(sale.spec.function)
         shut = self._broker.occupancy.shut(sale.pool, sale.spec.whose, task_s, utc_s)
-        return None if shut is None else (Reason.WINDOW_CLOSED, f"{self._site} {shut.text}")
+        if shut is not None:
+            return Reason.WINDOW_CLOSED, f"{self._site} {shut.text}"
+        barred = self._broker.entitling.barred(sale.spec, sale.pool)
+        if barred is None:
+            return None
+        return barred, f"the entitlements of {self._site} give {sale.buyer} nothing of it now"
 
     def _release(self, sale: Sale, now_s: float) -> None:
         """Tell a buyer that is back that it need not wait for its lease: none of its tasks runs.

@@ -10,7 +10,8 @@ from federation.adverts import WINDOWS_MAX, PoolAdvert, SiteAdvert, TagPrice, Wi
 from gateway.broker import Broker
 from gateway.jobs import Job, Worker
 from policies.carbon import Emissions
-from policies.parties import Whose
+from policies.entitlements import Work, name_of
+from policies.parties import ANOTHER_SITE
 from policies.placement import Tags
 from policies.pricelist import PriceNow
 from policies.tariffs import Extras
@@ -41,18 +42,18 @@ def show_site(
     utc_s: float,
     version: int,
     queue: Queue,
-    whose: Whose,
+    work: Work,
 ) -> SiteAdvert:
     """Everything that there is to be said of a site now; policies.disclosure may hide some of it.
 
     Args:
         held: slots of a pool that are set aside.
         queue: what waits.
-        whose: for whose work it is shown what it may have.
+        work: it is shown what this may have; of ANOTHER_SITE, what some other site may.
     """
     pools = tuple(
         _for_whom(
-            _show_pool(name, broker, each, held.get(name, 0), queue, utc_s), broker, whose, utc_s
+            _show_pool(name, broker, each, held.get(name, 0), queue, utc_s), broker, work, utc_s
         )
         for name, each in facts.items()
     )
@@ -109,15 +110,23 @@ def _show_pool(
     )
 
 
-def _for_whom(pool: PoolAdvert, broker: Broker, whose: Whose, utc_s: float) -> PoolAdvert:
+def _for_whom(pool: PoolAdvert, broker: Broker, work: Work, utc_s: float) -> PoolAdvert:
     """A pool as somebody's work may use it: by its rules now, and when they are others."""
-    rules = broker.occupancy.rules.get(pool.pool)
-    if rules is None:
-        return pool
+    entitling, name = broker.entitling, pool.pool
+    rules = broker.occupancy.rules.get(name)
     total = pool.slots_total
-    ahead = [each for each in allowed(rules.spans, whose, total) if each.until_s > utc_s]
+    if rules is None:
+        slots = int(min(total, entitling.slots_max(work, name)))
+        free = _free(broker, work, name, slots)
+        return replace(pool, slots_total=slots, slots_free=min(pool.slots_free, free))
+    found = allowed(
+        rules.spans, work.whose, total, lambda each: entitling.slots_max(work, name, name_of(each))
+    )
+    ahead = [each for each in found if each.until_s > utc_s]
     slots = ahead[0].slots if ahead else 0
-    free = broker.occupancy.slots_free(pool.pool, whose)
+    free = min(
+        broker.occupancy.slots_free(name, work.whose), _free(broker, work, name, pool.slots_free)
+    )
     if len(ahead) == 1:
         windows: tuple[Window, ...] = ()
     else:
@@ -125,6 +134,13 @@ def _for_whom(pool: PoolAdvert, broker: Broker, whose: Whose, utc_s: float) -> P
     return replace(
         pool, slots_total=slots, slots_free=min(pool.slots_free, free, slots), windows=windows
     )
+
+
+def _free(broker: Broker, work: Work, pool: str, slots: int) -> int:
+    """How many of so many slots somebody may have in addition; a site's own it learns by asking."""
+    if work.whose is ANOTHER_SITE:
+        return slots
+    return int(min(slots, broker.entitling.slots_left(work, pool)))
 
 
 def _windows_shown(

@@ -5,7 +5,7 @@ of equal ones, which the configuration refuses where they meet within a year, th
 half-open, so that there is never a moment of two windows, nor of none between two that meet.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from math import inf
@@ -229,6 +229,10 @@ class Rules:
         """The span that holds."""
         return self.spans[0]
 
+    def span_at(self, utc_s: float) -> Span:
+        """The span of a moment; the last for later ones."""
+        return next((each for each in self.spans if utc_s < each.until_s), self.spans[-1])
+
     def window_at(self, utc_s: float) -> Window | None:
         """The window that holds at a moment in its time."""
         return next((each.window for each in self.spans if utc_s < each.until_s), None)
@@ -269,12 +273,19 @@ class _Most:
         return known[1]
 
 
-def allowed(rules: Iterable[Span], whose: Whose, total: int) -> list[Allowed]:
-    """What somebody's work may have of a pool in each of these spans; alike ones are one."""
+def allowed(
+    rules: Iterable[Span], whose: Whose, total: int, cap: Callable[[Span], float] | None = None
+) -> list[Allowed]:
+    """What somebody's work may have of a pool in each of these spans; alike ones are one.
+
+    `cap` says what else limits its slots in one.
+    """
     found: list[Allowed] = []
     most = _Most(whose, total)
     for span in rules:
         slots = most.of(span)
+        if cap is not None:
+            slots = int(min(slots, cap(span)))
         factor = span.window.price_factor if span.window is not None else MILLION
         last = found[-1] if found else None
         if last is not None and (last.slots, last.price_factor) == (slots, factor):

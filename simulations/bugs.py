@@ -26,6 +26,7 @@ from gateway.budgets.lending import Lending
 from gateway.dealing import Outcome
 from gateway.disputes import Disputes
 from gateway.effects import AnswerBill, Say, Side
+from gateway.entitling import Entitling
 from gateway.events import JobOpened, JobSpec
 from gateway.exchange import Exchange
 from gateway.handout import Handout
@@ -352,6 +353,20 @@ def unheeded_windows() -> Iterator[None]:
 
 
 @contextmanager
+def unheeded_entitlements() -> Iterator[None]:
+    """A gateway that hands out tasks whoever they are of."""
+    with patch.object(Entitling, "bound", lambda *_: None):
+        yield
+
+
+@contextmanager
+def forgotten_slots() -> Iterator[None]:
+    """A gateway that does not see that somebody has slots already, of one worker after another."""
+    with patch.object(Entitling, "note", lambda *_: None):
+        yield
+
+
+@contextmanager
 def unheld_tasks() -> Iterator[None]:
     """Nothing is held for tasks that go out: each slot spends what is left of a budget."""
     with patch.object(Handout, "_holds", lambda *_: ()):
@@ -385,6 +400,8 @@ BUGS: Final[dict[str, Bug]] = {
     "double-charge": double_charge,
     "leaked-hold": leaked_hold,
     "endless-lease": endless_lease,
+    "unheeded-entitlements": unheeded_entitlements,
+    "forgotten-slots": forgotten_slots,
     "unheld-tasks": unheld_tasks,
 }
 TREATY_BUGS: Final[dict[str, Bug]] = {

@@ -14,6 +14,7 @@ from gateway.lobby import HouseRules
 from policies.asks import House
 from policies.budgets import SLOT_TIME, Budget, Running, Waiting
 from policies.claims import Amount, Claim, Claims
+from policies.entitlements import Entitlements, Rule
 from policies.hours import Hours
 from policies.parties import OTHERS, OURS, Kind, Party
 from policies.shares import FairShare, Share
@@ -45,6 +46,7 @@ SETTLE_S: Final = 900.0
 SITES: Final = ("london", "paris", "tokyo", "zurich")
 FEDERATED: Final = 0.4  # of all worlds
 WINDOWS_EACH: Final = 5  # so many worlds one has windows, if it is a federation
+ENTITLED_EACH: Final = 9  # so many worlds one has entitlements
 SHARES_EACH: Final = 8  # so many worlds the slots of one are shared out
 BUDGETS_EACH: Final = 7  # so many worlds one has budgets
 IN_A_ROW: Final = 0.5  # of federations of three
@@ -56,6 +58,8 @@ def draw_plan(seed: int) -> Plan:
     """The world of a seed."""
     plan = _draw_world(seed)
     # Drawn apart: what is drawn for all other worlds stays as it was.
+    if seed % ENTITLED_EACH == 6:
+        plan = _with_entitlements(plan, Random(f"entitlements {seed}"))
     if seed % SHARES_EACH == 2:
         plan = _with_shares(plan, Random(f"shares {seed}"))
     if seed % BUDGETS_EACH == 5:
@@ -85,6 +89,29 @@ def _with_shares(plan: Plan, dice: Random) -> Plan:
         )
         rules = FairShare(dice.choice((1.0, 60.0)), dice.choice((0.5, 20.0)), Kind.USER, written)
         sites.append(replace(site, fair_share=rules))
+    return replace(plan, sites=tuple(sites))
+
+
+def _with_entitlements(plan: Plan, dice: Random) -> Plan:
+    """The same, where people may have some slots: our own enough to come to an end.
+
+    Nobody is in two rules that allow. Where work must pass through a site, all is as it was.
+    """
+    if any(site.beyond for site in plan.sites):
+        return plan
+    sites = []
+    for site in plan.sites:
+        queued = dice.choice((None, None, None, 150))
+        rules = [
+            Rule(True, (OURS,), slots_max=dice.choice((2, 3, 5)), queued_max=queued),
+            Rule(True, (OTHERS,), slots_max=dice.choice((0, 1, 2, 4))),
+        ]
+        if any(pool.windows.windows for pool in site.pools) and dice.random() < 0.5:
+            rules.append(Rule(False, (OTHERS,), windows=frozenset({"run"})))
+        if site.others and dice.random() < 0.3:
+            denied = Party(Kind.SITE, dice.choice(site.others))
+            rules.append(Rule(False, (denied,), frozenset({dice.choice(site.pools).name})))
+        sites.append(replace(site, entitlements=Entitlements(tuple(rules), "site.toml")))
     return replace(plan, sites=tuple(sites))
 
 

@@ -18,6 +18,7 @@ from federation.probing import Knobs
 from federation.tokens import Scope
 from gateway import (
     books_desk,
+    entitlement_config,
     fair_share_config,
     joining,
     orders,
@@ -65,7 +66,7 @@ def test_every_message_and_field_is_in_the_protocol(cls):
 
 def test_every_verb_and_what_it_takes_is_in_the_trust_document():
     """And every verb there is has been given a scope: what is not named takes an administrator."""
-    by_socket = {"reload", "test_alert", "write_off", *books_desk.ORDERS, *orders.VERBS}
+    by_socket = {"reload", "can", "test_alert", "write_off", *books_desk.ORDERS, *orders.VERBS}
     assert set(passes.VERBS) == {*Desk(None)._verbs, *books_desk.QUESTIONS, *by_socket}
     text = (ROOT / "docs" / "trust.md").read_text()
     listed = text.partition("| takes | questions and orders |")[2].partition("\n\n")[0]
@@ -106,7 +107,7 @@ def test_what_is_said_before_and_beside_messages_is_in_the_protocol_too():
 def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
     known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
-    known -= {"alerts", "books", "groups", "fair_share", "budgets", "credit"}
+    known -= {"alerts", "books", "groups", "fair_share", "budgets", "credit", "entitlements"}
     known -= {"source", "given"}  # of the command line
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known = known - {"plan"} | {"window", "claims"}  # which are read into it
@@ -129,6 +130,13 @@ def test_every_knob_of_a_window_is_documented():
     found = {name for row in rows if row for name in re.findall(r"`(\w+)`", row[1])}
     claim = {"who", "guaranteed", "lends", "borrows"}
     assert found == window_config.KEYS - {"claims"} | claim | window_config.OF_CALENDARS
+
+
+def test_every_knob_of_an_entitlement_is_documented():
+    text = (ROOT / "docs" / "entitlements.md").read_text()
+    rows = [re.match(r"\| ((?:`\w+`(?:, )?)+) \|", line) for line in text.splitlines()]
+    found = {name for row in rows if row for name in re.findall(r"`(\w+)`", row[1])}
+    assert found == entitlement_config.KEYS
 
 
 def test_every_knob_of_a_tariff_is_documented():

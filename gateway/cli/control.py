@@ -67,7 +67,9 @@ def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool
 @json_option
 @errors_to_exit_codes
 def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
-    """Have a gateway read its configuration again: windows, prices, shares and budgets.
+    """Have a gateway read its configuration again, and go on by it.
+
+    Windows, prices, shares, budgets and entitlements are taken in.
 
     What that changes in the coming two weeks is said first, and what counts only after a restart.
     With a mistake in the file nothing is changed.
@@ -96,6 +98,11 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
         click.echo(show.clean(text))
     if found["shares"]:
         click.echo("slots are shared out otherwise")
+    for word in ("gone", "new"):
+        for each in found.get("entitlements", {}).get(word, ()):
+            click.echo(show.clean(f"entitlement, {word}, line {each['line']}: {each['rule']}"))
+    for each in found.get("warnings", ()):
+        click.echo(show.clean(f"warning: {each}"))
     for each in found["later"]:
         click.echo(show.clean(f"counts after a restart: {each}"))
     click.echo("nothing was changed: a dry run" if is_dry else "this holds now")

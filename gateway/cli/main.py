@@ -12,6 +12,7 @@ _COMMANDS: Final = {
     "between": ("deliveries", "reconcile", "disputes", "dispute", "answer", "settle", "payments"),
     "books": ("db", "audit"),
     "budgets": ("budgets",),
+    "can": ("can",),
     "control": ("cancel", "forget", "drain", "reload"),
     "export": ("export",),
     "federate": (

@@ -122,6 +122,21 @@ contact = {contact}             # on our card, for people
 # [groups]
 # "equity desk" = ["ann", "bob"]
 
+# Who may use which pools: docs/entitlements.md. Without any, our own users may use all of them, and
+# other sites what the trust book permits; with one that allows, only who is named may.
+# [[entitlement]]
+# allow = "group:equity desk"   # or deny; user:, project:, site:NAME, ours, others, all; or a list
+# pools = ["local", "elsewhere"]  # ours by name, and those of other sites; without it: every pool
+# windows = ["risk run"]        # while one of these holds; without it: always
+# slots_max = 40                # at one time, all of them together
+# user_slots_max = 25           # and each user
+# queued_max = 200000           # tasks of all of them here that have not ended
+# user_queued_max = 100000      # and of each user
+# priority_max = 10.0           # the highest that their jobs may have
+# classes = ["guaranteed", "preemptible"]  # price classes that their jobs may have
+# [[entitlement]]
+# deny = "project:legacy"
+
 # Who may use up how much: docs/budgets.md.
 # [[budget]]
 # name = "risk this month"

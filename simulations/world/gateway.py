@@ -67,6 +67,7 @@ class Member(Host):
             books=plan.books,
             fair_share=plan.fair_share,
             budgets=plan.budgets,
+            entitlements=plan.entitlements,
         )  # fmt: skip
 
     @property

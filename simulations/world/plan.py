@@ -10,6 +10,7 @@ from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
 from policies.budgets import Budget
+from policies.entitlements import NO_ENTITLEMENTS, Entitlements
 from policies.placement import TagValue
 from policies.shares import FairShare
 from policies.windows import NO_WINDOWS
@@ -72,6 +73,7 @@ class SitePlan:
     operator: OperatorPlan = field(default_factory=OperatorPlan)
     fair_share: FairShare | None = None
     budgets: tuple[Budget, ...] = ()
+    entitlements: Entitlements = NO_ENTITLEMENTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from gateway.alerts.settings import Pace
 from gateway.books_rules import BookRules
 from gateway.cli.main import cli
-from gateway.config import _LIMITS, ConfigError, load
+from gateway.config import _LIMITS, ConfigError, check, load
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig
 from policies.asks import House
@@ -18,7 +18,7 @@ from policies.asks import House
 EXAMPLES = re.compile(r"^# \[(\[[\w.]+\]|groups|credit|fair_share)\]")
 TABLES = (
     *("[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true"),
-    *("[fair_share]", '[[fair_share.share]]\nname = "p"'),
+    *("[fair_share]", '[[fair_share.share]]\nname = "p"', '[[entitlement]]\nallow = "ours"'),
     '[[budget]]\nname = "b"\namount = "1 USD"',
 )
 
@@ -103,4 +103,6 @@ def test_the_examples_are_good_ones(written):
     assert [each.owner for each in found.budgets] == ["", "paris"]
     assert found.credit == {"paris": ((500 * 10**9, "USD"),)}
     assert [each.name for each in found.fair_share.shares] == ["trading desk", "risk"]
+    assert [each.allows for each in found.entitlements.rules] == [True, False]
+    check(found, 0.0)
     assert [each.name for each in found.pools] == ["local"]

@@ -34,6 +34,8 @@ FIRST = {
     "double-charge": 71,
     "leaked-hold": 118,
     "endless-lease": 118,
+    "unheeded-entitlements": 6,
+    "forgotten-slots": 6,
     "no-epoch": 67,
     "paid-after-failover": 67,
     "endless-hold": 28,
