@@ -45,6 +45,7 @@ detail_days = 90                        # older records roll up, sums unchanged;
 "equity desk" = ["ann", "bob"]
 
 [fair_share]                            # see gateway.fair_share_config
+[reservations]                          # see gateway.reservation_config
 half_life = "7d"
 
 [[fair_share.share]]
@@ -112,6 +113,7 @@ from gateway.intake import NO_GROUPS, USUAL_POOL, check_tags
 from gateway.knobs import MEMORY_BYTES_MIN, ConfigError, KnobError, count, number
 from gateway.lobby import HouseRules
 from gateway.market_config import read_contracts, read_placement, read_shows
+from gateway.reservation_config import read_reservations
 from gateway.secret_files import read_secret
 from gateway.showing import PoolFacts
 from gateway.tariff_config import read_price_list
@@ -123,6 +125,7 @@ from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.disclosure import SHOW_ALL, Disclosure
 from policies.placement import TagValue
 from policies.pricelist import PriceList
+from policies.reservations import ReservationRules
 from policies.shares import FairShare
 from policies.windows import NO_WINDOWS, Plan
 
@@ -200,6 +203,7 @@ class SiteConfig:
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
     groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
     fair_share: FairShare | None = None  # None: slots are not shared out
+    reservations: ReservationRules | None = None  # None: nothing can be reserved
     source: str = ""  # the file that it was read from; empty without one
     # What the command line said of the local pool, which wins over the file.
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -371,13 +375,14 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
         {
             *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
             *("books", "groups", "alerts", "alert", "calendar", "fair_share"),
+            "reservations",
         },
         "the top level",
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
     tables = {"rules", "pools", "federation", "deals", "house", "shows"}
-    tables |= {"books", "groups", "alerts", "source", "given", "fair_share"}
+    tables |= {"books", "groups", "alerts", "source", "given", "fair_share", "reservations"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -405,6 +410,7 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
     except KnobError as error:
         raise ConfigError(f"[groups] {error}") from None
     values["fair_share"] = _fair_share(document, places)
+    values["reservations"] = _reservations(document, places)
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
@@ -434,6 +440,15 @@ def _fair_share(document: dict[str, Any], places: Mapping[Place, int]) -> FairSh
         return None
     try:
         return read_fair_share(_table(document, "fair_share"), places)
+    except KnobError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _reservations(document: dict[str, Any], places: Mapping[Place, int]) -> ReservationRules | None:
+    if "reservations" not in document:
+        return None
+    try:
+        return read_reservations(_table(document, "reservations"), places)
     except KnobError as error:
         raise ConfigError(str(error)) from None
 

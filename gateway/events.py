@@ -60,6 +60,11 @@ class JobSpec:
         """Whose work it is: of a job that another site sent, the neighbour's that did."""
         return Whose(self.user, self.group, self.project, self.path[-1] if self.path else "")
 
+    @property
+    def price_name(self) -> str:
+        """What names its price, of a job that another site sent; empty: it is ours."""
+        return "" if self.price is None else self.price.version
+
 
 @dataclass(frozen=True, slots=True)
 class ClientJoined:

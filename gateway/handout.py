@@ -344,7 +344,7 @@ class Handout:
     def _hold(self, assignment: Assignment, tasks: int) -> None:
         """Account for `tasks` more (or fewer) in flight, at the job and at the worker."""
         assignment.worker.hold(assignment, tasks)
-        self.occupancy.note(assignment.worker, assignment.job, tasks)
+        self.occupancy.note(assignment, tasks)
         job = assignment.job
         job.in_flight += tasks
         cost = assignment.tariff.expected_nanos(tasks, assignment.task_s)

@@ -139,7 +139,13 @@ class Preemption:
             return False
         if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used):
             return True
-        ahead = (pool.closing(whose) for whose in pool.claims)
+        first = pool.rules.now.claims.first_reserved
+        seats = range(first, first + len(pool.seats))
+        ahead = (
+            pool.closing(whose, claim)
+            for whose, own in pool.claims.items()
+            for claim in (own, *seats)
+        )
         return any(each is not None and each.told_s <= utc_s for each in ahead)
 
     def _held(self, name: str, pool: Pool) -> dict[int, list[Assignment]]:
@@ -148,7 +154,7 @@ class Preemption:
         for worker in self._workers.values():
             if worker.offer.pool == name and not worker.job:
                 for each in worker.assignments.values():
-                    found.setdefault(pool.claim(each.job.whose), []).append(each)
+                    found.setdefault(pool.claim_of(each), []).append(each)
         for assignments in found.values():
             assignments.sort(key=lambda each: -each.given_s)
         return found
@@ -166,10 +172,15 @@ class Preemption:
         }
         found: dict[int, int] = {}
         for job in self._ready.values() if short else ():
-            claim = pool.claim(job.whose)
             may_come = job.places is None or job.places.get(name, 0) >= 1
-            if claim in short and may_come and job.spec.pool in ("", name):
-                found[claim] = min(short[claim], found.get(claim, 0) + job.waiting)
+            if not may_come or job.spec.pool not in ("", name):
+                continue
+            waiting = job.waiting
+            for claim in (*pool.reserved(job), pool.claim(job.whose)):
+                tasks = min(waiting, short.get(claim, 0) - found.get(claim, 0))
+                if tasks > 0:
+                    found[claim] = found.get(claim, 0) + tasks
+                    waiting -= tasks
         return found
 
     def _tell_ahead(
@@ -177,9 +188,9 @@ class Preemption:
     ) -> None:
         """Tell what will be too much in the next window that it is going to be stopped."""
         concerned: dict[Closing, list[Assignment]] = {}
-        for assignments in held.values():
+        for claim, assignments in held.items():
             for each in assignments:
-                closes = pool.closing(each.job.whose)
+                closes = pool.closing(each.job.whose, claim)
                 if closes is not None and closes.told_s <= utc_s and closes.stops_s < inf:
                     concerned.setdefault(closes, []).append(each)
         for closes, assignments in concerned.items():

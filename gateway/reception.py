@@ -28,6 +28,7 @@ from federation.transport import Port
 from federation.wire import Maps
 from gateway import events
 from gateway.accounts import Limits
+from gateway.bookings import Bookings
 from gateway.broker import Broker
 from gateway.config import SiteConfig, python_minor
 from gateway.dealing import Permits
@@ -138,6 +139,14 @@ class Reception:
         )
         self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall, say)
         self._recall = recall
+        self.bookings = Bookings(
+            config,
+            self.broker,
+            store,
+            random_bytes=surroundings.random_bytes,
+            recall=recall,
+            perform=self.perform,
+        )
         self.pulses: dict[int, Maps] = {}
         self._unread: set[int] = set()
         # What guests have said that waits for the store, by guest.
@@ -176,6 +185,7 @@ class Reception:
             for row in self.store.open_contracts()
         ]
         self.exchange.recover(contracts, self.store.last_contracts("sell"), self._clock.now_s())
+        self.bookings.recover(self.store.reservations(0, is_open=True))
         self.act(self._news_of_the_calendar())  # before anything is handed out
 
     def take_frames(self, frames: Iterable[tuple[int, bytes]]) -> None:
@@ -211,6 +221,7 @@ class Reception:
             happened.append(events.Ticked())
             self._watch_tokens(happened)
             self.functions.sweep(set(self.lobby.guests))
+        self.outbox.perform(self.bookings.tick(self._clock.utc_s()))
         happened += self._news_of_the_calendar()
         is_due = self.exchange.tick(self._clock.now_s(), self._clock.utc_s())
         if not happened and not is_due and not self.broker.is_uneven:
@@ -219,7 +230,7 @@ class Reception:
         return True
 
     def take_in(self, config: SiteConfig, used_ns: Mapping[Whose, int]) -> None:
-        """Go on by the windows, prices and shares of another configuration, of the same pools.
+        """Go on by what was taken in of another configuration, of the same pools.
 
         `used_ns` is what the books say that everybody has used, if shares are others.
         """
@@ -228,10 +239,19 @@ class Reception:
         self.config = config
         self.timetable.replace({pool.name: pool.plan for pool in config.pools})
         self._prices.replace(config.pools)
+        self.bookings.take_in(config)
+        self.act(self._news_of_the_calendar())
+
+    def perform(self, effects: Iterable[Effect]) -> None:
+        """Carry out what was decided about reservations, and go on by it."""
+        self.outbox.perform(effects)
         self.act(self._news_of_the_calendar())
 
     def _news_of_the_calendar(self) -> list[Event]:
         utc_s = self._clock.utc_s()
+        if self.bookings.has_changed:
+            self.bookings.has_changed = False
+            self.timetable.reserve(self.bookings.open.values(), self.bookings.rules)
         found = (self.timetable.renew(utc_s), self._prices.renew(self.broker, utc_s))
         return [each for each in found if each is not None]
 

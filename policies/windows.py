@@ -67,6 +67,14 @@ class Span:
         """The slots that somebody's work may have in it, of so many."""
         return self.claims.levels(total)[self.claims.of(whose)].most
 
+    def room(self, total: int) -> int:
+        """The slots in it, of so many, that are not reserved."""
+        return total - min(total, sum(each.slots for each in self.claims.reserved))
+
+    def reserved(self, whose: Whose) -> int:
+        """The slots in it that are reserved for somebody."""
+        return sum(each.slots for each in self.claims.reserved if each.who.includes(whose))
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -217,10 +225,13 @@ class Allowed:
 
 
 def allowed(rules: Iterable[Span], whose: Whose, total: int) -> list[Allowed]:
-    """What somebody's work may have of a pool in each of these spans; alike ones are one."""
+    """What somebody's work may have of a pool in each of these spans; alike ones are one.
+
+    What is reserved for it is counted.
+    """
     found: list[Allowed] = []
     for span in rules:
-        slots = span.most(whose, total)
+        slots = min(total, span.most(whose, total) + span.reserved(whose))
         factor = span.window.price_factor if span.window is not None else MILLION
         last = found[-1] if found else None
         if last is not None and (last.slots, last.price_factor) == (slots, factor):
@@ -240,6 +251,7 @@ class Closing:
         told_s: from when on it is told, and nothing begins of which nobody knows how long it takes.
         stops_s: when it is stopped; inf when it is not.
         slots: what it has then.
+        room: what all work has then that is not in a reservation.
         window: the one that begins.
     """
 
@@ -248,18 +260,33 @@ class Closing:
     told_s: float
     stops_s: float
     slots: int
+    room: int
     window: str
 
 
 def closing(rules: Rules, whose: Whose, total: int) -> Closing | None:
     """When somebody's work may next have fewer slots than now; None when that is not known."""
-    now_slots = rules.now.most(whose, total)
+    return next(iter(closings(rules, whose, total)), None)
+
+
+def closings(rules: Rules, whose: Whose, total: int) -> tuple[Closing, ...]:
+    """When somebody's work, or all that is not reserved, has fewer slots than ever before.
+
+    In order: what does not end before one of them must fit into what is left then.
+    """
+    found = []
+    slots, room = rules.now.most(whose, total), rules.now.room(total)
     for span in rules.spans[1:]:
-        slots = span.most(whose, total)
-        if slots < now_slots and span.window is not None:
-            window = span.window
-            ends_s = span.from_s + window.spill_s
-            stops_s = ends_s + window.grace_s if window.preempts else inf
-            told_s = span.from_s - window.drain_lead_s
-            return Closing(span.from_s, ends_s, told_s, stops_s, slots, window.name)
-    return None
+        slots_then, room_then = span.most(whose, total), span.room(total)
+        if (slots_then < slots or room_then < room) and span.window is not None:
+            slots, room = min(slots, slots_then), min(room, room_then)
+            found.append(closing_at(span, span.window, slots, room))
+    return tuple(found)
+
+
+def closing_at(span: Span, window: Window, slots: int, room: int) -> Closing:
+    """What the beginning of a span means for those who have so many slots in it."""
+    ends_s = span.from_s + window.spill_s
+    stops_s = ends_s + window.grace_s if window.preempts else inf
+    told_s = span.from_s - window.drain_lead_s
+    return Closing(span.from_s, ends_s, told_s, stops_s, slots, room, window.name)

@@ -92,6 +92,8 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
         click.echo(show.clean(f"prices of {each['pool']}: {each['before']} → {each['after']}"))
     if found["shares"]:
         click.echo("slots are shared out otherwise")
+    if found["reservations"]:
+        click.echo("slots are reserved on other terms from now on; what is booked stays as it is")
     for each in found["later"]:
         click.echo(show.clean(f"counts after a restart: {each}"))
     click.echo("nothing was changed: a dry run" if is_dry else "this holds now")

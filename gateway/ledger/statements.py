@@ -51,6 +51,7 @@ from .records import (
     Posted,
     PostingSettled,
     Record,
+    ReservationKept,
     StatementKept,
     UsageRecord,
 )
@@ -68,6 +69,7 @@ from .tables import (
     payments,
     payments_told,
     postings,
+    reservations,
     statements,
     usage,
 )
@@ -256,6 +258,7 @@ def _changes(dialect: Dialect) -> dict[type[Any], list[ClauseElement]]:
         ],
         PaymentsTold: [_keep_payments(dialect)],
         StatementKept: [_keep_statement(dialect)],
+        ReservationKept: [_keep_reservation(dialect)],
         ContractEnded: [
             update(contracts)
             .where(*(contracts.c[name] == _field(name) for name in ("side", "contract")))
@@ -310,6 +313,18 @@ def _keep_statement(dialect: Dialect) -> ClauseElement:
                 not_(statements.c.is_final),
             ),
         ),
+    )
+    return kept
+
+
+def _keep_reservation(dialect: Dialect) -> ClauseElement:
+    insert = insert_into(dialect, reservations, ReservationKept.__dataclass_fields__)
+    keys = [column.name for column in reservations.primary_key]
+    others = [name for name in ReservationKept.__dataclass_fields__ if name not in keys]
+    kept: ClauseElement = insert.on_conflict_do_update(
+        index_elements=keys,
+        set_={name: insert.excluded[name] for name in others},
+        where=reservations.c.step < insert.excluded.step,
     )
     return kept
 

@@ -39,6 +39,7 @@ from gateway.ledger.records import (
     Posted,
     PostingSettled,
     Record,
+    ReservationKept,
     StatementKept,
     UsageRecord,
 )
@@ -56,7 +57,7 @@ from gateway.ledger.rows import (
     PostingRow,
     UsageTotal,
 )
-from gateway.ledger.store import NOTHING
+from gateway.ledger.store import NOTHING, OPEN_STATES
 from gateway.ledger.tables import SUMMED
 from gateway.ledger.writer import AT_ONCE_RECORDS
 
@@ -111,6 +112,7 @@ class _Tables:
     payments_told: dict[str, PaymentsTold] = field(default_factory=dict)
 
     alerts: dict[tuple[str, str, int], AlertRow] = field(default_factory=dict)
+    reservations: dict[tuple[str, str], ReservationKept] = field(default_factory=dict)
     booked: dict[str, Booked] = field(default_factory=dict)  # by key, in order
     balances: dict[Account, Balance] = field(default_factory=dict)
 
@@ -204,6 +206,10 @@ class Disk:
 
             case AlertFired() | AlertEnded():
                 self._alert(record)
+            case ReservationKept(side, reservation):
+                known = tables.reservations.get((side, reservation))
+                if known is None or known.step < record.step:
+                    tables.reservations[side, reservation] = record
 
     def _book(self, transfer: Transfer) -> Booked | None:
         tables = self.tables
@@ -684,6 +690,16 @@ class MemoryStore:
         """See Store."""
         found = sorted(self._tables.payments_told.items())
         return [each for name, each in found if site in ("", name)]
+
+    def reservations(self, limit: int, is_open: bool = False) -> list[ReservationKept]:
+        """See Store."""
+        kept = sorted(
+            self._tables.reservations.values(),
+            key=lambda each: (-each.until_s, each.side, each.reservation),
+        )
+        if is_open:
+            return [each for each in kept if each.state in OPEN_STATES]
+        return kept[:limit]
 
     def alerts(self) -> list[AlertRow]:
         """See Store."""
