@@ -119,7 +119,12 @@ class Pool:
         return claiming.more(self.levels, self.used, self.total, claim)
 
     def is_free_for(self, claim: int) -> bool:
-        """Whether a claim's work may have everything, and nothing is kept for others."""
+        """Whether a claim's work may have everything, and nothing is kept for others.
+
+        Never of what is reserved: beyond that its work has another price.
+        """
+        if claim >= self.rules.now.claims.first_reserved:
+            return False
         return self.levels[claim].most == self.total and not any(
             each.kept for at, each in enumerate(self.levels) if at != claim
         )
