@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from federation import deals, payments, reconciliation
+from federation import deals, payments, reconciliation, reserving
 from federation.wire import (
     Anything,
     Catalogue,
@@ -430,6 +430,7 @@ MESSAGES = Catalogue(
         *(Report, Returned, Pulse),
         *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
         *(*reconciliation.FROM_BUYER, *reconciliation.FROM_SELLER, payments.Payments),
+        *(*reserving.FROM_BUYER, *reserving.FROM_SELLER),
         *(Statements, GossipMessage, Advert),
     ]
 )

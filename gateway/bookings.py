@@ -35,6 +35,7 @@ from policies.reservations import (
 )
 
 ID_BYTES: Final = 8
+OVER_MAX: Final = 1_000
 BILL: Final = "reserved-"  # before its id: what the bill is booked as, in place of a job
 
 
@@ -65,6 +66,7 @@ class Bookings:
         self._recall = recall
         self._perform = perform
         self.open: dict[str, Reservation] = {}
+        self.over: dict[str, Reservation] = {}  # lately: other sites may ask how it ended
         self._steps: dict[str, int] = {}
         self._billing: set[str] = set()
         self.has_changed = False  # since the timetable was told
@@ -85,7 +87,7 @@ class Bookings:
         """Take up what the last gateway left in the store."""
         for row in kept:
             if row.side == "sell":
-                self.open[row.reservation] = reservation_of(row)
+                self._put(reservation_of(row))
                 self._steps[row.reservation] = row.step
         self.has_changed = True
 
@@ -163,13 +165,25 @@ class Bookings:
         name = reservation.id
         step = self._steps.get(name, -1) + 1
         self._steps[name] = step
-        if reservation.state in OPEN:
-            self.open[name] = reservation
-        else:
-            self.open.pop(name, None)
-            self._steps.pop(name)
+        self._put(reservation)
         self.has_changed = True
         return Write(kept_as(reservation, "sell", step), durable=True)
+
+    def _put(self, reservation: Reservation) -> None:
+        name = reservation.id
+        if reservation.state in OPEN:
+            self.open[name] = reservation
+            return
+        self.open.pop(name, None)
+        self.over[name] = reservation
+        while len(self.over) > OVER_MAX:
+            gone = next(iter(self.over))
+            del self.over[gone]
+            self._steps.pop(gone, None)
+
+    def find(self, name: str) -> Reservation | None:
+        """A reservation that is open, or was lately."""
+        return self.open.get(name) or self.over.get(name)
 
     def cancel(self, reservation: Reservation, utc_s: float) -> Effect:
         """End a reservation before its time; what of that is charged is told in its bill."""

@@ -24,11 +24,12 @@ from federation.messages import (
     RejectJob,
 )
 from federation.reasons import Reason
+from federation.reserving import Reserve, Reserved
 from federation.transport import Port
 from federation.wire import Maps
 from gateway import events
 from gateway.accounts import Limits
-from gateway.bookings import Bookings
+from gateway.bookings import OVER_MAX, Bookings
 from gateway.broker import Broker
 from gateway.config import SiteConfig, python_minor
 from gateway.dealing import Permits
@@ -47,11 +48,13 @@ from gateway.permits import Nobody
 from gateway.prices import Prices
 from gateway.recalling import Recall, recall_now
 from gateway.recovery import history_of, recovered, used_before
+from gateway.reserving import Buying, Selling
 from gateway.surroundings import Surroundings
 from gateway.terms import answer_ended
 from gateway.timetable import Timetable
 from policies.parties import Whose
 from policies.placement import Offer
+from policies.reservations import OPEN
 
 SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
 # Records waiting for the store, and their bytes, beyond which guests are held until it catches up.
@@ -147,6 +150,9 @@ class Reception:
             recall=recall,
             perform=self.perform,
         )
+        self.selling = Selling(config.name, self.bookings, seat.permits)
+        new_name = self.exchange.purchases.enquiries.new_name
+        self.buying = Buying(config.name, self.bookings, self.selling, new_name)
         self.pulses: dict[int, Maps] = {}
         self._unread: set[int] = set()
         # What guests have said that waits for the store, by guest.
@@ -185,7 +191,11 @@ class Reception:
             for row in self.store.open_contracts()
         ]
         self.exchange.recover(contracts, self.store.last_contracts("sell"), self._clock.now_s())
-        self.bookings.recover(self.store.reservations(0, is_open=True))
+        kept = self.store.reservations(OVER_MAX)[::-1]
+        self.bookings.recover(each for each in kept if each.state not in OPEN)
+        kept = self.store.reservations(0, is_open=True)
+        self.bookings.recover(kept)
+        self.outbox.perform(self.buying.recover(kept, self._clock.now_s()))
         self.act(self._news_of_the_calendar())  # before anything is handed out
 
     def take_frames(self, frames: Iterable[tuple[int, bytes]]) -> None:
@@ -221,7 +231,9 @@ class Reception:
             happened.append(events.Ticked())
             self._watch_tokens(happened)
             self.functions.sweep(set(self.lobby.guests))
-        self.outbox.perform(self.bookings.tick(self._clock.utc_s()))
+        utc_s = self._clock.utc_s()
+        self.outbox.perform(self.bookings.tick(utc_s))
+        self.outbox.perform(self.buying.tick(self._clock.now_s(), utc_s))
         happened += self._news_of_the_calendar()
         is_due = self.exchange.tick(self._clock.now_s(), self._clock.utc_s())
         if not happened and not is_due and not self.broker.is_uneven:
@@ -246,6 +258,15 @@ class Reception:
         """Carry out what was decided about reservations, and go on by it."""
         self.outbox.perform(effects)
         self.act(self._news_of_the_calendar())
+
+    def hear_reserve(self, buyer: str, message: Reserve) -> None:
+        """Another site wants something of a reservation in our pools."""
+        self.perform(self.selling.hear(buyer, message, self._clock.utc_s()))
+
+    def hear_reserved(self, seller: str, message: Reserved) -> None:
+        """Another site says how a reservation of ours stands."""
+        now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
+        self.perform(self.buying.hear(seller, message, now_s, utc_s))
 
     def _news_of_the_calendar(self) -> list[Event]:
         utc_s = self._clock.utc_s()

@@ -7,11 +7,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.bookings import kept_as, sort_of, used_ns, view
+from gateway.bookings import ID_BYTES, kept_as, sort_of, used_ns, view
 from gateway.bookings import reservation_of as read_back
 from gateway.lobby import Guest
+from gateway.reserving import SITES_MAX, Whole
+from gateway.sessions import TICK_S
+from policies.coallocation import Phase
 from policies.parties import Kind, Party, Whose, read_party
-from policies.reservations import OPEN, CantReserve, State, check_who
+from policies.reservations import (
+    OPEN,
+    CantReserve,
+    Reservation,
+    ReservationRules,
+    State,
+    check_span,
+    check_who,
+)
 
 if TYPE_CHECKING:
     from gateway.site import Site
@@ -25,9 +36,9 @@ Details = Mapping[str, Any]
 
 
 async def reserve(site: "Site", guest: Guest, details: Details) -> Any:
-    """Reserve slots, here or at other sites: {slots, from_s, lasts_s, pool, who, project, dry_run}.
+    """Reserve slots: {slots, from_s, lasts_s, pool, who, project, sites, dry_run}.
 
-    Raises CantReserve.
+    At each of these sites, or here. Raises CantReserve.
     """
     utc_s = site.surroundings.utc_s()
     slots = _number(details, "slots", None, SLOTS_MAX)
@@ -37,6 +48,14 @@ async def reserve(site: "Site", guest: Guest, details: Details) -> Any:
     who, by = _whose(site, guest, details)
     if site.broker.trouble:
         raise CantReserve(f"the gateway can't record anything now: {site.broker.trouble}")
+    sites = _sites(site, details)
+    if sites - {site.config.name}:
+        if is_dry:
+            raise CantReserve(
+                "a dry run is of this site alone: other sites hold what is asked of them"
+            )
+        span = from_s, from_s + lasts_s
+        return await _at_several(site, sites, slots, span, pool, who, by)
     bookings = site.reception.bookings
     found = bookings.ask(slots, from_s, from_s + lasts_s, str(who), by, utc_s, pool)
     if not is_dry:
@@ -46,12 +65,54 @@ async def reserve(site: "Site", guest: Guest, details: Details) -> Any:
     return [view(kept_as(found, "sell", 0), site.config.name, utc_s)]
 
 
+async def _at_several(
+    site: "Site",
+    sites: set[str],
+    slots: int,
+    span: tuple[float, float],
+    pool: str,
+    who: Party,
+    by: Whose,
+) -> list[dict[str, Any]]:
+    """Book at each of these sites, or at none."""
+    utc_s, now_s = site.surroundings.utc_s(), site.surroundings.now_s()
+    check_span(ReservationRules(longest_s=LASTS_MAX_S), slots, *span, utc_s)
+    buying, name = site.reception.buying, site.surroundings.random_bytes(ID_BYTES).hex()
+    from_s, until_s = span
+    wanted = Reservation(name, pool, who, slots, from_s, until_s, 0, "", by, utc_s)
+    whole, effects = buying.begin(sites, wanted, now_s, utc_s)
+    site.reception.perform(effects)
+    while not whole.is_settled:
+        await site.wait_for_progress(TICK_S)
+    if whole.machine.phase is not Phase.BOOKED:
+        raise CantReserve(f"nothing was reserved: {whole.machine.reason}")
+    await site.harden()
+    return _parts(site, whole)
+
+
+def _parts(site: "Site", whole: Whole) -> list[dict[str, Any]]:
+    """All parts of a booking as they are now."""
+    here, utc_s = site.config.name, site.surroundings.utc_s()
+    return [
+        view(kept_as(part, "buy", 0, where), here, utc_s)
+        for where, part in sorted(whole.parts.items())
+    ]
+
+
 async def unreserve(site: "Site", guest: Guest, details: Details) -> Any:
     """Cancel a reservation, all parts of it: {reservation}. Raises CantReserve."""
     utc_s = site.surroundings.utc_s()
     name, bookings = _text(details, "reservation"), site.reception.bookings
+    whole = site.reception.buying.find(name)
+    if whole is not None and (guest.is_local or whole.by.user == guest.user):
+        if whole.machine.phase is not Phase.BOOKED:
+            raise CantReserve(f"reservation {name} is being given back already")
+        now_s = site.surroundings.now_s()
+        site.reception.perform(site.reception.buying.cancel(whole, now_s, utc_s))
+        await site.harden()
+        return [each | {"cancelled_s": utc_s} for each in _parts(site, whole)]
     found = bookings.open.get(name)
-    if found is None or not (guest.is_local or found.by.user == guest.user):
+    if found is None or found.by.site or not (guest.is_local or found.by.user == guest.user):
         raise CantReserve(f"no reservation {name[:60]!r} of yours is open here")
     if found.left_s is not None:
         raise CantReserve(f"reservation {name} was cancelled before")
@@ -69,7 +130,8 @@ async def reservations(site: "Site", _guest: Guest, details: Details) -> Any:
     def find() -> list[dict[str, Any]]:
         found = []
         for row in sort_of(store.reservations(LISTED_MAX, is_open=is_open)):
-            used = used_ns(store, read_back(row), utc_s) if row.state in OPEN else None
+            is_here = row.side == "sell" and row.state in OPEN
+            used = used_ns(store, read_back(row), utc_s) if is_here else None
             found.append(view(row, site.config.name, utc_s, used))
         return found
 
@@ -103,6 +165,22 @@ def _whose(site: "Site", guest: Guest, details: Details) -> tuple[Party, Whose]:
                 "ours; another site asks for itself (there: `gridfed reserve --site`)"
             )
     return who, by
+
+
+def _sites(site: "Site", details: Details) -> set[str]:
+    """The sites that are named: this one, and such as we deal with."""
+    value = details.get("sites", [])
+    is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    if not is_list or len(value) > SITES_MAX:
+        raise CantReserve(f"sites must be a list of up to {SITES_MAX} names")
+    known = {site.config.name}
+    if site.peers is not None:
+        known |= set(site.peers.registry.approved)
+    for each in value:
+        if each not in known:
+            names = ", ".join(sorted(known))
+            raise CantReserve(f"site {each[:60]!r} is none that we deal with; there are: {names}")
+    return set(value)
 
 
 def _text(details: Details, key: str) -> str:

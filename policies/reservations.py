@@ -24,6 +24,7 @@ from math import inf
 from typing import Final
 
 from policies.claims import Amount, Seats
+from policies.coallocation import KEEP_S
 from policies.hours import Hours
 from policies.parties import Kind, Party, Whose
 from policies.pricelist import Adjustment, PriceList
@@ -43,18 +44,20 @@ class State(StrEnum):
 
     held → booking → booked → ended, or cancelled; a hold that nobody books in time has expired.
     What is one of several parts is `booking` until all of them are booked (policies.coallocation);
-    of one site alone it never is.
+    of one site alone it never is. What we have at other sites is `releasing` until they have heard
+    that we don't want it.
     """
 
     HELD = "held"
     BOOKING = "booking"
     BOOKED = "booked"
+    RELEASING = "releasing"
     ENDED = "ended"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
 
 
-OPEN: Final = frozenset({State.HELD, State.BOOKING, State.BOOKED})
+OPEN: Final = frozenset({State.HELD, State.BOOKING, State.BOOKED, State.RELEASING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,7 @@ class Reservation:
             case State.HELD:
                 return self.lease_s
             case State.BOOKING:
-                return self.from_s
+                return max(self.from_s, self.lease_s)
         return inf
 
     def has_lapsed(self, utc_s: float) -> bool:
@@ -174,6 +177,25 @@ class Reservation:
         left_ns = self.slot_ns(self.until_s) - self.slot_ns(self.ends_s)
         parts = unused_ns * self.unused_factor + left_ns * self.cancel_factor
         return round_half_up(Fraction(self.price_nanos * parts, HOUR_NS * MILLION))
+
+
+def advanced(reservation: Reservation, step: str, utc_s: float) -> Reservation:
+    """What becomes of a part that another site wants to book, keep or release; maybe nothing.
+
+    See policies.coallocation. What is over stays over, and what was done is not done twice.
+    """
+    if reservation.has_lapsed(utc_s):
+        return replace(reservation, state=State.EXPIRED)
+    match step, reservation.state:
+        case "book", State.HELD:
+            return replace(reservation, state=State.BOOKING, lease_s=utc_s + KEEP_S)
+        case "keep", State.BOOKING:
+            return replace(reservation, state=State.BOOKED)
+        case "release", State.HELD | State.BOOKING:
+            return replace(reservation, state=State.CANCELLED)
+        case "release", State.BOOKED if reservation.left_s is None:
+            return replace(reservation, left_s=utc_s)  # it has begun to cost something
+    return reservation
 
 
 class CantReserve(Exception):

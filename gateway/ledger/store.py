@@ -74,7 +74,7 @@ from .writer import Writer
 # Bundles a read of `bundles`: a reader holds no transaction open while its caller is at work.
 _PAGE: Final = 16
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
-OPEN_STATES: Final = ("held", "booking", "booked")  # of reservations
+OPEN_STATES: Final = ("held", "booking", "booked", "releasing")  # of reservations
 LATELY_S: Final = 3600.0  # before the last contract: a clock may have been set back by so much
 
 

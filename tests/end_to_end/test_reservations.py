@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 from command_support import run
+from members_support import Member, federate
 from tests_support import InnerSite, SiteProcess, wait_until
 
 from federation import Client
@@ -166,3 +167,80 @@ def test_at_the_command_line_and_over_a_death(tmp_path):
     finally:
         site.stop()
     run("audit", "--state", str(site.state))
+
+
+# --- two sites, real processes -------------------------------------------------------------------
+
+TABLE = "\n[reservations]\nslots = '100%'\ngrace_s = 0.5\n"
+
+
+@pytest.fixture
+def members(tmp_path):
+    made = (
+        Member(tmp_path, "london", 1, "4 USD", TABLE),
+        Member(tmp_path, "paris", 2, "0.04 USD", TABLE),
+    )
+    try:
+        federate(*made)
+        yield made
+    finally:
+        for member in made:
+            member.gateway.stop()
+
+
+def held(member, **more):
+    return {each["site"]: each for each in member.ask("reservations", **more)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_several_sites_or_none_and_work_goes_where_it_is_reserved(members, tmp_path):
+    london, paris = members
+    reach = ("--gateway", london.address)
+    both = ("--site", "london", "--site", "paris")
+    wrong = run("reserve", *reach, "--slots", "2", "--for", "1h", *both, code=1)
+    assert "nothing was reserved: london: pool local: 2 slots are more than the 1 that" in wrong
+    wrong = run("reserve", *reach, "--slots", "3", "--for", "1h", "--site", "paris", code=1)
+    assert "nothing was reserved: paris: pool local: 3 slots are more than the 2 that" in wrong
+    wrong = run("reserve", *reach, "--slots", "3", "--for", "1h", "--site", "rome", code=1)
+    assert "site 'rome' is none that we deal with; there are: london, paris" in wrong
+    assert held(london) == held(paris) == {}
+
+    later = datetime.fromtimestamp(time.time() + 7200, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    text = run("reserve", *reach, "--slots", "1", "--for", "1h", "--from", later, *both)
+    assert text.count("is booked") == 2
+    assert {site: each["state"] for site, each in held(london).items()} == {
+        "london": "booked",
+        "paris": "booked",
+    }
+    wait_until(lambda: held(paris)["paris"]["state"] == "booked", "Paris is told to keep it")
+    assert held(paris)["paris"]["buyer"] == "london"
+
+    london.gateway.kill()
+    london.start()
+    wait_until(lambda: len(held(london)) == 2, "London still has it")
+    name = held(london)["paris"]["whole"]
+    text = run("reserve", *reach, "--cancel", name)
+    assert text.count("is cancelled") == 2
+    wait_until(lambda: held(london) == held(paris) == {}, "both have let go of it")
+    over = held(london, all=True)
+    assert {site: each["state"] for site, each in over.items()} == {
+        "london": "cancelled",
+        "paris": "cancelled",
+    }
+    assert over["paris"]["billed_nanos"] == 4_000_000  # a tenth of an hour at 0.04 USD
+    assert held(paris, all=True)["paris"]["billed_nanos"] == 4_000_000
+
+    text = run("reserve", *reach, "--slots", "2", "--for", "1h", "--site", "paris")
+    assert "2 slots of paris/local" in text
+    with london.client() as client, paris.client() as other:
+        late = other.submit(abs, -3)  # Paris' own work has no slot there
+        view = client.options(name="night", objective="cheapest")
+        assert view.submit(abs, -7).result(60) == 7
+        assert not late.done()
+        rows = client.ask("report", kind="usage", by=["pool", "tariff"])["rows"]
+        assert any(
+            row[0] == "paris/local" and row[1].startswith("reservation london-") for row in rows
+        )
+        run("reserve", *reach, "--cancel", held(london)["paris"]["id"])
+        assert late.result(60) == 3
