@@ -7,6 +7,8 @@
       ◄──────────────────────────────────── Reserved      booking
       Reserve(keep) ────────────────────────────────►     once all sites have booked theirs
       ◄──────────────────────────────────── Reserved      booked; later ended, with the bill
+      Reserve(settle) ──────────────────────────────►     the bill is booked, and will be paid
+      ◄──────────────────────────────────── Reserved      settled
       Reserve(release) ─────────────────────────────►     not wanted any more
       ◄──────────────────────────────────── Reserved      cancelled, or expired
 
@@ -30,6 +32,7 @@ class Step(StrEnum):
     HOLD = "hold"
     BOOK = "book"
     KEEP = "keep"
+    SETTLE = "settle"
     RELEASE = "release"
 
 
@@ -57,7 +60,7 @@ class Reserved:
 
     `price_nanos` is of a slot-hour; the factors are millionths of that for what is not used and
     for what is left when it is cancelled. `lease_ms`: so long it is held. Once it is over,
-    `used_ns` of slot time were used, and `billed_nanos` are charged besides.
+    `used_ns` of slot time were used, and `billed_nanos` are charged besides, as of `at_ms`.
     """
 
     kind: ClassVar[str] = "reserved"
@@ -72,6 +75,7 @@ class Reserved:
     lease_ms: Count
     used_ns: Count
     billed_nanos: Count
+    at_ms: Count
 
 
 FROM_BUYER: Final = (Reserve,)

@@ -13,10 +13,20 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final
 
+from federation.contracts import Delivery, Verdict
 from gateway.broker import Broker
 from gateway.config import PoolConfig, SiteConfig
 from gateway.effects import Effect, Remark, Write
-from gateway.ledger.records import ContractSide, ReservationKept, UsageRecord
+from gateway.ledger.records import (
+    ContractEnded,
+    ContractOpened,
+    ContractSide,
+    Record,
+    ReservationKept,
+    UsageRecord,
+    posted,
+    settled,
+)
 from gateway.ledger.rows import Dimension
 from gateway.ledger.store import Store
 from gateway.recalling import Recall
@@ -222,10 +232,17 @@ class Bookings:
             return  # the store can't be read now: it is looked at again
         billed_nanos = reservation.bill_nanos(used)
         over = State.ENDED if reservation.left_s is None else State.CANCELLED
-        ended = replace(reservation, state=over, used_ns=used, billed_nanos=billed_nanos)
-        effects = [self.keep(ended)]
+        ended = replace(
+            reservation,
+            state=over,
+            used_ns=used,
+            billed_nanos=billed_nanos,
+            billed_s=round(utc_s, 3),  # as it travels
+        )
+        effects: list[Effect] = [self.keep(ended)]
         if billed_nanos:
-            effects.append(Write(bill_of(ended, utc_s), durable=True))
+            records = [bill_of(ended), *(delivered(ended, "sell") if ended.by.site else ())]
+            effects += [Write(each, durable=True) for each in records]
         text = f"{ended.tariff_name} of {ended.slots} slots of {ended.pool} for {ended.who}: {over}"
         self._perform([*effects, Remark(text)])
 
@@ -240,9 +257,9 @@ def used_ns(store: Store, reservation: Reservation, utc_s: float) -> int:
     return sum(each.wall_ns for each in found if each.key[1] in ("ok", "failed", "repeat"))
 
 
-def bill_of(reservation: Reservation, utc_s: float) -> UsageRecord:
-    """What is charged at the end of a reservation, as the books have it."""
-    by = reservation.by
+def bill_of(reservation: Reservation, seller: str = "") -> UsageRecord:
+    """What is charged at the end of a reservation of a pool, ours or a seller's."""
+    by, pool = reservation.by, reservation.pool
     job = BILL + reservation.id
     return UsageRecord(
         job=f"{by.site}:{job}" if by.site else job,
@@ -252,11 +269,11 @@ def bill_of(reservation: Reservation, utc_s: float) -> UsageRecord:
         user=by.user,
         project=by.project,
         name=f"{NAMED}{reservation.id}, not used",
-        pool=reservation.pool,
+        pool=f"{seller}/{pool}" if seller else pool,
         worker="",
         state="ok",
-        started_at_s=utc_s,
-        ended_at_s=utc_s,
+        started_at_s=reservation.billed_s,
+        ended_at_s=reservation.billed_s,
         wall_ns=0,
         cpu_ns=0,
         peak_memory_bytes=0,
@@ -266,6 +283,40 @@ def bill_of(reservation: Reservation, utc_s: float) -> UsageRecord:
         cost_nanos=reservation.billed_nanos,
         group=by.group,
     )
+
+
+def delivered(reservation: Reservation, side: ContractSide, seller: str = "") -> Iterator[Record]:
+    """The same between two sites: one delivery under a contract that is over at once.
+
+    It has the reservation's name, and is as old as that: names of contracts only ever grow.
+    """
+    site, name = seller or reservation.by.site, reservation.id
+    at_ms = round(reservation.billed_s * 1000)
+    delivery = Delivery(1, 0, 1, reservation.billed_nanos, 0, at_ms)
+    yield ContractOpened(
+        contract=name,
+        side=side,
+        site=site,
+        job=BILL + name,
+        pool=reservation.pool,
+        slots=reservation.slots,
+        price_nanos=reservation.price_nanos,
+        currency=reservation.currency,
+        lease_s=0.0,
+        opened_at_s=reservation.made_s,
+        tariff=reservation.tariff_name,
+    )
+    yield posted(name, side, site, delivery, reservation.currency)
+    yield ContractEnded(name, side, "settled", reservation.billed_s)
+    if side == "buy":
+        yield paid(reservation, side, site, reservation.billed_s)
+
+
+def paid(reservation: Reservation, side: ContractSide, site: str, utc_s: float) -> Record:
+    """That such a delivery will be paid for."""
+    at_ms, name = round(reservation.billed_s * 1000), reservation.id
+    delivery = Delivery(1, 0, 1, reservation.billed_nanos, 0, at_ms)
+    return settled(name, side, site, delivery, Verdict.POST, reservation.currency, utc_s)
 
 
 # --- as the store has them ----------------------------------------------------------------------
@@ -290,6 +341,7 @@ def kept_as(
         who=str(reservation.who),
         made_at_s=plain.pop("made_s"),
         left_at_s=plain.pop("left_s"),
+        billed_at_s=plain.pop("billed_s"),
         **{key: each for key, each in plain.items() if key != "who"},
     )
 
@@ -315,6 +367,7 @@ def reservation_of(row: ReservationKept) -> Reservation:
         left_s=row.left_at_s,
         used_ns=row.used_ns,
         billed_nanos=row.billed_nanos,
+        billed_s=row.billed_at_s,
         whole=row.whole,
     )
 

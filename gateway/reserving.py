@@ -15,20 +15,22 @@ from typing import Final
 from federation.errors import ProtocolError
 from federation.money import check_currency
 from federation.reserving import Reserve, Reserved, Step
-from gateway.bookings import Bookings, kept_as, reservation_of
+from gateway.bookings import Bookings, bill_of, delivered, kept_as, paid, reservation_of
 from gateway.dealing import Permits
 from gateway.effects import Effect, Remark, Say, Side, Write
 from gateway.ledger.records import ReservationKept
 from policies import coallocation
 from policies.coallocation import OVER, Coallocation, Decide, Phase
 from policies.parties import Kind, Party, Whose
-from policies.reservations import CantReserve, Reservation, State, advanced
+from policies.reservations import OPEN, CantReserve, Reservation, State, advanced
 from policies.tariffs import MILLION, Tariff
 
 SITES_MAX: Final = 16  # of one booking
 OPEN_MAX: Final = 100  # of one buyer, here
 WHOLES_MAX: Final = 1_000
+SETTLED: Final = "settled"  # a seller's answer: it has heard that its bill is paid
 ASK_BILL_S: Final = 30.0
+AHEAD_MAX_S: Final = 3_600.0  # that another's clock may be ahead of ours in what it bills
 TIME_MS_MAX: Final = 253_402_300_799_000
 SLOTS_MAX: Final = 10**8
 CHARS_MAX: Final = 200
@@ -66,6 +68,11 @@ class Selling:
             yield self._bookings.keep(known)
         if known is None:
             yield Say(buyer, Side.BUYER, _expired(message.reservation))
+            return
+        if message.step == Step.SETTLE:
+            if known.state in (State.ENDED, State.CANCELLED) and known.billed_nanos:
+                yield Write(paid(known, "sell", buyer, utc_s), durable=True)
+            yield Say(buyer, Side.BUYER, replace(_answer(known, utc_s), state=SETTLED))
             return
         yield from self.advance(known, message.step, utc_s)
         now = self._bookings.find(message.reservation)
@@ -215,7 +222,7 @@ class Buying:
         if whole is None or part is None or part.id != message.reservation:
             if message.state in (State.HELD, State.BOOKING):
                 # What we never decided, or don't know any more, is not wanted.
-                yield Say(seller, Side.SELLER, _wish(seller, message.reservation, None, "release"))
+                yield Say(seller, Side.SELLER, _wish(message.reservation, None, "release"))
             return
         if message.state == State.HELD and whole.machine.phase is Phase.HOLDING:
             _check_offer(message)
@@ -228,8 +235,11 @@ class Buying:
                 cancel_factor=message.cancel_factor,
             )
             whole.parts[seller] = part
+        elif message.state == SETTLED:
+            yield from self._settled(whole, seller)
+            return
         elif message.state in OVER and message.state != coallocation.REFUSED:
-            yield from self._over(whole, seller, message)
+            yield from self._over(whole, seller, message, utc_s)
         lease_s = now_s + message.lease_ms / 1000
         state = message.state
         before = whole.machine.phase
@@ -241,36 +251,67 @@ class Buying:
     def tick(self, now_s: float, utc_s: float) -> Iterator[Effect]:
         """Time has passed: say again what was not answered, and ask for bills."""
         for whole in list(self.wholes.values()):
-            machine = whole.machine
-            late = [each for site, each in whole.parts.items() if site not in whole.ended]
-            is_over = any(utc_s >= each.until_s for each in late)
-            if machine.phase is Phase.BOOKED and is_over and now_s >= whole.asked_bill_s:
-                whole.asked_bill_s = now_s + ASK_BILL_S
-                yield from self._do(whole, machine.resume(Phase.BOOKED, now_s), now_s, utc_s)
-            yield from self._do(whole, machine.tick(now_s), now_s, utc_s)
+            if now_s >= whole.asked_bill_s:
+                yield from self._ask_bills(whole, now_s, utc_s)
+            yield from self._do(whole, whole.machine.tick(now_s), now_s, utc_s)
             self._forget(whole)
 
-    def _over(self, whole: Whole, seller: str, message: Reserved) -> Iterator[Effect]:
-        """A site says that a part is over: what it bills must be what was agreed on."""
+    def _ask_bills(self, whole: Whole, now_s: float, utc_s: float) -> Iterator[Effect]:
+        """Ask for the bills of parts whose time is over, or that were given back."""
+        was_booked = bool(whole.steps)
+        for site, part in whole.parts.items():
+            is_over = utc_s >= part.until_s or whole.machine.phase is Phase.RELEASED
+            if was_booked and is_over and site not in (self._site, *whole.ended):
+                whole.asked_bill_s = now_s + ASK_BILL_S
+                yield Say(site, Side.SELLER, _wish(part.id, part, Step.KEEP))
+
+    def _over(self, whole: Whole, seller: str, message: Reserved, utc_s: float) -> Iterator[Effect]:
+        """A site says that a part is over: what it bills must be what was agreed on.
+
+        It is booked and settled here and there; doing so twice changes nothing.
+        """
         part = whole.parts[seller]
-        is_known = seller in whole.steps and seller not in whole.ended
-        if not is_known or whole.machine.phase not in (Phase.BOOKED, Phase.RELEASING):
+        was_booked = seller in whole.steps and whole.machine.phase is not Phase.BOOKING
+        if not was_booked or seller in whole.ended:
             return
-        if message.billed_nanos > part.total_nanos:
-            yield Remark(f"{seller} bills more for reservation {part.id} than all of it costs")
+        if message.state == State.EXPIRED and whole.machine.phase is Phase.BOOKED:
+            yield Remark(f"{seller} has let go of reservation {part.id}: it never heard to keep it")
+        billed_s = message.at_ms / 1000
+        if message.billed_nanos > part.total_nanos or billed_s > utc_s + AHEAD_MAX_S:
+            yield Remark(
+                f"{seller} bills {message.billed_nanos} for reservation {part.id}, of which all "
+                f"costs {part.total_nanos}, as of {message.at_ms}: it is not booked"
+            )
+            return
+        state = State.ENDED if message.state == State.ENDED else State.CANCELLED
+        part = whole.parts[seller] = replace(
+            part,
+            state=state,
+            used_ns=message.used_ns,
+            billed_nanos=message.billed_nanos,
+            billed_s=billed_s,
+        )
+        if not part.billed_nanos:
+            yield from self._settled(whole, seller)
+            return
+        for record in (bill_of(part, seller), *delivered(part, "buy", seller)):
+            yield Write(record, durable=True)
+        yield Say(seller, Side.SELLER, _wish(part.id, part, Step.SETTLE))
+
+    def _settled(self, whole: Whole, seller: str) -> Iterator[Effect]:
+        """Nothing is to be said about a part any more."""
+        part = whole.parts[seller]
+        if part.state in OPEN or seller in whole.ended:
             return
         whole.ended.add(seller)
-        state = State.ENDED if message.state == State.ENDED else State.CANCELLED
-        used_ns, billed_nanos = message.used_ns, message.billed_nanos
-        ended = replace(part, state=state, used_ns=used_ns, billed_nanos=billed_nanos)
-        whole.parts[seller] = ended
-        yield self._write(whole, seller, ended)
+        yield self._write(whole, seller, part)
 
     def _forget(self, whole: Whole) -> None:
         """Let go of a booking of which nothing is left."""
         others = {site for site in whole.parts if site != self._site}
-        is_over = whole.machine.phase is Phase.BOOKED and others <= whole.ended
-        if is_over or whole.machine.phase is Phase.RELEASED:
+        # One that was never decided has nothing that could be billed.
+        is_over = others <= whole.ended or not whole.steps
+        if is_over and whole.machine.phase in (Phase.BOOKED, Phase.RELEASED):
             del self.wholes[whole.id]
             for site in others:
                 self._of_part.pop(whole.parts[site].id, None)
@@ -296,7 +337,7 @@ class Buying:
                 left += answered
             else:
                 part = whole.parts[act.site]
-                yield Say(act.site, Side.SELLER, _wish(act.site, part.id, part, act.step))
+                yield Say(act.site, Side.SELLER, _wish(part.id, part, act.step))
 
     def _own(
         self,
@@ -338,7 +379,7 @@ class Buying:
 # --- messages ------------------------------------------------------------------------------------
 
 
-def _wish(site: str, name: str, part: Reservation | None, step: str) -> Reserve:
+def _wish(name: str, part: Reservation | None, step: str) -> Reserve:
     if part is None:
         return Reserve(name, step, "", 1, 0, 1, "", "")
     by = part.by
@@ -360,15 +401,16 @@ def _answer(known: Reservation, utc_s: float) -> Reserved:
         max(0, round((known.lease_s - utc_s) * 1000)),
         known.used_ns,
         known.billed_nanos,
+        round(known.billed_s * 1000),
     )
 
 
 def _refused(name: str, reason: str) -> Reserved:
-    return Reserved(name, coallocation.REFUSED, reason[:1_000], "", 0, "", 0, 0, 0, 0, 0)
+    return Reserved(name, coallocation.REFUSED, reason[:1_000], "", 0, "", 0, 0, 0, 0, 0, 0)
 
 
 def _expired(name: str) -> Reserved:
-    return Reserved(name, State.EXPIRED, "", "", 0, "", 0, 0, 0, 0, 0)
+    return Reserved(name, State.EXPIRED, "", "", 0, "", 0, 0, 0, 0, 0, 0)
 
 
 def _check(buyer: str, message: Reserve) -> None:

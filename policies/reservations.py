@@ -94,7 +94,8 @@ class Reservation:
         price_nanos: of a slot-hour.
         lease_s: until when it is held, while it is.
         left_s: when it was cancelled.
-        used_ns, billed_nanos: slot time that was used, and the bill for what was not, at its end.
+        used_ns, billed_nanos: slot time that was used, and the bill for what was not, at its end,
+            booked at `billed_s`.
     """
 
     id: str
@@ -114,6 +115,7 @@ class Reservation:
     left_s: float | None = None
     used_ns: int = 0
     billed_nanos: int = 0
+    billed_s: float = 0.0
     whole: str = ""
 
     @property

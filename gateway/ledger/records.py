@@ -618,7 +618,7 @@ class ReservationKept:
         price_nanos: of a slot-hour.
         step: counts its records, from 0.
         left_at_s: when it was cancelled.
-        billed_nanos: what was charged at its end, besides what was used.
+        billed_nanos: what was charged at its end, besides what was used; at `billed_at_s`.
     """
 
     side: ContractSide
@@ -644,6 +644,7 @@ class ReservationKept:
     left_at_s: float | None = None
     used_ns: int = 0
     billed_nanos: int = 0
+    billed_at_s: float = 0.0
 
     def __post_init__(self) -> None:
         _check_texts(self.side, self.reservation, self.site, self.whole, self.state, self.pool)
@@ -651,6 +652,7 @@ class ReservationKept:
         _check(self.step, self.slots, self.price_nanos, self.unused_factor, self.cancel_factor)
         _check(self.used_ns, self.billed_nanos)
         _check_times(self.from_s, self.until_s, self.made_at_s, self.lease_s, self.left_at_s or 0.0)
+        _check_times(self.billed_at_s)
 
 
 # --- what is read back ---------------------------------------------------------------------------

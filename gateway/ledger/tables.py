@@ -360,6 +360,7 @@ reservations = Table(
     Column("left_at_s", Double),
     Column("used_ns", BigInteger, nullable=False),
     Column("billed_nanos", BigInteger, nullable=False),
+    Column("billed_at_s", Double, nullable=False),
 )
 Index("reservations_by_end", reservations.c.until_s)
 

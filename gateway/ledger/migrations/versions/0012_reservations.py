@@ -36,5 +36,6 @@ def upgrade() -> None:
         sa.Column("left_at_s", sa.Double),
         sa.Column("used_ns", sa.BigInteger, nullable=False),
         sa.Column("billed_nanos", sa.BigInteger, nullable=False),
+        sa.Column("billed_at_s", sa.Double, nullable=False),
     )
     op.create_index("reservations_by_end", "reservations", ["until_s"])
