@@ -152,6 +152,13 @@ def test_at_the_command_line_and_over_a_death(tmp_path):
         [pool] = json.loads(run("pools", *reach, "--json"))
         assert pool["slots_free"] == 2
 
+        config = str(tmp_path / "site.toml")
+        [told] = json.loads(run("windows", *reach, "--config", config, "--next", "1d", "--json"))
+        assert [each["window"] for each in told["holds"]][1:] == [None]
+        assert told["holds"][0]["window"].startswith("reservation ")
+        [now] = json.loads(run("windows", *reach, "--config", config, "--json"))[0]["holds"]
+        assert now["claims"][0].endswith(": 2 reserved")
+
         site.kill()
         site.start()
         [kept] = json.loads(run("reservations", *reach, "--json"))

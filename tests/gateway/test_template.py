@@ -15,10 +15,10 @@ from gateway.federation_config import FederationConfig
 from policies.asks import House
 
 # What follows stands for nothing by default.
-EXAMPLES = re.compile(r"^# \[(\[[\w.]+\]|groups|fair_share)\]")
+EXAMPLES = re.compile(r"^# \[(\[[\w.]+\]|groups|fair_share|reservations)\]")
 TABLES = (
     *("[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true"),
-    *("[fair_share]", '[[fair_share.share]]\nname = "p"'),
+    *("[reservations]", "[fair_share]", '[[fair_share.share]]\nname = "p"'),
 )
 
 
