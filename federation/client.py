@@ -104,6 +104,7 @@ class Options:
     not_sites: Sequence[str] | None = None
     jurisdictions: Sequence[str] | None = None
     preemptible: bool = False
+    when_closed: str | None = None
 
     @property
     def wishes(self) -> dict[str, Any]:
@@ -111,6 +112,7 @@ class Options:
         return wishes_plain(
             self.objective,
             self.deadline_s,
+            when_closed=self.when_closed,
             sites=self.sites,
             not_sites=self.not_sites,
             jurisdictions=self.jurisdictions,
@@ -413,6 +415,9 @@ class Client(concurrent.futures.Executor):
             not_sites: sites that it must not run at.
             jurisdictions: where its data may go.
             preemptible: it is cheaper, and goes after all work that is not.
+            when_closed: what is done about pools that are not open to it now, by their windows:
+                "wait" for one that would suit it better than all that are open; go "elsewhere",
+                where it is open now. Otherwise the wait is weighed as any other.
 
         The view shares the connection: shutting down either shuts down both.
         """

@@ -35,6 +35,7 @@ class Reason(StrEnum):
     NO_SLOTS = "no-slots"
     WINDOW_CLOSED = "window-closed"
     OVER_CLAIM = "over-claim"
+    WAITS_FOR_WINDOW = "waits-for-window"
     DEADLINE = "deadline"
     DURATION_UNKNOWN = "duration-unknown"
     ELSEWHERE = "elsewhere"

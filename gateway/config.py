@@ -129,6 +129,7 @@ from policies.reservations import ReservationRules
 from policies.shares import FairShare
 from policies.windows import NO_WINDOWS, Plan
 
+FILE_BYTES_MAX: Final = 4 << 20
 DEFAULT_PRICE: Final = "0.04 USD"
 
 
@@ -275,12 +276,17 @@ def load(path: str | None) -> SiteConfig:
         return SiteConfig()
     try:
         with open(path, "rb") as file:
-            text = file.read().decode()
+            body = file.read(FILE_BYTES_MAX + 1)
+        if len(body) > FILE_BYTES_MAX:
+            raise ConfigError(f"{path}: it has more than {FILE_BYTES_MAX:,} bytes")
+        text = body.decode("utf-8-sig")  # some editors begin with a mark that nobody sees
         document = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: lists or tables are nested too deeply in it") from None
     try:
         config = _read(document, find_places(text), Path(path).parent)
         return replace(config, source=str(Path(path).absolute()))

@@ -26,6 +26,7 @@ from gateway.events import JobSpec
 from gateway.jobs import Job
 from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.offering import Offering
+from gateway.purchase import Purchase
 from gateway.purchases import Purchases
 from gateway.sale import Sale
 from gateway.sales import Sales
@@ -43,6 +44,8 @@ from policies.ranking import lots
 # So many candidates are looked at in each `plan_s`, for all jobs together: about a tenth of a
 # second of a core. A user may have fifty thousand jobs, and a federation a thousand sites.
 LOOKS_MAX: Final = 8_000
+# So many contracts may one job have with one pool at a time, as its work grows.
+CONTRACTS_PER_POOL_MAX: Final = 8
 NEVER_YET: Final = -inf, False
 NO_WISHES: Final = Wishes()
 USUAL_PROJECT: Final = "default"
@@ -371,6 +374,7 @@ class Exchange:
             task_s=task_s if measured_s is None else measured_s,
             task_s_at={site or self.site: seconds for site, seconds in at.items()},
             deadline_s=spec.wishes.deadline_s,
+            when_closed=spec.wishes.when_closed,
             budget_nanos=None if limit is None else max(0, limit - committed_nanos),
             price_class=spec.price_class,
         )
@@ -478,7 +482,7 @@ class Exchange:
         return places
 
     def _to_ask(self, job: Job, decision: Decision) -> list[Key]:
-        """Whom to ask for a quote: those of the plan that we have no contract with."""
+        """Whom to ask for a quote: those of the plan whose contracts with us are not enough."""
         if decision.why is Why.NOBODY:
             terms = decision.ask.terms
             live = {each.site for each in self.purchases.live(job.id)}
@@ -493,12 +497,34 @@ class Exchange:
             # Each job begins with others; those that are of no use make way for the next.
             near.sort(key=lambda site: chance((site, "")))
             return [(site, "") for site in near[: self.house.quotes_max]]
-        live_keys = {(each.site, each.pool) for each in self.purchases.live(job.id)}
-        keys = decision.quotes_from
+        enough = self._enough(job, decision)
         shares = [lane.key for lane, _ in decision.plan.shares] if decision.plan else []
-        if len(shares) == 1 and shares[0] in live_keys:
+        if len(shares) == 1 and shares[0] in enough:
             return []
-        return [key for key in keys if key not in live_keys]
+        return [key for key in decision.quotes_from if key not in enough]
+
+    def _enough(self, job: Job, decision: Decision) -> Set[Key]:
+        """The pools that a job has a contract with, and needs no further one with.
+
+        A contract has the slots that its pool quoted for the work that there was. If they are all
+        taken, more work waits, and the pool shows free ones, another contract buys some of them.
+        """
+        live: dict[Key, list[Purchase]] = {}
+        for each in self.purchases.live(job.id):
+            live.setdefault((each.site, each.pool), []).append(each)
+        more = {
+            one.key
+            for one in decision.preferred
+            if one.candidate.slots_free
+            and 0 < len(live.get(one.key, ())) < CONTRACTS_PER_POOL_MAX
+            and all(map(self._is_taken, live[one.key]))
+        }
+        return live.keys() - more
+
+    def _is_taken(self, purchase: Purchase) -> bool:
+        """Whether each slot of a contract has a task."""
+        worker = self._broker.workers.get(purchase.handle)
+        return worker is not None and worker.in_flight >= worker.slots
 
     def _is_too_dear(self, decision: Decision) -> bool:
         """Whether a job could run, were it not for its cost limit.

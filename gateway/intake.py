@@ -18,7 +18,7 @@ from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
 from gateway import events
 from gateway.events import Event, JobSpec
-from policies.asks import Wishes, read_objective
+from policies.asks import WhenClosed, Wishes, read_objective
 from policies.placement import TagValue
 
 JOB_ID_CHARS_MAX: Final = 64
@@ -27,6 +27,9 @@ SLOTS_MAX: Final = 4096
 TASKS_IN_JOB_MAX: Final = 1 << 40
 EPOCH_MAX: Final = (1 << 63) - 1  # what a database takes
 RETRIES_MAX: Final = 1000
+WISHES: Final = frozenset(
+    {"objective", "deadline_s", "sites", "not_sites", "jurisdictions", "when_closed"}
+)
 RANGES_MAX: Final = 100_000
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999
 USUAL_POOL: Final = "workers"
@@ -121,7 +124,7 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
 
     What restricts must not be ignored: a key that is not known is refused.
     """
-    unknown = set(plain) - {"objective", "deadline_s", "sites", "not_sites", "jurisdictions"}
+    unknown = set(plain) - WISHES
     if unknown:
         raise ValueError(f"this gateway knows no wish {sorted(unknown)[0]!r:.60}")
     deadline_s = plain.get("deadline_s")
@@ -136,11 +139,15 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
         allowed_sites=_names(plain, "sites"),
         forbidden_sites=_names(plain, "not_sites") or frozenset(),
         jurisdictions=_names(plain, "jurisdictions"),
+        when_closed=_when_closed(plain.get("when_closed")),
     )
 
 
 def wishes_plain(wishes: Wishes) -> dict[str, Any]:
-    """Wishes as they travel on; the next site weighs by its own taste, within the same limits."""
+    """Wishes as they travel on; the next site weighs by its own taste, within the same limits.
+
+    What waits for a window waits here: who is sent a task is to run it.
+    """
     plain: dict[str, Any] = {}
     if wishes.deadline_s is not None:
         plain["deadline_s"] = wishes.deadline_s
@@ -152,6 +159,14 @@ def wishes_plain(wishes: Wishes) -> dict[str, Any]:
         if names or (names is not None and key != "not_sites"):
             plain[key] = sorted(names)
     return plain
+
+
+def _when_closed(value: Any) -> WhenClosed | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in set(WhenClosed):
+        raise ValueError(f"when_closed must be {' or '.join(WhenClosed)}")
+    return WhenClosed(value)
 
 
 def _names(plain: dict[str, Any], key: str) -> frozenset[str] | None:

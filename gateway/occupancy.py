@@ -106,13 +106,13 @@ class Pool:
     def _end_of(self, seats: Seats, whose: Whose) -> tuple[Closing, ...]:
         """When what runs as reserved has to make room: others have it next, or it may not be."""
         after = next((each for each in self.rules.spans if each.from_s >= seats.until_s), None)
-        if after is None or after.window is None:
+        if after is None:
             return ()
         freed = after.room(self.total) - self.rules.now.room(self.total)
         slots = max(0, min(freed, after.most(whose, self.total)))
         if slots >= seats.slots:
             return ()
-        return (closing_at(after, after.window, slots, self.total),)
+        return (closing_at(after, slots, whose, self.total),)
 
     def more(self, claim: int) -> int:
         """How many more slots a claim's work may have now."""
@@ -325,6 +325,9 @@ def _closed(pool: Pool, claim: int) -> Refusal:
 
 
 def _closes(closes: Closing) -> Refusal:
+    if not closes.window:
+        words = "begins nothing of it that may not be done by {}, when it may have fewer slots"
+        return Refusal(Reason.WINDOW_CLOSED, words, (_clock(closes.at_s),))
     words = "begins nothing of it that may not be done when window {!r} begins at {}"
     return Refusal(Reason.WINDOW_CLOSED, words, (closes.window, _clock(closes.at_s)))
 

@@ -26,24 +26,48 @@ from gateway.effects import Effect, Order, Remark
 from gateway.jobs import Assignment, Job, Worker
 from gateway.occupancy import Occupancy, Pool
 from policies.claims import called_back, excess
-from policies.windows import Closing, Window
+from policies.windows import Closing, Rules, Window
 
 LOOK_S: Final = 0.2  # between two looks, unless other rules hold
 MINUTE_S: Final = 60.0
 
 
 @dataclass(slots=True)
+class _Stop:
+    """Tasks that are stopped at one moment, for a window; `is_ahead` until that has begun."""
+
+    window: Window
+    stops_s: float
+    tasks: RangeSet
+    is_ahead: bool
+
+    def still_holds(self, rules: Rules, utc_s: float) -> bool:
+        """Whether by other rules they had to stop as well, and by then."""
+        if not utc_s < self.stops_s:
+            return False
+        for at, span in enumerate(rules.spans):
+            if span.window == self.window:
+                from_s = span.from_s if at else rules.begun_s
+                last_s = max(from_s + self.window.spill_s, utc_s) + self.window.grace_s
+                return from_s - self.window.drain_lead_s <= utc_s and self.stops_s <= last_s
+        return False
+
+
+@dataclass(slots=True)
 class _Told:
-    """What an assignment's worker was told."""
+    """What an assignment's worker was told: each task is in one of its stops, or in none."""
 
     assignment: Assignment
-    tasks: RangeSet = field(default_factory=RangeSet)  # that stop
-    stops_s: float = inf  # the last of them
+    stops: list[_Stop] = field(default_factory=list)
     is_recalled: bool = False
 
     def leaving(self, by_s: float) -> int:
         """How many of its tasks will have stopped by then."""
-        return len(_both(self.tasks, self.assignment.left)) if self.stops_s <= by_s else 0
+        return len(_both(self.tasks(by_s), self.assignment.left)) if self.stops else 0
+
+    def tasks(self, by_s: float) -> RangeSet:
+        """Those that will have."""
+        return RangeSet(part for each in self.stops if each.stops_s <= by_s for part in each.tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +112,50 @@ class Preemption:
         self._stopped: dict[str, deque[tuple[float, int]]] = {}  # by pool: when, how many
         self._said: dict[str, str] = {}  # by pool: what a dry run said last
 
-    def turned(self, pools: Iterable[str], utc_s: float) -> None:
-        """Other rules hold for these pools: what was told by those before counts no more."""
-        names = set(pools)
-        for number, told in list(self._told.items()):
-            if told.assignment.worker.offer.pool in names:
-                del self._told[number]
-                if utc_s < told.stops_s < inf:
-                    self._notify(told.assignment, told.tasks, None)
+    def turned(self, turned: Mapping[str, Rules | None], utc_s: float) -> None:
+        """Other rules hold for these pools: what was told counts if it would be told by them, too.
+
+        Else who has to make room would have longer with each change of what does not concern him.
+        What was told ahead of a window stays told as far as it is too much once that has begun.
+        All is said again, as a clock may have jumped since.
+        """
+        over = {
+            name: excess(pool.levels, pool.used)
+            for name, pool in self._occupancy.pools.items()
+            if name in turned
+        }
+        youngest_first = sorted(self._told.values(), key=lambda told: -told.assignment.given_s)
+        for told in youngest_first:
+            name = told.assignment.worker.offer.pool
+            if name not in turned:
+                continue
+            rules, stops = turned[name], told.stops
+            told.is_recalled, told.stops = False, []
+            for each in stops:
+                kept = RangeSet()
+                if rules is not None and each.still_holds(rules, utc_s):
+                    claim = self._occupancy.pools[name].claim_of(told.assignment)
+                    kept = self._keep(each, told, rules, over[name], claim)
+                    self._notify(told.assignment, kept, each.stops_s - utc_s)
+                if utc_s < each.stops_s:
+                    self._notify(told.assignment, _without(each.tasks, kept), None)
+                if kept:
+                    each.tasks = kept
+                    told.stops.append(each)
+            if not told.stops:
+                del self._told[told.assignment.id]
         self._looked_s = -inf
+
+    def _keep(
+        self, stop: _Stop, told: _Told, rules: Rules, over: dict[int, int], claim: int
+    ) -> RangeSet:
+        """Those of a stop's tasks that still have to stop; `over` is what is still too much."""
+        tasks = _both(stop.tasks, told.assignment.left)
+        if stop.is_ahead and rules.now.window == stop.window:
+            stop.is_ahead = False
+            tasks = _last(tasks, RangeSet(), over.get(claim, 0))
+            over[claim] = over.get(claim, 0) - len(tasks)
+        return tasks
 
     def settle(self, utc_s: float) -> None:
         """Look who must make room, unless that was just done."""
@@ -115,15 +174,18 @@ class Preemption:
         held = self._held(name, pool)
         window = pool.rules.now.window
         grace_s = window.grace_s if window is not None else 0.0
-        begun_s = pool.rules.now.from_s + (window.spill_s if window is not None else 0.0)
-        by_s = max(begun_s, utc_s) + grace_s
+        spilt_s = pool.rules.begun_s + (window.spill_s if window is not None else 0.0)
+        by_s = max(spilt_s, utc_s) + grace_s
         used = {
             claim: max(0, slots - self._leaving(held.get(claim, ()), by_s))
             for claim, slots in pool.used.items()
         }
-        for claim, slots in excess(pool.levels, used).items():
+        over = excess(pool.levels, used)
+        for claim in excess(pool.levels, pool.used):
             who = pool.rules.now.claims.all[claim].who
             text = f"{who} may have {pool.levels[claim].most} slots{_in(window)}"
+            # Also of those that were all told to stop what has not begun is called back.
+            slots = over.get(claim, 0)
             self._take(held.get(claim, []), slots, _Reason(name, window, by_s, text), utc_s)
             used[claim] -= slots
         wanted = self._wanted(name, pool, used)
@@ -199,7 +261,8 @@ class Preemption:
             text = f"window {closes.window!r} begins at {_clock(closes.at_s)}"
             window = pool.rules.window_at(closes.at_s)
             reason = _Reason(name, window, closes.stops_s, text)
-            self._take(assignments, slots, reason, utc_s, is_ahead=True)
+            if slots > 0:
+                self._take(assignments, slots, reason, utc_s, is_ahead=True)
 
     # --- taking --------------------------------------------------------------------------------
 
@@ -213,8 +276,6 @@ class Preemption:
         is_ahead: bool = False,
     ) -> None:
         """Have so many slots of these given back: what has not begun now, what runs in time."""
-        if slots <= 0:
-            return
         if reason.window is not None and reason.window.is_dry:
             self._say_once(reason, f"{slots} tasks would be told to stop: {reason.text}")
             return
@@ -223,7 +284,7 @@ class Preemption:
             told = self._told.setdefault(each.id, _Told(each))
             if reason.may_stop:
                 most = min(slots - stopped, self._left_this_minute(reason, utc_s))
-                stopped += self._stop(told, most, reason, utc_s)
+                stopped += self._stop(told, most, reason, utc_s, is_ahead=is_ahead)
             if not told.is_recalled and not is_ahead:
                 told.is_recalled = True
                 self._recall(each)
@@ -232,22 +293,26 @@ class Preemption:
             text = f"pool {reason.pool} told {stopped} tasks to stop by {stop}: {reason.text}"
             self._effects.append(Remark(text))
 
-    def _stop(self, told: _Told, most: int, reason: _Reason, utc_s: float) -> int:
-        """Tell at most so many tasks of an assignment when they are stopped; how many are."""
-        each = told.assignment
-        is_sooner = reason.stops_s < told.stops_s
-        known = RangeSet() if is_sooner else told.tasks
-        chosen = _last(each.left, known, most)
+    def _stop(
+        self, told: _Told, most: int, reason: _Reason, utc_s: float, *, is_ahead: bool
+    ) -> int:
+        """Tell at most so many tasks of an assignment when they are stopped; how many are.
+
+        Those are the first that were to stop later.
+        """
+        each, window = told.assignment, reason.window
+        assert window is not None, "asked before: reason.may_stop"
+        chosen = _last(each.left, told.tasks(reason.stops_s), most)
         count = len(chosen)
         if not count:
             return 0
-        if is_sooner:
-            told.tasks = RangeSet()
-        for first, stop in chosen:
-            told.tasks.add(first, stop)
-        told.stops_s = reason.stops_s if is_sooner else max(told.stops_s, reason.stops_s)
+        for later in told.stops:
+            for first, stop in chosen:
+                later.tasks.remove(first, stop)
+        told.stops = [later for later in told.stops if later.tasks]
+        told.stops.append(_Stop(window, reason.stops_s, chosen, is_ahead))
         self._notify(each, chosen, max(0.0, reason.stops_s - utc_s))
-        if reason.window is not None and reason.window.stops_per_minute:
+        if window.stops_per_minute:
             self._stopped.setdefault(reason.pool, deque()).append((utc_s, count))
         text = f"{reason.pool} told {count} of its tasks to stop by {_clock(reason.stops_s)}"
         each.job.note(utc_s, f"{text}: {reason.text}")
@@ -276,6 +341,10 @@ class Preemption:
 
 def _both(some: RangeSet, others: RangeSet) -> RangeSet:
     return RangeSet(part for first, stop in some for part in others.within(first, stop))
+
+
+def _without(some: RangeSet, others: RangeSet) -> RangeSet:
+    return RangeSet(part for first, stop in some for part in others.missing(first, stop))
 
 
 def _last(left: RangeSet, known: RangeSet, most: int) -> RangeSet:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 from federation.adverts import WINDOWS_MAX, PoolAdvert, SiteAdvert, TagPrice, Window
@@ -122,13 +122,15 @@ def _windows(ahead: Iterable[Allowed], prices: PriceNow | None, now_nanos: int) 
     """The times in which there are slots, each with its price; as many as an advert may have."""
     left = WINDOWS_MAX
     for each in ahead:
+        if not left:
+            return
+        if not each.slots:
+            continue
         edges = [each.from_s, each.until_s]
-        if prices is not None:
-            changes = prices.prices.changes(each.from_s)
+        if prices is not None:  # what its window makes of the price is the same all the while
+            changes = prices.prices.band_changes(each.from_s)
             edges[1:1] = [at_s for at_s in changes if at_s < each.until_s]
-        for from_s, until_s in pairwise(edges):
-            if not each.slots or not left:
-                break
+        for from_s, until_s in islice(pairwise(edges), left):
             nanos = now_nanos
             if prices is not None:
                 nanos = prices.prices.public_nanos(from_s, prices.level)

@@ -62,6 +62,8 @@ def _wishes(wishes: Wishes) -> dict[str, Any]:
     plain = wishes_plain(wishes)
     if wishes.objective is not None:
         plain["objective"] = asdict(wishes.objective)
+    if wishes.when_closed is not None:
+        plain["when_closed"] = wishes.when_closed.value
     return plain
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from policies.feasibility import Terms
@@ -51,6 +52,13 @@ def read_objective(value: object) -> Objective:
     )
 
 
+class WhenClosed(StrEnum):
+    """What a job's owner wants done about pools whose windows open later."""
+
+    WAIT = "wait"  # for one that, once open, would suit it better than all that are open now
+    ELSEWHERE = "elsewhere"  # where it is open now; nowhere, while none is
+
+
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """Where and how a user wants a job placed; what is left out does not limit."""
@@ -60,6 +68,7 @@ class Wishes:
     allowed_sites: frozenset[str] | None = None
     forbidden_sites: frozenset[str] = frozenset()
     jurisdictions: frozenset[str] | None = None  # where its data may go
+    when_closed: WhenClosed | None = None  # None: a window's delay is weighed as any other
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,7 @@ class Ask:
     deadline_s: float | None = None  # UTC
     budget_nanos: int | None = None  # what is left, in the currency of the terms
     price_class: PriceClass = "guaranteed"
+    when_closed: WhenClosed | None = None
 
     def __post_init__(self) -> None:
         if self.tasks < 1:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from federation.reasons import Reason
-from policies.asks import Ask, House
+from policies.asks import Ask, House, WhenClosed
 from policies.decisions import Decision, Why
 from policies.estimates import Estimate, estimate, tasks_by
 from policies.market import Candidate, Key, Market
@@ -71,6 +71,10 @@ def place(
     near = ranking.near_equals(house.band)
     own = ranking.own() if house.prefer_own_s else []
     home = [one for one in own if _starts_at_home(one, house, now_s)]
+    if ask.when_closed is WhenClosed.WAIT and not home:
+        ranking, given_up = _worth_the_wait(ask, ranking, house, now_s)
+        refused += given_up
+        near = ranking.near_equals(house.band)
     drawn = draw(near, ask.objective, house.band, max(1, house.sites_max - 1), chance)
     # With the best among them, no plan is worse by more than the band than what there is.
     liked = _distinct(home, drawn, ranking[: house.sites_max + len(home)])
@@ -90,6 +94,8 @@ def consider(
     for candidate in market.candidates:
         verdict: Estimate | Refusal | None = verdicts[candidate.number]
         rest = resting.get(candidate.key[0]) if resting else None
+        if ask.when_closed is WhenClosed.WAIT and candidate.is_closed(now_s):
+            rest = None  # it is not asked before it opens, and may be back by then
         if verdict is None and rest is not None and rest.until_s > now_s:
             words = "{}, and is spared for {:.0f} s more"
             verdict = Refusal(Reason.SITE_RESTING, words, (rest.why, rest.until_s - now_s))
@@ -101,6 +107,38 @@ def consider(
             accepted.append(candidate)
             estimates.append(verdict)
     return accepted, estimates, refused
+
+
+def _worth_the_wait(
+    ask: Ask, ranking: Ranking, house: House, now_s: float
+) -> tuple[Ranking, list[tuple[Candidate, Refusal]]]:
+    """For a job that waits for windows: what is as good as the best were all of them open.
+
+    If that best one is open, all that there is, as for any other job.
+    """
+    rows = ranking[:]
+    closed_s = [one.candidate.opens_s(now_s) - now_s for one in rows]
+    if not any(closed_s):
+        return ranking, []
+    candidates = [one.candidate for one in rows]
+    as_open = [
+        one.estimate._replace(finish_s=one.estimate.finish_s - wait_s)
+        for one, wait_s in zip(rows, closed_s, strict=True)
+    ]
+    near = Ranking(candidates, as_open, ask.objective, house, now_s).near_equals(house.band)
+    if near[0].candidate.opens_s(now_s) <= now_s:
+        return ranking, []
+    liked = {one.key for one in near}
+    kept = [one for one in rows if one.key in liked]
+    words = "could run it, and the job waits for {}, by its wish"
+    place = "/".join(near[0].key)
+    given_up = [
+        (one.candidate, Refusal(Reason.WAITS_FOR_WINDOW, words, (place,)))
+        for one in rows
+        if one.key not in liked
+    ]
+    candidates, estimates = [one.candidate for one in kept], [one.estimate for one in kept]
+    return Ranking(candidates, estimates, ask.objective, house, now_s), given_up
 
 
 def choose_quote(decision: Decision, quotes: Sequence[Quote], now_s: float) -> Quote | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from federation.money import format_money
 from federation.reasons import NEVER, Reason
-from policies.asks import Ask, House
+from policies.asks import Ask, House, WhenClosed
 from policies.estimates import fits
 from policies.market import Candidate, Key
 from policies.placement import Refusal
@@ -54,18 +54,24 @@ class Decision:
     def quotes_from(self) -> list[Key]:
         """Whom to ask for a quote: all that share the plan, or rivals for the whole of it.
 
-        Our own pools are not asked.
+        Our own pools are not asked, nor is one for whose window a job waits by its wish.
         """
         if self.plan is None:
             return []
         shares = [lane.key for lane, _ in self.plan.shares]
-        own = {one.key for one in self.preferred if one.candidate.is_own}
+        left_out = {
+            one.key for one in self.preferred if one.candidate.is_own or self._awaits(one.candidate)
+        }
         if len(shares) != 1:
-            return [key for key in shares if key not in own]
-        if shares[0] in own:
+            return [key for key in shares if key not in left_out]
+        if shares[0] in left_out:
             return []
-        rivals = [one.key for one in self.preferred if one.key not in own]
+        rivals = [one.key for one in self.preferred if one.key not in left_out]
         return [*shares, *(key for key in rivals if key != shares[0])][: self.house.quotes_max]
+
+    def _awaits(self, candidate: Candidate) -> bool:
+        """Whether a pool's window is waited for."""
+        return self.ask.when_closed is WhenClosed.WAIT and candidate.is_closed(self.made_s)
 
     def verdict(self, key: Key) -> Ranked | Refusal | None:
         """What became of one candidate; None when it was not known."""
@@ -82,6 +88,7 @@ class Decision:
             "objective": asdict(self.ask.objective),
             "tasks": self.ask.tasks,
             "task_s": self.ask.task_s,
+            "when_closed": str(self.ask.when_closed or ""),
             "finish_s": self.made_s + plan.finish_s if plan and plan.shares else None,
             "cost": _costs(plan.shares) if plan else {},
             "carbon_g": plan.carbon_g if plan else None,
@@ -118,10 +125,12 @@ class Decision:
     def _share(self, lane: Lane, tasks: int) -> dict[str, Any]:
         one = next(one for one in self.preferred if one.key == lane.key)
         currency = one.candidate.advert.currency
+        opens_s = one.candidate.opens_s(self.made_s)
         return {
             "site": lane.key[0],
             "pool": lane.key[1],
             "tasks": tasks,
+            "opens_s": opens_s if opens_s > self.made_s else None,
             "begin_s": self.made_s + lane.start_s,
             "finish_s": self.made_s + lane.finish_s(tasks),
             "cost_nanos": lane.cost_nanos(tasks),

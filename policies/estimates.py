@@ -5,12 +5,13 @@ even one task within the limits is refused; one that can do some says how many. 
 thousands of estimates, hence the plain tuple, and costs that are computed when they are looked at.
 """
 
+from math import inf
 from typing import Final, NamedTuple
 
 from federation.adverts import PriceChange
 from federation.money import format_money
 from federation.reasons import Reason
-from policies.asks import Ask, House
+from policies.asks import Ask, House, WhenClosed
 from policies.market import Candidate, Span
 from policies.placement import Refusal
 from policies.tariffs import HOUR_NS, Extras, cost_nanos
@@ -59,11 +60,13 @@ def estimate(ask: Ask, candidate: Candidate, now_s: float, house: House) -> Esti
             return refusal
     if not advert.windows:
         return _in_span(ask, candidate, candidate.spans[0], now_s, house)
-    found = [
-        _in_span(ask, candidate, span, now_s, house)
-        for span in candidate.spans
-        if span.until_s > now_s
-    ]
+    spans = [span for span in candidate.spans if span.until_s > now_s]
+    if ask.when_closed is WhenClosed.ELSEWHERE:
+        spans = [span for span in spans if span.from_s <= now_s]
+        if not spans and (opens_s := candidate.opens_s(now_s)) < inf:
+            words = "opens in {:.0f} s, and the job goes elsewhere meanwhile, by its wish"
+            return Refusal(Reason.WINDOW_CLOSED, words, (opens_s - now_s,))
+    found = [_in_span(ask, candidate, span, now_s, house) for span in spans]
     fitting = [each for each in found if isinstance(each, Estimate)]
     if fitting:
         return _best(fitting, ask, now_s)

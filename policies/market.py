@@ -9,6 +9,7 @@ from bisect import insort
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from federation.adverts import PoolAdvert, PriceChange, SiteAdvert
@@ -81,6 +82,16 @@ class Candidate:
     slots_free: int  # less those that our work took
     extras: Extras | None = None  # of a pool whose price is not the same for all
     sent: tuple[Sent, ...] = ()
+
+    def opens_s(self, now_s: float) -> float:
+        """When it has slots for us by its windows: now, if it has some; inf when none is known."""
+        return min(
+            (max(now_s, each.from_s) for each in self.spans if each.until_s > now_s), default=inf
+        )
+
+    def is_closed(self, now_s: float) -> bool:
+        """Whether it has none now, or only since its clock and ours may differ about that."""
+        return self.opens_s(now_s - SKEW_MAX_S) > now_s - SKEW_MAX_S
 
     def backlog_slot_s(self, now_s: float) -> float:
         """Slot-seconds of work that stand before ours now, from what was advertised.

@@ -308,11 +308,9 @@ def price_over(prices: PriceList, level: int, from_s: float, until_s: float, sit
     adjust = prices.contracts.get(site) if site else None
     total, at_s = Fraction(0), from_s
     while at_s < until_s:
-        # Changes are known for some days from a moment on, which is more than one looks at.
         end_s = min(until_s, at_s + DAY_S)
-        for first_s, last_s in pairwise(
-            [at_s, *edges_in(prices.changes(at_s), at_s, end_s), end_s]
-        ):
+        changes = {*prices.band_changes(at_s), *prices.plan.edges(at_s, end_s)}
+        for first_s, last_s in pairwise([at_s, *sorted(edges_in(changes, at_s, end_s)), end_s]):
             nanos = prices.public_nanos(first_s, level)
             total += _own(adjust, nanos) * Fraction(last_s - first_s)
         at_s = end_s
@@ -345,14 +343,16 @@ def overlay(
         for from_s, until_s in pairwise(cuts):
             there = [each for each in standing if each.from_s <= from_s < each.ends_s]
             spans.append(_with(replace(span, from_s=from_s, until_s=until_s), there, owner))
-    return Rules(tuple(spans))
+    begun = (each.from_s for each in standing if each.from_s <= rules.now.from_s < each.ends_s)
+    return Rules(tuple(spans), max(rules.begun_s, *begun, 0.0))
 
 
 def _with(span: Span, there: Sequence[Reservation], owner: ReservationRules) -> Span:
     if not there:
         return span
     seats = tuple(Seats(each.who, each.slots, each.tariff, each.ends_s) for each in there)
-    name = " and ".join(each.tariff_name for each in there[:3])
+    # The first alone: who has been told to make room is not told anew when another is booked.
+    name = there[0].tariff_name
     bare = Window(name, Hours(), drain_lead_s=owner.drain_lead_s, grace_s=owner.grace_s)
     window = (
         bare if span.window is None else replace(span.window, name=f"{span.window.name}, {name}")

@@ -7,13 +7,14 @@ half-open, so that there is never a moment of two windows, nor of none between t
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import inf
+from operator import itemgetter
 from typing import Final
 
 from policies.claims import Claims
 from policies.crons import Cron
-from policies.hours import Hours
+from policies.hours import Hours, open_spans
 from policies.parties import Whose
 from policies.tariffs import MILLION
 from policies.weeks import DAY_S, WEEK_S
@@ -21,6 +22,7 @@ from policies.weeks import DAY_S, WEEK_S
 WINDOWS_MAX: Final = 64  # of one pool
 AHEAD_S: Final = 14 * DAY_S
 EDGES_MAX: Final = 20_000  # that are looked at for windows that meet
+EDGES_AHEAD_MAX: Final = 2_000  # of one pool in AHEAD_S, which are looked at each time one comes
 EVERYBODY: Final = Claims()
 
 
@@ -110,17 +112,34 @@ class Plan:
         return next(iter(self.open_at(utc_s)), None)
 
     def spans(self, start_s: float, end_s: float) -> Iterator[Span]:
-        """Which window holds when, over [start_s, end_s): without gaps, each change in a new span.
-
-        Found as far as it is asked for.
-        """
-        from_s, holds = start_s, self.at(start_s)
-        for at_s in self.edges(start_s, end_s):
-            window = self.at(at_s)
-            if window != holds:
-                yield self._span(from_s, at_s, holds)
+        """Which window holds when, over [start_s, end_s): no gaps, each change in a new span."""
+        from_s, holds = start_s, None
+        for at_s, open_now in self._turns(start_s, end_s):
+            window = open_now[0] if open_now else None
+            if window is not holds:
+                if at_s > from_s:
+                    yield self._span(from_s, at_s, holds)
                 from_s, holds = at_s, window
         yield self._span(from_s, end_s, holds)
+
+    def _turns(self, start_s: float, end_s: float) -> Iterator[tuple[float, list[Window]]]:
+        """Where in [start_s, end_s) a window opens or closes, and which are open then, in order.
+
+        The one that holds comes first. Each window is asked for its own times alone: to ask all of
+        them at each moment took seconds for many.
+        """
+        order = sorted(range(len(self.windows)), key=lambda at: (-self.windows[at].priority, at))
+        turns: list[tuple[float, bool, int]] = []
+        for place, at in enumerate(order):
+            for from_s, until_s in open_spans(self.windows[at].when, start_s, end_s):
+                turns += [(from_s, True, place), (until_s, False, place)]
+        is_open: set[int] = set()
+        for at_s, group in groupby(sorted(turns), key=itemgetter(0)):
+            if at_s >= end_s:
+                return
+            for _, opens, place in group:  # a window that closes and opens at once stays open
+                (is_open.add if opens else is_open.discard)(place)
+            yield at_s, [self.windows[order[place]] for place in sorted(is_open)]
 
     def _span(self, from_s: float, until_s: float, window: Window | None) -> Span:
         return Span(from_s, until_s, window, window.claims if window is not None else self.base)
@@ -128,6 +147,17 @@ class Plan:
     def edges(self, start_s: float, end_s: float) -> list[float]:
         """All moments in (start_s, end_s) at which a window may open or close, in order, UTC."""
         return sorted({at_s for each in self.windows for at_s in each.when.edges(start_s, end_s)})
+
+    def busiest(self, start_s: float, end_s: float) -> Window | None:
+        """The window with which there are too many edges in some AHEAD_S of [start_s, end_s)."""
+        while start_s < end_s:
+            left = EDGES_AHEAD_MAX
+            for each in self.windows:
+                left -= len(each.when.edges(start_s, start_s + AHEAD_S))
+                if left < 0:
+                    return each
+            start_s += AHEAD_S
+        return None
 
     def clash(self, start_s: float, end_s: float) -> tuple[Window, Window, float] | None:
         """Two windows of one priority that are open at once, and when that is first so.
@@ -139,12 +169,12 @@ class Plan:
         left = EDGES_MAX
         while start_s < end_s and left > 0:
             until_s = min(end_s, start_s + WEEK_S)
-            edges = [start_s, *self.edges(start_s, until_s)]
-            for at_s in edges:
-                for first, second in pairwise(self.open_at(at_s)):
+            for at_s, open_now in self._turns(start_s, until_s):
+                left -= 1
+                for first, second in pairwise(open_now):
                     if first.priority == second.priority:
                         return first, second, at_s
-            start_s, left = until_s, left - len(edges)
+            start_s = until_s
         return None
 
 
@@ -194,10 +224,13 @@ class Rules:
     """What holds for a pool, and what is known to come.
 
     Attributes:
-        spans: the present one first; the last ends when nothing more is known.
+        spans: the present one first, from when it was looked at; the last ends when nothing more
+            is known.
+        begun_s: when the window that holds began, no longer ago than its `spill_s`.
     """
 
     spans: tuple[Span, ...]
+    begun_s: float
 
     @property
     def now(self) -> Span:
@@ -211,7 +244,12 @@ class Rules:
 
 def rules_at(plan: Plan, utc_s: float, ahead_s: float = AHEAD_S) -> Rules:
     """What holds at a moment, and comes after it."""
-    return Rules(tuple(plan.spans(utc_s, utc_s + ahead_s)))
+    spans = tuple(plan.spans(utc_s, utc_s + ahead_s))
+    window, begun_s = spans[0].window, utc_s
+    if window is not None and window.spill_s > 0:
+        *_, before = plan.spans(utc_s - window.spill_s, utc_s)
+        begun_s = before.from_s if before.window == window else utc_s
+    return Rules(spans, begun_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +288,10 @@ class Closing:
         ends_s: until when what is planned to run may run, `spill_s` after that.
         told_s: from when on it is told, and nothing begins of which nobody knows how long it takes.
         stops_s: when it is stopped; inf when it is not.
-        slots: what it has then.
+        slots: what it has then, with all else that belongs to the same claim.
+        window: the one that begins; empty where none does: one that gave it more has ended.
+        claim: of the claims that hold then, the one that it belongs to.
         room: what all work has then that is not in a reservation.
-        window: the one that begins.
     """
 
     at_s: float
@@ -260,8 +299,9 @@ class Closing:
     told_s: float
     stops_s: float
     slots: int
-    room: int
     window: str
+    claim: int
+    room: int
 
 
 def closing(rules: Rules, whose: Whose, total: int) -> Closing | None:
@@ -278,15 +318,18 @@ def closings(rules: Rules, whose: Whose, total: int) -> tuple[Closing, ...]:
     slots, room = rules.now.most(whose, total), rules.now.room(total)
     for span in rules.spans[1:]:
         slots_then, room_then = span.most(whose, total), span.room(total)
-        if (slots_then < slots or room_then < room) and span.window is not None:
+        if slots_then < slots or room_then < room:
             slots, room = min(slots, slots_then), min(room, room_then)
-            found.append(closing_at(span, span.window, slots, room))
+            found.append(closing_at(span, slots, whose, room))
     return tuple(found)
 
 
-def closing_at(span: Span, window: Window, slots: int, room: int) -> Closing:
+def closing_at(span: Span, slots: int, whose: Whose, room: int) -> Closing:
     """What the beginning of a span means for those who have so many slots in it."""
-    ends_s = span.from_s + window.spill_s
+    at_s, window, claim = span.from_s, span.window, span.claims.of(whose)
+    if window is None:  # claims outside of windows stop nothing, but what begins is to end in time
+        return Closing(at_s, at_s, at_s, inf, slots, "", claim, room)
+    ends_s = at_s + window.spill_s
     stops_s = ends_s + window.grace_s if window.preempts else inf
-    told_s = span.from_s - window.drain_lead_s
-    return Closing(span.from_s, ends_s, told_s, stops_s, slots, room, window.name)
+    told_s = at_s - window.drain_lead_s
+    return Closing(at_s, ends_s, told_s, stops_s, slots, window.name, claim, room)

@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from federation.money import format_money, parse_money
-from federation.wishes import wishes_plain
+from federation.wishes import WHEN_CLOSED, wishes_plain
 from gateway.cli import show
 from gateway.cli.common import (
     Reach,
@@ -131,6 +131,11 @@ def deals(reach: Reach, as_json: bool) -> None:
 @click.option("--not-sites", help="Sites that it must not run at.")
 @click.option("--jurisdictions", help="Where its data may go, as in EU,UK.")
 @click.option("--preemptible", is_flag=True, help="By the price of what makes way for others.")
+@click.option(
+    "--when-closed",
+    type=click.Choice(WHEN_CLOSED),
+    help="Wait for windows that open later, or go elsewhere. [default: as the objective has it]",
+)
 @click.pass_context
 @errors_to_exit_codes
 def explain(
@@ -154,9 +159,10 @@ def explain(
         return
     click.echo(show.clean(found["text"]))
     for share in found["shares"]:
+        opens = f"opens at {show.when(share['opens_s'])} UTC, " if share["opens_s"] else ""
         click.echo(
             f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
-            f"done by {show.when(share['finish_s'])} UTC, {share['cost']}"
+            f"{opens}done by {show.when(share['finish_s'])} UTC, {share['cost']}"
         )
     if found.get("short"):
         why = found.get("short_reason") or "there is no room"
@@ -222,12 +228,14 @@ def _details(
     sites: str | None,
     not_sites: str | None,
     jurisdictions: str | None,
+    when_closed: str | None,
     **rest: Any,
 ) -> dict[str, Any]:
     """A job that does not exist, as a gateway is asked about it."""
     wishes = wishes_plain(
         objective,
         None if within_s is None else time.time() + within_s,
+        when_closed=when_closed,
         sites=_names(sites),
         not_sites=_names(not_sites),
         jurisdictions=_names(jurisdictions),

@@ -126,7 +126,7 @@ def _holding(plan: Plan, made: list[Reservation], at_s: float, until_s: float | 
         if len(found) == ROWS_MAX:
             raise click.UsageError(f"there are more than {ROWS_MAX:,} changes: ask for less time")
         found.append(span)
-    return list(overlay(Rules(tuple(found)), made, ReservationRules(), at_s).spans)
+    return list(overlay(Rules(tuple(found), at_s), made, ReservationRules(), at_s).spans)
 
 
 def _row(plan: Plan, span: Span) -> dict[str, Any]:

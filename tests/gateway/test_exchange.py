@@ -14,9 +14,12 @@ from gateway import events, views
 from gateway.effects import Side
 from gateway.federation_views import explain_job
 from gateway.ledger import records
-from policies.asks import FASTEST, House, Wishes
+from policies.asks import FASTEST, House, WhenClosed, Wishes
 from policies.brokering import Rest
+from policies.claims import NOTHING, Claim, Claims
+from policies.parties import OTHERS
 from policies.tariffs import Tariff
+from policies.windows import Rules, Span
 
 
 @pytest.fixture
@@ -92,6 +95,60 @@ def test_tasks_go_out_as_soon_as_their_contract_opens_not_at_the_next_plan(town)
     london.submit(100)
     town.deliver()  # no time has passed since the first plan
     assert any(paris.at_work.values())
+
+
+def test_a_job_that_grows_buys_more_slots_of_a_pool_that_has_them(town):
+    """Not at the end of its first contract, which was for the work that there was."""
+    london, paris = town.sites["london"], town.sites["paris"]
+    abroad = Wishes(forbidden_sites=frozenset({"london"}))
+    london.do(events.ClientJoined(1, "ann"), events.JobOpened(1, "j", spec(wishes=abroad)))
+    for at in range(3):
+        london.do(events.TasksArrived(1, "j", at, [b"%d" % at]))
+        town.deliver()
+        town.pass_time(RULES.plan_s + 0.1)
+        town.show()
+    at_work = sum(len(order.arguments) for orders in paris.at_work.values() for order in orders)
+    assert at_work == 3
+    london.do(events.JobClosed(1, "j", 3))
+    town.run(finished(town, 3))
+    town.pass_time(3.0)
+    assert not london.exchange.purchases.purchases
+
+
+@pytest.mark.parametrize(
+    ("when_closed", "ran_at"), [(WhenClosed.WAIT, "paris/local"), (WhenClosed.ELSEWHERE, "local")]
+)
+def test_work_waits_for_another_sites_window_or_goes_elsewhere_by_its_jobs_wish(
+    town, when_closed, ran_at
+):
+    london, paris = town.sites["london"], town.sites["paris"]
+    opens_s = UTC_S + 5.0
+    nobody, everybody = Claims((Claim(OTHERS, borrows=NOTHING),)), Claims()
+    closed, opened = (
+        Span(UTC_S, opens_s, None, nobody),
+        Span(opens_s, UTC_S + 86_400.0, None, everybody),
+    )
+    paris.do(events.RulesTurned({"local": Rules((closed, opened), UTC_S)}))
+    town.show()
+    london.broker.durations.learn(spec().function, 100, 100 * 10**6)
+    london.submit(20, wishes=Wishes(when_closed=when_closed))
+    town.pass_time(4.0)
+    asked = [m for _, to, m in town.said if to == "paris" and isinstance(m, deals.AskQuote)]
+    assert not asked, "it is known to be closed"
+    if when_closed is WhenClosed.WAIT:
+        assert not london.at_work[1], "it waits"
+        london.exchange.refresh(UTC_S + town.now_s, london.broker.jobs["j"])
+        found = explain_job(
+            london.broker.jobs["j"], london.exchange, london.broker, UTC_S + town.now_s
+        )
+        assert [(each["site"], each["opens_s"]) for each in found["shares"]] == [("paris", opens_s)]
+        assert found["when_closed"] == "wait"
+    town.pass_time(1.5)
+    paris.do(events.RulesTurned({"local": Rules((opened,))}))
+    town.show()
+    town.run(finished(town, 20))
+    used = [each for each in london.books if isinstance(each, records.UsageRecord)]
+    assert {each.pool for each in used} == {ran_at}
 
 
 def test_a_contract_is_stored_before_it_is_committed(town):

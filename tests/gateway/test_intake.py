@@ -3,11 +3,15 @@
 import pytest
 
 from federation import messages
+from federation.client import Options
 from federation.wire import pack
-from gateway.intake import BadWorker, check_tags, job_event, worker_joined
+from federation.wishes import wishes_plain
+from gateway.intake import BadJob, BadWorker, check_tags, job_event, worker_joined
+from gateway.intake import wishes_plain as wishes_passed_on
 from gateway.ledger.reports.keys import key_of
 from gateway.terms import stored_terms, terms_plain
 from gateway.worker.settings import _parse_tags
+from policies.asks import WhenClosed
 from policies.placement import show_tags
 
 
@@ -49,6 +53,23 @@ def opening(**changes):
         "wishes": {},
     }
     return messages.OpenJob(**{**fields, **changes})
+
+
+@pytest.mark.parametrize("wish", [*WhenClosed])
+def test_what_is_done_about_closed_windows_is_kept_and_not_passed_on(wish):
+    wishes = wishes_plain(None, None, when_closed=wish.value)
+    spec = job_event(opening(wishes=wishes), 1, "ann").spec
+    assert spec.wishes.when_closed is wish
+    assert stored_terms(pack(terms_plain(spec)))["wishes"] == spec.wishes
+    assert wishes_passed_on(spec.wishes) == {}  # it waits here; and older sites refuse the unknown
+
+
+@pytest.mark.parametrize("bad", ["", "later", 1, True, ["wait"], {}])
+def test_a_wish_about_closed_windows_that_is_none_is_refused(bad):
+    with pytest.raises(BadJob, match="when_closed must be wait or elsewhere"):
+        job_event(opening(wishes={"when_closed": bad}), 1, "ann")
+    with pytest.raises(ValueError, match="it must be 'wait' or 'elsewhere'"):
+        Options(when_closed=bad)
 
 
 @pytest.mark.parametrize(("user", "group"), [("ann", "equity desk"), ("eve", "")])

@@ -138,8 +138,9 @@ class World:
 
     def begin(self, sites, slots=4, at="london", from_h=1, **changes):
         from_s = self.now_s + from_h * 3600.0
+        name = f"{at}-{self.now_s}-{len(self.sites[at].buying.wholes)}"
         wanted = Reservation(
-            f"{at}-{self.now_s}-{self.sites[at].numbers}-{len(self.sites[at].buying.wholes)}", "", read_party("user:ada"),
+            f"{name}-{self.sites[at].numbers}", "", read_party("user:ada"),
             slots, from_s, from_s + 3600.0, 0, "", ADA, self.now_s, **changes,
         )  # fmt: skip
         whole, effects = self.sites[at].buying.begin(sites, wanted, self.now_s, self.now_s)

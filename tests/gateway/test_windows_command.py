@@ -1,6 +1,7 @@
 """`[[pool.window]]` and `[calendar.*]` of a file, and what `gridfed windows` prints of them."""
 
 import json
+import os
 
 import pytest
 from click.testing import CliRunner
@@ -170,12 +171,44 @@ def test_rubbish_in_a_holiday_file_is_said_with_both_lines(write):
         load(write(holidays="2026-12-25\nx\n"))
 
 
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("~nobody-of-this-name/london.txt", "No such file"),
+        ("/dev/zero", "it is no file"),
+        ("pipe", "it is no file"),
+    ],
+)
+def test_holidays_that_are_in_no_file_are_said(write, tmp_path, name, complaint):
+    os.mkfifo(tmp_path / "pipe")
+    path = write('holidays = "london.txt"', f'holidays = "{name}"')
+    with pytest.raises(ConfigError, match=rf"\[calendar.london\]: holidays, .*: .*{complaint}"):
+        load(path)
+
+
+def test_a_mark_of_the_byte_order_is_no_holiday(write):
+    load(write(holidays="\ufeff2026-12-25\n"))
+
+
 def test_windows_of_one_priority_that_meet_are_refused_with_the_moment(write):
     done = windows("--config", write("priority = 5", "priority = 0"), "--at", "2026-11-01")
     assert done.exit_code == 2
     assert "line 28: [[pool.window]] 'month end' of fast: it is open at" in done.output
     assert "2026-11-30 17:00:00 UTC, and 'risk run' is as well" in done.output
     assert "give the one that is to hold a higher one" in done.output
+
+
+def test_windows_that_begin_and_end_too_often_are_refused(write):
+    busy = """
+[[pool.window]]
+name = "busy"
+cron = "*/2 * * * *"
+lasts_s = 60
+priority = 1
+"""
+    done = windows("--config", write("[[pool.window]]", f"{busy}[[pool.window]]"))
+    assert done.exit_code == 2
+    assert "[[pool.window]] 'busy' of fast: with it windows of this pool begin" in done.output
 
 
 def test_a_pool_that_there_is_not_is_said(write):

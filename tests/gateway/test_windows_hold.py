@@ -11,7 +11,7 @@ from gateway.ledger import records
 from policies.claims import EVERYTHING, NOTHING, Amount, Claim, Claims
 from policies.hours import Hours
 from policies.parties import OTHERS, OURS, read_party
-from policies.windows import Window
+from policies.windows import EVERYBODY, Window
 
 
 def window(claims=NO_OTHERS, from_h=17, to_h=23, **knobs):
@@ -113,6 +113,59 @@ def test_what_runs_is_told_before_a_window_begins():
     assert [each.in_s for each in orders(effects, messages.Notice)] == [629.0]
     assert not orders(effects, messages.Recall)
     assert "17:00:30 UTC: window 'risk run' begins at" in world.broker.jobs["theirs"].notes[-1][1]
+
+
+def test_what_was_told_ahead_stands_when_its_window_begins_and_is_called_back_then():
+    world = World(window(drain_lead_s=20.0, grace_s=5.0, stops_per_minute=4))
+    world.submit("theirs", 4, site="paris")
+    ahead = orders(world.pass_to(17 * 3600.0 - 20.0), messages.Notice)
+    effects = world.pass_to(17 * 3600.0)
+    again = orders(effects, messages.Notice)
+    assert [(each.assignment, each.first, each.stop) for each in again] == [
+        (each.assignment, each.first, each.stop) for each in ahead
+    ]
+    assert [each.in_s for each in ahead + again] == [25.0, 5.0]
+    assert len(orders(effects, messages.Recall)) == 1
+    assert not [each for each in effects if isinstance(each, Remark)]  # it was said
+
+
+@pytest.mark.parametrize("change", [{"grace_s": 60.0}, {"is_dry": True}, {"preempts": False}])
+@pytest.mark.parametrize("ahead_s", [10.0, 0.0])
+def test_what_was_told_ahead_by_other_rules_counts_no_more(change, ahead_s):
+    world = World(window(drain_lead_s=20.0, grace_s=5.0))
+    world.submit("theirs", 4, site="paris")
+    assert orders(world.pass_to(17 * 3600.0 - 20.0), messages.Notice)
+    world.now_s = 17 * 3600.0 - ahead_s
+    effects = world.turn(window(**({"drain_lead_s": 20.0, "grace_s": 5.0} | change)))
+    told = [each.in_s for each in orders(effects, messages.Notice)]
+    assert told == ([None, 60.0 + ahead_s] if "grace_s" in change else [None])
+
+
+def test_looking_at_the_calendar_again_gives_nobody_more_time():
+    world = World(window(spill_s=3600.0, grace_s=30.0))
+    world.submit("theirs", 4, site="paris")
+    assert orders(world.pass_to(17 * 3600.0), messages.Notice)[-1].in_s == 3630.0
+    assert orders(world.pass_to(17.75 * 3600.0), messages.Notice)[-1].in_s == 930.0
+
+
+@pytest.mark.parametrize(("task_s", "begun"), [(59.0, 4), (61.0, 0)])
+def test_nothing_begins_that_would_not_be_done_when_a_window_ends_that_gave_it_more(task_s, begun):
+    world = World(window(EVERYBODY), base=NO_OTHERS, at_s=23 * 3600.0 - 60)
+    world.learn(task_s)
+    assert assigned(world.submit("theirs", 10, site="paris")) == begun
+    if not begun:
+        assert world.why("theirs")[1] == [
+            "begins nothing of it that may not be done by 1970-01-01 23:00:00 UTC, when it may "
+            "have fewer slots"
+        ]
+
+
+def test_what_runs_on_when_such_a_window_ends_is_not_stopped():
+    world = World(window(EVERYBODY), base=NO_OTHERS, at_s=22 * 3600.0)
+    world.submit("theirs", 4, site="paris")
+    effects = world.pass_to(23 * 3600.0)
+    assert not orders(effects, messages.Notice)
+    assert len(orders(effects, messages.Recall)) == 1
 
 
 def test_a_window_that_is_taken_away_takes_its_notices_with_it():
@@ -235,3 +288,91 @@ def test_a_pool_that_shrinks_has_those_stopped_who_are_over_their_claim():
     world.now_s += 1
     effects = world.do(events.DrainAsked(3 - busy, on=True))
     assert sum(each.stop - each.first for each in orders(effects, messages.Notice)) == 1
+
+
+def test_what_was_told_ahead_counts_once_against_what_may_be_stopped_in_a_minute():
+    world = World(window(stops_per_minute=3, drain_lead_s=20.0, grace_s=5.0), slots=(1,) * 4)
+    world.submit("theirs", 4, site="paris")
+    told = orders(world.pass_to(17 * 3600.0 - 10), messages.Notice)
+    assert [each.in_s for each in told] == [15.0] * 3
+    said_again = orders(world.pass_to(17 * 3600.0), messages.Notice)
+    assert {(each.assignment, each.in_s) for each in said_again} == {
+        (each.assignment, 5.0) for each in told
+    }
+
+
+def test_what_was_told_ahead_and_is_not_too_much_any_more_is_let_off():
+    claims = Claims((Claim(OTHERS, borrows=Amount(2)),))
+    world = World(window(claims, drain_lead_s=60.0, grace_s=30.0), slots=(1,) * 4)
+    given = orders(world.submit("theirs", 4, site="paris"))
+    told = {each.assignment for each in orders(world.pass_to(17 * 3600.0 - 10), messages.Notice)}
+    assert len(told) == 2
+    for order in given:
+        if order.assignment not in told:
+            [handle] = [
+                each.handle
+                for each in world.broker.workers.values()
+                if order.assignment in each.assignments
+            ]
+            world.report(order, worker=handle)
+    taken_back = orders(world.pass_to(17 * 3600.0), messages.Notice)
+    assert {(each.assignment, each.in_s) for each in taken_back} == {(each, None) for each in told}
+
+
+def test_what_has_not_begun_is_called_back_also_of_what_was_told_ahead():
+    world = World(window(drain_lead_s=60.0, grace_s=30.0))
+    world.submit("theirs", 4, site="paris")
+    assert not orders(world.pass_to(17 * 3600.0 - 10), messages.Recall)
+    assert len(orders(world.pass_to(17 * 3600.0), messages.Recall)) == 1
+
+
+def test_of_two_who_may_have_equally_many_neither_makes_room_for_the_other():
+    parties = (read_party("user:ada@paris"), read_party("user:bob@paris"))
+    claims = Claims(tuple(Claim(each, borrows=Amount(2)) for each in parties))
+    world = World(window(claims, drain_lead_s=60.0), slots=(1,) * 4)
+    world.submit("a", 2, name="ada", site="paris")
+    world.submit("b", 2, name="bob", site="paris")
+    assert not orders(world.pass_to(17 * 3600.0 - 10), messages.Notice)
+    assert not orders(world.pass_to(17 * 3600.0), messages.Notice)
+
+
+def test_slots_are_called_back_by_when_it_was_said_also_before_another_window():
+    """Whoever was told that he must go by 17:00, and then sooner, goes then."""
+    day = Window("day", Hours(0, 17 * 3600), Claims((Claim(OURS, Amount(2)),)), grace_s=30.0)
+    night = Window("night", Hours(17 * 3600, 86_400), NO_OTHERS, drain_lead_s=600.0)
+    world = World(day, night)
+    world.submit("theirs", 4, site="paris")
+    told = orders(world.pass_to(17 * 3600.0 - 500), messages.Notice)
+    assert [(each.first, each.stop, each.in_s) for each in told] == [(0, 4, 500.0)]
+    world.now_s += 1
+    told = orders(world.submit("ours", 2), messages.Notice)
+    assert [(each.first, each.stop, each.in_s) for each in told] == [(2, 4, 30.0)]
+    for _ in range(5):
+        world.now_s += 10
+        assert not orders(world.do(), messages.Notice)
+
+
+@pytest.mark.parametrize("jump_s", [0.0, 100.0, 3_600.0])
+def test_who_must_make_room_has_no_longer_when_rules_are_told_again(jump_s):
+    """Of a window that goes on: as when a day has passed, a clock has jumped, or a file changed."""
+    world = World(window(grace_s=30.0, spill_s=60.0))
+    world.submit("theirs", 4, site="paris")
+    told = orders(world.pass_to(17 * 3600.0), messages.Notice)
+    assert [each.in_s for each in told] == [90.0]
+    world.now_s += jump_s
+    said_again = orders(world.pass_to(world.now_s), messages.Notice)
+    if jump_s:  # it is past the moment: what has not been stopped has the grace once more
+        assert [each.in_s for each in said_again] == [30.0]
+    else:
+        assert [each.in_s for each in said_again] == [90.0]
+
+
+@pytest.mark.parametrize("back_s", [60.0, 7_200.0])
+def test_a_clock_that_is_set_back_gives_nobody_longer(back_s):
+    world = World(window(grace_s=30.0), at_s=18 * 3600.0 - 1)
+    world.turn()
+    world.submit("theirs", 4, site="paris")
+    assert [each.in_s for each in orders(world.turn(*[window(grace_s=30.0)]), messages.Notice)]
+    told = orders(world.pass_to(world.now_s - back_s), messages.Notice)
+    begun = back_s < 3_000
+    assert [each.in_s for each in told if each.in_s is not None] == [30.0] * begun
