@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from federation import deals, payments, reconciliation, reserving
+from federation import deals, payments, reconciliation, reserving, slices
 from federation.wire import (
     Anything,
     Catalogue,
@@ -431,6 +431,7 @@ MESSAGES = Catalogue(
         *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
         *(*reconciliation.FROM_BUYER, *reconciliation.FROM_SELLER, payments.Payments),
         *(*reserving.FROM_BUYER, *reserving.FROM_SELLER),
+        *slices.SEALED,
         *(Statements, GossipMessage, Advert),
     ]
 )

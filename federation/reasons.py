@@ -42,6 +42,8 @@ class Reason(StrEnum):
     PROJECT_NOT_ALLOWED = "project-not-allowed"
     SCOPE_MISSING = "scope-missing"
     RESULTS_NOT_TRUSTED = "results-not-trusted"
+    BUDGET_EXHAUSTED = "budget-exhausted"
+    CREDIT_LIMIT = "credit-limit"
 
 
 NEVER = frozenset(

@@ -14,7 +14,7 @@ Its parts: Handout (who has which tasks), Accounts (what clients have unfinished
 and what they decide joins its effects in order.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from math import inf
 from typing import Any, Final, assert_never
@@ -25,6 +25,8 @@ from federation.reasons import Reason
 from federation.wire import pack
 from gateway import dispatch, events
 from gateway.accounts import Accounts, Limits
+from gateway.budgets.purses import Purses
+from gateway.budgets.spending import Ending, Spending
 from gateway.effects import Charge, Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
 from gateway.fair_shares import Shares
@@ -66,6 +68,7 @@ class Broker:
         offers: pools that are known before any of their workers joins.
         limits: what one client may have unfinished.
         boot: which life of the site this is; assignments of different lives never share a number.
+        purses: what work is paid from; without any there is no limit.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Broker:
         offers: Mapping[str, Offer] | None = None,
         limits: Limits | None = None,
         boot: int = 0,
+        purses: Purses | None = None,
     ) -> None:
         self.emissions: dict[str, Emissions] = {}  # of our pools, as they are now
         self.tariffs = dict(tariffs)
@@ -90,6 +94,8 @@ class Broker:
         self.nowhere: Callable[[JobSpec], str] = lambda _: ""
         # The currencies that other sites' pools charge in, as far as they are known.
         self.charged_elsewhere: Callable[[], Set[str]] = lambda: frozenset()
+        # What other sites charge that are known, and may be able to run a job.
+        self.offered: Callable[[JobSpec], Iterable[Tariff]] = lambda _: ()
         self.trouble = ""  # why the store takes nothing now; empty when all is well
         self.tasks_done = 0
         self._effects: list[Effect] = []  # one list for good: the parts append to it as well
@@ -109,6 +115,11 @@ class Broker:
         )
         self._withdrawals = Withdrawals(self.clients, self._handout, self._tell, self._cancel)
         self._history = History()
+        self.purses = purses or Purses()
+        self.spending = Spending(
+            *(self.purses, self.jobs, self._own_tariffs, self.durations.of),
+            lambda spec: self.offered(spec),
+        )
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
         self._numbers = 0
 
@@ -173,6 +184,8 @@ class Broker:
                     self.jobs[event.job].note(now_s, event.text)
             case events.VolumesKnown():
                 self._volumes.take_up(event.had_ns, now_s)
+            case events.SpendingKnown():
+                self.purses.take_up(event.spent, event.owed, now_s)
             case events.SharesKnown():
                 self._share_out(event, now_s)
             case events.Ticked():
@@ -255,6 +268,10 @@ class Broker:
         public = replace(seats.tariff, step_ns=extras.step_ns)
         return extras.tariff(public, nanos, nanos, wanted)
 
+    def _own_tariffs(self, spec: JobSpec) -> list[Tariff]:
+        """What our own pools charge now for a job of our users."""
+        return [self.tariff_for(pool, spec, "", self._now_s) for pool in self.tariffs]
+
     def _prices_changed(self, event: events.PricesChanged) -> None:
         self.prices |= event.prices
         self.tariffs |= {pool: each.tariff for pool, each in event.prices.items()}
@@ -277,7 +294,7 @@ class Broker:
     # --- jobs ----------------------------------------------------------------------------------
 
     def _job_opened(self, event: events.JobOpened, now_s: float) -> None:
-        spec = event.spec
+        spec = self.spending.denominated(event.spec)
         known = self.jobs.get(event.job)
         if known is not None:
             self._job_taken_over(known, event, now_s)
@@ -287,6 +304,7 @@ class Broker:
             self._tell(event.client, objection)
             return
         refusal = self._accounts.over_limit(event, self.limits) or self._refusal(spec)
+        refusal = refusal or self.spending.refusal(spec)
         before = self._history.charged(event.job)
         if before is not None and before.function not in (b"", spec.function):
             refusal = Reason.BAD_REQUEST, f"job {event.job} was one of another function"
@@ -366,11 +384,13 @@ class Broker:
         if wanted is None or wanted in charged:
             return ""
         known = f"; known pools charge in {', '.join(sorted(charged))}" if charged else ""
-        return f"no known pool charges in {wanted}, the currency of its cost limit{known}"
+        what = "budget" if spec.max_cost_nanos is None else "cost limit"
+        return f"no known pool charges in {wanted}, the currency of its {what}{known}"
 
     def _new_job(self, name: str, spec: JobSpec, client: int, now_s: float) -> Job:
         self._numbers += 1
-        job = Job(name, spec, client, self._numbers, now_s, spec.need, counted(spec.tags))
+        purses = self.purses.of(spec.whose)
+        job = Job(name, spec, client, self._numbers, now_s, spec.need, counted(spec.tags), purses)
         self.jobs[name] = job
         self._accounts.begin(job)
         if self.shares is not None:
@@ -517,6 +537,8 @@ class Broker:
             if self.shares is not None:
                 self.shares.charge(assignment, record, now_s)
             self._write(record)
+        if job.purses:
+            self.spending.charge(job, used, now_s)
         cost_nanos = sum(record.cost_nanos for record in used)
         charge = Charge(
             event.wall_ns, event.cpu_ns, event.peak_memory_bytes, cost_nanos, footprint_of(used)
@@ -670,6 +692,7 @@ class Broker:
         if event.job:
             self.workers[event.worker].job = event.job
             self.workers[event.worker].round_trip_s = event.round_trip_s
+            self.workers[event.worker].is_funded = event.is_funded
             return
         # Remembered after it has left: a job that only it could run waits for its return.
         self.offers.pop(offer.name, None)
@@ -749,7 +772,21 @@ class Broker:
         for assignment in worker.assignments.values() if event.on else ():
             self._handout.recall_all(assignment, kill=False)
 
+    def _end_for_money(self, ending: Ending, now_s: float) -> None:
+        """End what a budget does not pay for any more."""
+        job = ending.job
+        for assignment in ending.assignments:
+            running = [part for pair in assignment.left for part in job.ended.missing(*pair)]
+            if running:  # else they are being stopped already
+                self._drop(job, running, "budget", ending.reason)
+                self._handout.recall_all(assignment, kill=True)
+        if ending.is_waiting:
+            self._drop_waiting(job, "budget", ending.reason)
+        self._finish(job, now_s)
+
     def _ticked(self, now_s: float) -> None:
+        for ending in self.spending.ticked(now_s):
+            self._end_for_money(ending, now_s)
         if self.shares is not None:
             self.shares.note_overdue(self.workers.values(), now_s)
         for name in [name for names in self._lacking.values() for name in names]:

@@ -66,6 +66,14 @@ kind = "budget"
 amount = "1000 USD"
 webhook = "https://alerts.example.com/gridfed"
 
+[[budget]]                              # see gateway.budgets.settings
+name = "risk"
+whose = "project:risk"
+amount = "1000 USD"
+
+[credit]                                # what sites may owe us, likewise
+paris = "500 USD"
+
 [[pool]]
 name = "local"
 kind = "local"                          # "local": processes here; "remote": workers dial in
@@ -104,6 +112,7 @@ from federation.address import check_address, check_others, default_address, exp
 from federation.errors import GridError
 from gateway.alerts.settings import AlertsConfig, check_pools, read_alerts
 from gateway.books_rules import BookRules, read_books
+from gateway.budgets.settings import NO_CREDIT, Credit, check_budgets, read_budgets, read_credit
 from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
 from gateway.dealing import DealRules
 from gateway.fair_share_config import read_fair_share
@@ -121,6 +130,7 @@ from gateway.toml_places import Path as Place
 from gateway.toml_places import find_places
 from gateway.window_config import check_plan, read_calendars, read_plan
 from policies.asks import House
+from policies.budgets import Budget
 from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.disclosure import SHOW_ALL, Disclosure
 from policies.placement import TagValue
@@ -202,6 +212,8 @@ class SiteConfig:
     shows: tuple[Disclosure, ...] = SHOW_ALL
     books: BookRules = field(default_factory=BookRules)
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
+    budgets: tuple[Budget, ...] = ()
+    credit: Credit = field(default_factory=lambda: NO_CREDIT)
     groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
     fair_share: FairShare | None = None  # None: slots are not shared out
     reservations: ReservationRules | None = None  # None: nothing can be reserved
@@ -325,6 +337,7 @@ def check(config: SiteConfig, utc_s: float) -> SiteConfig:
         for pool in pools:
             check_plan(pool.name, pool.plan, utc_s)
         check_pools(config.alerts, config.name, [pool.name for pool in pools])
+        check_budgets(config.budgets, config.name, is_federated=config.federation is not None)
     except KnobError as error:
         raise ConfigError(str(error)) from None
     for address in config.addresses:
@@ -380,7 +393,7 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
         document,
         {
             *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
-            *("books", "groups", "alerts", "alert", "calendar", "fair_share"),
+            *("books", "groups", "alerts", "alert", "calendar", "fair_share", "budget", "credit"),
             "reservations",
         },
         "the top level",
@@ -388,7 +401,8 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
     tables = {"rules", "pools", "federation", "deals", "house", "shows"}
-    tables |= {"books", "groups", "alerts", "source", "given", "fair_share", "reservations"}
+    tables |= {"books", "groups", "alerts", "source", "given", "fair_share", "budgets", "credit"}
+    tables |= {"reservations"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -429,6 +443,7 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
         values["alerts"] = read_alerts(_table(document, "alerts"), document.get("alert", []))
     except KnobError as error:
         raise ConfigError(str(error)) from None
+    values |= _money(document, places)
     try:
         calendars = read_calendars(_table(document, "calendar"), folder, places)
         plans = [
@@ -439,6 +454,15 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
         raise ConfigError(str(error)) from None
     found = tuple(_pool(pool, plan) for pool, plan in zip(pools, plans, strict=True))
     return SiteConfig(**values, rules=rules, pools=found)
+
+
+def _money(document: dict[str, Any], places: Mapping[Place, int]) -> dict[str, Any]:
+    """Who may use up how much, and what sites may owe us."""
+    try:
+        budgets = read_budgets(document.get("budget", []), places)
+        return {"budgets": budgets, "credit": read_credit(_table(document, "credit"), places)}
+    except KnobError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _fair_share(document: dict[str, Any], places: Mapping[Place, int]) -> FairShare | None:

@@ -23,6 +23,7 @@ from gateway import (
     views,
 )
 from gateway.alerts.watch import NoSuchAlert
+from gateway.budgets import desk as budgets_desk
 from gateway.jobs import Job
 from gateway.knobs import ConfigError, KnobError
 from gateway.ledger.errors import StoreError
@@ -47,6 +48,8 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
     verb: frozenset(names)
     for verb, names in {
         **dict.fromkeys(("status", "workers", "sites", "pools", "deals", "alerts", "disputes"), ()),
+        "budgets": (),
+        "write_off": ("name", "site"),
         "shares": (),
         "jobs": ("limit",),
         "job": ("job",),
@@ -110,6 +113,8 @@ class Desk:
             "unreserve": self._unreserve,
             "alerts": self._alerts,
             "test_alert": self._test_alert,
+            "budgets": self._budgets,
+            "write_off": self._write_off,
         }
 
     def takes(self, guest: Guest, ask: Ask) -> bool:
@@ -372,6 +377,16 @@ class Desk:
         try:
             return await self._site.watch.test(_text(details, "name"))
         except NoSuchAlert as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _budgets(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+        return budgets_desk.budgets(self._site)
+
+    async def _write_off(self, guest: Guest, details: dict[str, Any]) -> Any:
+        _check_home(guest, "write_off")  # it gives away what somebody may have spent
+        try:
+            return await budgets_desk.write_off(self._site, details)
+        except GridError as error:
             raise BadQuestion(str(error)) from None
 
     async def _report(self, _guest: Guest, details: dict[str, Any]) -> Any:

@@ -23,6 +23,7 @@ from gateway.purchase import Purchase, check_quote
 from gateway.quotations import tariff_of
 from gateway.resting import Resting
 from policies.brokering import Quote, choose_quote
+from policies.budgets import money_room, note_short
 from policies.decisions import Decision
 from policies.estimates import pays_for_one, price_shown
 from policies.market import Key
@@ -118,18 +119,26 @@ class Enquiries:
         return [(each.site, each.pool) for each in map(self._book.__getitem__, asked)]
 
     def _left_nanos(self, job: Job) -> int | None:
-        """What of a job's cost limit is neither spent nor granted already; None without one."""
+        """What of a job's cost limit, and of its budgets, is neither spent nor granted already.
+
+        None without any.
+        """
         limits = [job.spec.max_cost_nanos]
         limits += [job.spec.given.errand.max_cost_nanos] if job.spec.given else []
         known = [each for each in limits if each is not None]
+        # What is sold on is paid at our own price: for that is held as it is handed out.
+        room = None if job.spec.price is not None else money_room(job.purses)
+        if room == 0:
+            note_short(job.purses)
         if not known:
-            return None
+            return room
         granted = sum(
             max(0, (each.max_cost_nanos or 0) - each.spent_nanos)
             for each in self._book.values()
             if each.job == job.id and (each.is_live or each.is_under_way)
         )
-        return max(0, min(known) - job.limited_nanos - granted)
+        left = max(0, min(known) - job.limited_nanos - granted)
+        return left if room is None else min(left, room)
 
     def _grant(self, job: Job, purchase: Purchase, made_s: float) -> bytes:
         """What the seller may do, in its user's name; NotGranted."""

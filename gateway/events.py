@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from federation.ranges import Range
+from gateway.budgets.purses import Debtor, Spent
 from gateway.errands import Allowance
 from policies.asks import Wishes
 from policies.carbon import Emissions, Footprint
@@ -95,7 +96,7 @@ class WorkerJoined:
     """A worker's session opened, with what it offers.
 
     A contract with another site is a worker as well: for one job, at a price of its own, a round
-    trip away.
+    trip away. `is_funded`: all that it may cost is held for it already.
     """
 
     worker: int
@@ -107,6 +108,7 @@ class WorkerJoined:
     job: str = ""
     tariff: Tariff | None = None
     round_trip_s: float = 0.0
+    is_funded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +312,14 @@ class VolumesKnown:
 
 
 @dataclass(frozen=True, slots=True)
+class SpendingKnown:
+    """What was spent of each budget of ours, and what sites owe us, as the books have it."""
+
+    spent: Mapping[str, Spent]
+    owed: Mapping[Debtor, int]
+
+
+@dataclass(frozen=True, slots=True)
 class SharesKnown:
     """How slots are shared out from now on; None: they are not.
 
@@ -350,6 +360,7 @@ Event = (
     | RulesTurned
     | JobNoted
     | VolumesKnown
+    | SpendingKnown
     | SharesKnown
     | Ticked
 )

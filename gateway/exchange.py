@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Iterable, Mapping, Set
-from math import inf
+from math import inf, isinf
 from typing import Any, Final
 
 from federation import deals
@@ -17,8 +17,11 @@ from federation.adverts import SiteAdvert
 from federation.errors import ProtocolError
 from federation.messages import NeedFunction
 from federation.reasons import NEVER, Reason
+from federation.slices import AskSlice, Slice
 from gateway import events
 from gateway.broker import Broker
+from gateway.budgets.borrowing import Borrowing
+from gateway.budgets.lending import Lending
 from gateway.dealing import DealRules, Outcome, Permits
 from gateway.effects import Effect, Expel, Order, Side, Tell
 from gateway.errands import Notary
@@ -32,7 +35,7 @@ from gateway.sale import Sale
 from gateway.sales import Sales
 from gateway.showing import PoolFacts, Queue, show_site, waiting
 from policies.asks import Ask, House, Wishes
-from policies.brokering import place
+from policies.brokering import Rest, place
 from policies.decisions import Decision, Why
 from policies.estimates import affords
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
@@ -40,6 +43,7 @@ from policies.market import Key, Market
 from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Kind, Whose
 from policies.placement import Offer
 from policies.ranking import lots
+from policies.tariffs import Tariff
 
 # So many candidates are looked at in each `plan_s`, for all jobs together: about a tenth of a
 # second of a core. A user may have fifty thousand jobs, and a federation a thousand sites.
@@ -89,12 +93,15 @@ class Exchange:
         )
         self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome)
         self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
+        self.lending = Lending(broker.purses, self._outcome)
+        self.borrowing = Borrowing(broker.purses, boot, self._outcome)
         self._version = 0
         self._planned: dict[str, tuple[float, bool]] = {}  # when; with its duration known
         self._round_s, self._plans_left = -inf, 0  # how many may still be planned since when
         broker.elsewhere = self._may_run_elsewhere
         broker.nowhere = self._why_nowhere
         broker.charged_elsewhere = self._charged_elsewhere
+        broker.offered = self._offered
 
     def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
         """Let the broker decide about what happened, and all that follows from it here.
@@ -139,6 +146,10 @@ class Exchange:
             self.sales.hear(site, message, now_s, utc_s)
         elif side is Side.SELLER and isinstance(message, (*deals.FROM_SELLER, NeedFunction)):
             self.purchases.hear(site, message, now_s, utc_s)
+        elif isinstance(message, AskSlice):  # whoever dialled whom
+            self.lending.hear(site, message, utc_s)
+        elif isinstance(message, Slice):
+            self.borrowing.hear(site, message)
         else:
             raise ProtocolError(f"a {side} may not say {message.kind!r}")
 
@@ -163,6 +174,8 @@ class Exchange:
         """Time has passed: leases, quotes, bills. Whether `act` is needed for it."""
         self.sales.tick(now_s, utc_s)
         self.sales.end_stuck(now_s, lambda job: bool(self.purchases.live(job)))
+        self.lending.tick(utc_s)
+        self.borrowing.tick(now_s, utc_s)
         self.purchases.tick(now_s, utc_s)
         if len(self._planned) > 2 * len(self._broker.jobs) + 100:
             self._planned = {
@@ -187,8 +200,7 @@ class Exchange:
             if row.side == "sell":
                 self.sales.recover(row, postings, now_s)
             else:
-                job = self._broker.jobs.get(row.job)
-                self.purchases.recover(row, postings, now_s, job.spec if job else None)
+                self.purchases.recover(row, postings, now_s, self._broker.jobs.get(row.job))
 
     def buyer_came(self, site: str) -> None:
         """A buyer has a new session with us."""
@@ -319,6 +331,7 @@ class Exchange:
             self._outcome.happened(events.PlacesChosen(job.id, None))
             return
         self.market.learn(self.show(utc_s, job, queue), utc_s)
+        self._broker.spending.want(job)
         decision = self.decide(job.spec, job.waiting, utc_s, job.committed_nanos, chance=job.id)
         if self._is_too_dear(decision) and not job.ended and not job.in_flight:
             # So it seems, by what the function took others: one round of its own will show.
@@ -326,7 +339,8 @@ class Exchange:
                 job.spec, job.waiting, utc_s, job.committed_nanos, chance=job.id, is_measured=False
             )
         is_asking = self.purchases.enquiries.is_asking(job.id)
-        wanted = [] if is_asking else self._to_ask(job, decision)
+        may_ask = not is_asking and self._broker.spending.may_go_elsewhere(job.spec)
+        wanted = self._to_ask(job, decision) if may_ask else []
         is_left = is_asking or bool(wanted) or job.in_flight > 0
         # What another site's job may cost is for that site to watch.
         if not is_left and not job.spec.path and self._is_too_dear(decision):
@@ -378,8 +392,19 @@ class Exchange:
             budget_nanos=None if limit is None else max(0, limit - committed_nanos),
             price_class=spec.price_class,
         )
+        return place(ask, self.market, self.house, utc_s, lots(chance), self._spared(spec, utc_s))
+
+    def _spared(self, spec: JobSpec, utc_s: float) -> Mapping[str, Rest]:
+        """Sites that are left alone now: ours, too, while a budget has no room for a task here.
+
+        At another site a contract bounds what tasks cost, and less may do.
+        """
         resting = self.purchases.resting.sites
-        return place(ask, self.market, self.house, utc_s, lots(chance), resting)
+        budget = self._broker.spending.no_room_here(spec)
+        if not budget:
+            return resting
+        until_s = utc_s + max(1.0, self.rules.plan_s)
+        return {**resting, self.site: Rest(until_s, f"can't be paid now, as {budget} has no room")}
 
     def terms(self, spec: JobSpec) -> Terms:
         """What a job demands of where it runs."""
@@ -448,6 +473,17 @@ class Exchange:
         """The currencies that other sites' pools charge in."""
         found = (each.advert.currency for each in self.market.candidates if not each.is_own)
         return frozenset(found)
+
+    def _offered(self, spec: JobSpec) -> list[Tariff]:
+        """What other sites' pools charge that may be able to run a job, now or later."""
+        if isinf(self.house.prefer_own_s):
+            return []
+        verdicts = self.market.verdicts(self.terms(spec))
+        return [
+            Tariff(each.advert.price_nanos, each.advert.currency, each.key[0])
+            for each in self.market.candidates
+            if not each.is_own and verdicts[each.number] is None
+        ]
 
     def _relays(self, spec: JobSpec, terms: Terms) -> list[str]:
         """Sites that may know somebody whom we don't, by name."""

@@ -17,6 +17,7 @@ from gateway.events import JobHeld, Resumed
 from gateway.fair_shares import Rank, Shares
 from gateway.jobs import Assignment, Job, Run, Worker
 from gateway.occupancy import Occupancy
+from policies.budgets import Purse
 from policies.tariffs import Tariff
 
 RECALLS_MAX: Final = 8  # in one settling
@@ -209,9 +210,11 @@ class Handout:
         bound = self.occupancy.bound(job, worker, task_s, now_s)
         if bound is not None:
             tasks = min(tasks, bound)
-        if job.spec.max_cost_nanos is None:
+        if job.spec.max_cost_nanos is None and not job.purses:
             return tasks
-        return dispatch.fits_cost(job, self._tariff(job, worker), task_s, tasks)
+        tariff = self._tariff(job, worker)
+        tasks = dispatch.fits_cost(job, tariff, task_s, tasks)
+        return dispatch.fits_budgets(job, worker, tariff, task_s, tasks) if job.purses else tasks
 
     def _turn(self, shares: Shares, job: Job, worker: Worker, tasks: int, now_s: float) -> int:
         """How many of so many tasks a worker may have of a job before it is another share's turn.
@@ -267,6 +270,8 @@ class Handout:
         job.served = self._assignments
         tariff = self._tariff(job, worker)
         assignment = Assignment(self._assignments, job, worker, run, task_s, now_s, left, tariff)
+        if job.purses:
+            assignment.holds = self._holds(job, worker, tariff)
         worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
         worker.held_bytes += run.size
         self._hold(assignment, len(run.arguments))
@@ -287,6 +292,17 @@ class Handout:
             )
         )
 
+    def _holds(self, job: Job, worker: Worker, tariff: Tariff) -> tuple[tuple[Purse, int], ...]:
+        """What is held for a task of a job at a worker, in each purse that pays for it."""
+        task_s, found = self.durations.of(job.spec.function), []
+        for purse in job.purses:
+            if worker.is_funded and purse.budget.is_money:
+                continue
+            nanos = purse.budget.bound_nanos(tariff, job.spec.timeout_s, task_s)
+            if nanos is not None:
+                found.append((purse, nanos))
+        return tuple(found)
+
     def resume(self, event: Resumed, worker: Worker, job: Job, now_s: float) -> None:
         """Tasks that are queued here turn out to be with a worker: count them as its own."""
         if event.assignment in job.assignments:
@@ -304,6 +320,7 @@ class Handout:
         left = RangeSet((run.first, run.stop) for run in runs)
         tariff = self._tariff(job, worker)
         assignment = Assignment(event.assignment, job, worker, whole, task_s, now_s, left, tariff)
+        assignment.holds = self._holds(job, worker, tariff)
         worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
         self._hold(assignment, len(left))
         job.hold_bytes(whole.size)
@@ -335,7 +352,14 @@ class Handout:
             self.recall(assignment, first, stop, kill=kill)
 
     def _recall_for(self, worker: Worker, now_s: float) -> None:
-        found = dispatch.tail_to_recall(self.workers.values(), worker, now_s)
+        def may_move(assignment: Assignment) -> bool:
+            job = assignment.job
+            if not job.purses:
+                return True
+            task_s = self.durations.of(job.spec.function)
+            return dispatch.can_be_paid(assignment, worker, self._tariff(job, worker), task_s)
+
+        found = dispatch.tail_to_recall(self.workers.values(), worker, now_s, may_move)
         if found is not None:
             assignment, (first, stop) = found
             assignment.recalled = True
@@ -349,5 +373,7 @@ class Handout:
         job.in_flight += tasks
         cost = assignment.tariff.expected_nanos(tasks, assignment.task_s)
         job.load_nanos = max(0.0, job.load_nanos + cost) if job.in_flight else 0.0
+        for purse, nanos in assignment.holds:
+            purse.held_nanos += nanos * tasks
         if self._shares is not None:
             self._shares.hold(assignment, tasks)

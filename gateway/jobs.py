@@ -12,6 +12,7 @@ from typing import Final
 from federation.ranges import Range, RangeSet
 from gateway.events import JobRecovered, JobSpec
 from gateway.ledger.records import UsageRecord
+from policies.budgets import Purse
 from policies.fairness import Node
 from policies.parties import Whose
 from policies.placement import Need, Offer, Refusal
@@ -80,6 +81,7 @@ class Assignment:
     recalled: bool = False  # a recall is under way, or found nothing to take
     recalls: int = 0  # that have not been answered
     is_stopped: bool = False  # its tasks are killed because their client left, who may come back
+    holds: tuple[tuple[Purse, int], ...] = ()  # what is held for each of its tasks, and where
     held_ns: int = 0  # expected of each of its tasks, where slots are shared out
 
 
@@ -104,6 +106,7 @@ class Worker:
     verdicts: dict[Need, Refusal | None] = field(default_factory=dict)
     job: str = ""  # a contract is for this job alone
     round_trip_s: float = 0.0
+    is_funded: bool = False  # what such a contract may cost is held for it as a whole
 
     @property
     def ahead_max_s(self) -> float:
@@ -144,6 +147,7 @@ class Job:
     opened_s: float
     need: Need
     counted: dict[str, int | float]
+    purses: tuple[Purse, ...] = ()  # that it is paid from
     queue: deque[Run] = field(default_factory=deque)
     waiting: int = 0
     account: Account = field(default_factory=Account)

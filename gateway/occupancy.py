@@ -24,7 +24,7 @@ from federation.reasons import Reason
 from gateway.events import JobSpec
 from gateway.jobs import Assignment, Job, Worker
 from policies import claims as claiming
-from policies.claims import Level, Seats
+from policies.claims import Claims, Level, Seats
 from policies.parties import Party, Whose
 from policies.placement import Refusal
 from policies.reservations import NAMED
@@ -32,6 +32,7 @@ from policies.windows import Closing, Rules, Span, closing_at, closings
 
 # Of whom it is remembered what they may have: other sites choose the names of their users.
 WHOSE_MAX: Final = 10_000
+_Kind = tuple[int, ...]  # which claim of each of those that there are, those of now first
 
 
 @dataclass(slots=True)
@@ -42,6 +43,8 @@ class Pool:
         total: slots that take work.
         tasks: that are with workers, by worker and claim.
         used: slots, by claim.
+        examples: somebody of each kind that was seen: all whose work belongs to the same claims,
+            in each window that is known of. There are few kinds, however many there are of them.
     """
 
     rules: Rules
@@ -49,18 +52,18 @@ class Pool:
     tasks: Counter[tuple[int, int]] = field(default_factory=Counter)
     used: Counter[int] = field(default_factory=Counter)
     levels: list[Level] = field(default_factory=list)
-    claims: dict[Whose, int] = field(default_factory=dict)
-    # By whose, and in which reservation; 0: in none.
-    closings: dict[tuple[Whose, int], tuple[Closing, ...]] = field(default_factory=dict)
+    examples: dict[_Kind, Whose] = field(default_factory=dict)
+    _claims: list[Claims] = field(init=False)  # that there are, those that hold now first
+    _kinds: dict[Whose, _Kind] = field(default_factory=dict)
+    # By kind, and in which reservation; 0: in none.
+    _closings: dict[tuple[_Kind, int], tuple[Closing, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._claims = list({id(span.claims): span.claims for span in self.rules.spans}.values())
 
     def claim(self, whose: Whose) -> int:
         """Which claim somebody's work belongs to."""
-        found = self.claims.get(whose)
-        if found is None:
-            found = self.rules.now.claims.of(whose)
-            if len(self.claims) < WHOSE_MAX:
-                self.claims[whose] = found
-        return found
+        return self._kind(whose)[0]
 
     @property
     def seats(self) -> tuple[Seats, ...]:
@@ -92,15 +95,23 @@ class Pool:
     def ahead(self, whose: Whose, claim: int) -> tuple[Closing, ...]:
         """When somebody's work that is in a claim may have less, and less again, as is known."""
         first = self.rules.now.claims.first_reserved
-        key = whose, max(0, claim - first + 1)
-        if key in self.closings:
-            return self.closings[key]
+        key = self._kind(whose), max(0, claim - first + 1)
+        if key in self._closings:
+            return self._closings[key]
         if claim < first:
             found = closings(self.rules, whose, self.total)
         else:
             found = self._end_of(self.seats[claim - first], whose)
-        if len(self.closings) < WHOSE_MAX:
-            self.closings[key] = found
+        self._closings[key] = found
+        return found
+
+    def _kind(self, whose: Whose) -> _Kind:
+        found = self._kinds.get(whose)
+        if found is None:
+            found = tuple(each.of(whose) for each in self._claims)
+            self.examples.setdefault(found, whose)
+            if len(self._kinds) < WHOSE_MAX:
+                self._kinds[whose] = found
         return found
 
     def _end_of(self, seats: Seats, whose: Whose) -> tuple[Closing, ...]:
@@ -133,7 +144,7 @@ class Pool:
         """There are so many slots from now on."""
         if total != self.total or not self.levels:
             self.total, self.levels = total, self.rules.now.claims.levels(total)
-            self.closings.clear()
+            self._closings.clear()
 
 
 class Occupancy:

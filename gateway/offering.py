@@ -93,6 +93,9 @@ class Offering:
             return deals.Decline(ask.contract, error.code, f"its grant: {error}")
         currency, path = given.errand.currency or None, tuple(ask.path)
         spec = replace(spec, currency=currency, given=given, path=path)
+        broke = self._check_money(ask, spec, utc_s)
+        if broke is not None:
+            return broke
         offers = self._offers(ask, spec, utc_s)
         best = min(offers, key=lambda each: each[0], default=None)
         found = best[1:] if best is not None else self._relayed(ask, spec, utc_s)
@@ -131,6 +134,19 @@ class Offering:
             return None
         return deals.Decline(ask.contract, code, reason)
 
+    def _check_money(
+        self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
+    ) -> deals.Decline | None:
+        """Why the buyer's credit, or a budget, has no room for it at the price of any pool."""
+        if not self._broker.purses:
+            return None
+        found: tuple[str, str] | None = None
+        for _, tariff in self._priced(ask, spec, utc_s):
+            found = self._broker.spending.objection(spec, ask.path[-1], tariff)
+            if found is None:
+                return None
+        return None if found is None else deals.Decline(ask.contract, *found)
+
     def _nothing(
         self, buyer: str, ask: deals.AskQuote, spec: JobSpec, utc_s: float
     ) -> deals.Decline:
@@ -152,6 +168,14 @@ class Offering:
     # --- what there is -------------------------------------------------------------------------
 
     def _pools_for(
+        self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
+    ) -> Iterator[tuple[str, Tariff]]:
+        """Our pools that were asked for, if it can pay what they charge it for this job."""
+        for pool, tariff in self._priced(ask, spec, utc_s):
+            if self._broker.spending.objection(spec, ask.path[-1], tariff) is None:
+                yield pool, tariff
+
+    def _priced(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
     ) -> Iterator[tuple[str, Tariff]]:
         """Our pools that were asked for, with what they charge this buyer for this job."""
@@ -248,6 +272,8 @@ class Offering:
         price = Tariff(dearest.price_nanos, dearest.currency, RELAY, price_class=spec.price_class)
         slots = max(1, min(round(sum(lane.slots for lane in lanes)), ask.tasks))
         slots = self._permitted(ask, spec, RELAY, slots, price)
+        if self._broker.spending.objection(spec, ask.path[-1], price) is not None:
+            return None
         if not slots or ask.currency not in ("", dearest.currency):
             return None
         quote = deals.Quote(

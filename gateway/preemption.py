@@ -205,8 +205,8 @@ class Preemption:
         seats = range(first, first + len(pool.seats))
         ahead = (
             pool.closing(whose, claim)
-            for whose, own in pool.claims.items()
-            for claim in (own, *seats)
+            for whose in pool.examples.values()
+            for claim in (pool.claim(whose), *seats)
         )
         return any(each is not None and each.told_s <= utc_s for each in ahead)
 

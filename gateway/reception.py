@@ -31,6 +31,8 @@ from gateway import events
 from gateway.accounts import Limits
 from gateway.bookings import OVER_MAX, Bookings
 from gateway.broker import Broker
+from gateway.budgets.books import read_known
+from gateway.budgets.purses import Purses
 from gateway.config import SiteConfig, python_minor
 from gateway.dealing import Permits
 from gateway.effects import Effect
@@ -116,7 +118,8 @@ class Reception:
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
         self._prices = Prices(config.pools, surroundings.utc_s())
         self.timetable = Timetable({pool.name: pool.plan for pool in config.pools})
-        self.broker = _broker(config, seat.boot, self._prices)
+        purses = Purses(config.budgets, config.credit, surroundings.utc_s())
+        self.broker = _broker(config, seat.boot, self._prices, purses)
         self.broker.emissions.update({pool.name: pool.emissions for pool in config.pools})
         self.exchange = Exchange(
             config.name,
@@ -141,6 +144,8 @@ class Reception:
             at_home=self._credentials(required=False),
         )
         self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall, say)
+        if self.broker.purses.has_credit:
+            self.outbox.on_write = self.broker.purses.note
         self._recall = recall
         self.bookings = Bookings(
             config,
@@ -175,6 +180,10 @@ class Reception:
         effects: list[Effect] = self.broker.handle(
             events.VolumesKnown(self._prices.had_ns(self.store, now_s)), now_s
         )
+        spending = read_known(self.store, self.broker.purses, now_s)
+        effects += self.broker.handle(events.SpendingKnown(spending.spent, spending.owed), now_s)
+        self.exchange.lending.recover(self.store.slices_lent(), now_s)
+        self.exchange.borrowing.recover(spending.accounts, now_s)
         if self.config.fair_share is not None:
             used_ns = used_before(self.store, self.config.fair_share, now_s)
             known = events.SharesKnown(self.config.fair_share, used_ns)
@@ -231,6 +240,8 @@ class Reception:
             happened.append(events.Ticked())
             self._watch_tokens(happened)
             self.functions.sweep(set(self.lobby.guests))
+            for line in self.broker.spending.news():
+                self._say(f"budget: {line}")
         utc_s = self._clock.utc_s()
         self.outbox.perform(self.bookings.tick(utc_s))
         self.outbox.perform(self.buying.tick(self._clock.now_s(), utc_s))
@@ -252,6 +263,7 @@ class Reception:
         self.timetable.replace({pool.name: pool.plan for pool in config.pools})
         self._prices.replace(config.pools)
         self.bookings.take_in(config)
+        self.broker.purses.take_in(config.budgets, config.credit)
         self.act(self._news_of_the_calendar())
 
     def perform(self, effects: Iterable[Effect]) -> None:
@@ -561,7 +573,7 @@ class Reception:
                 self.exchange.need_function(job.client, digest)
 
 
-def _broker(config: SiteConfig, boot: int, prices: Prices) -> Broker:
+def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Broker:
     rules = config.rules
     tariffs = {name: each.tariff for name, each in prices.now.items()}
     broker = Broker(
@@ -586,6 +598,7 @@ def _broker(config: SiteConfig, boot: int, prices: Prices) -> Broker:
             rules.kept_bytes_max,
         ),
         boot,
+        purses,
     )
     broker.prices.update(prices.now)
     return broker

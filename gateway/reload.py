@@ -1,8 +1,9 @@
 """A changed configuration, taken in while a gateway runs: what that changes, and doing it.
 
-Windows, claims, calendars, price lists, shares and terms of reservations are what an owner changes
-from day to day: these are taken in. Everything else is named, and waits for the next start. The
-file is read and checked whole before anything is changed; with a mistake in it all stays as it was.
+Windows, claims, calendars, price lists, shares, terms of reservations and the amounts of budgets
+are what an owner changes from day to day: these are taken in. Everything else is named, and waits
+for the next start. The file is read and checked whole before anything is changed; with a mistake in
+it all stays as it was.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import Any, Final
 
+from gateway.budgets.amending import Told, amend, amend_credit
 from gateway.config import PoolConfig, SiteConfig, check, load, with_local
 from policies.windows import AHEAD_S, Difference, differences
 
@@ -17,7 +19,8 @@ DIFFERENCES_MAX: Final = 200  # of one pool, that are told
 TAKEN_IN: Final = frozenset({"plan", "price", "tariff"})  # of a pool
 # Of the site; where we listen and keep our state may be what the command line said.
 NOT_COMPARED: Final = frozenset(
-    {"pools", "given", "source", "listen", "state", "fair_share", "reservations"}
+    {"pools", "given", "source", "listen", "state", "fair_share", "budgets", "credit"}
+    | {"reservations"}
 )
 TABLES: Final = {
     "rules": "[limits]",
@@ -43,6 +46,7 @@ class Change:
         config: the present one, with what is taken in.
         windows: by pool, what other windows hold when, for two weeks.
         prices: by pool, the names of the price lists before and after.
+        budgets: what is otherwise in budgets, and in what sites may owe us.
         shares: whether slots are shared out otherwise.
         reservations: whether slots can be reserved on other terms.
         later: what else is different, which counts from the next start on.
@@ -51,6 +55,7 @@ class Change:
     config: SiteConfig
     windows: Mapping[str, list[Difference]]
     prices: Mapping[str, tuple[str, str]]
+    budgets: list[Told]
     shares: bool
     reservations: bool
     later: list[str]
@@ -73,6 +78,7 @@ class Change:
                 {"pool": pool, "before": before, "after": after}
                 for pool, (before, after) in self.prices.items()
             ],
+            "budgets": [each._asdict() for each in self.budgets],
             "shares": self.shares,
             "reservations": self.reservations,
             "later": self.later,
@@ -102,18 +108,27 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
     pools = []
     for pool in now.pools:
         other = others.get(pool.name, pool)
-        told = differences(pool.plan, other.plan, utc_s, utc_s + AHEAD_S)
-        windows[pool.name] = list(islice(told, DIFFERENCES_MAX))
+        found = differences(pool.plan, other.plan, utc_s, utc_s + AHEAD_S)
+        windows[pool.name] = list(islice(found, DIFFERENCES_MAX))
         if pool.prices.version != other.prices.version:
             prices[pool.name] = pool.prices.version, other.prices.version
         taken: dict[str, Any] = {name: getattr(other, name) for name in TAKEN_IN}
         pools.append(replace(pool, **taken))
     shares = now.fair_share != new.fair_share
     reservations = now.reservations != new.reservations
+    budgets = amend(now.budgets, new.budgets)
+    credit = amend_credit(now.credit, new.credit)
     config = replace(
-        now, pools=tuple(pools), fair_share=new.fair_share, reservations=new.reservations
+        now,
+        pools=tuple(pools),
+        fair_share=new.fair_share,
+        budgets=budgets.taken,
+        credit=credit.taken,
+        reservations=new.reservations,
     )
-    return Change(config, windows, prices, shares, reservations, list(_later(now, new)))
+    told = [*budgets.told, *credit.told]
+    later = [*_later(now, new), *budgets.later, *credit.later]
+    return Change(config, windows, prices, told, shares, reservations, later)
 
 
 def _later(now: SiteConfig, new: SiteConfig) -> Iterator[str]:

@@ -519,9 +519,14 @@ class Sales:
             del self._renewals[stamp]
 
     def _why_over(self, sale: Sale, utc_s: float) -> tuple[str, str] | None:
-        """Why a contract is to end early, if it is: its grant, or that a window begins."""
+        """Why a contract is to end early, if it is: its grant, money, or that a window begins."""
         if sale.is_over(utc_s):
             return EXPIRED, "its grant has expired"
+        job = self._broker.jobs.get(sale.job)
+        if job is not None and job.purses and job.waiting:
+            unpaid = self._broker.spending.given_up(job.purses, job.spec)
+            if unpaid is not None:
+                return unpaid
         if sale.spec is None or sale.pool == RELAY:
             return None
         task_s = self._broker.durations.of(sale.spec.function)

@@ -19,7 +19,7 @@ out by its tariff; its party's other work belongs to the claim that it always be
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from policies.parties import ALL, Party, Whose
@@ -88,7 +88,7 @@ class Seats:
 
     who: Party
     slots: int
-    tariff: Tariff = field(compare=False)
+    tariff: Tariff
     until_s: float = 0.0
 
     @property

@@ -120,7 +120,8 @@ class Decision:
         charged = {candidate.advert.currency for candidate, _ in self.refused}
         if wanted is None or wanted in charged:
             return ""
-        return f", and none charges in {wanted}, the currency of its cost limit"
+        what = "budget" if self.ask.budget_nanos is None else "cost limit"
+        return f", and none charges in {wanted}, the currency of its {what}"
 
     def _share(self, lane: Lane, tasks: int) -> dict[str, Any]:
         one = next(one for one in self.preferred if one.key == lane.key)

@@ -23,7 +23,7 @@ from itertools import pairwise
 from math import inf
 from typing import Final
 
-from policies.claims import Amount, Seats
+from policies.claims import Amount, Claims, Seats
 from policies.coallocation import KEEP_S
 from policies.hours import Hours
 from policies.parties import Kind, Party, Whose
@@ -338,11 +338,14 @@ def overlay(
         return rules
     edges = {edge for each in standing for edge in (each.from_s, each.ends_s)}
     spans = []
+    alike: dict[Claims, Claims] = {}  # who looks at them tells them apart by identity
     for span in rules.spans:
         cuts = [span.from_s, *sorted(edges_in(edges, span.from_s, span.until_s)), span.until_s]
         for from_s, until_s in pairwise(cuts):
             there = [each for each in standing if each.from_s <= from_s < each.ends_s]
-            spans.append(_with(replace(span, from_s=from_s, until_s=until_s), there, owner))
+            part = _with(replace(span, from_s=from_s, until_s=until_s), there, owner)
+            claims = alike.setdefault(part.claims, part.claims) if there else part.claims
+            spans.append(replace(part, claims=claims))
     begun = (each.from_s for each in standing if each.from_s <= rules.now.from_s < each.ends_s)
     return Rules(tuple(spans), max(rules.begun_s, *begun, 0.0))
 

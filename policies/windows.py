@@ -262,14 +262,30 @@ class Allowed:
     price_factor: int
 
 
+class _Most:
+    """Span.most of somebody, of many spans: their claims are few."""
+
+    def __init__(self, whose: Whose, total: int) -> None:
+        self._whose, self._total = whose, total
+        self._known: dict[int, tuple[Claims, int]] = {}  # by identity: to compare them costs more
+
+    def of(self, span: Span) -> int:
+        known = self._known.get(id(span.claims))
+        if known is None:
+            known = span.claims, span.most(self._whose, self._total)
+            self._known[id(span.claims)] = known
+        return known[1]
+
+
 def allowed(rules: Iterable[Span], whose: Whose, total: int) -> list[Allowed]:
     """What somebody's work may have of a pool in each of these spans; alike ones are one.
 
     What is reserved for it is counted.
     """
     found: list[Allowed] = []
+    most = _Most(whose, total)
     for span in rules:
-        slots = min(total, span.most(whose, total) + span.reserved(whose))
+        slots = min(total, most.of(span) + span.reserved(whose))
         factor = span.window.price_factor if span.window is not None else MILLION
         last = found[-1] if found else None
         if last is not None and (last.slots, last.price_factor) == (slots, factor):
@@ -316,8 +332,9 @@ def closings(rules: Rules, whose: Whose, total: int) -> tuple[Closing, ...]:
     """
     found = []
     slots, room = rules.now.most(whose, total), rules.now.room(total)
+    most = _Most(whose, total)
     for span in rules.spans[1:]:
-        slots_then, room_then = span.most(whose, total), span.room(total)
+        slots_then, room_then = most.of(span), span.room(total)
         if slots_then < slots or room_then < room:
             slots, room = min(slots, slots_then), min(room, room_then)
             found.append(closing_at(span, slots, whose, room))

@@ -7,13 +7,15 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
+from federation.money import parse_money
 from gateway.books_rules import BookRules
 from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
+from policies.budgets import SLOT_TIME, Budget, Running, Waiting
 from policies.claims import Amount, Claim, Claims
 from policies.hours import Hours
-from policies.parties import OTHERS, Kind, Party
+from policies.parties import OTHERS, OURS, Kind, Party
 from policies.shares import FairShare, Share
 from policies.tariffs import MILLION
 from policies.weeks import DAY_S
@@ -44,6 +46,7 @@ SITES: Final = ("london", "paris", "tokyo", "zurich")
 FEDERATED: Final = 0.4  # of all worlds
 WINDOWS_EACH: Final = 5  # so many worlds one has windows, if it is a federation
 SHARES_EACH: Final = 8  # so many worlds the slots of one are shared out
+BUDGETS_EACH: Final = 7  # so many worlds one has budgets
 IN_A_ROW: Final = 0.5  # of federations of three
 PRICES: Final = ("3.6 USD", "12 USD", "12 USD", "36 USD", "72 USD")
 WEATHERS: Final = (Weather(0.0003, 0.0005), Weather(0.01, 0.02), Weather(0.05, 0.2, 2e6))
@@ -53,7 +56,11 @@ def draw_plan(seed: int) -> Plan:
     """The world of a seed."""
     plan = _draw_world(seed)
     # Drawn apart: what is drawn for all other worlds stays as it was.
-    return _with_shares(plan, Random(f"shares {seed}")) if seed % SHARES_EACH == 2 else plan
+    if seed % SHARES_EACH == 2:
+        plan = _with_shares(plan, Random(f"shares {seed}"))
+    if seed % BUDGETS_EACH == 5:
+        plan = _with_budgets(plan, Random(f"budgets {seed}"))
+    return plan
 
 
 def _draw_world(seed: int) -> Plan:
@@ -79,6 +86,63 @@ def _with_shares(plan: Plan, dice: Random) -> Plan:
         rules = FairShare(dice.choice((1.0, 60.0)), dice.choice((0.5, 20.0)), Kind.USER, written)
         sites.append(replace(site, fair_share=rules))
     return replace(plan, sites=tuple(sites))
+
+
+def _with_budgets(plan: Plan, dice: Random) -> Plan:
+    """The same, with budgets that run out, or nearly; all sites of a federation share one.
+
+    They are for good, as nobody here waits for midnight, and so what can't be paid ends.
+    """
+    limit_s = dice.choice((1.0, 2.0, 10.0))
+    clients = tuple(
+        replace(each, jobs=tuple(replace(job, timeout_s=limit_s) for job in each.jobs))
+        for each in plan.clients
+    )
+    work_s = {
+        site.name: sum(
+            job.tasks * min(limit_s, job.task_s)
+            for each in clients
+            for job in each.jobs
+            if each.site == site.name
+        )
+        for site in plan.sites
+    }
+    prices = {pool.price for site in plan.sites for pool in site.pools}
+    price_nanos = max(parse_money(price)[0] for price in prices)
+    # Of a row the one in the middle: it is the only one that all others can reach.
+    owner = next((site.name for site in plan.sites if len(site.others) == len(plan.sites) - 1), "")
+    # There some work can be done at one site alone, and must not wait for its money for good.
+    is_row = any(site.beyond for site in plan.sites)
+    slice_part, slice_s = dice.choice((0.05, 0.3)), dice.choice((5.0, 60.0))
+    shared = _budget("shared", OURS, sum(work_s.values()), limit_s, price_nanos, dice)
+    sites = []
+    for site in plan.sites:
+        budgets = []
+        if site.others and site.name == owner:
+            budgets.append(replace(shared, sites=frozenset(site.others), slice_s=slice_s))
+        elif site.others:
+            nanos = max(1, round(shared.amount_nanos * slice_part))
+            budgets.append(replace(shared, owner=owner, amount_nanos=nanos))
+        if dice.random() < 0.4:
+            user = Party(Kind.USER, f"user{dice.randint(0, 1)}")
+            own = _budget("own", user, work_s[site.name], limit_s, price_nanos, dice)
+            budgets.append(replace(own, is_hard=dice.random() < 0.8))
+        if site.others and not is_row and dice.random() < 0.3:
+            lent = _budget("lent", OTHERS, sum(work_s.values()), limit_s, price_nanos, dice)
+            budgets.append(replace(lent, waiting=Waiting.WAIT))
+        sites.append(replace(site, budgets=tuple(budgets)))
+    return replace(plan, sites=tuple(sites), clients=clients)
+
+
+def _budget(
+    name: str, party: Party, work_s: float, limit_s: float, price_nanos: int, dice: Random
+) -> Budget:
+    """A budget for some part of so much work, and for some tasks at least."""
+    amount_s = work_s * dice.choice((0.1, 0.5, 2.0)) + dice.randint(1, 8) * (limit_s + 1.0)
+    unit = dice.choice(("USD", SLOT_TIME))
+    nanos = amount_s * 1e9 if unit == SLOT_TIME else amount_s * price_nanos / 3_600
+    running = dice.choice(tuple(Running))
+    return Budget(name, party, unit, round(nanos), span=None, running=running, waiting=Waiting.END)
 
 
 def _draw_sites(dice: Random) -> Plan:

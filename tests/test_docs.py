@@ -28,6 +28,7 @@ from gateway import (
 )
 from gateway.alerts.settings import ALERT_KEYS, Pace
 from gateway.books_rules import BookRules
+from gateway.budgets.settings import BUDGET_KEYS
 from gateway.carbon.config import CarbonConfig, HttpConfig, SeriesConfig
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, PoolConfig, SiteConfig
@@ -65,7 +66,7 @@ def test_every_message_and_field_is_in_the_protocol(cls):
 
 def test_every_verb_and_what_it_takes_is_in_the_trust_document():
     """And every verb there is has been given a scope: what is not named takes an administrator."""
-    by_socket = {"reload", "test_alert", *books_desk.ORDERS, *orders.VERBS}
+    by_socket = {"reload", "test_alert", "write_off", *books_desk.ORDERS, *orders.VERBS}
     assert set(passes.VERBS) == {*Desk(None)._verbs, *books_desk.QUESTIONS, *by_socket}
     text = (ROOT / "docs" / "trust.md").read_text()
     listed = text.partition("| takes | questions and orders |")[2].partition("\n\n")[0]
@@ -106,7 +107,7 @@ def test_what_is_said_before_and_beside_messages_is_in_the_protocol_too():
 def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
     known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
-    known -= {"alerts", "books", "groups", "fair_share", "reservations"}
+    known -= {"alerts", "books", "groups", "fair_share", "budgets", "credit", "reservations"}
     known -= {"source", "given"}  # of the command line
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known = known - {"plan"} | {"window", "claims"}  # which are read into it
@@ -117,7 +118,7 @@ def test_every_knob_is_documented():
     known |= {field.name for field in dataclasses.fields(House)}
     known |= {field.name for field in dataclasses.fields(BookRules)} - {"day_ms"}
     known |= {field.name for field in dataclasses.fields(Disclosure)}
-    known |= {field.name for field in dataclasses.fields(Pace)} | ALERT_KEYS
+    known |= {field.name for field in dataclasses.fields(Pace)} | ALERT_KEYS | BUDGET_KEYS
     known |= tariff_config.KEYS
     known |= reservation_config.KEYS
     known |= fair_share_config.KEYS - {"share"} | fair_share_config.SHARE_KEYS

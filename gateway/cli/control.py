@@ -67,7 +67,7 @@ def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool
 @json_option
 @errors_to_exit_codes
 def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
-    """Have a gateway read its configuration again, and go on by its windows, prices and shares.
+    """Have a gateway read its configuration again: windows, prices, shares and budgets.
 
     What that changes in the coming two weeks is said first, and what counts only after a restart.
     With a mistake in the file nothing is changed.
@@ -90,6 +90,9 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
     show.table(columns, rows, "windows: no change in the coming two weeks")
     for each in found["prices"]:
         click.echo(show.clean(f"prices of {each['pool']}: {each['before']} → {each['after']}"))
+    for each in found.get("budgets", ()):
+        text = f"{each['budget']}: {each['key']} {each['before']} → {each['after']}"
+        click.echo(show.clean(text))
     if found["shares"]:
         click.echo("slots are shared out otherwise")
     if found["reservations"]:

@@ -158,6 +158,8 @@ def explain(
         show.as_json(found)
         return
     click.echo(show.clean(found["text"]))
+    if found.get("refused_for_money"):
+        click.echo(f"it would be refused: {show.clean(found['refused_for_money'])}")
     for share in found["shares"]:
         opens = f"opens at {show.when(share['opens_s'])} UTC, " if share["opens_s"] else ""
         click.echo(
@@ -178,13 +180,22 @@ def explain(
         for each in group["examples"]:
             where = f"{show.clean(each['site'])}/{show.clean(each['pool'])}"
             click.echo(f"  {where} {show.clean(each['text'])}")
-    if "fair_share" in found:
-        click.echo(show.clean(_turn(found["fair_share"])))
+    _say_whose_turn(found)
     for place in found.get("places", ()):
         why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
         click.echo(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
     for note in found.get("notes", ()):
         click.echo(f"{show.when(note['at_s'])} UTC: {show.clean(note['text'])}")
+
+
+def _say_whose_turn(found: dict[str, Any]) -> None:
+    """What pays for a job, and when its share's turn comes."""
+    for budget in found.get("budgets", ()):
+        name, left = show.clean(budget["name"]), show.clean(budget["left"])
+        why = show.clean(budget["why_not"]) or f"it has {left} left"
+        click.echo(f"paid from {name} ({show.clean(budget['whose'])}): {why}")
+    if "fair_share" in found:
+        click.echo(show.clean(_turn(found["fair_share"])))
 
 
 def _turn(share: dict[str, Any]) -> str:

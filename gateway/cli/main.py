@@ -11,6 +11,7 @@ _COMMANDS: Final = {
     "alerts": ("alerts",),
     "between": ("deliveries", "reconcile", "disputes", "dispute", "answer", "settle", "payments"),
     "books": ("db", "audit"),
+    "budgets": ("budgets",),
     "control": ("cancel", "forget", "drain", "reload"),
     "export": ("export",),
     "federate": (

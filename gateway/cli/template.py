@@ -5,7 +5,7 @@ from typing import Final
 # What is commented out stands as it is by default; tables in double brackets are examples.
 TEMPLATE: Final = """\
 # Site {site} of federation {federation}. What is commented out has the value that is shown, but for
-# [[tables]], [groups] and [fair_share], which are examples.
+# [[tables]], [groups], [credit] and [fair_share], which are examples.
 # docs/configuration.md says more, docs/trust.md how sites come to trust each other.
 # Run it: gridfed gateway --config {path}
 
@@ -129,6 +129,32 @@ contact = {contact}             # on our card, for people
 # hold_s = 30.0                 # slots are held so long for who books at several sites
 # drain_lead_s = 0.0            # what must make room is told so long before
 # grace_s = 30.0                # and may run so long after; where a window is open, as that says
+
+# Who may use up how much: docs/budgets.md.
+# [[budget]]
+# name = "risk this month"
+# whose = "project:risk"        # or user:, group:, site:NAME, or ours, others, all
+# amount = "1000 USD"           # or "500 slot-h": the time of slots, whatever it costs
+# period = "month"              # or day, week, quarter, year, ever
+# zone = "Europe/London"        # whose midnight
+# hard = true                   # nothing starts that may take more; false: it only counts
+# running = "finish"            # what becomes of what runs when it is exhausted; or "stop"
+# waiting = "wait"              # and of what waits: it waits for the next period; or "end"
+# factor = 2.0                  # held for a task without a time limit: times what is usual
+# unknown_s = 60.0              # the same where nobody knows what is usual
+# sites = ["paris"]             # that may spend from it, by slices
+# slice_s = 300.0               # how long a slice may be used without a word of ours
+
+# A budget of another site that our users spend from.
+# [[budget]]
+# name = "shared"
+# whose = "project:shared"
+# owner = "paris"
+# slice = "50 USD"              # as much as we like to have at a time
+
+# What sites may owe us at any time; "*": each that has no line of its own.
+# [credit]
+# paris = "500 USD"
 
 # Slots shared out, by what was used: docs/configuration.md, Fair share. Without it nothing is.
 # [fair_share]

@@ -37,7 +37,16 @@ from .queries import (
     usage_total,
     with_usage,
 )
-from .records import AttachedLost, Capacity, PaymentsTold, Record, ReservationKept, StatementKept
+from .records import (
+    AttachedLost,
+    Capacity,
+    PaymentsTold,
+    Record,
+    ReservationKept,
+    SliceHeld,
+    SliceLent,
+    StatementKept,
+)
 from .rollup import Piece, pieces
 from .rows import (
     AlertRow,
@@ -66,6 +75,8 @@ from .tables import (
     outcomes,
     postings,
     reservations,
+    slices_held,
+    slices_lent,
     usage,
     usage_ranges,
 )
@@ -231,6 +242,12 @@ class Store(Protocol):
 
     def reservations(self, limit: int, is_open: bool = False) -> list[ReservationKept]:
         """Return the reservations that end last, latest first; or those that are open, all."""
+
+    def slices_lent(self) -> list[SliceLent]:
+        """Return what other sites hold of budgets of ours, as it was written last, in order."""
+
+    def slices_held(self) -> list[SliceHeld]:
+        """Return our accounts of other sites' budgets that are not closed, in order."""
 
     def balances(self) -> dict[Account, Balance]:
         """Sum up the transfers by account."""
@@ -560,6 +577,19 @@ class SqlStore:
             query = query.limit(limit)
         with self._reading() as connection:
             return [ReservationKept(*row) for row in connection.execute(query)]
+
+    def slices_lent(self) -> list[SliceLent]:
+        """See Store."""
+        query = select(slices_lent).order_by(*slices_lent.primary_key)
+        with self._reading() as connection:
+            return [SliceLent(**row._mapping) for row in connection.execute(query)]
+
+    def slices_held(self) -> list[SliceHeld]:
+        """See Store."""
+        query = select(slices_held).where(~slices_held.c.is_closed)
+        with self._reading() as connection:
+            found = connection.execute(query.order_by(*slices_held.primary_key))
+            return [SliceHeld(**row._mapping) for row in found]
 
     def balances(self) -> dict[Account, Balance]:
         """See Store."""

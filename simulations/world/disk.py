@@ -40,6 +40,8 @@ from gateway.ledger.records import (
     PostingSettled,
     Record,
     ReservationKept,
+    SliceHeld,
+    SliceLent,
     StatementKept,
     UsageRecord,
 )
@@ -113,6 +115,8 @@ class _Tables:
 
     alerts: dict[tuple[str, str, int], AlertRow] = field(default_factory=dict)
     reservations: dict[tuple[str, str], ReservationKept] = field(default_factory=dict)
+    slices_lent: dict[tuple[str, str, str, int], SliceLent] = field(default_factory=dict)
+    slices_held: dict[tuple[str, str, int], SliceHeld] = field(default_factory=dict)
     booked: dict[str, Booked] = field(default_factory=dict)  # by key, in order
     balances: dict[Account, Balance] = field(default_factory=dict)
 
@@ -210,6 +214,10 @@ class Disk:
                 known = tables.reservations.get((side, reservation))
                 if known is None or known.step < record.step:
                     tables.reservations[side, reservation] = record
+            case SliceLent(budget, unit, site, account):
+                tables.slices_lent[budget, unit, site, account] = record
+            case SliceHeld(owner, budget, account):
+                tables.slices_held[owner, budget, account] = record
 
     def _book(self, transfer: Transfer) -> Booked | None:
         tables = self.tables
@@ -704,6 +712,15 @@ class MemoryStore:
     def alerts(self) -> list[AlertRow]:
         """See Store."""
         return [each for _, each in sorted(self._tables.alerts.items())]
+
+    def slices_lent(self) -> list[SliceLent]:
+        """See Store."""
+        return [each for _, each in sorted(self._tables.slices_lent.items())]
+
+    def slices_held(self) -> list[SliceHeld]:
+        """See Store."""
+        found = (each for _, each in sorted(self._tables.slices_held.items()))
+        return [each for each in found if not each.is_closed]
 
     def balances(self) -> dict[Account, Balance]:
         """See Store."""

@@ -105,16 +105,21 @@ class EndsOnce(Invariant):
         if kind == "cancelled":
             return job.is_cancelled
         if kind == "refused":
-            return job.is_cancelled or "can ever run it" in ended.text
+            is_broke = self._has_budgets and "is exhausted" in ended.text
+            return job.is_cancelled or "can ever run it" in ended.text or is_broke
         possible = {
             "error": manner in ("error", "flaky"),
             "crash": manner == "poison",
             "timeout": job.plan.timeout_s is not None,
             "lost": True,  # its worker died under it, three times
-            "budget": job.plan.max_cost_nanos is not None,
+            "budget": job.plan.max_cost_nanos is not None or self._has_budgets,
             "deadline": job.plan.deadline_s is not None,
         }
         return possible.get(kind, False)
+
+    @property
+    def _has_budgets(self) -> bool:
+        return any(site.budgets for site in self.world.plan.sites)
 
 
 class ChargedOnce(Invariant):

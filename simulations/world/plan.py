@@ -9,6 +9,7 @@ from gateway.books_rules import BookRules
 from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
+from policies.budgets import Budget
 from policies.placement import TagValue
 from policies.shares import FairShare
 from policies.windows import NO_WINDOWS
@@ -70,6 +71,7 @@ class SitePlan:
     books: BookRules = field(default_factory=BookRules)
     operator: OperatorPlan = field(default_factory=OperatorPlan)
     fair_share: FairShare | None = None
+    budgets: tuple[Budget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Final, assert_never
 from federation.gossip import State
 from gateway import events
 from simulations.world.books import unsettled
+from simulations.world.budgets import are_given_back
 from simulations.world.client import Client
 from simulations.world.clock import Clock
 from simulations.world.gateway import Gateway, Member
@@ -161,6 +162,7 @@ class World:
         is_empty = not any(each.jobs or each.clients for each in brokers)
         exchanges = [each.exchange for each in receptions]
         is_empty &= not any(each.sales.sales or each.purchases.purchases for each in exchanges)
+        is_empty &= are_given_back(self.sites.values())
         return (
             is_whole and is_idle and is_stored and is_empty and self.is_agreed and self.is_settled
         )

@@ -144,7 +144,7 @@ def test_work_waits_for_another_sites_window_or_goes_elsewhere_by_its_jobs_wish(
         assert [(each["site"], each["opens_s"]) for each in found["shares"]] == [("paris", opens_s)]
         assert found["when_closed"] == "wait"
     town.pass_time(1.5)
-    paris.do(events.RulesTurned({"local": Rules((opened,))}))
+    paris.do(events.RulesTurned({"local": Rules((opened,), UTC_S)}))
     town.show()
     town.run(finished(town, 20))
     used = [each for each in london.books if isinstance(each, records.UsageRecord)]

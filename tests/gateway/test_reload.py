@@ -58,6 +58,34 @@ def windows(change):
     ]
 
 
+MONEY = """\
+[[budget]]
+name = "risk"
+whose = "project:risk"
+amount = "10 USD"
+
+[credit]
+paris = "5 USD"
+
+[site]
+"""
+
+
+def test_the_amounts_of_budgets_and_credit_are_taken_in(tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text(FILE.replace("[site]\n", MONEY))
+    config = check(load(str(path)), NOON_S)
+    path.write_text(path.read_text().replace("10 USD", "20 USD").replace("5 USD", "7 USD"))
+    change = read_again(config, NOON_S)
+    assert [tuple(each.values()) for each in change.to_plain()["budgets"]] == [
+        ("risk", "amount", "10 USD", "20 USD"),
+        ("credit of paris", "amount", "5 USD", "7 USD"),
+    ]
+    assert change.later == []
+    assert change.config.budgets[0].amount_nanos == 20 * 10**9
+    assert change.config.credit == {"paris": ((7 * 10**9, "USD"),)}
+
+
 def test_the_same_file_changes_nothing(running):
     change = running()
     assert (windows(change), dict(change.prices), change.later) == ([], {}, [])
@@ -107,6 +135,9 @@ def test_a_price_is_taken_in_with_its_new_name(running):
         ("slots = 2", "slots = 3", ["[[pool]] fast: slots"]),
         ('name = "london"', 'name = "paris"', ["[site] name"]),
         ("[site]", "[limits]\nclient_jobs = 7\n[site]", ["[limits]"]),
+        ("[site]", '[credit]\nparis = "7 USD"\n[site]', ["[credit]"]),
+        ("[site]", '[[budget]]\nname = "b"\namount = "7 USD"\n[site]',
+         ["[[budget]] b, which is new"]),
         ('name = "fast"', 'name = "quick"', ["[[pool]] fast, which is gone",
                                              "[[pool]] quick, which is new"]),
     ],

@@ -15,10 +15,11 @@ from gateway.federation_config import FederationConfig
 from policies.asks import House
 
 # What follows stands for nothing by default.
-EXAMPLES = re.compile(r"^# \[(\[[\w.]+\]|groups|fair_share|reservations)\]")
+EXAMPLES = re.compile(r"^# \[(\[[\w.]+\]|groups|credit|fair_share|reservations)\]")
 TABLES = (
     *("[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true"),
     *("[reservations]", "[fair_share]", '[[fair_share.share]]\nname = "p"'),
+    '[[budget]]\nname = "b"\namount = "1 USD"',
 )
 
 
@@ -99,5 +100,7 @@ def test_the_examples_are_good_ones(written):
     found = load(str(written))
     assert [each.rule.name for each in found.alerts.watched] == ["risk this month"]
     assert found.groups["ann"] == "equity desk"
+    assert [each.owner for each in found.budgets] == ["", "paris"]
+    assert found.credit == {"paris": ((500 * 10**9, "USD"),)}
     assert [each.name for each in found.fair_share.shares] == ["trading desk", "risk"]
     assert [each.name for each in found.pools] == ["local"]

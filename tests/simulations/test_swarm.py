@@ -52,10 +52,13 @@ FIRST = {
     "hasty-agreement": 615,
     "backdated-reversal": 16,
     "unheeded-windows": 39,
+    "unheld-tasks": 12,
+    "unheld-contracts": 460,
+    "forgotten-slices": 215,
 }
 
 
-QUICK = {"soft-bill", "open-door", "unheard-payments"}
+QUICK = {"soft-bill", "open-door", "unheard-payments", "unheld-tasks"}
 
 
 @pytest.mark.slow

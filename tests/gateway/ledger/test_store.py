@@ -25,6 +25,8 @@ from gateway.ledger.records import (
     Posted,
     PostingSettled,
     ReservationKept,
+    SliceHeld,
+    SliceLent,
     UsageRecord,
 )
 from gateway.ledger.rows import AlertRow, CapacityTotal, Dimension, UsageTotal
@@ -619,3 +621,30 @@ def test_a_reservation_is_as_its_latest_step_says(open_store: OpenStore, commit:
     assert store.reservations(9) == [bought, last, ended]
     assert store.reservations(2) == [bought, last]
     assert store.reservations(0, is_open=True) == [bought, last]
+
+
+def test_what_others_hold_of_our_budgets_is_kept_as_it_was_written_last(
+    open_store: OpenStore, commit: Commit
+) -> None:
+    store = open_store()
+    first = SliceLent("b", "USD", "paris", 1, "5", "0", "0", "0", "0", 0, 0, 1, 1, 10.0)
+    more = replace(first, granted="9" * 38, spent="7", since_ms=3, period_ms=2, number=2)
+    other = replace(first, account=2)
+    commit(store, first, other)
+    commit(store, more)
+    store.close()
+    assert open_store().slices_lent() == [more, other]
+
+
+def test_our_accounts_of_others_budgets_are_known_until_they_are_closed(
+    open_store: OpenStore, commit: Commit
+) -> None:
+    store = open_store()
+    account = SliceHeld("london", "b", 1, "slot-s", "user:ada", "day", "Europe/London")
+    commit(store, account, replace(account, account=2), replace(account, owner="essex"))
+    assert [(each.owner, each.account) for each in store.slices_held()] == [
+        *(("essex", 1), ("london", 1), ("london", 2))
+    ]
+    commit(store, replace(account, is_closed=True), replace(account, owner="essex", is_closed=True))
+    store.close()
+    assert open_store().slices_held() == [replace(account, account=2)]
