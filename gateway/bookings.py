@@ -206,7 +206,7 @@ class Bookings:
         for each in list(self.open.values()):
             if each.has_lapsed(utc_s):
                 yield self.keep(replace(each, state=State.EXPIRED))
-            elif each.left_s is not None or utc_s >= each.until_s:
+            elif each.state is State.BOOKED and (each.left_s is not None or utc_s >= each.until_s):
                 self._look_at_end(each, utc_s)
 
     def _look_at_end(self, reservation: Reservation, utc_s: float) -> None:

@@ -10,8 +10,8 @@ Nothing is written: a coordinator that dies here has decided nothing, and its ho
 
 *Booking.* When all hold, and for a while yet, it decides: that is written before it is said
 (`Decide`). Then all are told to book, again and again until each has answered. A part that is
-booked lapses later: some minutes after that (KEEP_S), or when it begins, whatever comes last;
-unless it is kept by then.
+booked lapses later: some minutes after that (KEEP_S), or when it begins, whatever comes last, and
+when it would be over; unless it is kept by then.
 
 *Booked.* When all have booked, that is written, people are told, and all are told to keep theirs.
 

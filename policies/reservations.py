@@ -154,9 +154,9 @@ class Reservation:
         """When it lapses, unless it is booked by then; inf once it is."""
         match self.state:
             case State.HELD:
-                return self.lease_s
+                return min(self.lease_s, self.until_s)
             case State.BOOKING:
-                return max(self.from_s, self.lease_s)
+                return min(max(self.from_s, self.lease_s), self.until_s)
         return inf
 
     def has_lapsed(self, utc_s: float) -> bool:
@@ -212,7 +212,7 @@ def check_span(
         raise CantReserve(f"a reservation is of one slot at least, not {slots}")
     if until_s <= from_s:
         raise CantReserve("a reservation that ends when it begins, or before: it has no length")
-    if from_s < utc_s - CLOCK_S:
+    if from_s < utc_s - CLOCK_S or until_s <= utc_s:
         raise CantReserve(f"it would begin at {clock(from_s)}, which is past: it is {clock(utc_s)}")
     if until_s - from_s > rules.longest_s:
         asked = length(until_s - from_s)
