@@ -253,10 +253,12 @@ class Broker:
             return job.spec.price  # as it was quoted
         if worker.tariff is not None:
             return worker.tariff  # as its seller quoted it
-        pool, task_s = worker.offer.pool, self.durations.of(job.spec.function)
-        seats = self.occupancy.seats(pool, job, task_s, self._now_s)
-        if seats is not None:
-            return self.tariff_in(pool, seats, job.spec)
+        pool = worker.offer.pool
+        if pool in self.occupancy.pools:  # without rules nothing is reserved
+            task_s = self.durations.of(job.spec.function)
+            seats = self.occupancy.seats(pool, job, task_s, self._now_s)
+            if seats is not None:
+                return self.tariff_in(pool, seats, job.spec)
         return self.tariff_for(pool, job.spec, "", self._now_s)
 
     def tariff_in(self, pool: str, seats: Seats, spec: JobSpec) -> Tariff:

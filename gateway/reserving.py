@@ -18,10 +18,11 @@ from federation.reserving import Reserve, Reserved, Step
 from gateway.bookings import Bookings, bill_of, delivered, kept_as, paid, reservation_of
 from gateway.dealing import Permits
 from gateway.effects import Effect, Remark, Say, Side, Write
-from gateway.ledger.records import ReservationKept
+from gateway.ledger.records import NUMBER_LIMIT, ReservationKept
 from policies import coallocation
 from policies.coallocation import OVER, Coallocation, Decide, Phase
 from policies.parties import Kind, Party, Whose
+from policies.pricelist import PRICE_NANOS_MAX
 from policies.reservations import OPEN, CantReserve, Reservation, State, advanced
 from policies.tariffs import MILLION, Tariff
 
@@ -29,6 +30,7 @@ SITES_MAX: Final = 16  # of one booking
 OPEN_MAX: Final = 100  # of one buyer, here
 WHOLES_MAX: Final = 1_000
 SETTLED: Final = "settled"  # a seller's answer: it has heard that its bill is paid
+_ANSWERS: Final = (coallocation.REFUSED, SETTLED)
 ASK_BILL_S: Final = 30.0
 AHEAD_MAX_S: Final = 3_600.0  # that another's clock may be ahead of ours in what it bills
 TIME_MS_MAX: Final = 253_402_300_799_000
@@ -216,7 +218,7 @@ class Buying:
 
     def hear(self, seller: str, message: Reserved, now_s: float, utc_s: float) -> Iterator[Effect]:
         """A site says how a part of ours stands; ProtocolError when it may not be."""
-        check_currency(message.currency or "USD")
+        _check_answer(message)
         whole = self.wholes.get(self._of_part.get(message.reservation, ""))
         part = whole.parts.get(seller) if whole is not None else None
         if whole is None or part is None or part.id != message.reservation:
@@ -429,11 +431,24 @@ def _check(buyer: str, message: Reserve) -> None:
             raise ProtocolError("a reservation with a name that is none")
 
 
+def _check_answer(message: Reserved) -> None:
+    """Raise ProtocolError for what no seller may say."""
+    numbers = message.used_ns, message.billed_nanos, message.price_nanos, message.lease_ms
+    if not all(0 <= each <= NUMBER_LIMIT for each in numbers):
+        raise ProtocolError("a reservation with a number that nobody can book")
+    if not 0 <= message.at_ms <= TIME_MS_MAX or message.state not in (*State, *_ANSWERS):
+        raise ProtocolError("a reservation in a state, or at a time, that is none")
+    try:
+        check_currency(message.currency or "USD")
+    except ValueError as error:
+        raise ProtocolError(f"a reservation that costs nothing known: {error}") from None
+
+
 def _check_offer(message: Reserved) -> None:
     """Raise ProtocolError for terms that can't be."""
     factors = message.unused_factor, message.cancel_factor
     if not message.pool or len(message.pool) > CHARS_MAX or not message.pool.isprintable():
         raise ProtocolError("a reservation in a pool that has no name")
-    if not all(0 <= each <= MILLION for each in factors) or not message.currency:
+    is_known = bool(message.currency) and message.price_nanos <= PRICE_NANOS_MAX
+    if not is_known or not all(0 <= each <= MILLION for each in factors):
         raise ProtocolError("a reservation on terms that can't be")
-    Tariff(message.price_nanos, message.currency, "")
