@@ -44,6 +44,8 @@ class Reason(StrEnum):
     RESULTS_NOT_TRUSTED = "results-not-trusted"
     BUDGET_EXHAUSTED = "budget-exhausted"
     CREDIT_LIMIT = "credit-limit"
+    BETTER_LATER = "better-later"
+    LIMITS_UNMET = "limits-unmet"
 
 
 NEVER = frozenset(

@@ -47,6 +47,7 @@ from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
 from policies.carbon import Emissions
 from policies.claims import Seats
+from policies.offers import Unmet
 from policies.placement import Offer, Refusal, counted, judge_all
 from policies.pricelist import PriceNow
 from policies.tariffs import Tariff, Wanted
@@ -92,6 +93,8 @@ class Broker:
         self.elsewhere: Callable[[JobSpec], bool] = lambda _: False
         # Why none of the sites that a job's user allows may ever run it; empty when one may.
         self.nowhere: Callable[[JobSpec], str] = lambda _: ""
+        # Why a job of so many tasks can't keep its limits, as far as is known; None when it can.
+        self.unmet: Callable[[str, JobSpec, int, float], Unmet | None] = lambda *_: None
         # The currencies that other sites' pools charge in, as far as they are known.
         self.charged_elsewhere: Callable[[], Set[str]] = lambda: frozenset()
         # What other sites charge that are known, and may be able to run a job.
@@ -110,6 +113,7 @@ class Broker:
             self.workers,
             self._handout.ready,
             self.occupancy,
+            self._handout.may_want,
             lambda each: self._handout.recall_all(each, kill=False),
             self._effects,
         )
@@ -142,6 +146,9 @@ class Broker:
                 if event.job in self.jobs:
                     self._drop_waiting(self.jobs[event.job], "budget", event.reason)
                     self._finish(self.jobs[event.job], now_s)
+            case events.LimitsUnmet():
+                if event.job in self.jobs:
+                    self._limits_unmet(self.jobs[event.job], event, now_s)
             case events.JobHeld():
                 self._handout.hold_back(event, self.jobs.get(event.job))
             case events.Resumed():
@@ -215,6 +222,11 @@ class Broker:
     def is_uneven(self) -> bool:
         """Whether work may have to be moved though nothing happens: see Handout."""
         return self._handout.is_uneven
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether detached jobs hold over half of the bytes that they may."""
+        return self._accounts.kept.held_bytes > self.limits.kept_bytes_max // 2
 
     def remembers(self, job: str) -> bool:
         """Whether it knows this job, or what it was charged, without asking the store."""
@@ -313,6 +325,11 @@ class Broker:
         if refusal is not None:
             self._tell(event.client, RejectJob(event.job, *refusal))
             return
+        # Of a job that is opened again some is done; and it was judged when it was new.
+        unmet = None if event.again else self.unmet(event.job, spec, spec.tasks or 1, now_s)
+        if unmet is not None:
+            self._tell(event.client, _rejection(event.job, unmet))
+            return
         job = self._new_job(event.job, spec, event.client, now_s)
         self._history.take_up(job)
         if not event.has_function:
@@ -344,13 +361,31 @@ class Broker:
             job.lacks_function_since_s = None
             self._handout.mark_ready(job)
 
-    def _reject(self, job: Job, code: Reason, reason: str, now_s: float) -> None:
+    def _reject(self, job: Job, rejection: RejectJob, now_s: float) -> None:
         """End a job of which nothing has run."""
-        self._tell(job.client, RejectJob(job.id, code, reason))
+        self._tell(job.client, rejection)
         for first, stop in job.withdraw():
             self._accounts.credit(job, stop - first)
-        job.leaving, job.reason = "rejected", reason
+        job.leaving, job.reason = "rejected", rejection.reason
         self._finish(job, now_s)
+
+    def _limits_unmet(self, job: Job, event: events.LimitsUnmet, now_s: float) -> None:
+        if job.given_up:
+            return  # of what is left of it, all may be done
+        job.unmet = event.text
+        job.note(now_s, event.text or "all of it can be done within its limits again")
+        if event.failure:
+            job.given_up = event.failure
+            for assignment in job.assignments.values():
+                assignment.recalled = True
+                self._handout.recall_all(assignment, kill=False)
+        self._end_given_up(job)
+        self._finish(job, now_s)
+
+    def _end_given_up(self, job: Job) -> None:
+        """End what waits of a job that is of use only as a whole, and can't be done as one."""
+        if job.given_up and job.waiting:
+            self._drop_waiting(job, job.given_up, job.unmet)
 
     def _refusal(self, spec: JobSpec) -> tuple[str, str] | None:
         """Why no work of this kind is taken at all, as code and sentence."""
@@ -437,6 +472,7 @@ class Broker:
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
         self._handout.mark_ready(job)
         self._check_cost(job)
+        self._end_given_up(job)
         if client is None:
             return
         if job.spec.detached and self._accounts.kept.held_bytes > self.limits.kept_bytes_max:
@@ -462,6 +498,11 @@ class Broker:
             return
         if job.client != event.client:
             return
+        if job.spec.tasks is None and not (job.ended or job.in_flight or event.elsewhere):
+            unmet = self.unmet(job.id, job.spec, event.total, now_s) if event.total else None
+            if unmet is not None:
+                self._reject(job, _rejection(job.id, unmet), now_s)
+                return
         job.total = event.total
         for first, stop in event.elsewhere:
             for low, high in job.known.missing(first, stop):
@@ -676,6 +717,7 @@ class Broker:
                 job.enqueue(run.cut(low, high), ahead=True)
         self._handout.mark_ready(job)
         self._check_cost(job)
+        self._end_given_up(job)
 
     # --- who comes and goes --------------------------------------------------------------------
 
@@ -795,9 +837,15 @@ class Broker:
             job, limit_s = self.jobs[name], self.limits.function_wait_s
             if now_s - (job.lacks_function_since_s or 0.0) > limit_s:
                 reason = f"its function did not arrive within {limit_s:g} s"
-                self._reject(job, Reason.FUNCTION_MISSING, reason, now_s)
+                self._reject(job, RejectJob(job.id, Reason.FUNCTION_MISSING, reason), now_s)
         for job in list(self.jobs.values()):
             since_s = job.orphan_since_s
             if since_s is not None and now_s - since_s > ORPHAN_S and not job.leaving:
                 job.orphan_since_s = None
                 self._abandon(job, now_s, "its client left before everything was submitted")
+
+
+def _rejection(job: str, unmet: Unmet) -> RejectJob:
+    """What a job is told that can't keep its limits."""
+    offers = [offer.to_plain() for offer in unmet.offers]
+    return RejectJob(job, Reason.LIMITS_UNMET, unmet.text, {"offers": offers})

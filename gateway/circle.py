@@ -52,6 +52,7 @@ from gateway.exchange import Exchange
 from gateway.neighbours import Neighbours
 from gateway.surroundings import Surroundings
 from policies.disclosure import SHOW_ALL, Disclosure, readers, redact
+from policies.outlook import differs
 
 ADVERT: Final = "advert"  # the topic's name, and the kind of the envelope
 GOSSIP_BYTES_MAX: Final = 4 << 20
@@ -362,6 +363,8 @@ def _differs(old: SiteAdvert, new: SiteAdvert) -> bool:
         if _moved(before.carbon_g_per_kwh, now.carbon_g_per_kwh):
             return True
         if _moved(before.slot_watts, now.slot_watts):
+            return True
+        if differs(before.carbon_ahead, now.carbon_ahead, CHANGE):
             return True
     return False
 

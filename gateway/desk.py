@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
 from sqlalchemy.exc import SQLAlchemyError
 
 from federation.errors import GridError, ProtocolError
@@ -92,6 +93,7 @@ class Desk:
     def __init__(self, site: "Site") -> None:
         self._site = site
         self._under_way: Counter[int] = Counter()  # questions, by guest
+        self._reloading = trio.Lock()
         self._verbs: dict[str, Callable[[Guest, dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
             "jobs": self._jobs,
@@ -221,7 +223,7 @@ class Desk:
     def _live(self, job: Job, now_s: float) -> dict[str, Any]:
         """A job among others; why it waits is told where it may be for ever."""
         view, broker = views.live_job(job, now_s), self._site.broker
-        if job.waiting and broker.unpayable(job.spec):
+        if job.waiting and (job.unmet or broker.unpayable(job.spec)):
             view["why_waiting"] = views.why_waiting(broker, job, now_s)
         return view
 
@@ -302,6 +304,10 @@ class Desk:
         is_dry = details.get("dry_run", False)
         if not isinstance(is_dry, bool):
             raise BadQuestion("dry_run must be true or false")
+        async with self._reloading:  # else what was read first might be taken in last
+            return await self._read_again(is_dry=is_dry)
+
+    async def _read_again(self, *, is_dry: bool) -> Any:
         site = self._site
         utc_s = site.surroundings.utc_s()
         try:

@@ -72,11 +72,16 @@ class Durations:
         return self._seconds.get(function)
 
 
-def refusal(job: Job, worker: Worker) -> Refusal | None:
-    """Why this worker can't take a task of this job now, or None."""
+def verdict(job: Job, worker: Worker) -> Refusal | None:
+    """Why this worker can never take a task of this job, or None."""
     if job.need not in worker.verdicts:
         worker.verdicts[job.need] = judge(job.need, worker.offer)
-    never = worker.verdicts[job.need]
+    return worker.verdicts[job.need]
+
+
+def refusal(job: Job, worker: Worker) -> Refusal | None:
+    """Why this worker can't take a task of this job now, or None."""
+    never = verdict(job, worker)
     if never is not None:
         return never
     if worker.draining:
@@ -154,7 +159,7 @@ def fits_cost(job: Job, tariff: Tariff, task_s: float | None, tasks: int) -> int
     committed = job.committed_nanos
     if committed >= limit:
         return 0
-    one = tariff.expected_nanos(1, task_s)
+    one = tariff.expected_nanos(1, job.spec.task_s if task_s is None else task_s)
     return tasks if one == 0 else min(tasks, max(1, (limit - committed) // one))
 
 

@@ -247,22 +247,22 @@ class Enquiries:
 def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:
     """What of a job's money a contract is granted.
 
-    Shares of one plan divide what is left by their tasks. Of rivals for all of it one is chosen,
-    so each is offered twice what its work should cost, and no less than an eighth of what is left:
-    the rest is for others that may be wanted later. Where it was too little, another contract
-    follows.
+    Shares of one plan divide what is left by what they should cost. Of rivals for all of it one is
+    chosen, so each is offered twice what its work should cost, and no less than an eighth of what
+    is left: the rest is for others that may be wanted later. Where it was too little, another
+    contract follows.
     """
     plan = decision.plan
     if left_nanos is None or plan is None:
         return left_nanos
-    tasks = sum(n for _, n in plan.shares)
-    for lane, n in plan.shares:
-        if lane.key == key and len(plan.shares) > 1:
-            return left_nanos * n // max(1, tasks)
+    if len(plan.shares) > 1 and key in (lane.key for lane, _ in plan.shares):
+        costs = {lane.key: lane.cost_nanos(n) for lane, n in plan.shares}
+        # What is free takes nothing, and a grant of nothing would be no grant.
+        return left_nanos * costs[key] // sum(costs.values()) if costs[key] else min(1, left_nanos)
     if decision.ask.task_s is None or not plan.shares:
         return left_nanos
-    costs = max(lane.cost_nanos(n) for lane, n in plan.shares)
-    return min(left_nanos, max(2 * costs, -(-left_nanos // 8)))
+    most = max(lane.cost_nanos(n) for lane, n in plan.shares)
+    return min(left_nanos, max(2 * most, -(-left_nanos // 8)))
 
 
 def _is_fair(site: str, quote: deals.Quote, decision: Decision) -> bool:

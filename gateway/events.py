@@ -50,6 +50,8 @@ class JobSpec:
     pool: str = ""  # the only one of ours that it may run in; any, when it is empty
     group: str = ""  # its user's, as configured here; none, when it is empty
     price_class: PriceClass = "guaranteed"
+    tasks: int | None = None  # how many there will be, as its client says
+    task_s: float | None = None  # and how long one takes, about
 
     @property
     def need(self) -> Need:
@@ -232,6 +234,18 @@ class MoneySpent:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitsUnmet:
+    """Not all of a job can be done within its limits any more; or, without a text, it can again.
+
+    With a `failure`, as it is of use only as a whole, what has not begun of it ends with that.
+    """
+
+    job: str
+    text: str
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobHeld:
     """Nothing of a job may be placed (`on`) as long as tasks may be out under this contract."""
 
@@ -350,6 +364,7 @@ Event = (
     | CancelAsked
     | PlacesChosen
     | MoneySpent
+    | LimitsUnmet
     | JobHeld
     | Resumed
     | Reported

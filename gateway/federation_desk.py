@@ -111,7 +111,9 @@ def _dry_run(site: "Site", details: Mapping[str, Any], user: str, utc_s: float) 
         raise BadFederationQuestion(f"the job can't be as it is described: {error}") from None
     spending = site.broker.spending
     spec = spending.denominated(spec)
-    found = site.exchange.decide(spec, tasks, utc_s, task_s=task_s).to_plain()
+    decision = site.exchange.decide(spec, tasks, utc_s, task_s)
+    found = decision.to_plain()
+    found["unmet"] = site.exchange.explain_unmet(spec, decision, "")
     refusal = spending.refusal(spec)
     found["refused_for_money"] = refusal[1] if refusal is not None else ""
     return found

@@ -202,14 +202,27 @@ class Handout:
         self, job: Job, worker: Worker, task_s: float | None, tasks: int, now_s: float
     ) -> int:
         """How many of so many tasks a worker may have, by all but its room."""
-        client = self._clients.get(job.client)
-        if client is not None and not client.ready:
-            return 0
-        if dispatch.refusal(job, worker) is not None:
+        if not self._is_heard(job) or dispatch.refusal(job, worker) is not None:
             return 0
         bound = self.occupancy.bound(job, worker, task_s, now_s)
         if bound is not None:
             tasks = min(tasks, bound)
+        return self._affords(job, worker, task_s, tasks)
+
+    def may_want(self, job: Job, worker: Worker, now_s: float) -> bool:
+        """Whether a job would have tasks for a worker that fits it, if that had a slot for them."""
+        task_s = self.durations.of(job.spec.function)
+        return (
+            self._is_heard(job)
+            and self.occupancy.may_begin(worker.offer.pool, job, task_s, now_s)
+            and self._affords(job, worker, task_s, 1) > 0
+        )
+
+    def _is_heard(self, job: Job) -> bool:
+        client = self._clients.get(job.client)
+        return client is None or client.ready
+
+    def _affords(self, job: Job, worker: Worker, task_s: float | None, tasks: int) -> int:
         if job.spec.max_cost_nanos is None and not job.purses:
             return tasks
         tariff = self._tariff(job, worker)
@@ -265,7 +278,7 @@ class Handout:
         if job.places is not None:
             job.places[worker.offer.pool] -= len(run.arguments)
         self._assignments += 1
-        task_s = self.durations.of(job.spec.function) or 0.0
+        task_s = self.durations.of(job.spec.function) or job.spec.task_s or 0.0
         left = RangeSet([(run.first, run.stop)])
         job.served = self._assignments
         tariff = self._tariff(job, worker)
@@ -316,7 +329,7 @@ class Handout:
         for run in runs:
             whole.arguments += [b""] * (run.first - whole.stop) + run.arguments
             whole.attempt = max(whole.attempt, run.attempt)
-        task_s = self.durations.of(job.spec.function) or 0.0
+        task_s = self.durations.of(job.spec.function) or job.spec.task_s or 0.0
         left = RangeSet((run.first, run.stop) for run in runs)
         tariff = self._tariff(job, worker)
         assignment = Assignment(event.assignment, job, worker, whole, task_s, now_s, left, tariff)

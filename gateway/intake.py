@@ -27,8 +27,12 @@ SLOTS_MAX: Final = 4096
 TASKS_IN_JOB_MAX: Final = 1 << 40
 EPOCH_MAX: Final = (1 << 63) - 1  # what a database takes
 RETRIES_MAX: Final = 1000
+TASK_S_MAX: Final = 1e9
 WISHES: Final = frozenset(
-    {"objective", "deadline_s", "sites", "not_sites", "jurisdictions", "when_closed"}
+    {
+        *("objective", "deadline_s", "deferrable", "whole", "when_closed"),
+        *("sites", "not_sites", "jurisdictions"),
+    }
 )
 RANGES_MAX: Final = 100_000
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999
@@ -69,6 +73,10 @@ def job_event(
         raise BadJob("a job id with a colon: those are of jobs that other sites send")
     if message.retries > RETRIES_MAX:
         raise BadJob(f"retries is {message.retries}, over the limit of {RETRIES_MAX}")
+    if message.tasks is not None and message.tasks > TASKS_IN_JOB_MAX:
+        raise BadJob(f"{message.tasks:,} tasks, over the limit of {TASKS_IN_JOB_MAX:,}")
+    if message.task_s is not None and not 0 < message.task_s <= TASK_S_MAX:
+        raise BadJob(f"task_s is {message.task_s!r}: it must be above zero, in seconds")
     spec = replace(
         check_spec(message, user),
         detached=message.detached,
@@ -76,6 +84,8 @@ def job_event(
         max_cost_nanos=message.max_cost_nanos,
         currency=message.currency if message.max_cost_nanos is not None else None,
         group=groups.get(user, ""),
+        tasks=message.tasks,
+        task_s=message.task_s,
     )
     return events.JobOpened(client, message.job, spec, again=message.again)
 
@@ -132,6 +142,12 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
         type(deadline_s) in (int, float) and 0 < deadline_s < TIME_LIMIT_S
     ):
         raise ValueError("deadline_s must be a time in seconds since 1970, UTC")
+    deferrable = plain.get("deferrable", False)
+    if type(deferrable) is not bool or (deferrable and deadline_s is None):
+        raise ValueError("deferrable must be true or false, and needs a deadline_s")
+    whole = plain.get("whole", False)
+    if type(whole) is not bool:
+        raise ValueError("whole must be true or false")
     objective = plain.get("objective")
     return Wishes(
         objective=None if objective is None else read_objective(objective),
@@ -140,13 +156,16 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
         forbidden_sites=_names(plain, "not_sites") or frozenset(),
         jurisdictions=_names(plain, "jurisdictions"),
         when_closed=_when_closed(plain.get("when_closed")),
+        deferrable=deferrable,
+        whole=whole,
     )
 
 
 def wishes_plain(wishes: Wishes) -> dict[str, Any]:
     """Wishes as they travel on; the next site weighs by its own taste, within the same limits.
 
-    What waits for a window waits here: who is sent a task is to run it.
+    What waits for a window, or for better hours, waits here, and what is of use as a whole is ended
+    here: who is sent a task is to run it.
     """
     plain: dict[str, Any] = {}
     if wishes.deadline_s is not None:

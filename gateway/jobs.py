@@ -100,6 +100,7 @@ class Worker:
     load_s: float = 0.0  # estimated slot-seconds of what it holds
     ahead_s: float = 0.0  # of them, of tasks so short that they are queued ahead
     long: int = 0  # the other tasks: one in a slot
+    given_s: float = 0.0  # when they were given to it, added up; UTC
     held_bytes: int = 0  # of arguments, until the last of an assignment is done
     draining: bool = False
     tasks_done: int = 0
@@ -113,12 +114,22 @@ class Worker:
         """From what duration on its slots get no task ahead."""
         return AHEAD_MAX_S + AHEAD_TRIPS * self.round_trip_s
 
+    def left_s(self, now_s: float) -> float:
+        """Estimated slot-seconds that are left of what it holds.
+
+        Of tasks that fill a slot each, less what they have had; who knows how long those go on that
+        are over their time: an eighth of them all is always left.
+        """
+        long_s = self.load_s - self.ahead_s
+        return self.load_s - min(max(0.0, self.long * now_s - self.given_s), 7 / 8 * long_s)
+
     def hold(self, assignment: Assignment, tasks: int) -> None:
         """Account for `tasks` more (or, negative, fewer) of an assignment's."""
         self.in_flight += tasks
         self.load_s = max(0.0, self.load_s + tasks * assignment.task_s)
         if assignment.task_s >= self.ahead_max_s:
             self.long += tasks
+            self.given_s = self.given_s + tasks * assignment.given_s if self.long else 0.0
         else:
             self.ahead_s = max(0.0, self.ahead_s + tasks * assignment.task_s)
         if self.job:
@@ -177,6 +188,8 @@ class Job:
     cpu_ns: int = 0
     repeat_ns: int = 0  # of it, of what ran again for nothing
     is_spent: bool = False  # it has cost what it may: workers were asked for what has not begun
+    unmet: str = ""  # why not all of it can be done within its limits
+    given_up: str = ""  # the failure that what has not begun of it ends with
     leaving: str = ""  # the state it will end in, once nothing is in flight
     reason: str = ""
     may_repeat: bool = False  # its client came back without some of its results

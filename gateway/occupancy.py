@@ -262,6 +262,16 @@ class Occupancy:
         pool = self.pools.get(name)
         return [] if pool is None else [each for each in pool.seats if each.who.includes(whose)]
 
+    def may_begin(self, name: str, job: Job, task_s: float | None, utc_s: float) -> bool:
+        """Whether tasks of this length are not too long for what comes, in a pool with rules."""
+        pool = self.pools[name]
+        for claim in (*pool.reserved(job), pool.claim(job.whose)):
+            ahead = pool.ahead(job.whose, claim)
+            late = (each for each in ahead if not _is_done_by(each, task_s, utc_s))
+            if all(each.slots > pool.used[claim] for each in late):
+                return True
+        return False
+
     def shut(self, name: str, job: JobSpec, task_s: float | None, utc_s: float) -> Refusal | None:
         """Why a pool begins nothing more of a job, for as long as one can see; or None."""
         if is_reserved(job):

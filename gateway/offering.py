@@ -202,7 +202,7 @@ class Offering:
             if slots < 1:
                 continue
             task_s = ask.task_s or self._broker.durations.of(spec.function) or 0.0
-            begin_s = self._load_s(pool) / total
+            begin_s = self._load_s(pool, utc_s) / total
             finish_s = begin_s + task_s * -(-ask.tasks // slots)
             quote = deals.Quote(
                 contract=ask.contract,
@@ -251,10 +251,10 @@ class Offering:
             return int(min(sum(able), allowed))  # these are kept, whoever else has what is held
         return int(min(sum(able), allowed)) - self.held_slots(pool)
 
-    def _load_s(self, pool: str) -> float:
+    def _load_s(self, pool: str, utc_s: float) -> float:
         """Slot-seconds that a pool's workers have, and that wait here."""
-        held = sum(each.load_s for each in self._broker.workers.values() if each.offer.pool == pool)
-        return held + waiting(self._broker)[1]
+        workers = (each for each in self._broker.workers.values() if each.offer.pool == pool)
+        return sum(each.left_s(utc_s) for each in workers) + waiting(self._broker)[1]
 
     def _relayed(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
@@ -263,7 +263,8 @@ class Offering:
         if ask.pool or not ask.hops_left:
             return None
         spec = replace(_for_others(spec, self._site), path=tuple(ask.path), hops_left=ask.hops_left)
-        decision = self._decide(spec, ask.tasks, utc_s, task_s=ask.task_s)
+        is_known = self._broker.durations.of(spec.function) is not None
+        decision = self._decide(spec, ask.tasks, utc_s, None if is_known else ask.task_s)
         if decision.plan is None or not decision.plan.shares:
             return None
         lanes = [lane for lane, _ in decision.plan.shares]

@@ -22,24 +22,33 @@ from typing import Final
 
 from federation.messages import Notice
 from federation.ranges import RangeSet
+from gateway import dispatch
 from gateway.effects import Effect, Order, Remark
 from gateway.jobs import Assignment, Job, Worker
 from gateway.occupancy import Occupancy, Pool
 from policies.claims import called_back, excess
+from policies.placement import Need
 from policies.windows import Closing, Rules, Window
 
 LOOK_S: Final = 0.2  # between two looks, unless other rules hold
 MINUTE_S: Final = 60.0
+LATE_S: Final = 10.0  # how late what was to stop may be said to have stopped
 
 
 @dataclass(slots=True)
 class _Stop:
-    """Tasks that are stopped at one moment, for a window; `is_ahead` until that has begun."""
+    """Tasks that are stopped at one moment, for a window.
+
+    Attributes:
+        is_ahead: until that has begun.
+        is_overdue: their worker has not stopped them; it is not reckoned with any more.
+    """
 
     window: Window
     stops_s: float
     tasks: RangeSet
     is_ahead: bool
+    is_overdue: bool = False
 
     def still_holds(self, rules: Rules, utc_s: float) -> bool:
         """Whether by other rules they had to stop as well, and by then."""
@@ -63,10 +72,11 @@ class _Told:
 
     def leaving(self, by_s: float) -> int:
         """How many of its tasks will have stopped by then."""
-        return len(_both(self.tasks(by_s), self.assignment.left)) if self.stops else 0
+        stops = (each for each in self.stops if each.stops_s <= by_s and not each.is_overdue)
+        return sum(len(_both(each.tasks, self.assignment.left)) for each in stops)
 
-    def tasks(self, by_s: float) -> RangeSet:
-        """Those that will have."""
+    def told(self, by_s: float) -> RangeSet:
+        """Those that were told to stop by then."""
         return RangeSet(part for each in self.stops if each.stops_s <= by_s for part in each.tasks)
 
 
@@ -90,6 +100,7 @@ class Preemption:
 
     Args:
         workers, ready: all workers, and the jobs with tasks that wait.
+        may_want: whether a job would have tasks for a slot of a worker that fits it.
         recall: asks a worker for what has not begun of an assignment.
         effects: where orders are put.
     """
@@ -99,12 +110,14 @@ class Preemption:
         workers: Mapping[int, Worker],
         ready: Mapping[str, Job],
         occupancy: Occupancy,
+        may_want: Callable[[Job, Worker, float], bool],
         recall: Callable[[Assignment], None],
         effects: list[Effect],
     ) -> None:
         self._workers = workers
         self._ready = ready
         self._occupancy = occupancy
+        self._may_want = may_want
         self._recall = recall
         self._effects = effects
         self._told: dict[int, _Told] = {}
@@ -165,8 +178,25 @@ class Preemption:
         for number, told in list(self._told.items()):
             if not told.assignment.left:
                 del self._told[number]
+            else:
+                self._note_overdue(told, utc_s)
         for name, pool in self._occupancy.pools.items():
             self._look_at(name, pool, utc_s)
+
+    def _note_overdue(self, told: _Told, utc_s: float) -> None:
+        """Look whether a worker has stopped what it was to stop; say it once if it has not."""
+        for each in told.stops:
+            if each.is_overdue or utc_s < each.stops_s + LATE_S:
+                continue
+            each.is_overdue = True
+            tasks = len(_both(each.tasks, told.assignment.left))
+            if tasks:
+                worker = told.assignment.worker
+                text = (
+                    f"worker {worker.name} of pool {worker.offer.pool} still has {tasks} of the "
+                    f"tasks that it was to stop by {_clock(each.stops_s)}: others make room instead"
+                )
+                self._effects.append(Remark(text))
 
     def _look_at(self, name: str, pool: Pool, utc_s: float) -> None:
         if not self._may_concern(name, pool, utc_s):
@@ -188,7 +218,7 @@ class Preemption:
             slots = over.get(claim, 0)
             self._take(held.get(claim, []), slots, _Reason(name, window, by_s, text), utc_s)
             used[claim] -= slots
-        wanted = self._wanted(name, pool, used)
+        wanted = self._wanted(name, pool, used, utc_s)
         for claim, slots in called_back(pool.levels, used, wanted, pool.total).items():
             text = f"slots are guaranteed to others who need them{_in(window)}"
             reason = _Reason(name, window, utc_s + grace_s, text)
@@ -199,7 +229,7 @@ class Preemption:
         """Whether anybody may have to make room; quicker than to look at all that is out."""
         if not any(pool.used.values()):
             return False
-        if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used):
+        if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used, utc_s):
             return True
         first = pool.rules.now.claims.first_reserved
         seats = range(first, first + len(pool.seats))
@@ -225,7 +255,9 @@ class Preemption:
         told = (self._told.get(each.id) for each in held)
         return sum(each.leaving(by_s) for each in told if each is not None)
 
-    def _wanted(self, name: str, pool: Pool, used: Mapping[int, int]) -> dict[int, int]:
+    def _wanted(
+        self, name: str, pool: Pool, used: Mapping[int, int], utc_s: float
+    ) -> dict[int, int]:
         """By claim, how many slots waiting work could use of what is guaranteed to it."""
         short = {
             claim: level.guaranteed - used.get(claim, 0)
@@ -233,17 +265,37 @@ class Preemption:
             if level.guaranteed > used.get(claim, 0)
         }
         found: dict[int, int] = {}
+        fitting: dict[Need, Worker | None] = {}
         for job in self._ready.values() if short else ():
             may_come = job.places is None or job.places.get(name, 0) >= 1
             if not may_come or job.spec.pool not in ("", name):
                 continue
+            claims = [
+                each for each in (*pool.reserved(job), pool.claim(job.whose)) if each in short
+            ]
+            if not claims:
+                continue
+            if job.need not in fitting:
+                fitting[job.need] = self._fitting(name, job)
+            worker = fitting[job.need]
+            # Else others would be stopped again and again for what never begins here.
+            if worker is None or not self._may_want(job, worker, utc_s):
+                continue
             waiting = job.waiting
-            for claim in (*pool.reserved(job), pool.claim(job.whose)):
-                tasks = min(waiting, short.get(claim, 0) - found.get(claim, 0))
+            for claim in claims:
+                tasks = min(waiting, short[claim] - found.get(claim, 0))
                 if tasks > 0:
                     found[claim] = found.get(claim, 0) + tasks
                     waiting -= tasks
         return found
+
+    def _fitting(self, name: str, job: Job) -> Worker | None:
+        """A worker of a pool on which a job could run."""
+        for each in self._workers.values():
+            is_there = each.offer.pool == name and not each.job and not each.draining
+            if is_there and dispatch.verdict(job, each) is None:
+                return each
+        return None
 
     def _tell_ahead(
         self, name: str, pool: Pool, held: Mapping[int, list[Assignment]], utc_s: float
@@ -302,7 +354,7 @@ class Preemption:
         """
         each, window = told.assignment, reason.window
         assert window is not None, "asked before: reason.may_stop"
-        chosen = _last(each.left, told.tasks(reason.stops_s), most)
+        chosen = _last(each.left, told.told(reason.stops_s), most)
         count = len(chosen)
         if not count:
             return 0

@@ -48,7 +48,9 @@ def show_site(
         whose: for whose work it is shown what it may have.
     """
     pools = tuple(
-        _for_whom(_show_pool(name, broker, each, held.get(name, 0), queue), broker, whose, utc_s)
+        _for_whom(
+            _show_pool(name, broker, each, held.get(name, 0), queue, utc_s), broker, whose, utc_s
+        )
         for name, each in facts.items()
     )
     return SiteAdvert(site, version, utc_s, ADVERT_VALID_S, pools)
@@ -60,11 +62,14 @@ def waiting(broker: Broker, jobs: Iterable[Job] | None = None) -> Queue:
     for job in broker.jobs.values() if jobs is None else jobs:
         if job.waiting:
             tasks += job.waiting
-            load_s += job.waiting * (broker.durations.of(job.spec.function) or 0.0)
+            known_s = broker.durations.of(job.spec.function)
+            load_s += job.waiting * (known_s or job.spec.task_s or 0.0)
     return tasks, load_s
 
 
-def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Queue) -> PoolAdvert:
+def _show_pool(
+    name: str, broker: Broker, facts: PoolFacts, held: int, queue: Queue, utc_s: float
+) -> PoolAdvert:
     workers = [
         each
         for each in broker.workers.values()
@@ -83,7 +88,7 @@ def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Qu
         currency=tariff.currency,
         slots_free=max(0, total - busy - held),
         tasks_queued=queue[0],
-        load_slot_s=sum(each.load_s for each in workers) + queue[1],
+        load_slot_s=sum(each.left_s(utc_s) for each in workers) + queue[1],
         tags=_largest(facts.tags, workers),
         pythons=tuple(sorted({each.offer.python for each in workers})),
         region=facts.region,
@@ -97,6 +102,7 @@ def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Qu
         preemptible=extras.preemptible,
         minimum_nanos=extras.minimum_nanos,
         step_ns=extras.step_ns,
+        carbon_ahead=emissions.ahead,
     )
 
 

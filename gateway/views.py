@@ -173,6 +173,8 @@ def why_waiting(broker: Broker, job: Job, utc_s: float) -> list[dict[str, Any]]:
     unpayable = broker.unpayable(job.spec)
     if unpayable:
         return [{"reason": Reason.CURRENCY_DIFFERS.value, "text": unpayable, "workers": 0}]
+    if job.unmet:
+        return [{"reason": Reason.LIMITS_UNMET.value, "text": job.unmet, "workers": 0}]
     client = broker.clients.get(job.client)
     if job.lacks_function_since_s is not None:
         text = "its client has not sent its function yet"

@@ -8,13 +8,14 @@ the best answer (`choose_quote`), and expect to lose the race now and then. Equa
 knowledge give equal decisions, in whatever order the adverts came.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from federation.reasons import Reason
 from policies.asks import Ask, House, WhenClosed
 from policies.decisions import Decision, Why
+from policies.deferral import Deferral, defer
 from policies.estimates import Estimate, estimate, tasks_by
 from policies.market import Candidate, Key, Market
 from policies.placement import Refusal
@@ -79,8 +80,17 @@ def place(
     # With the best among them, no plan is worse by more than the band than what there is.
     liked = _distinct(home, drawn, ranking[: house.sites_max + len(home)])
     preferred, plan = _plan(ask, liked, ranking, house, now_s)
+    deferral = None
+    if ask.deferrable:
+        shares = {lane.key for lane, _ in plan.shares}
+        used = [one for one in preferred if one.key in shares]
+        over_time = _distinct(used, ranking.promising(house.sites_max))
+        over_time = over_time[: max(len(used), house.sites_max)]
+        deferral = defer(ask, over_time, plan, ranking.scale, house, now_s)
+        if deferral.runs:
+            preferred, plan = over_time, _begun(ask, over_time, deferral, house, now_s)
     why = Why.HOME_FIRST if home else Why.DRAWN if len(near) > 1 else Why.BEST
-    return Decision(ask, house, now_s, why, ranking, refused, len(near), preferred, plan)
+    return Decision(ask, house, now_s, why, ranking, refused, len(near), preferred, plan, deferral)
 
 
 def consider(
@@ -206,21 +216,48 @@ def lane_of(one: Ranked, ask: Ask, house: House, now_s: float) -> Lane:
 def _plan(
     ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House, now_s: float
 ) -> tuple[list[Ranked], Split]:
-    """Split over those that are liked most; when they are too few, over the roomiest as well."""
+    """Split over those that are liked most; when that is too little, over others as well."""
     most = house.sites_max
     if ask.task_s is None and ask.budget_nanos is not None:
         # What a task costs is not known: find out at one place, before it costs too much.
         most = 1
     preferred = list(liked[:most])
     plan = _split(ask, preferred, house, now_s)
-    if plan.short and ask.task_s is not None and len(ranking) > most:
-        others = _distinct(liked[: most // 2], ranking.roomiest(most, ask))[:most]
-        other = _split(ask, others, house, now_s)
+    if ask.task_s is None:
+        return preferred, replace(plan, reason=Reason.DURATION_UNKNOWN) if plan.short else plan
+    for others, taste in _others(ask, liked, ranking, house):
+        if not plan.short:
+            break
+        other = _split(ask, others, taste, now_s)
         if other.short < plan.short:
             preferred, plan = others, other
-    if plan.short and ask.task_s is None:
-        plan = replace(plan, reason=Reason.DURATION_UNKNOWN)
     return preferred, plan
+
+
+def _others(
+    ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House
+) -> Iterator[tuple[list[Ranked], House]]:
+    """Other places for an ask, and how the house likes it there: the roomiest; and for one with
+    both a deadline and a budget the cheapest, wherever they are, for limits go before likings.
+    """
+    most = house.sites_max
+    if len(ranking) > most:
+        yield _distinct(liked[: most // 2], ranking.roomiest(most, ask))[:most], house
+    if ask.deadline_s is not None and ask.budget_nanos is not None:
+        anywhere = replace(house, prefer_own_s=0.0)
+        cheapest = ranking.cheapest(most)
+        yield cheapest, anywhere
+        yield _distinct(cheapest[: most // 2], ranking.roomiest(most, ask))[:most], anywhere
+
+
+def _begun(
+    ask: Ask, preferred: Sequence[Ranked], deferral: Deferral, house: House, now_s: float
+) -> Split:
+    """What begins at once of a plan over time; the rest of it waits."""
+    lanes = tuple(lane_of(one, ask, house, now_s) for one in preferred)
+    tasks = tuple(deferral.now.get(lane.key, 0) for lane in lanes)
+    reason = Reason.BETTER_LATER if deferral.waits else None
+    return Split(lanes, tasks, deferral.waits, reason)
 
 
 def _split(ask: Ask, preferred: Sequence[Ranked], house: House, now_s: float) -> Split:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from federation.money import format_money
 from federation.reasons import NEVER, Reason
 from policies.asks import Ask, House, WhenClosed
+from policies.deferral import Deferral
 from policies.estimates import fits
 from policies.market import Candidate, Key
 from policies.placement import Refusal
@@ -44,11 +45,17 @@ class Decision:
     near: int  # of the accepted, how many are as good as the best
     preferred: Sequence[Ranked]  # the lanes of the plan, in the order in which they are liked
     plan: Split | None  # None: nowhere to go
+    deferral: Deferral | None = None  # of an ask that may wait: the plan is what begins at once
 
     @property
     def is_hopeless(self) -> bool:
         """Whether nobody that we know of can ever run it."""
         return not self.ranking and all(r.reason in NEVER for _, r in self.refused)
+
+    @property
+    def puts_off(self) -> bool:
+        """Whether some of it is to wait for better hours."""
+        return self.deferral is not None and self.deferral.waits > 0
 
     @property
     def quotes_from(self) -> list[Key]:
@@ -62,7 +69,7 @@ class Decision:
         left_out = {
             one.key for one in self.preferred if one.candidate.is_own or self._awaits(one.candidate)
         }
-        if len(shares) != 1:
+        if len(shares) != 1 or self.puts_off:
             return [key for key in shares if key not in left_out]
         if shares[0] in left_out:
             return []
@@ -98,8 +105,13 @@ class Decision:
             "quotes_from": [list(key) for key in self.quotes_from],
             "candidates": _rows(self, shown),
             "candidates_left_off": max(0, len(self.ranking or ()) - shown),
+            "deferral": self._deferral(shown),
             "refused": _grouped(self.refused),
         }
+
+    def _deferral(self, shown: int) -> dict[str, Any] | None:
+        deferral, currency = self.deferral, self.house.currency
+        return deferral.to_plain(currency, shown) if deferral is not None else None
 
     def _text(self) -> str:
         band = f"{self.house.band:.0%}"

@@ -29,7 +29,7 @@ from gateway import (
 from gateway.alerts.settings import ALERT_KEYS, Pace
 from gateway.books_rules import BookRules
 from gateway.budgets.settings import BUDGET_KEYS
-from gateway.carbon.config import CarbonConfig, HttpConfig, SeriesConfig
+from gateway.carbon.config import CarbonConfig, ForecastConfig, HttpConfig, SeriesConfig
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, PoolConfig, SiteConfig
 from gateway.dealing import DealRules
@@ -111,7 +111,7 @@ def test_every_knob_is_documented():
     known -= {"source", "given"}  # of the command line
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known = known - {"plan"} | {"window", "claims"}  # which are read into it
-    for table in (CarbonConfig, SeriesConfig, HttpConfig):
+    for table in (CarbonConfig, SeriesConfig, HttpConfig, ForecastConfig):
         known |= {field.name for field in dataclasses.fields(table)}
     known |= {field.name for field in dataclasses.fields(FederationConfig)}
     known |= {field.name for field in dataclasses.fields(DealRules)}

@@ -68,12 +68,10 @@ def write_off(name: str, site: str, reach: Reach, as_json: bool) -> None:
 
 
 def _row(each: dict[str, Any]) -> list[Any]:
-    rule = "hard" if each["hard"] else "soft"
+    rule = "credit" if each["kind"] == "credit" else "hard" if each["hard"] else "soft"
     if each["kind"] == "slice":
         lasts = f"{each['lasts_s']:g} s" if each["lasts_s"] else "lapsed"
         rule = f"slice of {each['owner']}'s, {lasts}"
-    elif each["kind"] == "credit":
-        rule = "credit"
     elif each["exhausted"]:
         rule += ", exhausted"
     elif int(each["left_nanos"]) <= 0:

@@ -86,6 +86,9 @@ contact = {contact}             # on our card, for people
 # quotes_max = 3                # sites asked for a quote for the same work
 # sites_max = 8                 # places that one job is split over at a time
 # task_s_unknown = 1.0          # a task of unknown length is compared as if it took this
+# defer_gain = 0.1              # what may wait for greener hours does for this share at least,
+# defer_margin_s = 60.0         # ... to be done so long before its deadline,
+# defer_margin = 0.5            # ... also if its tasks took longer by this share
 
 [books]
 # How our books are kept, and compared with other sites': docs/books.md.

@@ -72,16 +72,16 @@ def test_a_cheap_site_that_is_slow_at_a_function_is_dearer_for_it(town):
 def test_of_many_jobs_only_so_many_are_planned_at_a_time_and_none_runs_before_its_turn(
     town, monkeypatch
 ):
-    monkeypatch.setattr("gateway.exchange.LOOKS_MAX", 20)  # ten jobs, when two pools are known
+    monkeypatch.setattr("gateway.looks.LOOKS_MAX", 20)  # ten jobs, when two pools are known
     london = town.sites["london"]
     plans = Counter()
-    decide = london.exchange.decide
+    decide = london.exchange.decide_for
 
     def counted(*asked, **more):
         plans[town.now_s] += 1
         return decide(*asked, **more)
 
-    monkeypatch.setattr(london.exchange, "decide", counted)
+    monkeypatch.setattr(london.exchange, "decide_for", counted)
     abroad = Wishes(forbidden_sites=frozenset({"london"}))
     for number in range(50):
         london.submit(1, f"job {number}", wishes=abroad)

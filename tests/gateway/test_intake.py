@@ -90,3 +90,37 @@ def test_a_tag_is_read_as_it_was_written(value):
     text = show_tags(check_tags({"linux": True, "memory": value}))
     assert key_of("tag:memory").show(text, "") == ("yes" if value is True else f"{value}")
     assert _parse_tags(text) == {"linux": True, "memory": value}
+
+
+@pytest.mark.parametrize(
+    ("wishes", "why"),
+    [
+        ({"deferrable": True}, "needs a deadline_s"),
+        ({"deferrable": 1, "deadline_s": 2e9}, "must be true or false"),
+        ({"deferrable": "yes", "deadline_s": 2e9}, "must be true or false"),
+        ({"deferable": True, "deadline_s": 2e9}, "knows no wish 'deferable'"),
+        ({"whole": 1}, "whole must be true or false"),
+    ],
+)
+def test_a_wish_to_wait_that_can_not_be_is_named(wishes, why):
+    with pytest.raises(BadJob, match=why):
+        job_event(opening(wishes=wishes), 1, "ann")
+
+
+def test_what_may_wait_or_is_of_use_as_a_whole_is_known_and_stays_with_us():
+    wishes = {"deferrable": True, "whole": True, "deadline_s": 2e9}
+    spec = job_event(opening(wishes=wishes, tasks=7, task_s=0.5), 1, "a").spec
+    assert (spec.wishes.deferrable, spec.wishes.whole) == (True, True)
+    assert (spec.tasks, spec.task_s) == (7, 0.5)
+    assert wishes_passed_on(spec.wishes) == {"deadline_s": 2e9}
+
+
+@pytest.mark.parametrize("task_s", [0.0, -1.0, 1e10])
+def test_a_length_that_can_not_be_is_refused(task_s):
+    with pytest.raises(BadJob, match=r"task_s is .* above zero"):
+        job_event(opening(task_s=task_s), 1, "ann")
+
+
+def test_more_tasks_are_not_announced_than_a_job_may_have():
+    with pytest.raises(BadJob, match="tasks, over the limit"):
+        job_event(opening(tasks=(1 << 40) + 1), 1, "ann")

@@ -33,7 +33,11 @@ def full() -> JobSpec:
             frozenset({"tokyo"}),
             frozenset({"EU"}),
             WhenClosed.WAIT,
+            deferrable=True,
+            whole=True,
         ),
+        tasks=12,
+        task_s=2.5,
     )
 
 

@@ -1,7 +1,9 @@
 """A broker whose pool has windows: who gets how many slots, who must make room, and by when."""
 
+from dataclasses import replace
+
 import pytest
-from windows_support import NO_OTHERS, RISK, World, assigned, orders
+from windows_support import NO_OTHERS, PRICE, RISK, World, assigned, orders
 
 from federation import messages
 from federation.reasons import Reason
@@ -347,7 +349,7 @@ def test_slots_are_called_back_by_when_it_was_said_also_before_another_window():
     world.now_s += 1
     told = orders(world.submit("ours", 2), messages.Notice)
     assert [(each.first, each.stop, each.in_s) for each in told] == [(2, 4, 30.0)]
-    for _ in range(5):
+    for _ in range(3):
         world.now_s += 10
         assert not orders(world.do(), messages.Notice)
 
@@ -376,3 +378,76 @@ def test_a_clock_that_is_set_back_gives_nobody_longer(back_s):
     told = orders(world.pass_to(world.now_s - back_s), messages.Notice)
     begun = back_s < 3_000
     assert [each.in_s for each in told if each.in_s is not None] == [30.0] * begun
+
+
+GUARANTEED = window(Claims((Claim(RISK, Amount(2)),)), 0, 24, grace_s=5.0)
+
+
+def for_another_pool(world):
+    """A worker of another pool has what the job asks for, and is busy."""
+    world.broker.tariffs["large"] = PRICE
+    world.do(events.WorkerJoined(9, "w9", "large", 1, {"gpu": 1}, "3.11"))
+    world.submit("busy", 1, name="risk", tags={"gpu": 1})
+    world.submit("run", 2, name="risk", tags={"gpu": 1})
+
+
+def unread(world):
+    """Its user does not read results."""
+    world.submit("run", 0, name="risk")
+    world.do(
+        events.ClientReading(world.clients, ready=False),
+        events.TasksArrived(world.clients, "run", 0, [b"x"] * 2),
+    )
+
+
+def too_long(world):
+    """It would not be done when it may have nothing any more."""
+    world.turn(
+        replace(GUARANTEED, when=Hours(0, 13 * 3600)),
+        Window("fx", Hours(13 * 3600, 86_400), Claims((Claim(RISK, borrows=NOTHING),))),
+    )
+    world.learn(7_200.0, name="risk")
+    world.submit("run", 2, name="risk")
+
+
+@pytest.mark.parametrize("submit", [for_another_pool, unread, too_long])
+def test_nobody_makes_room_for_what_does_not_begin_here(submit):
+    """Others took the slots again, and were stopped again, for as long as it waited."""
+    world = World(GUARANTEED, slots=(1,) * 4)
+    world.submit("theirs", 50, site="paris")
+    submit(world)
+    assert world.broker.jobs["run"].waiting == 2
+    world.now_s += 1
+    effects = world.do()
+    assert not orders(effects, messages.Notice)
+    assert not orders(effects, messages.Recall)
+
+
+def test_a_worker_that_stops_nothing_is_told_of_and_not_waited_for():
+    world = World(window(Claims((Claim(OTHERS, borrows=Amount(2)),)), 0, 24), slots=(1,) * 3)
+    world.submit("theirs", 2, site="paris")
+    [idle] = [each.handle for each in world.broker.workers.values() if not each.in_flight]
+    first, second = (each for each in (1, 2, 3) if each != idle)
+    world.now_s += 1
+    less = Claims((Claim(OTHERS, borrows=Amount(1)),))
+    [notice] = orders(world.turn(window(less, 0, 24)), messages.Notice)
+    [deaf] = [
+        each for each in world.broker.workers.values() if notice.assignment in each.assignments
+    ]
+    world.now_s += 9
+    assert not orders(world.do(), messages.Notice)
+    world.now_s += 2
+    effects = world.do()
+    [notice] = orders(effects, messages.Notice)
+    assert {deaf.handle} ^ {first, second} == {
+        each.handle
+        for each in world.broker.workers.values()
+        if notice.assignment in each.assignments
+    }
+    said = [each.text for each in effects if isinstance(each, Remark)]
+    assert said[0] == (
+        f"worker {deaf.name} of pool fast still has 1 of the tasks that it was to stop by "
+        "1970-01-01 12:00:01 UTC: others make room instead"
+    )
+    world.now_s += 2
+    assert not [each for each in world.do() if isinstance(each, Remark)]
