@@ -380,9 +380,11 @@ class Exchange:
         waiting_jobs = len(self._broker.waiting_jobs)
         return look_in_s(decision.deferral, utc_s, waiting_jobs, plan_s)
 
-    def refresh(self, utc_s: float, without: Job | None = None) -> None:
+    def refresh(
+        self, utc_s: float, without: Job | None = None, whose: Whose = NOBODY_KNOWN
+    ) -> None:
         """Let the market see our own pools as they are now; see `show`."""
-        self.market.learn(self.show(utc_s, without, whose=NOBODY_KNOWN), utc_s)
+        self.market.learn(self.show(utc_s, without, whose=whose), utc_s)
 
     def decide_for(
         self, job: Job, tasks: int, utc_s: float, *, is_measured: bool = True

@@ -106,9 +106,11 @@ def _dry_run(site: "Site", details: Mapping[str, Any], user: str, utc_s: float) 
     try:
         opening = OpenJob(job="dry", detached=False, retries=0, prints=False, again=False, **terms)
         # Read as one that was really sent: what is no text or number is refused by name.
-        spec = job_event(_read(opening), 0, user or "nobody").spec
+        groups = site.config.groups
+        spec = job_event(_read(opening), 0, user or "nobody", groups).spec
     except (BadJob, ProtocolError, TypeError, ValueError) as error:
         raise BadFederationQuestion(f"the job can't be as it is described: {error}") from None
+    site.exchange.refresh(utc_s, whose=spec.whose)  # windows and claims as they are for them
     spending = site.broker.spending
     spec = spending.denominated(spec)
     decision = site.exchange.decide(spec, tasks, utc_s, task_s)

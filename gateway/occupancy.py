@@ -18,8 +18,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
-from typing import Final
+from typing import Any, Final
 
+from federation.adverts import Window as Shown
 from federation.reasons import Reason
 from gateway.events import JobSpec
 from gateway.jobs import Assignment, Job, Worker
@@ -43,6 +44,7 @@ class Pool:
         total: slots that take work.
         tasks: that are with workers, by worker and claim.
         used: slots, by claim.
+        shown: what adverts said last of its windows; gateway.showing keeps it here.
         examples: somebody of each kind that was seen: all whose work belongs to the same claims,
             in each window that is known of. There are few kinds, however many there are of them.
     """
@@ -52,6 +54,7 @@ class Pool:
     tasks: Counter[tuple[int, int]] = field(default_factory=Counter)
     used: Counter[int] = field(default_factory=Counter)
     levels: list[Level] = field(default_factory=list)
+    shown: dict[Any, tuple[Any, tuple[Shown, ...]]] = field(default_factory=dict)
     examples: dict[_Kind, Whose] = field(default_factory=dict)
     _claims: list[Claims] = field(init=False)  # that there are, those that hold now first
     _kinds: dict[Whose, _Kind] = field(default_factory=dict)

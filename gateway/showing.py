@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
+from math import inf
 from typing import Final
 
 from federation.adverts import WINDOWS_MAX, PoolAdvert, SiteAdvert, TagPrice, Window
@@ -13,9 +14,11 @@ from policies.parties import Whose
 from policies.placement import Tags
 from policies.pricelist import PriceNow
 from policies.tariffs import Extras
+from policies.weeks import DAY_S, HORIZON_DAYS
 from policies.windows import Allowed, allowed
 
 ADVERT_VALID_S: Final = 90.0
+SHOWN_MAX: Final = 64  # windows of a pool as different people see them, that are kept
 # Tasks that wait, and their slot-seconds where it is known how long one takes.
 Queue = tuple[int, float]
 
@@ -118,25 +121,51 @@ def _for_whom(pool: PoolAdvert, broker: Broker, whose: Whose, utc_s: float) -> P
     if len(ahead) == 1:
         windows: tuple[Window, ...] = ()
     else:
-        windows = tuple(_windows(ahead, broker.prices.get(pool.pool), pool.price_nanos))
+        windows = _windows_shown(pool, broker, tuple(ahead), utc_s)
     return replace(
         pool, slots_total=slots, slots_free=min(pool.slots_free, free, slots), windows=windows
     )
 
 
-def _windows(ahead: Iterable[Allowed], prices: PriceNow | None, now_nanos: int) -> Iterator[Window]:
-    """The times in which there are slots, each with its price; as many as an advert may have."""
+def _windows_shown(
+    pool: PoolAdvert, broker: Broker, ahead: tuple[Allowed, ...], utc_s: float
+) -> tuple[Window, ...]:
+    """The windows of an advert, kept while rules and prices are the same: each plan looks."""
+    prices, shown = broker.prices.get(pool.pool), broker.occupancy.pools[pool.pool].shown
+    key = ahead, pool.price_nanos
+    known = shown.get(key)
+    if known is not None and known[0] is prices:
+        return known[1]
+    found = tuple(_windows(ahead, prices, pool.price_nanos, utc_s))
+    if len(shown) >= SHOWN_MAX:
+        shown.clear()
+    shown[key] = prices, found
+    return found
+
+
+def _windows(
+    ahead: Iterable[Allowed], prices: PriceNow | None, now_nanos: int, utc_s: float = -inf
+) -> Iterator[Window]:
+    """The times from now on in which there are slots, each with its price; as many as an advert
+    may have.
+    """
     left = WINDOWS_MAX
+    changes: list[float] = []
+    known_s = -inf  # as far as they are looked for
     for each in ahead:
         if not left:
             return
         if not each.slots:
             continue
-        edges = [each.from_s, each.until_s]
-        if prices is not None:  # what its window makes of the price is the same all the while
-            changes = prices.prices.band_changes(each.from_s)
-            edges[1:1] = [at_s for at_s in changes if at_s < each.until_s]
-        for from_s, until_s in islice(pairwise(edges), left):
+        while prices is not None and known_s < each.until_s:
+            # What its window makes of the price is the same all the while. Of bands a list knows
+            # to the end of its last day: the day before that is sure.
+            start_s = max(known_s, each.from_s)
+            known_s = start_s + (HORIZON_DAYS - 1) * DAY_S
+            changes += [at_s for at_s in prices.prices.band_changes(start_s) if at_s <= known_s]
+        edges = [at_s for at_s in changes if each.from_s < at_s < each.until_s]
+        parts = pairwise((each.from_s, *edges, each.until_s))
+        for from_s, until_s in islice((part for part in parts if part[1] > utc_s), left):
             nanos = now_nanos
             if prices is not None:
                 nanos = prices.prices.public_nanos(from_s, prices.level)

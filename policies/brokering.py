@@ -101,10 +101,11 @@ def consider(
     accepted: list[Candidate] = []
     estimates: list[Estimate] = []
     refused: list[tuple[Candidate, Refusal]] = []
+    waits = ask.when_closed is WhenClosed.WAIT
     for candidate in market.candidates:
         verdict: Estimate | Refusal | None = verdicts[candidate.number]
         rest = resting.get(candidate.key[0]) if resting else None
-        if ask.when_closed is WhenClosed.WAIT and candidate.is_closed(now_s):
+        if waits and rest is not None and candidate.is_closed(now_s):
             rest = None  # it is not asked before it opens, and may be back by then
         if verdict is None and rest is not None and rest.until_s > now_s:
             words = "{}, and is spared for {:.0f} s more"

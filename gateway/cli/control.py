@@ -82,7 +82,8 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
             show.when(each["from_s"]),
             show.when(each["until_s"]),
             each["before"] or "none",
-            each["after"] or "none",
+            (each["after"] or "none")
+            + (", by other rules" if each["before"] == each["after"] else ""),
         ]
         for each in found["windows"]
     ]

@@ -17,10 +17,10 @@ from gateway.cli.common import (
     json_option,
     reach_options,
 )
-from gateway.cli.moments import length_s, moment
+from gateway.cli.moments import LENGTH_MAX_S, length_s, moment
 from gateway.cli.serve import configured
 from gateway.config import PoolConfig
-from gateway.intake import USUAL_POOL
+from gateway.intake import TIME_LIMIT_S, USUAL_POOL
 from gateway.knobs import KnobError
 from gateway.window_config import check_plan
 from policies.claims import Claims
@@ -32,6 +32,7 @@ from policies.tariffs import MILLION
 from policies.windows import Plan, Rules, Span, Window, rules_at
 
 ROWS_MAX: Final = 5_000
+LATEST_S: Final = TIME_LIMIT_S - 2 * LENGTH_MAX_S  # of what is looked at no date is past the last
 
 
 @click.command()
@@ -57,6 +58,8 @@ def windows(
     """
     config = configured(path, (), None)
     at_s = time.time() if when is None else moment(when, end_of_day=False, option="--at")
+    if not 0 <= at_s <= LATEST_S:
+        raise click.BadParameter("windows are shown from 1970 to 9997", param_hint="--at")
     until_s = None if ahead is None else at_s + length_s(ahead, option="--next")
     plans = {each.name: each.plan for each in config.pools or (PoolConfig(USUAL_POOL),)}
     if pool is not None and pool not in plans:
@@ -82,7 +85,8 @@ def windows(
         )
         return
     for name, plan in chosen.items():
-        click.echo(show.clean(f"{name}: {len(plan.windows)} windows" if plan.windows else name))
+        many = f": {show.count(len(plan.windows), 'window')}" if plan.windows else ""
+        click.echo(show.clean(f"{name}{many}"))
         for line in _lines(plan):
             click.echo(f"  {show.clean(line)}")
         rows = [_row(plan, each) for each in found[name]]
@@ -132,7 +136,8 @@ def _holding(plan: Plan, made: list[Reservation], at_s: float, until_s: float | 
 def _row(plan: Plan, span: Span) -> dict[str, Any]:
     window = span.window
     others = [each.name for each in plan.open_at(span.from_s) if each != window]
-    zone = window.when.zone if window is not None else UTC
+    near = [window] if window is not None else plan.windows  # while none holds, as the first has it
+    zone = near[0].when.zone if near else UTC
     others = [name for name in others if window is None or not window.name.startswith(f"{name}, ")]
     return {
         "from_s": span.from_s,

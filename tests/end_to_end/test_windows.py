@@ -15,7 +15,7 @@ from gateway.ledger.rows import Dimension
 from gateway.surroundings import Surroundings
 from policies.claims import NOTHING, Claim, Claims
 from policies.hours import Hours
-from policies.parties import OURS
+from policies.parties import OURS, read_party
 from policies.windows import Plan, Window
 
 NOON_S = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
@@ -115,6 +115,20 @@ def test_a_clock_that_is_set_back_opens_what_it_had_closed(site):
         assert not task.done()
         site.clock.set(NOON_S)
         assert task.result(20) == 1
+
+
+def test_a_job_that_is_only_asked_about_is_judged_by_whose_it_would_be(tmp_path):
+    claims = Claims((Claim(read_party("project:risk")), Claim(OURS, borrows=NOTHING)))
+    pools = (PoolConfig("local", "local", 1, price="0.04 USD", plan=Plan((), claims)),)
+    site = InnerSite(tmp_path, pools=pools)
+    try:
+        with Client(site.address) as client:
+            wait_until(lambda: client.ask("status")["pools"][0]["slots"], "its worker is there")
+            for project, places in (("risk", ["local"]), ("desk", [])):
+                found = client.ask("explain", tasks=1, project=project)
+                assert [each["pool"] for each in found["shares"]] == places
+    finally:
+        site.stop()
 
 
 def detail(client):

@@ -17,7 +17,7 @@ from gateway.ledger import records
 from policies.asks import FASTEST, House, WhenClosed, Wishes
 from policies.brokering import Rest
 from policies.claims import NOTHING, Claim, Claims
-from policies.parties import OTHERS
+from policies.parties import OTHERS, OURS, read_party
 from policies.tariffs import Tariff
 from policies.windows import Rules, Span
 
@@ -149,6 +149,18 @@ def test_work_waits_for_another_sites_window_or_goes_elsewhere_by_its_jobs_wish(
     town.run(finished(town, 20))
     used = [each for each in london.books if isinstance(each, records.UsageRecord)]
     assert {each.pool for each in used} == {ran_at}
+
+
+def test_what_a_job_would_find_at_home_depends_on_whose_it_is(town):
+    london = town.sites["london"]
+    claims = Claims((Claim(read_party("project:risk")), Claim(OURS, borrows=NOTHING)))
+    span = Span(UTC_S, UTC_S + 86_400.0, None, claims)
+    london.do(events.RulesTurned({"local": Rules((span,), UTC_S)}))
+    at_home = frozenset({"london"})
+    for project, goes in (("risk", True), ("desk", False)):
+        asked = spec(project=project, wishes=Wishes(allowed_sites=at_home))
+        london.exchange.refresh(UTC_S, whose=asked.whose)
+        assert (london.exchange.decide(asked, 1, UTC_S).plan is not None) is goes
 
 
 def test_a_contract_is_stored_before_it_is_committed(town):

@@ -7,8 +7,11 @@ from types import SimpleNamespace
 import pytest
 import trio
 import trio.testing
+from click.testing import CliRunner
 
 from federation.messages import Ask
+from gateway.cli import control
+from gateway.cli.main import cli
 from gateway.config import check, load
 from gateway.desk import Desk
 from gateway.knobs import ConfigError
@@ -165,6 +168,21 @@ def test_a_mistake_is_said(running, old, new, complaint):
     with pytest.raises(ConfigError) as caught:
         running(old, new)
     assert complaint in str(caught.value)
+
+
+def test_people_see_where_the_same_window_has_other_rules(running, monkeypatch):
+    def answer(change):
+        found = change.to_plain() | {"applied": False}
+        monkeypatch.setattr(control, "ask", lambda *_, **__: found)
+        return CliRunner().invoke(cli, ["reload", "--dry-run"], catch_exceptions=False).stdout
+
+    assert "risk run, by other rules" in answer(
+        running('to = "23:00"', 'to = "23:00"\ngrace_s = 5')
+    )
+    text = answer(running("price =", 'claims = [{ who = "others" }]\nprice ='))
+    assert "none, by other rules" in text
+    assert "by other rules" not in answer(running("17:00", "18:00"))
+    assert "no change in the coming two weeks" in answer(running())
 
 
 def test_a_gateway_without_a_file_has_none_to_read():

@@ -123,6 +123,7 @@ def test_people_see_times_there_and_who_may_use_what(write):
     done = windows("fast", "--config", write(), "--at", "2026-11-30", "--next", "2d")
     assert done.exit_code == 0
     assert "Tue 17:00 GMT" in done.stdout
+    assert "Tue 23:00 GMT" in done.stdout  # when it ends, too
     assert "project:risk: guaranteed 80%, lends 0 of it" in done.stdout
     assert "risk run (priority 0): business, 17:00 to 23:00 Europe/London" in done.stdout
     assert "slow" not in done.stdout
@@ -209,6 +210,14 @@ priority = 1
     done = windows("--config", write("[[pool.window]]", f"{busy}[[pool.window]]"))
     assert done.exit_code == 2
     assert "[[pool.window]] 'busy' of fast: with it windows of this pool begin" in done.output
+
+
+@pytest.mark.parametrize("moment", ["1969-12-31", "9999-06-01", "0001-01-01"])
+def test_moments_of_which_no_calendar_knows_are_refused(write, moment):
+    done = windows("--config", write(), "--at", moment)
+    assert done.exit_code == 2
+    assert "windows are shown from 1970 to 9997" in done.output
+    assert windows("--config", write(), "--at", "9997-06-01", "--next", "400d").exit_code == 0
 
 
 def test_a_pool_that_there_is_not_is_said(write):
