@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from federation import deals, payments, reconciliation, slices
+from federation import deals, payments, reconciliation, reserving, slices
 from federation.wire import (
     Anything,
     Catalogue,
@@ -436,6 +436,7 @@ MESSAGES = Catalogue(
         *(Report, Returned, Pulse),
         *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
         *(*reconciliation.FROM_BUYER, *reconciliation.FROM_SELLER, payments.Payments),
+        *(*reserving.FROM_BUYER, *reserving.FROM_SELLER),
         *slices.SEALED,
         *(Statements, GossipMessage, Advert),
     ]

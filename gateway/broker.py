@@ -46,6 +46,7 @@ from gateway.preemption import Preemption
 from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
 from policies.carbon import Emissions
+from policies.claims import Seats
 from policies.offers import Unmet
 from policies.placement import Offer, Refusal, counted, judge_all
 from policies.pricelist import PriceNow
@@ -269,7 +270,22 @@ class Broker:
             return job.spec.price  # as it was quoted
         if worker.tariff is not None:
             return worker.tariff  # as its seller quoted it
-        return self.tariff_for(worker.offer.pool, job.spec, "", self._now_s)
+        pool = worker.offer.pool
+        if pool in self.occupancy.pools:  # without rules nothing is reserved
+            task_s = self.durations.of(job.spec.function)
+            seats = self.occupancy.seats(pool, job, task_s, self._now_s)
+            if seats is not None:
+                return self.tariff_in(pool, seats, job.spec)
+        return self.tariff_for(pool, job.spec, "", self._now_s)
+
+    def tariff_in(self, pool: str, seats: Seats, spec: JobSpec) -> Tariff:
+        """What such a job is charged in a reservation: as it was booked, and what tags add."""
+        nanos, prices = seats.tariff.price_nanos, self.prices.get(pool)
+        if prices is None:
+            return seats.tariff
+        extras, wanted = prices.prices.extras, Wanted("", spec.price_class, spec.tags)
+        public = replace(seats.tariff, step_ns=extras.step_ns)
+        return extras.tariff(public, nanos, nanos, wanted)
 
     def _own_tariffs(self, spec: JobSpec) -> list[Tariff]:
         """What our own pools charge now for a job of our users."""

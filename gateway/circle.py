@@ -325,8 +325,13 @@ class Circle:
         self._size = len(body)
         notice = Notice(Topic(registry.site, ADVERT), registry.boot, advert.version)
         self._handle(Announce(Bulletin(notice, body)))
-        for reader in sorted(readers(self._shows) & set(registry.approved)):
-            special = redact(whole, self._shows, reader)
+        booked = self._exchange.booked_by()  # they see what is reserved for them
+        for reader in sorted((readers(self._shows) | booked.keys()) & set(registry.approved)):
+            own = whole
+            if reader in booked:
+                seen = self._exchange.show(utc_s, whose=booked[reader])
+                own = replace(whole, pools=seen.pools)
+            special = redact(own, self._shows, reader)
             if special.pools != advert.pools:
                 body = registry.sealer.seal(ADVERT, reader, pack(special.to_plain()), utc_s)
                 self._carry(reader, Advert(body))

@@ -45,6 +45,7 @@ detail_days = 90                        # older records roll up, sums unchanged;
 "equity desk" = ["ann", "bob"]
 
 [fair_share]                            # see gateway.fair_share_config
+[reservations]                          # see gateway.reservation_config
 half_life = "7d"
 
 [[fair_share.share]]
@@ -127,6 +128,7 @@ from gateway.intake import NO_GROUPS, USUAL_POOL, check_tags
 from gateway.knobs import MEMORY_BYTES_MIN, ConfigError, KnobError, count, number
 from gateway.lobby import HouseRules
 from gateway.market_config import read_contracts, read_placement, read_shows
+from gateway.reservation_config import read_reservations
 from gateway.secret_files import read_secret
 from gateway.showing import PoolFacts
 from gateway.tariff_config import read_price_list
@@ -140,6 +142,7 @@ from policies.disclosure import SHOW_ALL, Disclosure
 from policies.entitlements import NO_ENTITLEMENTS, Entitlements
 from policies.placement import TagValue
 from policies.pricelist import PriceList
+from policies.reservations import ReservationRules
 from policies.shares import FairShare
 from policies.windows import NO_WINDOWS, Plan
 
@@ -221,6 +224,7 @@ class SiteConfig:
     groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
     fair_share: FairShare | None = None  # None: slots are not shared out
     entitlements: Entitlements = NO_ENTITLEMENTS
+    reservations: ReservationRules | None = None  # None: nothing can be reserved
     source: str = ""  # the file that it was read from; empty without one
     # What the command line said of the local pool, which wins over the file.
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -400,7 +404,7 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
         {
             *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
             *("books", "groups", "alerts", "alert", "calendar", "fair_share", "budget", "credit"),
-            "entitlement",
+            *("entitlement", "reservations"),
         },
         "the top level",
     )
@@ -408,7 +412,7 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
     kinds = {f.name: f.type for f in fields(SiteConfig)}
     tables = {"rules", "pools", "federation", "deals", "house", "shows"}
     tables |= {"books", "groups", "alerts", "source", "given", "fair_share", "budgets", "credit"}
-    tables |= {"entitlements"}
+    tables |= {"entitlements", "reservations"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -437,6 +441,7 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
         raise ConfigError(f"[groups] {error}") from None
     values["fair_share"] = _fair_share(document, places)
     values["entitlements"] = _entitlements(document, places, values["groups"].values())
+    values["reservations"] = _reservations(document, places)
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
@@ -485,6 +490,15 @@ def _entitlements(
 ) -> Entitlements:
     try:
         return read_entitlements(document.get("entitlement", []), places, groups)
+    except KnobError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _reservations(document: dict[str, Any], places: Mapping[Place, int]) -> ReservationRules | None:
+    if "reservations" not in document:
+        return None
+    try:
+        return read_reservations(_table(document, "reservations"), places)
     except KnobError as error:
         raise ConfigError(str(error)) from None
 

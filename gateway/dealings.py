@@ -7,7 +7,7 @@ sessions by which they dialled us; gossip goes over either. What is about money 
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from federation import deals, payments, reconciliation, slices
+from federation import deals, payments, reconciliation, reserving, slices
 from federation.errors import ProtocolError
 from federation.messages import MESSAGES, Advert, GossipMessage, NeedFunction, PutFunction, Unknown
 from gateway.circle import Circle
@@ -20,7 +20,10 @@ from gateway.neighbours import Neighbours
 from gateway.reception import Reception
 from gateway.surroundings import Surroundings
 
-SEALED: Final = (*deals.SEALED, *reconciliation.SEALED, payments.Payments, *slices.SEALED)
+SEALED: Final = (
+    *(*deals.SEALED, *reconciliation.SEALED, *reserving.SEALED),
+    *(payments.Payments, *slices.SEALED),
+)
 # What a site may say of the books, by what it is to us.
 ABOUT_BOOKS: Final = {
     Side.BUYER: (*reconciliation.FROM_BUYER, payments.Payments),
@@ -84,7 +87,7 @@ class Dealings:
         if isinstance(message, slices.SEALED):  # whoever dialled whom
             self.reach(site, self.seal(site, message))
             return
-        if isinstance(message, deals.SEALED):
+        if isinstance(message, (*deals.SEALED, *reserving.SEALED)):
             message = self.seal(site, message)
         if side is Side.SELLER:
             self._peers.links.post(site, message, urgent=is_urgent)
@@ -215,6 +218,10 @@ class Dealings:
             case _ if isinstance(message, FOR_EXCHANGE):
                 now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
                 self._reception.exchange.hear(site, side, message, now_s, utc_s)
+            case reserving.Reserve() if side is Side.BUYER:
+                self._reception.hear_reserve(site, message)
+            case reserving.Reserved() if side is Side.SELLER:
+                self._reception.hear_reserved(site, message)
             case _ if self.books is not None and isinstance(message, ABOUT_BOOKS[side]):
                 self.books.hear(site, message, envelope)
             case _:

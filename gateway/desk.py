@@ -14,7 +14,16 @@ from federation.errors import GridError, ProtocolError
 from federation.messages import Answer, Ask
 from federation.reasons import Reason
 from federation.wire import unpack
-from gateway import books_desk, can, events, federation_desk, orders, report_desk, views
+from gateway import (
+    books_desk,
+    can,
+    events,
+    federation_desk,
+    orders,
+    report_desk,
+    reservation_desk,
+    views,
+)
 from gateway.alerts.watch import NoSuchAlert
 from gateway.budgets import desk as budgets_desk
 from gateway.config import SiteConfig
@@ -29,6 +38,7 @@ from gateway.office import NoSuchEntry
 from gateway.recovery import used_before
 from gateway.reload import NothingToReload, read_again
 from gateway.terms import STORED_BYTES_MAX
+from policies.reservations import CantReserve
 
 if TYPE_CHECKING:
     from gateway.site import Site
@@ -53,6 +63,9 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "drain": ("worker", "on"),
         "reload": ("dry_run",),
         "can": ("user", "project", "group", "site", "pool", "at_s"),
+        "reserve": ("slots", "from_s", "lasts_s", "pool", "who", "project", "sites", "dry_run"),
+        "reservations": ("all",),
+        "unreserve": ("reservation",),
         "report": ("kind", "by", "where", *_SPAN, "static_price", "whose"),
         "page": _SPAN,
         "statement": ("sites", *_SPAN),
@@ -102,6 +115,9 @@ class Desk:
             "deals": self._deals,
             "explain": self._explain,
             "shares": self._shares,
+            "reserve": self._reserve,
+            "reservations": self._reservations,
+            "unreserve": self._unreserve,
             "alerts": self._alerts,
             "test_alert": self._test_alert,
             "budgets": self._budgets,
@@ -373,6 +389,21 @@ class Desk:
                 "slots are not shared out here: there is no [fair_share] in the configuration"
             )
         return views.shares(broker, broker.shares, self._site.surroundings.utc_s())
+
+    async def _reserve(self, guest: Guest, details: dict[str, Any]) -> Any:
+        try:
+            return await reservation_desk.reserve(self._site, guest, details)
+        except CantReserve as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _reservations(self, guest: Guest, details: dict[str, Any]) -> Any:
+        return await reservation_desk.reservations(self._site, guest, details)
+
+    async def _unreserve(self, guest: Guest, details: dict[str, Any]) -> Any:
+        try:
+            return await reservation_desk.unreserve(self._site, guest, details)
+        except CantReserve as error:
+            raise BadQuestion(str(error)) from None
 
     async def _alerts(self, _guest: Guest, _details: dict[str, Any]) -> Any:
         return await self._site.watch.standing()

@@ -77,6 +77,11 @@ class Enquiries:
         self._numbers = 0
         self._enquiries: dict[str, Enquiry] = {}  # by job
 
+    def new_name(self) -> str:
+        """A name that we never gave before to anything that we buy."""
+        self._numbers += 1
+        return f"{self._site}-{self._boot}-{self._numbers}"
+
     # --- asking --------------------------------------------------------------------------------
 
     def is_asking(self, job: str) -> bool:
@@ -93,8 +98,7 @@ class Enquiries:
         for site, pool in keys:
             if left_nanos == 0 or self._open_with(site) >= self._rules.contracts_max:
                 continue
-            self._numbers += 1
-            contract = f"{self._site}-{self._boot}-{self._numbers}"
+            contract = self.new_name()
             tasks = shares.get((site, pool), decision.ask.tasks)
             purchase = Purchase(contract, job.id, site, pool, tasks, now_s)
             purchase.price_class = job.spec.price_class

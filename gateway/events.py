@@ -69,6 +69,11 @@ class JobSpec:
         """The same, as entitlements look at it."""
         return Work(self.whose, self.priority, self.price_class)
 
+    @property
+    def price_name(self) -> str:
+        """What names its price, of a job that another site sent; empty: it is ours."""
+        return "" if self.price is None else self.price.version
+
 
 @dataclass(frozen=True, slots=True)
 class ClientJoined:

@@ -47,7 +47,7 @@ from policies.estimates import affords
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
 from policies.market import Key, Market
 from policies.offers import Unmet, falls_short, judge
-from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Whose
+from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Kind, Whose
 from policies.placement import Offer
 from policies.ranking import lots
 from policies.tariffs import Tariff
@@ -281,6 +281,18 @@ class Exchange:
             queue=(tasks - own_tasks, max(0.0, load_s - own_s)),
             work=without.work if without is not None else Work(whose),
         )
+
+    def booked_by(self) -> dict[str, Whose]:
+        """The sites for which something is reserved here, now or later, each with whose work."""
+        found: dict[str, Whose] = {}
+        for rules in self._broker.occupancy.rules.values():
+            for who in {seats.who for span in rules.spans for seats in span.claims.reserved}:
+                user, _, site = who.name.rpartition("@")
+                if who.kind is Kind.SITE:
+                    found[who.name] = Whose("", site=who.name)
+                elif who.kind is Kind.USER and user and site:
+                    found.setdefault(site, Whose(who.name, site=site))
+        return found
 
     def learn(self, advert: SiteAdvert, utc_s: float) -> bool:
         """Take another site's advert; False when it is no news. ProtocolError: see Market."""

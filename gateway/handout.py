@@ -222,7 +222,7 @@ class Handout:
         task_s = self.durations.of(job.spec.function)
         return (
             self._is_heard(job)
-            and self.occupancy.may_begin(worker.offer.pool, job.whose, task_s, now_s)
+            and self.occupancy.may_begin(worker.offer.pool, job, task_s, now_s)
             and self._affords(job, worker, task_s, 1) > 0
         )
 
@@ -389,7 +389,7 @@ class Handout:
     def _hold(self, assignment: Assignment, tasks: int) -> None:
         """Account for `tasks` more (or fewer) in flight, at the job and at the worker."""
         assignment.worker.hold(assignment, tasks)
-        self.occupancy.note(assignment.worker, assignment.job, tasks)
+        self.occupancy.note(assignment, tasks)
         self.entitling.note(assignment.worker, assignment.job, tasks)
         job = assignment.job
         job.in_flight += tasks

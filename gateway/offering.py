@@ -21,11 +21,13 @@ from gateway.dealing import RELAY, DealRules, Permits
 from gateway.errands import Notary, NotGranted, check_ask
 from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import BadJob, check_spec
+from gateway.occupancy import is_reserved
 from gateway.quotations import quoted_terms
 from gateway.sale import Sale
 from gateway.showing import waiting
 from policies.decisions import Decision
 from policies.placement import judge
+from policies.reservations import NAMED
 from policies.tariffs import Tariff
 
 # Contracts whose slots their buyer has, or was just offered.
@@ -192,15 +194,20 @@ class Offering:
         for pool, tariff in self._broker.tariffs.items():
             if ask.pool in ("", pool) and ask.currency in ("", tariff.currency):
                 yield pool, self._broker.tariff_for(pool, spec, ask.path[-1], utc_s)
+                for seats in self._broker.occupancy.reserved_for(pool, spec.whose):
+                    yield pool, self._broker.tariff_in(pool, seats, spec)
 
     def _offers(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
-    ) -> Iterator[tuple[tuple[float, int], deals.Quote, Tariff]]:
-        """What each of our pools would do, by when it would be done and its price."""
+    ) -> Iterator[tuple[tuple[bool, float, int], deals.Quote, Tariff]]:
+        """What each of our pools would do, by when it would be done and its price.
+
+        What is reserved for the buyer goes before all else: it pays for that in any case.
+        """
         for pool, tariff in self._pools_for(ask, spec, utc_s):
             if not self._suits(spec, pool):
                 continue
-            total = self._slots_for(spec, pool, utc_s, ask.task_s)
+            total = self._slots_for(replace(spec, price=tariff), pool, utc_s, ask.task_s)
             if total < 1:
                 continue
             slots = self._permitted(ask, spec, pool, min(total, max(1, ask.tasks)), tariff)
@@ -220,7 +227,8 @@ class Offering:
                 lease_s=self._rules.lease_min_s,
                 **quoted_terms(tariff),
             )
-            yield (finish_s, tariff.price_nanos), quote, tariff
+            is_usual = not tariff.version.startswith(NAMED)
+            yield (is_usual, finish_s, tariff.price_nanos), quote, tariff
 
     def _permitted(
         self, ask: deals.AskQuote, spec: JobSpec, pool: str, slots: int, price: Tariff
@@ -250,9 +258,11 @@ class Offering:
             and judge(spec.need, each.offer) is None
         )
         task_s = task_s or self._broker.durations.of(spec.function)
-        allowed = self._broker.occupancy.slots_for(pool, spec.whose, task_s, utc_s)
+        allowed = self._broker.occupancy.slots_for(pool, spec, task_s, utc_s)
         entitled = self._broker.entitling.slots_max(spec.work, pool)
-        return int(min(sum(able), allowed, entitled)) - self.held_slots(pool)
+        slots = int(min(sum(able), allowed, entitled))
+        # What is reserved is kept, whoever else has what is held.
+        return slots if is_reserved(spec) else slots - self.held_slots(pool)
 
     def _load_s(self, pool: str, utc_s: float) -> float:
         """Slot-seconds that a pool's workers have, and that wait here."""

@@ -151,7 +151,7 @@ class Preemption:
             for each in stops:
                 kept = RangeSet()
                 if rules is not None and each.still_holds(rules, utc_s):
-                    claim = self._occupancy.pools[name].claim(told.assignment.job.whose)
+                    claim = self._occupancy.pools[name].claim_of(told.assignment)
                     kept = self._keep(each, told, rules, over[name], claim)
                     self._notify(told.assignment, kept, each.stops_s - utc_s)
                 if utc_s < each.stops_s:
@@ -235,7 +235,13 @@ class Preemption:
             return False
         if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used, utc_s):
             return True
-        ahead = map(pool.closing, pool.examples.values())
+        first = pool.rules.now.claims.first_reserved
+        seats = range(first, first + len(pool.seats))
+        ahead = (
+            pool.closing(whose, claim)
+            for whose in pool.examples.values()
+            for claim in (pool.claim(whose), *seats)
+        )
         return any(each is not None and each.told_s <= utc_s for each in ahead)
 
     def _held(self, name: str, pool: Pool) -> dict[int, list[Assignment]]:
@@ -244,7 +250,7 @@ class Preemption:
         for worker in self._workers.values():
             if worker.offer.pool == name and not worker.job:
                 for each in worker.assignments.values():
-                    found.setdefault(pool.claim(each.job.whose), []).append(each)
+                    found.setdefault(pool.claim_of(each), []).append(each)
         for assignments in found.values():
             assignments.sort(key=lambda each: -each.given_s)
         return found
@@ -265,18 +271,28 @@ class Preemption:
         found: dict[int, int] = {}
         fitting: dict[Need, Worker | None] = {}
         for job in self._ready.values() if short else ():
-            claim = pool.claim(job.whose)
             may_come = job.places is None or job.places.get(name, 0) >= 1
-            if claim in short and may_come and job.spec.pool in ("", name):
-                if job.need not in fitting:
-                    fitting[job.need] = self._fitting(name, job)
-                worker = fitting[job.need]
-                # Else others would be stopped again and again for what never begins here.
-                if worker is not None and self._may_want(job, worker, utc_s):
-                    slots: float = job.waiting
-                    if self._entitling.is_on:
-                        slots = min(slots, self._entitling.slots_left(job.work, name))
-                    found[claim] = int(min(short[claim], found.get(claim, 0) + slots))
+            if not may_come or job.spec.pool not in ("", name):
+                continue
+            claims = [
+                each for each in (*pool.reserved(job), pool.claim(job.whose)) if each in short
+            ]
+            if not claims:
+                continue
+            if job.need not in fitting:
+                fitting[job.need] = self._fitting(name, job)
+            worker = fitting[job.need]
+            # Else others would be stopped again and again for what never begins here.
+            if worker is None or not self._may_want(job, worker, utc_s):
+                continue
+            waiting = job.waiting
+            if self._entitling.is_on:
+                waiting = int(min(waiting, self._entitling.slots_left(job.work, name)))
+            for claim in claims:
+                tasks = min(waiting, short[claim] - found.get(claim, 0))
+                if tasks > 0:
+                    found[claim] = found.get(claim, 0) + tasks
+                    waiting -= tasks
         return found
 
     def _fitting(self, name: str, job: Job) -> Worker | None:
@@ -292,9 +308,9 @@ class Preemption:
     ) -> None:
         """Tell what will be too much in the next window that it is going to be stopped."""
         concerned: dict[Closing, list[Assignment]] = {}
-        for assignments in held.values():
+        for claim, assignments in held.items():
             for each in assignments:
-                closes = pool.closing(each.job.whose)
+                closes = pool.closing(each.job.whose, claim)
                 if closes is not None and closes.told_s <= utc_s and closes.stops_s < inf:
                     concerned.setdefault(closes, []).append(each)
         for closes, assignments in concerned.items():

@@ -1,9 +1,9 @@
 """A changed configuration, taken in while a gateway runs: what that changes, and doing it.
 
-Windows, claims, calendars, price lists, shares, entitlements and the amounts of budgets are what an
-owner changes from day to day: these are taken in. Everything else is named, and waits for the next
-start. The file is read and checked whole before anything is changed; with a mistake in it all stays
-as it was.
+Windows, claims, calendars, price lists, shares, entitlements, terms of reservations and the amounts
+of budgets are what an owner changes from day to day: these are taken in. Everything else is named,
+and waits for the next start. The file is read and checked whole before anything is changed; with a
+mistake in it all stays as it was.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ TAKEN_IN: Final = frozenset({"plan", "price", "tariff"})  # of a pool
 # Of the site; where we listen and keep our state may be what the command line said.
 NOT_COMPARED: Final = frozenset(
     {"pools", "given", "source", "listen", "state", "fair_share", "budgets", "credit"}
-    | {"entitlements"}
+    | {"entitlements", "reservations"}
 )
 TABLES: Final = {
     "rules": "[limits]",
@@ -50,6 +50,7 @@ class Change:
         budgets: what is otherwise in budgets, and in what sites may owe us.
         shares: whether slots are shared out otherwise.
         entitlements: the rules that are no more, and those that are new.
+        reservations: whether slots can be reserved on other terms.
         later: what else is different, which counts from the next start on.
     """
 
@@ -59,6 +60,7 @@ class Change:
     budgets: list[Told]
     shares: bool
     entitlements: tuple[list[Rule], list[Rule]]
+    reservations: bool
     later: list[str]
 
     def to_plain(self) -> dict[str, Any]:
@@ -85,6 +87,7 @@ class Change:
                 name: [{"line": each.line, "rule": str(each)} for each in rules]
                 for name, rules in zip(("gone", "new"), self.entitlements, strict=True)
             },
+            "reservations": self.reservations,
             "later": self.later,
         }
 
@@ -119,6 +122,7 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
         taken: dict[str, Any] = {name: getattr(other, name) for name in TAKEN_IN}
         pools.append(replace(pool, **taken))
     shares = now.fair_share != new.fair_share
+    reservations = now.reservations != new.reservations
     budgets = amend(now.budgets, new.budgets)
     credit = amend_credit(now.credit, new.credit)
     before, after = now.entitlements.rules, new.entitlements.rules
@@ -134,10 +138,11 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
         credit=credit.taken,
         # Also where only lines are others: that is what people are told.
         entitlements=new.entitlements,
+        reservations=new.reservations,
     )
     told = [*budgets.told, *credit.told]
     later = [*_later(now, new), *budgets.later, *credit.later]
-    return Change(config, windows, prices, told, shares, rules, later)
+    return Change(config, windows, prices, told, shares, rules, reservations, later)
 
 
 def _later(now: SiteConfig, new: SiteConfig) -> Iterator[str]:

@@ -533,7 +533,7 @@ class Sales:
         if sale.spec is None or sale.pool == RELAY:
             return None
         task_s = self._broker.durations.of(sale.spec.function)
-        shut = self._broker.occupancy.shut(sale.pool, sale.spec.whose, task_s, utc_s)
+        shut = self._broker.occupancy.shut(sale.pool, sale.spec, task_s, utc_s)
         if shut is not None:
             return Reason.WINDOW_CLOSED, f"{self._site} {shut.text}"
         barred = self._broker.entitling.barred(sale.spec, sale.pool)

@@ -69,6 +69,14 @@ class Span:
         """The slots that somebody's work may have in it, of so many."""
         return self.claims.levels(total)[self.claims.of(whose)].most
 
+    def room(self, total: int) -> int:
+        """The slots in it, of so many, that are not reserved."""
+        return total - min(total, sum(each.slots for each in self.claims.reserved))
+
+    def reserved(self, whose: Whose) -> int:
+        """The slots in it that are reserved for somebody."""
+        return sum(each.slots for each in self.claims.reserved if each.who.includes(whose))
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -278,12 +286,12 @@ def allowed(
 ) -> list[Allowed]:
     """What somebody's work may have of a pool in each of these spans; alike ones are one.
 
-    `cap` says what else limits its slots in one.
+    What is reserved for it is counted. `cap` says what else limits its slots in one.
     """
     found: list[Allowed] = []
     most = _Most(whose, total)
     for span in rules:
-        slots = most.of(span)
+        slots = min(total, most.of(span) + span.reserved(whose))
         if cap is not None:
             slots = int(min(slots, cap(span)))
         factor = span.window.price_factor if span.window is not None else MILLION
@@ -307,6 +315,7 @@ class Closing:
         slots: what it has then, with all else that belongs to the same claim.
         window: the one that begins; empty where none does: one that gave it more has ended.
         claim: of the claims that hold then, the one that it belongs to.
+        room: what all work has then that is not in a reservation.
     """
 
     at_s: float
@@ -316,24 +325,36 @@ class Closing:
     slots: int
     window: str
     claim: int
+    room: int
 
 
 def closing(rules: Rules, whose: Whose, total: int) -> Closing | None:
     """When somebody's work may next have fewer slots than now; None when that is not known."""
-    now_slots = rules.now.most(whose, total)
+    return next(iter(closings(rules, whose, total)), None)
+
+
+def closings(rules: Rules, whose: Whose, total: int) -> tuple[Closing, ...]:
+    """When somebody's work, or all that is not reserved, has fewer slots than ever before.
+
+    In order: what does not end before one of them must fit into what is left then.
+    """
+    found = []
+    slots, room = rules.now.most(whose, total), rules.now.room(total)
     most = _Most(whose, total)
     for span in rules.spans[1:]:
-        slots = most.of(span)
-        if slots < now_slots:
-            return _closing_at(span, slots, whose)
-    return None
+        slots_then, room_then = most.of(span), span.room(total)
+        if slots_then < slots or room_then < room:
+            slots, room = min(slots, slots_then), min(room, room_then)
+            found.append(closing_at(span, slots, whose, room))
+    return tuple(found)
 
 
-def _closing_at(span: Span, slots: int, whose: Whose) -> Closing:
+def closing_at(span: Span, slots: int, whose: Whose, room: int) -> Closing:
     """What the beginning of a span means for those who have so many slots in it."""
     at_s, window, claim = span.from_s, span.window, span.claims.of(whose)
     if window is None:  # claims outside of windows stop nothing, but what begins is to end in time
-        return Closing(at_s, at_s, at_s, inf, slots, "", claim)
+        return Closing(at_s, at_s, at_s, inf, slots, "", claim, room)
     ends_s = at_s + window.spill_s
     stops_s = ends_s + window.grace_s if window.preempts else inf
-    return Closing(at_s, ends_s, at_s - window.drain_lead_s, stops_s, slots, window.name, claim)
+    told_s = at_s - window.drain_lead_s
+    return Closing(at_s, ends_s, told_s, stops_s, slots, window.name, claim, room)

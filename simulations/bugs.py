@@ -41,6 +41,8 @@ from gateway.purchase import Purchase
 from gateway.purchases import Purchases
 from gateway.sales import Sales
 from policies.budgets import Earmark, Purse, payers
+from policies.parties import Whose
+from policies.reservations import Book
 from simulations.world import disk
 from simulations.world.peers import Roll
 from simulations.world.plan import Plan
@@ -367,6 +369,18 @@ def forgotten_slots() -> Iterator[None]:
 
 
 @contextmanager
+def overbooked_slots() -> Iterator[None]:
+    """A site that forgets what it has reserved already when it is asked for more."""
+    free = Book.free
+
+    def forgetful(self: Book, whose: Whose, from_s: float, until_s: float, utc_s: float) -> int:
+        return free(replace(self, made=()), whose, from_s, until_s, utc_s)
+
+    with patch.object(Book, "free", forgetful):
+        yield
+
+
+@contextmanager
 def unheld_tasks() -> Iterator[None]:
     """Nothing is held for tasks that go out: each slot spends what is left of a budget."""
     with patch.object(Handout, "_holds", lambda *_: ()):
@@ -423,6 +437,7 @@ TREATY_BUGS: Final[dict[str, Bug]] = {
     "hasty-agreement": hasty_agreement,
     "backdated-reversal": backdated_reversal,
     "unheeded-windows": unheeded_windows,
+    "overbooked-slots": overbooked_slots,
     "unheld-contracts": unheld_contracts,
     "forgotten-slices": forgotten_slices,
 }

@@ -13,10 +13,11 @@ from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
 from policies.budgets import SLOT_TIME, Budget, Running, Waiting
-from policies.claims import Amount, Claim, Claims
+from policies.claims import EVERYTHING, Amount, Claim, Claims
 from policies.entitlements import Entitlements, Rule
 from policies.hours import Hours
 from policies.parties import OTHERS, OURS, Kind, Party
+from policies.reservations import ReservationRules
 from policies.shares import FairShare, Share
 from policies.tariffs import MILLION
 from policies.weeks import DAY_S
@@ -35,6 +36,7 @@ from simulations.world.plan import (
     Pause,
     Plan,
     Pool,
+    ReservePlan,
     Reset,
     SitePlan,
     SlowStore,
@@ -47,6 +49,7 @@ SITES: Final = ("london", "paris", "tokyo", "zurich")
 FEDERATED: Final = 0.4  # of all worlds
 WINDOWS_EACH: Final = 5  # so many worlds one has windows, if it is a federation
 ENTITLED_EACH: Final = 9  # so many worlds one has entitlements
+RESERVES_EACH: Final = 6  # so many worlds one has reservations, if it is a federation
 SHARES_EACH: Final = 8  # so many worlds the slots of one are shared out
 BUDGETS_EACH: Final = 7  # so many worlds one has budgets
 IN_A_ROW: Final = 0.5  # of federations of three
@@ -64,6 +67,8 @@ def draw_plan(seed: int) -> Plan:
         plan = _with_shares(plan, Random(f"shares {seed}"))
     if seed % BUDGETS_EACH == 5:
         plan = _with_budgets(plan, Random(f"budgets {seed}"))
+    if seed % RESERVES_EACH == 1:
+        plan = _with_reservations(plan, Random(f"reservations {seed}"))
     return plan
 
 
@@ -77,6 +82,34 @@ def _draw_world(seed: int) -> Plan:
     plan = _with_books(plan, dice)
     # Drawn apart: what is drawn for all other worlds stays as it was.
     return _with_windows(plan, Random(f"windows {seed}")) if seed % WINDOWS_EACH == 4 else plan
+
+
+def _with_reservations(plan: Plan, dice: Random) -> Plan:
+    """The same, where users reserve slots at several sites at once, for some seconds.
+
+    What is not used costs nothing there: bills of no task are for other tests.
+    """
+    if not any(site.others for site in plan.sites):
+        return plan
+    rules = ReservationRules(
+        EVERYTHING, unused_factor=0, cancel_factor=0, hold_s=dice.choice((3.0, 8.0)), grace_s=0.5
+    )
+    most = max((worker.slots for worker in plan.workers), default=1)
+    sites = []
+    for site in plan.sites:
+        near = (site.name, *site.others)
+        wishes = tuple(
+            ReservePlan(
+                at_s=dice.uniform(2.0, 15.0),
+                sites=tuple(dice.sample(near, dice.randint(1, len(near)))),
+                slots=dice.randint(1, most),
+                in_s=dice.choice((0.0, 1.0, 4.0, 2_000.0, 2_000.0)),
+                lasts_s=dice.choice((2.0, 6.0, 15.0)),
+            )
+            for _ in range(dice.randint(1, 4))
+        )
+        sites.append(replace(site, reservations=rules, reserves=wishes))
+    return replace(plan, sites=tuple(sites))
 
 
 def _with_shares(plan: Plan, dice: Random) -> Plan:

@@ -23,6 +23,7 @@ from gateway import (
     joining,
     orders,
     passes,
+    reservation_config,
     tariff_config,
     window_config,
 )
@@ -107,7 +108,8 @@ def test_what_is_said_before_and_beside_messages_is_in_the_protocol_too():
 def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
     known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
-    known -= {"alerts", "books", "groups", "fair_share", "budgets", "credit", "entitlements"}
+    known -= {"alerts", "books", "groups", "fair_share", "budgets", "credit"}
+    known -= {"entitlements", "reservations"}
     known -= {"source", "given"}  # of the command line
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known = known - {"plan"} | {"window", "claims"}  # which are read into it
@@ -120,6 +122,7 @@ def test_every_knob_is_documented():
     known |= {field.name for field in dataclasses.fields(Disclosure)}
     known |= {field.name for field in dataclasses.fields(Pace)} | ALERT_KEYS | BUDGET_KEYS
     known |= tariff_config.KEYS
+    known |= reservation_config.KEYS
     known |= fair_share_config.KEYS - {"share"} | fair_share_config.SHARE_KEYS
     assert set(table_rows("configuration.md")) == known
 

@@ -103,6 +103,8 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
             click.echo(show.clean(f"entitlement, {word}, line {each['line']}: {each['rule']}"))
     for each in found.get("warnings", ()):
         click.echo(show.clean(f"warning: {each}"))
+    if found["reservations"]:
+        click.echo("slots are reserved on other terms from now on; what is booked stays as it is")
     for each in found["later"]:
         click.echo(show.clean(f"counts after a restart: {each}"))
     click.echo("nothing was changed: a dry run" if is_dry else "this holds now")

@@ -23,6 +23,7 @@ _COMMANDS: Final = {
     "inspect": ("status", "jobs", "job", "workers"),
     "look": ("sites", "pools", "deals", "explain"),
     "report": ("report",),
+    "reserve": ("reserve", "reservations"),
     "serve": ("up", "gateway", "worker"),
     "shares": ("shares",),
     "tariff": ("tariff",),

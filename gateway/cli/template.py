@@ -137,6 +137,17 @@ contact = {contact}             # on our card, for people
 # [[entitlement]]
 # deny = "project:legacy"
 
+# Slots kept for somebody for a time: docs/reservations.md. Without it nothing can be reserved.
+# [reservations]
+# slots = "50%"                 # of a pool, reserved at one time; or a number
+# longest = "24h"               # that one may be
+# ahead = "14d"                 # that one may end ahead of now
+# unused_factor = 1.0           # of its price, for reserved time that is not used
+# cancel_factor = 0.1           # of its price, for what is left of it when it is cancelled
+# hold_s = 30.0                 # slots are held so long for who books at several sites
+# drain_lead_s = 0.0            # what must make room is told so long before
+# grace_s = 30.0                # and may run so long after; where a window is open, as that says
+
 # Who may use up how much: docs/budgets.md.
 # [[budget]]
 # name = "risk this month"

@@ -618,6 +618,55 @@ class AlertEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class ReservationKept:
+    """A reservation as it is from now on, whole: of two records the one of the later step stands.
+
+    Attributes:
+        side: "sell": of a pool of ours; "buy": of another site's, for us.
+        site: the other one; empty: it is between us and a user of ours.
+        who: for whom, as rules name them.
+        whole: the booking that it is a part of.
+        price_nanos: of a slot-hour.
+        step: counts its records, from 0.
+        left_at_s: when it was cancelled.
+        billed_nanos: what was charged at its end, besides what was used; at `billed_at_s`.
+    """
+
+    side: ContractSide
+    reservation: str
+    site: str
+    whole: str
+    step: int
+    state: str
+    pool: str
+    who: str
+    slots: int
+    from_s: float
+    until_s: float
+    price_nanos: int
+    currency: str
+    unused_factor: int
+    cancel_factor: int
+    user: str
+    group: str
+    project: str
+    made_at_s: float
+    lease_s: float
+    left_at_s: float | None = None
+    used_ns: int = 0
+    billed_nanos: int = 0
+    billed_at_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_texts(self.side, self.reservation, self.site, self.whole, self.state, self.pool)
+        _check_texts(self.who, self.currency, self.user, self.group, self.project)
+        _check(self.step, self.slots, self.price_nanos, self.unused_factor, self.cancel_factor)
+        _check(self.used_ns, self.billed_nanos)
+        _check_times(self.from_s, self.until_s, self.made_at_s, self.lease_s, self.left_at_s or 0.0)
+        _check_times(self.billed_at_s)
+
+
+@dataclass(frozen=True, slots=True)
 class SliceLent:
     """What another site holds of a budget of ours; the newest stands. Written before it is said.
 
@@ -763,6 +812,7 @@ Record = (
     | PaymentsTold
     | AlertFired
     | AlertEnded
+    | ReservationKept
     | SliceLent
     | SliceHeld
 )

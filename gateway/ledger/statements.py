@@ -51,6 +51,7 @@ from .records import (
     Posted,
     PostingSettled,
     Record,
+    ReservationKept,
     SliceHeld,
     SliceLent,
     StatementKept,
@@ -70,6 +71,7 @@ from .tables import (
     payments,
     payments_told,
     postings,
+    reservations,
     slices_held,
     slices_lent,
     statements,
@@ -262,6 +264,7 @@ def _changes(dialect: Dialect) -> dict[type[Any], list[ClauseElement]]:
         SliceLent: [_keep_newest(dialect, slices_lent, SliceLent)],
         SliceHeld: [_keep_newest(dialect, slices_held, SliceHeld)],
         StatementKept: [_keep_statement(dialect)],
+        ReservationKept: [_keep_reservation(dialect)],
         ContractEnded: [
             update(contracts)
             .where(*(contracts.c[name] == _field(name) for name in ("side", "contract")))
@@ -316,6 +319,18 @@ def _keep_statement(dialect: Dialect) -> ClauseElement:
                 not_(statements.c.is_final),
             ),
         ),
+    )
+    return kept
+
+
+def _keep_reservation(dialect: Dialect) -> ClauseElement:
+    insert = insert_into(dialect, reservations, ReservationKept.__dataclass_fields__)
+    keys = [column.name for column in reservations.primary_key]
+    others = [name for name in ReservationKept.__dataclass_fields__ if name not in keys]
+    kept: ClauseElement = insert.on_conflict_do_update(
+        index_elements=keys,
+        set_={name: insert.excluded[name] for name in others},
+        where=reservations.c.step < insert.excluded.step,
     )
     return kept
 

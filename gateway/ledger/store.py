@@ -42,6 +42,7 @@ from .records import (
     Capacity,
     PaymentsTold,
     Record,
+    ReservationKept,
     SliceHeld,
     SliceLent,
     StatementKept,
@@ -73,6 +74,7 @@ from .tables import (
     jobs,
     outcomes,
     postings,
+    reservations,
     slices_held,
     slices_lent,
     usage,
@@ -83,6 +85,7 @@ from .writer import Writer
 # Bundles a read of `bundles`: a reader holds no transaction open while its caller is at work.
 _PAGE: Final = 16
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+OPEN_STATES: Final = ("held", "booking", "booked", "releasing")  # of reservations
 LATELY_S: Final = 3600.0  # before the last contract: a clock may have been set back by so much
 
 
@@ -236,6 +239,9 @@ class Store(Protocol):
 
     def alerts(self) -> list[AlertRow]:
         """Return every alert as it was fired last, in order."""
+
+    def reservations(self, limit: int, is_open: bool = False) -> list[ReservationKept]:
+        """Return the reservations that end last, latest first; or those that are open, all."""
 
     def slices_lent(self) -> list[SliceLent]:
         """Return what other sites hold of budgets of ours, as it was written last, in order."""
@@ -558,6 +564,19 @@ class SqlStore:
         query = select(*kept).order_by(*alerts.primary_key.columns)
         with self._reading() as connection:
             return [AlertRow(*row) for row in connection.execute(query)]
+
+    def reservations(self, limit: int, is_open: bool = False) -> list[ReservationKept]:
+        """See Store."""
+        kept = [reservations.c[field.name] for field in fields(ReservationKept)]
+        query = select(*kept).order_by(
+            reservations.c.until_s.desc(), *reservations.primary_key.columns
+        )
+        if is_open:
+            query = query.where(reservations.c.state.in_(OPEN_STATES))
+        else:
+            query = query.limit(limit)
+        with self._reading() as connection:
+            return [ReservationKept(*row) for row in connection.execute(query)]
 
     def slices_lent(self) -> list[SliceLent]:
         """See Store."""

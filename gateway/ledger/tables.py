@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 
 # The newest migration. A database that carries it is opened without loading Alembic.
-SCHEMA_VERSION: Final = "0012"
+SCHEMA_VERSION: Final = "0013"
 
 # Ordered by code points, in PostgreSQL as in SQLite, whatever its locale: reports must not differ.
 TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
@@ -332,6 +332,37 @@ alerts = Table(
     Column("ended_at_s", Double),
     sqlite_with_rowid=False,
 )
+
+# Slots that are kept for somebody in a span of time.
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("side", TEXT, primary_key=True),
+    Column("reservation", TEXT, primary_key=True),
+    Column("site", TEXT, nullable=False),
+    Column("whole", TEXT, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("state", TEXT, nullable=False),
+    Column("pool", TEXT, nullable=False),
+    Column("who", TEXT, nullable=False),
+    Column("slots", BigInteger, nullable=False),
+    Column("from_s", Double, nullable=False),
+    Column("until_s", Double, nullable=False),
+    Column("price_nanos", BigInteger, nullable=False),
+    Column("currency", TEXT, nullable=False),
+    Column("unused_factor", BigInteger, nullable=False),
+    Column("cancel_factor", BigInteger, nullable=False),
+    Column("user", TEXT, nullable=False),
+    Column("group", TEXT, nullable=False),
+    Column("project", TEXT, nullable=False),
+    Column("made_at_s", Double, nullable=False),
+    Column("lease_s", Double, nullable=False),
+    Column("left_at_s", Double),
+    Column("used_ns", BigInteger, nullable=False),
+    Column("billed_nanos", BigInteger, nullable=False),
+    Column("billed_at_s", Double, nullable=False),
+)
+Index("reservations_by_end", reservations.c.until_s)
 
 # Parts of budgets: of ours, that other sites hold, and of theirs, that we hold. Amounts that only
 # grow come to more than an integer holds.

@@ -39,6 +39,7 @@ from gateway.ledger.records import (
     Posted,
     PostingSettled,
     Record,
+    ReservationKept,
     SliceHeld,
     SliceLent,
     StatementKept,
@@ -58,7 +59,7 @@ from gateway.ledger.rows import (
     PostingRow,
     UsageTotal,
 )
-from gateway.ledger.store import NOTHING
+from gateway.ledger.store import NOTHING, OPEN_STATES
 from gateway.ledger.tables import SUMMED
 from gateway.ledger.writer import AT_ONCE_RECORDS
 
@@ -113,6 +114,7 @@ class _Tables:
     payments_told: dict[str, PaymentsTold] = field(default_factory=dict)
 
     alerts: dict[tuple[str, str, int], AlertRow] = field(default_factory=dict)
+    reservations: dict[tuple[str, str], ReservationKept] = field(default_factory=dict)
     slices_lent: dict[tuple[str, str, str, int], SliceLent] = field(default_factory=dict)
     slices_held: dict[tuple[str, str, int], SliceHeld] = field(default_factory=dict)
     booked: dict[str, Booked] = field(default_factory=dict)  # by key, in order
@@ -208,6 +210,10 @@ class Disk:
 
             case AlertFired() | AlertEnded():
                 self._alert(record)
+            case ReservationKept(side, reservation):
+                known = tables.reservations.get((side, reservation))
+                if known is None or known.step < record.step:
+                    tables.reservations[side, reservation] = record
             case SliceLent(budget, unit, site, account):
                 tables.slices_lent[budget, unit, site, account] = record
             case SliceHeld(owner, budget, account):
@@ -692,6 +698,16 @@ class MemoryStore:
         """See Store."""
         found = sorted(self._tables.payments_told.items())
         return [each for name, each in found if site in ("", name)]
+
+    def reservations(self, limit: int, is_open: bool = False) -> list[ReservationKept]:
+        """See Store."""
+        kept = sorted(
+            self._tables.reservations.values(),
+            key=lambda each: (-each.until_s, each.side, each.reservation),
+        )
+        if is_open:
+            return [each for each in kept if each.state in OPEN_STATES]
+        return kept[:limit]
 
     def alerts(self) -> list[AlertRow]:
         """See Store."""

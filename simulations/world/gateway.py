@@ -66,6 +66,7 @@ class Member(Host):
             house=plan.house,
             books=plan.books,
             fair_share=plan.fair_share,
+            reservations=plan.reservations,
             budgets=plan.budgets,
             entitlements=plan.entitlements,
         )  # fmt: skip

@@ -15,6 +15,7 @@ from simulations.world.budgets import BudgetsHold
 from simulations.world.client import Job
 from simulations.world.gateway import Member
 from simulations.world.invariants import WAKING_S, Invariant
+from simulations.world.reserving import ReservationsKept
 from simulations.world.trace import Entry
 
 if TYPE_CHECKING:
@@ -229,4 +230,5 @@ between_sites: Final[tuple[Callable[["World"], Invariant], ...]] = (
     LimitsHold,
     LeaseHolds,
     AllAgree,
+    ReservationsKept,
 )

@@ -27,6 +27,7 @@ from simulations.world.plan import (
     Reset,
     SlowStore,
 )
+from simulations.world.reserving import reserve
 from simulations.world.trace import Broken, Trace
 from simulations.world.treaties import between_sites
 from simulations.world.worker import Worker
@@ -114,6 +115,9 @@ class World:
         self.clock.at(self.plan.calm_s, self._calm_down)
         for operator in self.operators:
             operator.begin()
+        for site in self.sites.values():
+            for wish in site.plan.reserves:
+                self.clock.at(wish.at_s, partial(reserve, site, wish))
         self._check()
 
     def acts(self) -> Iterator[tuple[float, Callable[[], bool]]]:

@@ -15,10 +15,11 @@ from gateway.federation_config import FederationConfig
 from policies.asks import House
 
 # What follows stands for nothing by default.
-EXAMPLES = re.compile(r"^# \[(\[[\w.]+\]|groups|credit|fair_share)\]")
+EXAMPLES = re.compile(r"^# \[(\[[\w.]+\]|groups|credit|fair_share|reservations)\]")
 TABLES = (
     *("[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true"),
-    *("[fair_share]", '[[fair_share.share]]\nname = "p"', '[[entitlement]]\nallow = "ours"'),
+    *("[reservations]", "[fair_share]", '[[fair_share.share]]\nname = "p"'),
+    '[[entitlement]]\nallow = "ours"',
     '[[budget]]\nname = "b"\namount = "1 USD"',
 )
 

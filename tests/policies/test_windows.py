@@ -147,7 +147,7 @@ def test_when_somebody_must_make_room():
     rules = rules_at(PLAN, at("2026-11-20T12:00"))
     begins_s = at("2026-11-20T17:00")
     assert closing(rules, PARIS, 100) == Closing(
-        begins_s, begins_s, begins_s - 600, begins_s + 30, 0, "risk run", 0
+        begins_s, begins_s, begins_s - 600, begins_s + 30, 0, "risk run", 0, 100
     )
     assert closing(rules, ADA, 100) is None
 

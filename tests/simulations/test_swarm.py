@@ -54,13 +54,14 @@ FIRST = {
     "hasty-agreement": 615,
     "backdated-reversal": 16,
     "unheeded-windows": 39,
+    "overbooked-slots": 7,
     "unheld-tasks": 12,
     "unheld-contracts": 460,
     "forgotten-slices": 215,
 }
 
 
-QUICK = {"soft-bill", "open-door", "unheard-payments", "unheld-tasks"}
+QUICK = {"soft-bill", "open-door", "unheard-payments", "unheld-tasks", "overbooked-slots"}
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from gateway.ledger.records import (
     OutcomeKept,
     Posted,
     PostingSettled,
+    ReservationKept,
     SliceHeld,
     SliceLent,
     UsageRecord,
@@ -596,6 +597,30 @@ def test_an_alert_that_is_over_can_be_fired_again(store: Store, commit: Commit) 
     assert store.alerts() == [AlertRow("a", "x", 0, 2.0, 3.0)]
     commit(store, AlertFired("a", "x", 0, 5.0))
     assert store.alerts() == [AlertRow("a", "x", 0, 5.0, None)]
+
+
+def reservation(name: str, step: int, state: str, until_s: float = 9.0, **more: Any) -> Any:
+    about: dict[str, Any] = dict.fromkeys(("whole", "site", "user", "group", "project"), "")
+    numbers = dict.fromkeys(("price_nanos", "unused_factor", "cancel_factor", "lease_s"), 7)
+    about |= {"side": "sell", "reservation": name, "step": step, "state": state, "pool": "fast"}
+    about |= {"who": "all", "slots": 4, "from_s": 1.0, "until_s": until_s, "currency": "USD"}
+    return ReservationKept(**{**about, **numbers, "made_at_s": 0.5, **more})
+
+
+def test_a_reservation_is_as_its_latest_step_says(open_store: OpenStore, commit: Commit) -> None:
+    store = open_store()
+    first, last = reservation("a", 0, "held"), reservation("a", 2, "booked", left_at_s=5.0)
+    commit(store, first, last, reservation("a", 1, "booked"), first)
+    ended = reservation("b", 1, "ended", 8.0, used_ns=5, billed_nanos=2**62)
+    commit(store, reservation("b", 0, "booking", 8.0), ended)
+    bought = reservation("a", 0, "booking", 10.0, side="buy", site="paris")
+    commit(store, bought)
+    commit(store)
+    store.close()
+    store = open_store()
+    assert store.reservations(9) == [bought, last, ended]
+    assert store.reservations(2) == [bought, last]
+    assert store.reservations(0, is_open=True) == [bought, last]
 
 
 def test_what_others_hold_of_our_budgets_is_kept_as_it_was_written_last(
