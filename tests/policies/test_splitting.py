@@ -288,3 +288,18 @@ def test_more_money_or_time_never_makes_it_worse() -> None:
     ]
     assert shorts == sorted(shorts, reverse=True)
     assert shorts[-1] == 0
+
+
+@given(
+    st.lists(st.tuples(st.floats(1e-9, 1e-3), st.floats(0, 1e4)), min_size=2, max_size=4),
+    st.integers(1, 5),
+)
+def test_tasks_add_up_whatever_the_rates(shapes, tasks) -> None:
+    """A hundred million slots for tasks of a nanosecond: no digits are left for one task."""
+    lanes = [
+        lane(str(at), 10**8, task_s, start_s=start_s, tasks_max=tasks)
+        for at, (task_s, start_s) in enumerate(shapes)
+    ]
+    given = fastest(lanes, tasks)
+    assert sum(given) == tasks
+    assert min(given) >= 0
