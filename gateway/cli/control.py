@@ -69,7 +69,7 @@ def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool
 def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
     """Have a gateway read its configuration again, and go on by it.
 
-    Windows, prices, shares, budgets and entitlements are taken in.
+    Windows, prices, shares, budgets, entitlements and what may be reserved are taken in.
 
     What that changes in the coming two weeks is said first, and what counts only after a restart.
     With a mistake in the file nothing is changed.

@@ -10,6 +10,7 @@ import click
 
 from gateway.cli import show
 from gateway.cli.common import (
+    CONFIG_DIR_VARIABLE,
     Reach,
     ask,
     config_file_option,
@@ -56,6 +57,11 @@ def windows(
     Of windows that are open at once the one of the highest priority holds; those that it keeps from
     holding are named beside it. With --gateway its reservations are among them.
     """
+    if path is None:  # the defaults have no window: to show them would be to say that none holds
+        raise click.UsageError(
+            "say whose windows: --config FILE, the gateway's gateway.toml, or set "
+            f"${CONFIG_DIR_VARIABLE} to its folder"
+        )
     config = configured(path, (), None)
     at_s = time.time() if when is None else moment(when, end_of_day=False, option="--at")
     if not 0 <= at_s <= LATEST_S:
