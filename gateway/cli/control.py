@@ -104,7 +104,9 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
     for each in found.get("warnings", ()):
         click.echo(show.clean(f"warning: {each}"))
     if found["reservations"]:
-        click.echo("slots are reserved on other terms from now on; what is booked stays as it is")
+        click.echo(
+            "[reservations] counts for what is booked from now on; what is booked is as it was"
+        )
     for each in found["later"]:
         click.echo(show.clean(f"counts after a restart: {each}"))
     click.echo("nothing was changed: a dry run" if is_dry else "this holds now")
