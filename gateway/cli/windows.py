@@ -10,7 +10,6 @@ import click
 
 from gateway.cli import show
 from gateway.cli.common import (
-    CONFIG_DIR_VARIABLE,
     Reach,
     ask,
     config_file_option,
@@ -57,11 +56,6 @@ def windows(
     Of windows that are open at once the one of the highest priority holds; those that it keeps from
     holding are named beside it. With --gateway its reservations are among them.
     """
-    if path is None:  # the defaults have no window: to show them would be to say that none holds
-        raise click.UsageError(
-            "say whose windows: --config FILE, the gateway's gateway.toml, or set "
-            f"${CONFIG_DIR_VARIABLE} to its folder"
-        )
     config = configured(path, (), None)
     if not config.source:
         raise click.UsageError(

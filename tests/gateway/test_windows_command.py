@@ -230,11 +230,3 @@ def test_without_a_configuration_there_are_no_windows_to_print(monkeypatch):
 def test_a_pool_that_there_is_not_is_said(write):
     done = windows("medium", "--config", write())
     assert "there is no pool 'medium' here; there are: fast, slow" in done.output
-
-
-def test_without_a_file_it_asks_for_one_and_says_of_no_pool_that_nothing_holds(monkeypatch):
-    monkeypatch.delenv("GRIDFED_CONFIG_DIR", raising=False)
-    done = windows("--gateway", "ipc:///nowhere/gateway.sock")
-    assert done.exit_code == 2
-    assert "say whose windows: --config FILE" in done.output
-    assert "none" not in done.output
