@@ -350,10 +350,12 @@ def overlay(
 ) -> Rules:
     """What holds for a pool with its reservations: spans change where one begins or ends.
 
-    Holds are in it too: nothing that would have to be stopped begins meanwhile.
+    Holds are in it too, but only from when they lapse: nothing that would have to be stopped begins
+    meanwhile, and nobody makes way for slots that nobody has booked.
     """
     standing = sorted(
-        (each for each in made if each.takes_slots(utc_s)), key=lambda each: (each.made_s, each.id)
+        (_confirmed(each) for each in made if each.takes_slots(utc_s)),
+        key=lambda each: (each.made_s, each.id),
     )
     if not standing:
         return rules
@@ -380,6 +382,13 @@ def overlay(
             spans.append(part)
     begun = (each.from_s for each in standing if each.from_s <= rules.now.from_s < each.ends_s)
     return Rules(tuple(spans), max(rules.begun_s, *begun, 0.0))
+
+
+def _confirmed(reservation: Reservation) -> Reservation:
+    """As it would be if it were booked just before it lapses."""
+    if reservation.state is not State.HELD:
+        return reservation
+    return replace(reservation, from_s=max(reservation.from_s, reservation.lapses_s))
 
 
 def _window(window: Window | None, first: Reservation, owner: ReservationRules) -> Window:

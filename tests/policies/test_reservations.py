@@ -311,6 +311,16 @@ def test_what_is_offered_instead_can_be_had(taken, slots, lasts_h):
     assert found_s is None or book.free(BOB, found_s, found_s + lasts_h * HOUR_S, NOON) >= slots
 
 
+def test_nobody_makes_way_for_what_is_only_held():
+    held = made(from_h=-0.01, state=State.HELD, lease_s=NOON + 30)
+    rules = rules_at(NO_WINDOWS, NOON, 14 * 86_400.0)
+    before, during, _ = overlay(rules, [held], RULES, NOON).spans
+    assert (before.until_s, before.claims.reserved) == (NOON + 30, ())
+    assert [each.slots for each in during.claims.reserved] == [4]
+    booked = overlay(rules, [replace(held, state=State.BOOKED)], RULES, NOON)
+    assert [each.slots for each in booked.now.claims.reserved] == [4]
+
+
 def test_a_refusal_looks_at_each_reservation_once():
     """Anybody may ask, again and again: it took minutes for a thousand that overlap."""
     looks = 0
