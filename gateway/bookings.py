@@ -36,6 +36,7 @@ from policies.parties import Kind, Party, Whose, read_party
 from policies.reservations import (
     BOOKED_MAX,
     NAMED,
+    ONES_MAX,
     OPEN,
     Book,
     CantReserve,
@@ -127,6 +128,9 @@ class Bookings:
         check_span(self._owner, slots, from_s, until_s, utc_s)
         if len(self.open) >= BOOKED_MAX:
             raise CantReserve(f"{BOOKED_MAX:,} reservations are open here: no more can be made")
+        own = sum((each.by.site, each.by.user) == (by.site, by.user) for each in self.open.values())
+        if own >= ONES_MAX:
+            raise CantReserve(f"{own} reservations of {by.user} are open here: no more can be made")
         found, errors = [], []
         for name in (pool,) if pool else self._pools:
             try:

@@ -34,6 +34,7 @@ from policies.windows import AHEAD_S, Plan, Rules, Window
 
 NAMED: Final = "reservation "  # before its id: a tariff's version, and a window's name
 BOOKED_MAX: Final = 1_000  # that are to come, of a site
+ONES_MAX: Final = 250  # of these one user's: the shortest cost nothing, and would keep others out
 HALF: Final = Amount(part=5_000)
 LAST_S: Final = 253_402_300_799.0  # the end of the year 9999
 CLOCK_S: Final = 60.0  # so long before now one may still begin: it takes time to ask

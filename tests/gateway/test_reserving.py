@@ -27,7 +27,7 @@ from policies.claims import Amount
 from policies.coallocation import FORGET_S, KEEP_S, Phase
 from policies.entitlements import Entitlements, Rule
 from policies.parties import Whose, read_party
-from policies.reservations import Reservation, ReservationRules, State
+from policies.reservations import ONES_MAX, CantReserve, Reservation, ReservationRules, State
 from policies.tariffs import Tariff
 from simulations.world.disk import Disk, MemoryStore
 
@@ -353,6 +353,17 @@ def test_what_nobody_knows_any_more_is_given_back(world):
     london = world.sites["london"]
     [told] = london.buying.hear("paris", said, NOON, NOON)
     assert (told.message.reservation, told.message.step) == ("london-9-9", "release")
+
+
+def test_one_user_does_not_take_all_that_may_be_open(world):
+    bookings = world.sites["paris"].bookings
+    for number in range(ONES_MAX):
+        from_s = NOON + number
+        found = bookings.ask(1, from_s, from_s + 1, "user:ada", ADA, NOON)
+        bookings.keep(replace(found, id=f"r{number}", state=State.BOOKED))
+    with pytest.raises(CantReserve, match="250 reservations of ada are open here"):
+        bookings.ask(1, NOON, NOON + 1, "user:ada", ADA, NOON)
+    bookings.ask(1, NOON, NOON + 1, "user:bob", Whose("bob"), NOON)
 
 
 @pytest.mark.parametrize("state", ["ended", "cancelled", "expired"])
