@@ -14,7 +14,7 @@ with its own price; what does not fit beside it makes way as before any window.
 list when it is booked, and stay.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -238,12 +238,14 @@ class Book:
         plan: its windows and claims.
         total: slots that it has.
         made: the reservations of it.
+        entitled: how many slots somebody's work may have in all in a span, by what else counts.
     """
 
     plan: Plan
     total: int
     rules: ReservationRules
     made: Sequence[Reservation] = ()
+    entitled: Callable[[Whose, Span], float] = lambda *_: inf
 
     def free(self, whose: Whose, from_s: float, until_s: float, utc_s: float) -> int:
         """How many slots may be reserved for somebody's work over all of a span; 0 or more."""
@@ -252,7 +254,7 @@ class Book:
         least = self.total
         for span in self.plan.spans(from_s, until_s):
             kept = sum(each.guaranteed for each in span.claims.levels(self.total))
-            own = span.most(whose, self.total)
+            own = int(min(span.most(whose, self.total), self.entitled(whose, span)))
             most = min(self.total - kept, self.rules.most.of(self.total))
             for at_s in {span.from_s, *edges_in(edges, span.from_s, span.until_s)}:
                 there = [each for each in made if each.from_s <= at_s < each.ends_s]
@@ -272,7 +274,7 @@ class Book:
         later_s = self.first_fit(whose, slots, until_s - from_s, from_s, utc_s)
         if later_s is not None:
             instead += f"; {slots} from {clock(later_s)} on"
-        kept = "the others are reserved, guaranteed or not to be reserved"
+        kept = f"the others are reserved, guaranteed or not to be reserved by {whose.user}"
         raise CantReserve(
             f"{slots} of {self.total} slots can't be reserved from {clock(from_s)} to "
             f"{clock(until_s)}: {instead} ({kept})"

@@ -25,8 +25,9 @@ from gateway.recalling import recall_now
 from gateway.reserving import OPEN_MAX, Buying, Selling
 from policies.claims import Amount
 from policies.coallocation import KEEP_S, Phase
+from policies.entitlements import Entitlements, Rule
 from policies.parties import Whose, read_party
-from policies.reservations import Reservation, ReservationRules, State
+from policies.reservations import CantReserve, Reservation, ReservationRules, State
 from policies.tariffs import Tariff
 from simulations.world.disk import Disk, MemoryStore
 
@@ -428,3 +429,19 @@ def test_whatever_is_lost_late_or_dies_all_is_booked_or_nothing(steps):
         ]
         booked = [state == State.BOOKED for _, state in parts]
         assert (all(booked) and len(booked) in (0, len(whole.parts))) or not any(booked), parts
+
+
+def test_nobody_reserves_more_than_he_is_entitled_to():
+    site = Site("london", 10)
+    rules = (
+        Rule(True, (read_party("user:ada"),), slots_max=3),
+        Rule(False, (read_party("site:paris"),)),
+    )
+    known = events.EntitlementsKnown(Entitlements(rules), {"fast": frozenset()})
+    site.broker.handle(known, NOON)
+    span = NOON + 60.0, NOON + 120.0
+    assert site.bookings.ask(3, *span, "user:ada", ADA, NOON).slots == 3
+    for by, slots in ((ADA, 4), (Whose("bob"), 1), (Whose("eve@paris", site="paris"), 1)):
+        with pytest.raises(CantReserve, match=f"not to be reserved by {by.user}"):
+            site.bookings.ask(slots, *span, f"user:{by.user}", by, NOON)
+    assert site.bookings.ask(1, *span, "user:x@rome", Whose("x@rome", site="rome"), NOON)
