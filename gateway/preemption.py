@@ -321,7 +321,7 @@ class Preemption:
             tasks = sum(len(each.left) for each in assignments)
             slots = tasks - closes.slots - self._leaving(assignments, closes.stops_s)
             text = f"window {closes.window!r} begins at {_clock(closes.at_s)}"
-            window = pool.rules.window_at(closes.at_s)
+            window = pool.rules.span_at(closes.at_s).window
             reason = _Reason(name, window, closes.stops_s, text)
             if slots > 0:
                 self._take(assignments, slots, reason, utc_s, is_ahead=True)

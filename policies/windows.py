@@ -248,10 +248,6 @@ class Rules:
         """The span of a moment; the last for later ones."""
         return next((each for each in self.spans if utc_s < each.until_s), self.spans[-1])
 
-    def window_at(self, utc_s: float) -> Window | None:
-        """The window that holds at a moment in its time."""
-        return next((each.window for each in self.spans if utc_s < each.until_s), None)
-
 
 def rules_at(plan: Plan, utc_s: float, ahead_s: float = AHEAD_S) -> Rules:
     """What holds at a moment, and comes after it."""
@@ -333,11 +329,6 @@ class Closing:
     window: str
     claim: int
     room: int
-
-
-def closing(rules: Rules, whose: Whose, total: int) -> Closing | None:
-    """When somebody's work may next have fewer slots than now; None when that is not known."""
-    return next(iter(closings(rules, whose, total)), None)
 
 
 def closings(rules: Rules, whose: Whose, total: int) -> tuple[Closing, ...]:
