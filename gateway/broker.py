@@ -488,11 +488,11 @@ class Broker:
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
         self._handout.mark_ready(job)
         self._check_cost(job)
+        self._end_given_up(job)
         self.entitling.note_queue(job)
         if refused:
             self._drop(job, refused, "queue", self.entitling.queue_text(job.spec))
             self._finish(job, self._now_s)
-        self._end_given_up(job)
         if client is None:
             return
         if job.spec.detached and self._accounts.kept.held_bytes > self.limits.kept_bytes_max:

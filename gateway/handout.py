@@ -217,12 +217,12 @@ class Handout:
             tasks = min(tasks, bound)
         return self._affords(job, worker, task_s, tasks)
 
-    def may_want(self, job: Job, worker: Worker, now_s: float) -> bool:
-        """Whether a job would have tasks for a worker that fits it, if that had a slot for them."""
+    def may_want(self, job: Job, worker: Worker, now_s: float, slots: int) -> bool:
+        """Whether a job would have tasks for a worker that fits it, if so many slots were free."""
         task_s = self.durations.of(job.spec.function)
         return (
             self._is_heard(job)
-            and self.occupancy.may_begin(worker.offer.pool, job, task_s, now_s)
+            and self.occupancy.may_begin(worker.offer.pool, job, task_s, now_s, slots)
             and self._affords(job, worker, task_s, 1) > 0
         )
 
@@ -375,9 +375,11 @@ class Handout:
     def _recall_for(self, worker: Worker, now_s: float) -> None:
         def may_move(assignment: Assignment) -> bool:
             job = assignment.job
+            task_s = self.durations.of(job.spec.function)
+            if self._is_shut(job, worker, task_s, now_s):
+                return False  # it would go back, and be asked for again
             if not job.purses:
                 return True
-            task_s = self.durations.of(job.spec.function)
             return dispatch.can_be_paid(assignment, worker, self._tariff(job, worker), task_s)
 
         found = dispatch.tail_to_recall(self.workers.values(), worker, now_s, may_move)
@@ -385,6 +387,14 @@ class Handout:
             assignment, (first, stop) = found
             assignment.recalled = True
             self.recall(assignment, first, stop, kill=False)
+
+    def _is_shut(self, job: Job, worker: Worker, task_s: float | None, now_s: float) -> bool:
+        """Whether the rules of a worker's pool, or entitlements, give it nothing of a job now."""
+        if worker.job:
+            return not self.entitling.may_leave(job.work)
+        pool = worker.offer.pool
+        shut = self.occupancy.shut(pool, job.spec, task_s, now_s)
+        return shut is not None or self.entitling.barred(job.spec, pool) is not None
 
     def _hold(self, assignment: Assignment, tasks: int) -> None:
         """Account for `tasks` more (or fewer) in flight, at the job and at the worker."""

@@ -524,3 +524,23 @@ def test_whatever_is_lost_late_or_dies_all_is_booked_or_nothing(steps):
         ]
         booked = [state == State.BOOKED for _, state in parts]
         assert (all(booked) and len(booked) in (0, len(whole.parts))) or not any(booked), parts
+
+
+def test_nobody_reserves_more_than_he_is_entitled_to():
+    site = Site("london", 10)
+    rules = (
+        Rule(True, (read_party("user:ada"),), slots_max=3),
+        Rule(False, (read_party("site:paris"),)),
+    )
+    known = events.EntitlementsKnown(Entitlements(rules), {"fast": frozenset()})
+    site.broker.handle(known, NOON)
+    span = NOON + 60.0, NOON + 120.0
+    assert site.bookings.ask(3, *span, "user:ada", ADA, NOON).slots == 3
+    for by, slots, why in (
+        (ADA, 4, "ada may have 3 slots"),
+        (Whose("bob"), 1, "allows it to bob"),
+        (Whose("eve@paris", site="paris"), 1, "denied to eve@paris"),
+    ):
+        with pytest.raises(CantReserve, match=why):
+            site.bookings.ask(slots, *span, f"user:{by.user}", by, NOON)
+    assert site.bookings.ask(1, *span, "user:x@rome", Whose("x@rome", site="rome"), NOON)
