@@ -75,6 +75,7 @@ class Bookings:
     ) -> None:
         self._site = config.name
         self._broker = broker
+        self.reserved = broker.reserved  # in budgets
         self._store = store
         self._random_bytes = random_bytes
         self._recall = recall
@@ -144,7 +145,7 @@ class Bookings:
         if not found:
             raise CantReserve("; ".join(errors[:5]))
         (price_nanos, currency), name = min(found, key=lambda each: each[0][0])
-        return Reservation(
+        made = Reservation(
             self._random_bytes(ID_BYTES).hex(),
             name,
             read_party(who),
@@ -159,6 +160,10 @@ class Bookings:
             unused_factor=self._owner.unused_factor,
             cancel_factor=self._owner.cancel_factor,
         )
+        objection = self.reserved.objection(by, made.total_nanos, currency)
+        if objection:
+            raise CantReserve(objection)
+        return made
 
     def _check_entitled(
         self, pool: str, who: Party, by: Whose, slots: int, span: tuple[float, float]
@@ -215,8 +220,10 @@ class Bookings:
         name = reservation.id
         if reservation.state in OPEN:
             self.open[name] = reservation
+            self.reserved.hold(reservation)
             return
-        self.open.pop(name, None)
+        if self.open.pop(name, None) is not None:
+            self.reserved.end(reservation, reservation.billed_s)
         self.over[name] = reservation
         while len(self.over) > OVER_MAX:
             # For what was billed a buyer still asks: that must not be forgotten because somebody

@@ -47,6 +47,7 @@ class Handout:
         boot: int,
         tariff: Callable[[Job, Worker], Tariff],
         jobs: Mapping[str, Job],
+        paid_ahead: Callable[[str], tuple[Purse, ...]] = lambda _: (),
     ) -> None:
         self.workers: dict[int, Worker] = {}
         self.durations = dispatch.Durations()
@@ -59,6 +60,7 @@ class Handout:
         self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
         self._assignments = boot << EPOCH_BITS
         self._tariff = tariff
+        self._paid_ahead = paid_ahead
         self._shares: Shares | None = None
         self._order: Callable[[Job, float | None], Rank] = dispatch.order
         self._ready_first = 0  # jobs that were ready when settling began
@@ -235,7 +237,10 @@ class Handout:
             return tasks
         tariff = self._tariff(job, worker)
         tasks = dispatch.fits_cost(job, tariff, task_s, tasks)
-        return dispatch.fits_budgets(job, worker, tariff, task_s, tasks) if job.purses else tasks
+        if not job.purses:
+            return tasks
+        paid = self._paid_ahead(tariff.version)
+        return dispatch.fits_budgets(job, worker, tariff, task_s, tasks, paid)
 
     def _turn(self, shares: Shares, job: Job, worker: Worker, tasks: int, now_s: float) -> int:
         """How many of so many tasks a worker may have of a job before it is another share's turn.
@@ -316,8 +321,9 @@ class Handout:
     def _holds(self, job: Job, worker: Worker, tariff: Tariff) -> tuple[tuple[Purse, int], ...]:
         """What is held for a task of a job at a worker, in each purse that pays for it."""
         task_s, found = self.durations.of(job.spec.function), []
+        paid = self._paid_ahead(tariff.version)
         for purse in job.purses:
-            if worker.is_funded and purse.budget.is_money:
+            if (worker.is_funded and purse.budget.is_money) or purse in paid:
                 continue
             nanos = purse.budget.bound_nanos(tariff, job.spec.timeout_s, task_s)
             if nanos is not None:

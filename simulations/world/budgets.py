@@ -109,10 +109,11 @@ class BudgetsHold(Invariant):
             for assignment in job.assignments.values():
                 for purse, nanos in assignment.holds:
                     held[purse] += nanos * len(assignment.left)
-        for purchase in site.reception.exchange.purchases.purchases.values():
-            if purchase.earmark is not None:
-                for purse in purchase.earmark.purses:
-                    held[purse] += purchase.earmark.left_nanos
+        bought = site.reception.exchange.purchases.purchases.values()
+        earmarks = [each.earmark for each in bought if each.earmark is not None]
+        for earmark in (*earmarks, *site.reception.broker.reserved):
+            for purse in earmark.purses:
+                held[purse] += earmark.left_nanos
         for purse in site.reception.broker.purses:
             if purse.held_nanos != held[purse]:
                 text = f"{site.name}: {purse.budget.name!r} holds {purse.held_nanos}"
