@@ -9,7 +9,7 @@ with Client() as client:
 from concurrent.futures import as_completed
 
 from federation.client import Client, TaskFuture
-from federation.errors import GridError
+from federation.errors import GridError, LimitsUnmet
 from federation.jobs import JobHandle
 from federation.running import deadline
 from federation.transport import TlsSettings
@@ -18,6 +18,7 @@ __all__ = [
     "Client",
     "GridError",
     "JobHandle",
+    "LimitsUnmet",
     "TaskFuture",
     "TlsSettings",
     "as_completed",

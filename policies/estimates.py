@@ -5,13 +5,15 @@ even one task within the limits is refused; one that can do some says how many. 
 thousands of estimates, hence the plain tuple, and costs that are computed when they are looked at.
 """
 
+from math import inf
 from typing import Final, NamedTuple
 
 from federation.adverts import PriceChange
 from federation.money import format_money
 from federation.reasons import Reason
-from policies.asks import Ask, House
+from policies.asks import Ask, House, WhenClosed
 from policies.market import Candidate, Span
+from policies.outlook import Curve
 from policies.placement import Refusal
 from policies.tariffs import HOUR_NS, Extras, cost_nanos
 
@@ -32,7 +34,7 @@ class Estimate(NamedTuple):
     slots: int
     closes_s: float  # UTC, when it must be done
     price_nanos: int  # of a slot-hour of such tasks, the mean over its run
-    carbon_g: float | None
+    carbon_g: float | None  # by the mean over its run
 
     @property
     def cost_nanos(self) -> int:
@@ -59,11 +61,13 @@ def estimate(ask: Ask, candidate: Candidate, now_s: float, house: House) -> Esti
             return refusal
     if not advert.windows:
         return _in_span(ask, candidate, candidate.spans[0], now_s, house)
-    found = [
-        _in_span(ask, candidate, span, now_s, house)
-        for span in candidate.spans
-        if span.until_s > now_s
-    ]
+    spans = [span for span in candidate.spans if span.until_s > now_s]
+    if ask.when_closed is WhenClosed.ELSEWHERE:
+        spans = [span for span in spans if span.from_s <= now_s]
+        if not spans and (opens_s := candidate.opens_s(now_s)) < inf:
+            words = "opens in {:.0f} s, and the job goes elsewhere meanwhile, by its wish"
+            return Refusal(Reason.WINDOW_CLOSED, words, (opens_s - now_s,))
+    found = [_in_span(ask, candidate, span, now_s, house) for span in spans]
     fitting = [each for each in found if isinstance(each, Estimate)]
     if fitting:
         return _best(fitting, ask, now_s)
@@ -95,7 +99,9 @@ def fits(ask: Ask, found: Estimate) -> int:
         return ask.tasks
     limit_s = found.closes_s if ask.deadline_s is None else min(found.closes_s, ask.deadline_s)
     tasks = ask.tasks
-    if found.finish_s > limit_s:
+    if _may_be_stopped(ask) and found.begin_s + found.task_s > found.closes_s:
+        tasks = min(tasks, found.slots)  # one for each slot: more would begin when it is closed
+    elif found.finish_s > limit_s:
         tasks = min(tasks, tasks_by(limit_s - found.begin_s, found.slots, found.task_s))
     if ask.budget_nanos is not None:
         task_ns = round(found.task_s * 1e9)
@@ -133,7 +139,9 @@ def _in_span(
     if candidate.extras is not None:
         price_nanos = _for_job(price_nanos, candidate.extras, ask, task_s)
     slot_s = tasks * task_s
-    grams = candidate.carbon_g_per_slot_s
+    grams, ahead = candidate.carbon_g_per_slot_s, candidate.carbon_ahead
+    if ahead is not None:
+        grams = ahead.mean(begin_s, finish_s)
     found = Estimate(
         wait_s,
         begin_s,
@@ -148,11 +156,21 @@ def _in_span(
     return _check_limits(ask, candidate, found, now_s) or found
 
 
+def price_over(ask: Ask, candidate: Candidate, span: Span, task_s: float) -> Curve:
+    """What a slot-hour of an ask's tasks costs in a span, as time goes on."""
+    change = candidate.price_change
+    prices = [span.price_nanos] if change is None else [span.price_nanos, change.price_nanos]
+    extras = candidate.extras
+    if extras is not None:
+        prices = [_for_job(each, extras, ask, task_s) for each in prices]
+    return Curve(() if change is None else (change.at_s,), prices)
+
+
 def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, now_s: float) -> Refusal | None:
     """Whether one task keeps the limits. Only what is known refuses, not a guess of its length."""
     task_s = 0.0 if ask.task_s is None else found.task_s
     ends_s = found.begin_s + task_s
-    if ends_s > found.closes_s:
+    if (found.begin_s if _may_be_stopped(ask) else ends_s) > found.closes_s:
         words = "closes in {:.0f} s, before a task that starts in {:.0f} s could end"
         figures = (found.closes_s - now_s, found.begin_s - now_s)
         return Refusal(Reason.WINDOW_CLOSED, words, figures)
@@ -167,6 +185,11 @@ def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, now_s: float)
             texts = tuple(format_money(each, candidate.advert.currency) for each in amounts)
             return Refusal(Reason.COST_LIMIT, "would cost {} a task, {} is left", texts)
     return None
+
+
+def _may_be_stopped(ask: Ask) -> bool:
+    """Whether its tasks may begin where they could not end in time: they pay less for that."""
+    return ask.price_class == "preemptible"
 
 
 def affords(ask: Ask, candidate: Candidate) -> bool:
@@ -217,12 +240,18 @@ def _mean_price(now_nanos: int, change: PriceChange, begin_s: float, finish_s: f
 
 
 def _best(fitting: list[Estimate], ask: Ask, now_s: float) -> Estimate:
-    """Of a pool's windows the one that serves the objective best; the first among equals."""
-    first = fitting[0]
+    """Of a pool's windows the one that serves the objective best; the first among equals.
+
+    With both a deadline and a budget one that can do more of it within them goes before.
+    """
+    first, objective = fitting[0], ask.objective
 
     def value(one: Estimate) -> float:
         money = one.price_nanos / (first.price_nanos or 1)
         time = (one.finish_s - now_s) / max(first.finish_s - now_s, TASK_MIN_S)
-        return ask.objective.money * money + ask.objective.time * time
+        carbon = (one.carbon_g or 0.0) / (first.carbon_g or 1.0)
+        return objective.money * money + objective.time * time + objective.carbon * carbon
 
+    if ask.deadline_s is not None and ask.budget_nanos is not None:
+        return min(fitting, key=lambda one: (-fits(ask, one), value(one)))
     return min(fitting, key=value)
