@@ -9,18 +9,25 @@ worker. What is asked for is an *order*: so many pilots of one shape.
     keeper ── stop(names) ───► grid
     worker ── hello ─────────► gateway     by the pilot's name
 
-*The grid's own list is the truth.* Each pilot carries our owner's mark and its name in whatever the
-grid has for that (a job's name, an instance's tags), so nothing of it is kept in our books: a
-gateway that starts again finds what it had, and what nobody needs is let go. An order's name is new
-in each life, and for ever: to start the same order twice is to start it once.
+*The grid's own list is the truth.* Each pilot carries our owner's mark (`Launch.mark`) and its name
+in whatever the grid has for that (a job's name, an instance's tags), so nothing of it is kept in our
+books: a gateway that starts again finds what it had, and what nobody needs is let go. An order's
+name is new in each life, and for ever: to start the same order twice is to start it once.
+
+A kind of grid is an entry point of the group `gridfed.grids` that names a `GridKind`: what reads
+its table `[pool.KIND]` of the configuration, and what opens it. Ours are entry points too.
+
+*Delegating* grids hand bundles to an engine that has its own workers: see gateway.grids.delegating.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol
 
-from policies.placement import TagValue
+from policies.placement import TagValue, show_tags
 
 PILOT_MARK: Final = "."  # between an order's name and a pilot's number
 
@@ -132,6 +139,45 @@ class Limits:
     limit_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """For whom a grid runs pilots, and how one is started.
+
+    Attributes:
+        mark: ours: the same in each life of this gateway and pool, and no other's. Letters, digits
+            and "-" alone, no more than 40.
+        address: the gateway's, as pilots dial it.
+        environment: what a pilot needs beside its command, secrets among it: to be handed over so
+            that neither a log nor a list of processes shows it.
+        folder: for the grid's own files, ours alone; it is there.
+        say: takes a line for the operator.
+        dial_s: how long a pilot looks for its gateway before it ends by itself. What a gateway that
+            never comes back had started is so gone and not billed any more.
+    """
+
+    site: str
+    pool: str
+    mark: str
+    address: str
+    environment: Mapping[str, str]
+    folder: Path
+    say: Callable[[str], None]
+    dial_s: float = 300.0
+
+    def command(self, name: str, shape: Shape, python: str = sys.executable) -> list[str]:
+        """What runs a pilot. `name` may be an expression that the grid's shell works out.
+
+        `python` is the interpreter there, of an environment that has gridfed in it.
+        """
+        tags = ["--tags", show_tags(shape.tags)] if shape.tags else []
+        return [
+            *(python, "-m", "gateway.worker.agent", "--gateway", self.address),
+            *("--pool", self.pool, "--name", name, "--slots", str(shape.slots)),
+            *("--memory", str(shape.memory_bytes // max(1, shape.slots))),
+            *("--give-up-s", f"{self.dial_s:g}", *tags),
+        ]
+
+
 class Provisioning(Protocol):
     """A grid that runs pilots. Each call may take its time, and raises GridFault, and no other."""
 
@@ -158,3 +204,19 @@ class Provisioning(Protocol):
     async def stop(self, names: Collection[str]) -> None:
         """Stop pilots, whatever they are at; those that are not there are stopped already."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class GridKind:
+    """A kind of grid.
+
+    Attributes:
+        read: reads the table `[pool.KIND]`; KnobError says which key is wrong and what it may be.
+        open: opens a grid by what `read` returned; nothing is asked of it yet.
+        needs: the extra of `gridfed` that brings the libraries it imports; empty: none.
+    """
+
+    name: str
+    read: Callable[[Mapping[str, Any]], Any]
+    open: Callable[[Any, Launch], Provisioning]
+    needs: str = ""
