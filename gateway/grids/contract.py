@@ -9,10 +9,10 @@ worker. What is asked for is an *order*: so many pilots of one shape.
     keeper ── stop(names) ───► grid
     worker ── hello ─────────► gateway     by the pilot's name
 
-*The grid's own list is the truth.* Each pilot carries our owner's mark (`Launch.mark`) and its name
-in whatever the grid has for that (a job's name, an instance's tags), so nothing of it is kept in our
-books: a gateway that starts again finds what it had, and what nobody needs is let go. An order's
-name is new in each life, and for ever: to start the same order twice is to start it once.
+*The grid's own list is the truth.* Each pilot carries our owner's mark (`Launch.mark`) and its
+name in whatever the grid has for that (a job's name, an instance's tags), so nothing of it is kept
+in our books: a gateway that starts again finds what it had, and what nobody needs is let go. An
+order's name is new in each life, and for ever: to start the same order twice is to start it once.
 
 A kind of grid is an entry point of the group `gridfed.grids` that names a `GridKind`: what reads
 its table `[pool.KIND]` of the configuration, and what opens it. Ours are entry points too.
