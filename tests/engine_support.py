@@ -70,6 +70,8 @@ class ReferenceEngine:
                     self._more = trio.Event()
         finally:
             self.closed = True
+            self._waiting.clear()
+            self._running.clear()
 
     async def _run(self, parcel, scope):
         self._tell(Begun(parcel.name))

@@ -112,7 +112,7 @@ def test_a_recall_is_answered_when_the_engine_has_spoken():
 
 def test_a_recall_is_answered_in_time_and_what_comes_back_later_waits_again():
     book = opened(slots=1, tasks=2)
-    first, second = book.feed()
+    first, _ = book.feed()
     book.recall(7, 10, 12, 0.0, kill=False)
     (answer,) = book.answers(RECALL_S)
     assert answer.ranges == []
@@ -136,7 +136,7 @@ def test_what_is_killed_is_reported_as_cancelled():
 
 def test_a_notice_stops_what_is_out_when_its_time_has_come():
     book = opened(slots=1, tasks=2)
-    first, second = book.feed()
+    first, _ = book.feed()
     book.note_stop(7, 10, 11, 5.0)
     assert book.due(4.9) == []
     assert book.due(5.0) == [first.name]
@@ -176,7 +176,7 @@ def test_lots_become_as_many_slots_as_there_are(lots, slots, verdict):
 
 @given(st.data())
 @settings(max_examples=120, deadline=None)
-def test_each_task_is_settled_once_whatever_the_engine_does(data):
+def test_each_task_is_settled_once_whatever_the_engine_does(data):  # noqa: C901 - a story
     book = Book("p-1", data.draw(st.integers(1, 3)))
     book.known.add(DIGEST)
     settled: dict[int, RangeSet] = {}
