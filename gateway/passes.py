@@ -42,7 +42,7 @@ _SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
 # or the site is an administrator's, as is whatever is not named here.
 VERBS: Final[Mapping[str, tuple[Scope, ...]]] = {
     **dict.fromkeys(("status", "jobs", "job", "results", "workers", "sites", "pools"), ()),
-    **dict.fromkeys(("explain", "shares", "reservations"), ()),
+    **dict.fromkeys(("explain", "shares", "scale", "reservations"), ()),
     **dict.fromkeys(("forget", "unreserve"), (Scope.CANCEL, Scope.SUBMIT)),
     "reserve": (Scope.SUBMIT,),
     **dict.fromkeys(("report", "page", "statement", "deals", "deliveries"), (Scope.REPORT,)),
