@@ -38,9 +38,9 @@ MINUTE_S: Final = 60.0
 STEP_LEAD_S: Final = 30.0
 PAUSE_MIN_S: Final = 10.0  # after one failed start; twice as long after each further one, …
 PAUSE_MAX_S: Final = 900.0  # … and no longer than this
-# So much less, or more, waste than the usual is work worth that is to be cheap, or soon.
-HASTE_MIN: Final = 0.25
-HASTE_MAX: Final = 10.0
+HASTE_MAX: Final = (
+    10.0  # so many times the waste is work worth that is to be done soon at any price
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +182,9 @@ class Growth(NamedTuple):
 
 
 def haste(objective: Objective) -> float:
-    """How much waste work is worth that is wanted soon: 1.0 where time and money count alike."""
-    if not objective.time:
-        return HASTE_MIN if objective.money else 1.0
-    ratio = objective.time / objective.money if objective.money else inf
-    return min(HASTE_MAX, max(HASTE_MIN, ratio))
+    """How many times the usual waste work is worth: 1.0 where only money counts, or carbon."""
+    whole = objective.time + objective.money + objective.carbon
+    return 1.0 + (HASTE_MAX - 1.0) * objective.time / whole
 
 
 def growth(rules: Rules, past: Past, there: int, attainable: int | None, now_s: float) -> Growth:
