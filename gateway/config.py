@@ -340,11 +340,13 @@ def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
         raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")
     for pool in pools:
         # Only here: `gridfed up` makes the file's pool `local` a local one.
-        if pool.kind != "local" and (pool.slots or pool.memory_bytes):
+        if pool.kind == "remote" and (pool.slots or pool.memory_bytes):
             raise ConfigError(
-                f"[[pool]] {pool.name}: slots and memory_bytes are for local pools; to a remote "
-                "one each worker brings its own, and [pool.scale] has pilot_slots"
+                f"[[pool]] {pool.name}: slots and memory_bytes are not for remote pools: each "
+                "worker brings its own"
             )
+        if pool.is_grown and pool.slots:
+            raise ConfigError(f"[[pool]] {pool.name}: a pool that grows has max in [pool.scale]")
 
 
 def check(config: SiteConfig, utc_s: float) -> SiteConfig:

@@ -48,6 +48,7 @@ VERBS: Final[Mapping[str, tuple[Scope, ...]]] = {
     **dict.fromkeys(("report", "page", "statement", "deals", "deliveries"), (Scope.REPORT,)),
     **dict.fromkeys(("disputes", "payments", "alerts", "budgets"), (Scope.REPORT,)),
     **dict.fromkeys(("drain", "reload", "can", "test_alert", "write_off"), (Scope.ADMIN,)),
+    "probe_pool": (Scope.ADMIN,),
     **dict.fromkeys(("reconcile", "dispute", "answer_dispute"), (Scope.ADMIN,)),
     **dict.fromkeys(("settle", "undo_payment"), (Scope.ADMIN,)),
     **dict.fromkeys(("invite", "join", "approve", "leave", "expel", "trust"), (Scope.ADMIN,)),

@@ -201,9 +201,9 @@ contact = {contact}             # on our card, for people
 # Without any pool there is one, "workers", that workers of other hosts dial in to.
 # [[pool]]
 # name = "local"
-# kind = "local"                # "local": processes here; "remote": workers dial in
+# kind = "local"                # "local": processes here; "remote": workers dial in; or a grid's
 # slots = 0                     # local only; 0: one per core
-# memory_bytes = 0              # local only; per slot, 0: no limit
+# memory_bytes = 0              # per slot, 0: no limit; not of a remote pool
 # price = "0.04 USD"            # per slot-hour
 # tags = {{ linux = true, gpu = 2 }}
 # region = ""                   # what our advert says of it
@@ -218,6 +218,8 @@ contact = {contact}             # on our card, for people
 # minimum = "0.0001 USD"        # what a task costs at least
 # preemptible = 0.4             # the factor for work that makes way
 # bands = [{{ name = "night", from = "22:00", to = "06:00", factor = 0.5 }}]
+# [pool.scale]                  # of a pool whose workers a grid starts: docs/grids.md
+# max = 400                     # slots that there may be
 # [[pool.window]]               # spans of the calendar with rules of their own: docs/windows.md
 # name = "risk run"
 # days = "business"             # or a cron and lasts_s, instead of days, from and to
