@@ -218,8 +218,6 @@ contact = {contact}             # on our card, for people
 # minimum = "0.0001 USD"        # what a task costs at least
 # preemptible = 0.4             # the factor for work that makes way
 # bands = [{{ name = "night", from = "22:00", to = "06:00", factor = 0.5 }}]
-# [pool.scale]                  # of a pool whose workers a grid starts: docs/grids.md
-# max = 400                     # slots that there may be
 # [[pool.window]]               # spans of the calendar with rules of their own: docs/windows.md
 # name = "risk run"
 # days = "business"             # or a cron and lasts_s, instead of days, from and to
@@ -227,4 +225,11 @@ contact = {contact}             # on our card, for people
 # to = "23:00"
 # zone = "Europe/London"
 # claims = [{{ who = "others", borrows = 0 }}]
+# [[pool]]                      # whose workers a grid starts, while there is work: docs/grids.md
+# name = "burst"
+# kind = "processes"
+# [pool.processes]
+# slots_max = 16
+# [pool.scale]                  # how it grows and shrinks
+# max = 16                      # slots that there may be
 """
