@@ -139,6 +139,8 @@ class Scene:
         before = self._seen.get((id(grid), each.name), _Seen(0, each.grid_id))
         was = _ORDER[before.at]
         assert at >= before.at, f"{each.name} went back from {was} to {each.stand}"
+        is_same = each.grid_id == before.grid_id or was is not Stand.RUNNING
+        assert is_same, f"{each.name} was {before.grid_id}, and is {each.grid_id}"
         self._seen[id(grid), each.name] = _Seen(at, each.grid_id)
         is_paid = each.paid_s is not None
         assert not (each.stand is Stand.QUEUED and is_paid), f"{each.name} is queued, and paid for"
