@@ -123,7 +123,7 @@ from gateway.dealing import DealRules
 from gateway.entitlement_config import check_entitlements, read_entitlements
 from gateway.fair_share_config import read_fair_share
 from gateway.federation_config import FederationConfig, check_federation, read_federation
-from gateway.grids.kinds import find_kind
+from gateway.grids.kinds import BUILT_IN, find_kind
 from gateway.groups import read_groups
 from gateway.intake import NO_GROUPS, USUAL_POOL, check_tags
 from gateway.knobs import MEMORY_BYTES_MIN, ConfigError, KnobError, count, number
@@ -293,9 +293,6 @@ _OF_THE_SITE: Final = ("unread_bytes", "results_s")  # the limits that SiteConfi
 _DEFAULTS: Final[dict[str, Any]] = {
     field.name: field.default for kind in (HouseRules, SiteConfig) for field in fields(kind)
 }
-
-
-PLAIN_KINDS: Final = ("local", "remote")  # of pools that no grid grows
 
 
 def load(path: str | None) -> SiteConfig:
@@ -613,18 +610,22 @@ def _pool(table: dict[str, Any], plan: Plan) -> PoolConfig:
 
 def _of_kind(kind: Any) -> set[str]:
     """The tables that a pool of a kind may have beside all others'."""
-    return set() if kind in PLAIN_KINDS or not isinstance(kind, str) else {kind}
+    return {kind} if isinstance(kind, str) and kind not in BUILT_IN else set()
 
 
 def _grown(table: dict[str, Any], kind: Any, where: str) -> dict[str, Any]:
     """What is said of a pool whose workers a grid starts."""
-    if kind in PLAIN_KINDS:
+    if not isinstance(kind, str):
+        raise ConfigError(f"{where}: kind must be text")
+    if kind in BUILT_IN:
         if "scale" in table:
             raise ConfigError(f"{where}: [pool.scale] is for pools whose kind is a grid's")
         return {}
-    place = f"{where}, [pool.{kind}]"
+    place = where
     try:
-        settings = find_kind(kind).read(_table(table, kind))
+        found = find_kind(kind)
+        place = f"{where}, [pool.{kind}]"
+        settings = found.read(_table(table, kind))
         place = f"{where}, [pool.scale]"
         return {"scale": read_scale(_table(table, "scale")), "grid": settings}
     except KnobError as error:
