@@ -187,3 +187,11 @@ class DelegatingKind:
     open: Callable[[Any, Home], Engine]
     place: str
     needs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delegated:
+    """What a delegating pool's configuration says: `table` is `[pool.KIND]`, without a fault."""
+
+    kind: DelegatingKind
+    table: Mapping[str, Any]

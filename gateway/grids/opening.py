@@ -9,7 +9,8 @@ from federation.address import is_home
 from federation.errors import GridError
 from gateway.broker import Broker
 from gateway.config import PoolConfig, SiteConfig, make_folder
-from gateway.grids.contract import Launch
+from gateway.grids.contract import GridKind, Launch
+from gateway.grids.engine_pool import EngineHome, EnginePool
 from gateway.grids.keeper import Expect, Keeper
 from gateway.grids.kinds import find_kind
 from gateway.knobs import ConfigError, KnobError
@@ -41,13 +42,30 @@ def open_keepers(
             continue
         launch = launch_of(config, pool, addresses, say)
         try:
-            grid = find_kind(pool.kind).open(pool.grid, launch)
+            kind = find_kind(pool.kind)
+            assert isinstance(kind, GridKind), "who is handed bundles does not grow"
+            grid = kind.open(pool.grid, launch)
         except KnobError as error:
             raise GridError(f"pool {pool.name}: {error}") from None
         keepers.append(
             Keeper(pool, grid, broker, expect=expect, utc_s=utc_s, say=say, house=config.house)
         )
     return keepers
+
+
+def open_engine_pools(
+    config: SiteConfig, address: str, say: Callable[[str], None]
+) -> list[EnginePool]:
+    """What keeps the process of each delegating pool, which dials us at `address`."""
+    pools = []
+    for pool in config.pools:
+        if pool.is_delegated:
+            home = EngineHome(
+                config.state_path / "pools" / mark_of(config, pool), mark_of(config, pool)
+            )
+            make_folder(home.folder)
+            pools.append(EnginePool(pool, home, address, config.rules.secret, say))
+    return pools
 
 
 def launch_of(

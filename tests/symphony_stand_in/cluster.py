@@ -19,7 +19,6 @@ from typing import Any
 
 PYTHON = Path(__file__).parent / "python"
 SERVICE = Path(__file__).parents[2] / "gateway" / "grids" / "symphony" / "soam" / "service.py"
-STARTED_S = 20.0
 
 
 @dataclass
@@ -75,7 +74,8 @@ class Instance:
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        self.connected.wait(STARTED_S)
+        while not self.connected.wait(0.05) and self.process.poll() is None:
+            pass
         entered: Session | None = None
         while (given := self.work.get()) is not None:
             session, task = given

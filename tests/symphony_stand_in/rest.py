@@ -4,6 +4,7 @@ import base64
 import json
 import secrets
 import ssl
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
@@ -11,6 +12,13 @@ from urllib.parse import parse_qs, urlsplit
 SYMREST = "/platform/rest/symrest/v1"
 EGO = "/platform/rest/ego/v1"
 WAIT_S = 0.5
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request, address):
+        """Who hangs up in the middle of an answer is no news."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, address)
 
 
 class RestServer:
@@ -28,7 +36,7 @@ class RestServer:
         class Handler(_Handler):
             rest = server
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)

@@ -9,7 +9,7 @@ output; each is JSON and then bytes:
     {"n": 2, "do": "open", "name": …, "type": …, "priority": …, …} common data → {"session": id}
     {"n": 3, "do": "send", "session": id} task input                           → {"task": id}
     {"n": 4, "do": "kill", "session": id, "tasks": […]}
-    {"n": 5, "do": "close", "session": id}          ended with all its tasks, ours or a former life's
+    {"n": 5, "do": "close", "session": id}              with all its tasks, ours or a former life's
 
     {"n": 3, …} or {"n": 3, "error": text, "never": …}                  answers
     {"on": "outcome", "session": id, "task": id, "ok": …, "text": …} task output
