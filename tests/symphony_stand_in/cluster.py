@@ -62,7 +62,7 @@ class Instance:
             "SYMPHONY_STAND_IN": cluster.address,
             "SYMPHONY_STAND_IN_INSTANCE": self.name,
             "GRIDFED_PYTHON": sys.executable,
-            "GRIDFED_LIBRARY": str(SERVICE.parents[4]),
+            "GRIDFED_LIBRARY": cluster.library,
         }
         self.process = subprocess.Popen(
             [sys.executable, str(cluster.service)],
@@ -114,7 +114,9 @@ class Cluster:
         applications: tuple[str, ...] = ("gridfed",),
         retries: int = 1,
         service: Path = SERVICE,
+        library: str = str(SERVICE.parents[4]),
     ) -> None:
+        self.library = library
         self.address = str(folder / "cluster.sock")
         self.slots = slots
         self.users = users or {"Guest": "Guest"}

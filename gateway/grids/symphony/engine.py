@@ -62,7 +62,8 @@ class _Session:
     waiting: deque[Parcel] = field(default_factory=deque)
     tasks: dict[str, str] = field(default_factory=dict)
     sent: dict[str, str] = field(default_factory=dict)
-    kills: set[str] = field(default_factory=set)
+    kills: set[str] = field(default_factory=set)  # parcels that are to be killed
+    dying: set[str] = field(default_factory=set)  # those that are being
     is_sending: bool = False
     early: dict[str, Outcome] = field(default_factory=dict)
     more: trio.Event = field(default_factory=trio.Event)
@@ -261,8 +262,12 @@ class SymphonyEngine:
     async def _kill(self, session: _Session) -> None:
         names = [name for name in session.kills if session.sent.get(name)]
         session.kills.clear()
-        if names:
-            await self._way.kill(session.id, [session.sent[name] for name in names])
+        session.dying.update(names)
+        try:
+            if names:
+                await self._way.kill(session.id, [session.sent[name] for name in names])
+        finally:
+            session.dying.clear()
         for name in names:
             task = session.sent.pop(name, None)
             if task is not None:  # else its outcome was quicker
@@ -320,6 +325,8 @@ class SymphonyEngine:
         session.sent.pop(name, None)
         if outcome.is_ok:
             self._end(unpack_output(name, outcome.data))
+        elif name in session.dying:
+            self._end(Cancelled(name))  # of our doing, and told of before the answer to it
         else:
             self._end(Broken(name, f"Symphony gave up its task: {outcome.text}"[:2000]))
 

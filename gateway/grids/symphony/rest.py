@@ -132,7 +132,13 @@ def _auth(auth: tuple[str, str] | None) -> dict[str, Any]:
 
 
 def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    """What an error says, or the one that it came of: the outermost often says nothing."""
+    at: BaseException | None = error
+    while at is not None:
+        if str(at):
+            return f"{type(error).__name__}: {at}"[:500]
+        at = at.__cause__ or at.__context__
+    return type(error).__name__
 
 
 def _read(what: str, response: httpx2.Response) -> dict[str, Any]:

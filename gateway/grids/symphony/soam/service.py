@@ -30,7 +30,7 @@ class Invoker:
         library = os.path.join(HERE, "lib")
         if os.path.isdir(library):
             environment["PYTHONPATH"] = library
-        if "GRIDFED_LIBRARY" in environment:
+        if environment.get("GRIDFED_LIBRARY"):
             environment["PYTHONPATH"] = environment["GRIDFED_LIBRARY"]
         python = environment.get("GRIDFED_PYTHON") or sys.executable
         self._process = subprocess.Popen(
