@@ -27,6 +27,7 @@ class Invoker:
         # The Python of `soamapi` is another: what is set for that one would break this.
         for name in ("PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH"):
             environment.pop(name, None)
+        environment["PYTHONSAFEPATH"] = "1"  # not whatever lies in the folder that we are in
         library = os.path.join(HERE, "lib")
         if os.path.isdir(library):
             environment["PYTHONPATH"] = library
