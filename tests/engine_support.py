@@ -41,6 +41,7 @@ class ReferenceEngine:
     early: bool = False
     echoes: bool = False
     python: str = ""
+    round_trip_s: float = 0.0
     sent: list[Parcel] = field(default_factory=list)
     bodies: dict[bytes, bytes] = field(default_factory=dict)
     closed: bool = False

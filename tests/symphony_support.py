@@ -1,10 +1,11 @@
 """Symphony for tests: the stand-in's cluster, and engines that reach it by either way."""
 
-import contextlib
 import os
 import sys
+import tomllib
 from pathlib import Path
 
+import pytest
 from symphony_stand_in.cluster import PYTHON, Cluster
 from symphony_stand_in.rest import RestServer
 from tests_support import make_certificate
@@ -60,7 +61,15 @@ class StandIn:
         self.cluster.close()
 
 
-@contextlib.contextmanager
-def real_environment():
-    """The real product's, where $SOAM_HOME is set; see docs/grids_symphony.md."""
-    yield os.environ.get("SOAM_HOME")
+def real_engine(way: str, folder: Path):
+    """An engine of the real product's, by the tables of a file; skips where there is none.
+
+    $SOAM_HOME says that it is installed here, $GRIDFED_SYMPHONY is a TOML file with a table for
+    each way, [soamapi] and [rest], as in `[pool.symphony]`: see docs/grids_symphony.md.
+    """
+    if "SOAM_HOME" not in os.environ:
+        pytest.skip("$SOAM_HOME is not set: IBM Spectrum Symphony is not installed here")
+    if "GRIDFED_SYMPHONY" not in os.environ:
+        pytest.skip("$GRIDFED_SYMPHONY is not set: a TOML file with tables [soamapi] and [rest]")
+    table = tomllib.loads(Path(os.environ["GRIDFED_SYMPHONY"]).read_text())[way]
+    return open_engine(read({**table, "way": way}), Home("pool", "mark", folder, print))

@@ -91,13 +91,14 @@ class DelegateSettings:
     tags: dict[str, Any] = field(default_factory=dict)
     tls: TlsSettings = field(default_factory=TlsSettings)
 
-    def hello(self, lot: int, slots: int, python: str) -> Hello:
+    def hello(self, lot: int, slots: int, engine: Engine) -> Hello:
         """What one of its workers says of itself."""
         about: dict[str, Any] = {
             "slots": slots,
             "tags": self.tags,
             "pool": self.pool,
-            "python": python,
+            "python": engine.python,
+            "round_trip_s": engine.round_trip_s,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "memory_bytes": 0,
@@ -127,7 +128,7 @@ class Lot:
             address=settings.address,
             tls=settings.tls,
             secret=settings.secret,
-            hello=settings.hello(number, slots, owner.engine.python),
+            hello=settings.hello(number, slots, owner.engine),
             give_up_s=0.0,
             hear=self._hear,
             say=owner.say,

@@ -121,6 +121,11 @@ class Engine(Protocol):
         """The minor version of its hosts' Python, as in "3.12": only what fits it is sent."""
         ...
 
+    @property
+    def round_trip_s(self) -> float:
+        """How long a parcel is on its way there and back, about: the broker sends so much ahead."""
+        ...
+
     async def check(self) -> str:
         """Look whether parcels could be run: what the engine is, in words. Raises GridFault."""
         ...

@@ -12,6 +12,7 @@ from tests_support import wait_until
 from federation import Client
 
 pytestmark = pytest.mark.slow
+THOROUGH = pytest.mark.thorough
 
 
 def square(x):
@@ -57,7 +58,7 @@ def side_of(site):
     return None
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["soamapi", pytest.param("rest", marks=THOROUGH)])
 def test_two_thousand_squares_and_a_failure(make_site, stand_in, way):
     site = make_site(0, config=config(stand_in, way))
     with site.client() as client:
@@ -70,6 +71,7 @@ def test_two_thousand_squares_and_a_failure(make_site, stand_in, way):
     wait_until(lambda: not stand_in.cluster.open_sessions)
 
 
+@THOROUGH
 @pytest.mark.parametrize("way", WAYS)
 def test_a_reclaim_loses_no_task_and_no_retry_and_cancel_ends_what_runs(
     make_site, stand_in, tmp_path, way
@@ -90,6 +92,7 @@ def test_a_reclaim_loses_no_task_and_no_retry_and_cancel_ends_what_runs(
         assert client.submit(square, 3).result(30) == 9
 
 
+@THOROUGH
 def test_a_side_process_that_dies_is_replaced(make_site, stand_in, tmp_path):
     site = make_site(0, config=config(stand_in, "soamapi"))
     with site.client() as client:
@@ -101,7 +104,7 @@ def test_a_side_process_that_dies_is_replaced(make_site, stand_in, tmp_path):
         assert future.result(30) == "t"
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["rest", pytest.param("soamapi", marks=THOROUGH)])
 def test_a_gateway_that_is_killed_leaves_no_session(make_site, stand_in, tmp_path, way):
     stand_in.cluster.aborts_orphans = False
     site = make_site(0, config=config(stand_in, way))
@@ -121,3 +124,4 @@ def test_a_gateway_that_is_killed_leaves_no_session(make_site, stand_in, tmp_pat
     wait_until(lambda: before[0] not in stand_in.cluster.open_sessions)
     with site.client() as other:
         assert other.submit(square, 3).result(30) == 9
+    (tmp_path / "never").touch()  # the first client has submitted its task again

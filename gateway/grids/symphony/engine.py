@@ -35,6 +35,7 @@ from gateway.grids.symphony.parcel_bytes import pack_common, pack_input, unpack_
 from gateway.grids.symphony.settings import SymphonySettings
 from gateway.grids.symphony.ways import Gone, Heard, Outcome, Way
 
+TRIP_S: Final = 0.1  # of a task through Symphony and back, of which nothing is known here
 SEND_TASKS_MAX: Final = 50
 SEND_BYTES_MAX: Final = 8 << 20
 IDLE_S: Final = 60.0  # a session without tasks is closed after so long
@@ -104,6 +105,11 @@ class SymphonyEngine:
     def python(self) -> str:
         """See Engine."""
         return self._settings.python
+
+    @property
+    def round_trip_s(self) -> float:
+        """See Engine."""
+        return TRIP_S
 
     async def check(self) -> str:
         """See Engine."""

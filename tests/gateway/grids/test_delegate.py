@@ -8,6 +8,7 @@ from tests_support import wait_until
 
 from federation import Client
 from federation.errors import TaskCrashed
+from gateway.lobby import HouseRules
 
 
 def square(x):
@@ -42,7 +43,8 @@ def make_grid(make_inner):
     made = []
 
     def make(**how):
-        inner = make_inner()
+        rules = how.pop("rules", HouseRules())
+        inner = make_inner(rules=rules)
         engine = ReferenceEngine(**how)
         made.append(InnerDelegate(inner.address, engine))
         made[-1].inner = inner
@@ -152,7 +154,7 @@ def test_a_lot_that_ends_lets_run_what_has_begun(make_grid, monkeypatch):
 
 
 def test_a_gateway_that_ends_has_its_parcels_ended(make_grid):
-    grid = make_grid(slots=1)
+    grid = make_grid(slots=1, rules=HouseRules(heartbeat_s=0.2, grace_s=1.0))
     client = Client(grid.inner.address)
     client.submit(waits, 1)
     wait_until(lambda: grid.engine._running)

@@ -4,7 +4,7 @@ import cloudpickle
 import pytest
 import trio
 from engine_support import ReferenceEngine
-from symphony_support import WAYS, StandIn
+from symphony_support import WAYS, StandIn, real_engine
 
 from gateway.grids import engine_checks
 from gateway.grids.engine_checks import ENGINE_CHECKS, SLOT_CHECKS, Stage
@@ -41,3 +41,10 @@ async def test_symphony(stand_in, way, check):
     with trio.fail_after(LIMIT_S):
         await check(stage_of(stand_in.engine(way, said.append)))
     assert not stand_in.cluster.open_sessions, said
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("check", [*ENGINE_CHECKS, *SLOT_CHECKS], ids=lambda each: each.__name__)
+async def test_the_real_symphony(tmp_path, way, check):
+    with trio.fail_after(10 * LIMIT_S):
+        await check(stage_of(real_engine(way, tmp_path)))

@@ -19,7 +19,7 @@ from gateway.grids.symphony.package import build_package
 
 cloudpickle.register_pickle_by_value(engine_checks)
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough  # half a minute, in all
 LIMIT_S = 40.0
 
 
