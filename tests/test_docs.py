@@ -37,6 +37,7 @@ from gateway.config import _LIMITS, PoolConfig, SiteConfig
 from gateway.dealing import DealRules
 from gateway.desk import TAKES, Desk
 from gateway.federation_config import FederationConfig
+from gateway.grids.symphony.settings import SymphonySettings
 from policies.asks import House
 from policies.disclosure import Disclosure
 
@@ -112,6 +113,11 @@ def test_what_is_said_before_and_beside_messages_is_in_the_protocol_too():
     known = {cls.kind for cls in typing.get_args(gossip.Message)}
     assert set(table_rows("protocol.md", section=GOSSIP)) == known
     assert set(table_rows("protocol.md", section=JOINING)) == set(joining.FORMS)
+
+
+def test_every_key_of_symphony_is_documented():
+    known = {field.name for field in dataclasses.fields(SymphonySettings)}
+    assert set(table_rows("grids_symphony.md")) - {"rest"} == known
 
 
 def test_every_knob_is_documented():

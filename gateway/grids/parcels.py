@@ -170,10 +170,8 @@ class Book:
         sent = self.sent.pop(name, None)
         if sent is None:
             return []
-        piece = sent.piece
-        self._settle(piece.terms.assignment, piece.first, piece.stop)
         self._heard(name)
-        return [_failed(piece, "preempted", why)]
+        return self._fail(sent.piece, "preempted", why)
 
     def broken(self, name: str, why: str, now_s: float) -> list[Report]:
         """A parcel took its host down. One of several calls did: they are tried one by one."""
@@ -184,9 +182,8 @@ class Book:
         if len(piece.arguments) > 1:
             piece.alone = True
             return self._back(name, piece, now_s, was_begun=True)
-        self._settle(piece.terms.assignment, piece.first, piece.stop)
         self._heard(name)
-        return [_failed(piece, "crash", why)]
+        return self._fail(piece, "crash", why)
 
     def cancelled(self, name: str, now_s: float) -> list[Report]:
         """A parcel is back, without any of its calls having ended."""
@@ -196,11 +193,20 @@ class Book:
         piece = sent.piece
         if sent.is_hung:
             if len(piece.arguments) == 1:
-                self._settle(piece.terms.assignment, piece.first, piece.stop)
                 self._heard(name)
-                return [_failed(piece, "timeout", "it ran over its time limit and was stopped")]
+                return self._fail(piece, "timeout", "it ran over its time limit and was stopped")
             piece.alone = True
         return self._back(name, piece, now_s, was_begun=sent.begun_s is not None)
+
+    def _fail(self, piece: Piece, kind: str, text: str) -> list[Report]:
+        """Report tasks as failed; those that were to be stopped on request as that."""
+        cancelled = self.held[piece.terms.assignment].cancelled
+        stopped = [piece.cut(*span) for span in cancelled.within(piece.first, piece.stop)]
+        others = [piece.cut(*span) for span in cancelled.missing(piece.first, piece.stop)]
+        reports = [_failed(part, "cancelled", "stopped on request") for part in stopped]
+        reports += [_failed(part, kind, text) for part in others]
+        self._settle(piece.terms.assignment, piece.first, piece.stop)
+        return reports
 
     def _back(self, name: str, piece: Piece, now_s: float, *, was_begun: bool) -> list[Report]:
         """Sort tasks that are back: stopped on request, due to make room, recalled, or ours."""

@@ -33,12 +33,14 @@ from gateway.grids.delegating import (
 )
 from gateway.grids.symphony.parcel_bytes import pack_common, pack_input, unpack_output
 from gateway.grids.symphony.settings import SymphonySettings
-from gateway.grids.symphony.ways import Gone, Heard, Outcome, Way
+from gateway.grids.symphony.ways import Gone, Heard, Outcome, Way, first_of
 
 TRIP_S: Final = 0.1  # of a task through Symphony and back, of which nothing is known here
 SEND_TASKS_MAX: Final = 50
 SEND_BYTES_MAX: Final = 8 << 20
-IDLE_S: Final = 60.0  # a session without tasks is closed after so long
+IDLE_S: Final = 60.0  # a session without tasks is closed after so long,
+CROWDED_S: Final = 1.0  # and after so long while there are more than so many
+SESSIONS_KEPT: Final = 32
 SESSIONS_FILE: Final = "sessions.json"
 
 
@@ -97,6 +99,7 @@ class SymphonyEngine:
         self._bodies: dict[bytes, bytes] = {}
         self._sessions: dict[bytes, _Session] = {}
         self._by_id: dict[str, _Session] = {}
+        self._unclosed: set[str] = set()  # which a later life must close
         self._parcels: dict[str, _Session | None] = {}
         self._tell: Callable[[News], None] = lambda _news: None
         self._nursery: trio.Nursery | None = None
@@ -132,7 +135,7 @@ class SymphonyEngine:
                 self._nursery = nursery
                 nursery.start_soon(self._watch_room)
         except* GridFault as faults:
-            fault = _first(faults)
+            fault = first_of(faults)
         finally:
             self._nursery = None
             self._lose_all("the connection to Symphony ended")
@@ -230,7 +233,7 @@ class SymphonyEngine:
         elif session.waiting:
             await self._send(session)
         else:
-            with trio.move_on_after(IDLE_S):
+            with trio.move_on_after(IDLE_S if len(self._sessions) <= SESSIONS_KEPT else CROWDED_S):
                 await session.more.wait()
                 return True
             if not session.sent and not session.waiting:
@@ -282,13 +285,15 @@ class SymphonyEngine:
 
     async def _close(self, session: _Session) -> None:
         self._by_id.pop(session.id, None)
+        self._unclosed.add(session.id)
+        self._note_sessions()
         try:
             await self._way.close(session.id)
         except GridFault as fault:
-            self._home.say(
-                f"can't close session {session.id}, tries again at the next start: {fault}"
-            )
+            text = f"can't close session {session.id}, tries again at the next start: {fault}"
+            self._home.say(text)
             return
+        self._unclosed.discard(session.id)
         self._note_sessions()
 
     def _drop(self, session: _Session, why: str) -> None:
@@ -350,7 +355,10 @@ class SymphonyEngine:
     def _note_sessions(self) -> None:
         """Write down which sessions are open, for a later life to close."""
         fresh = self._file.with_suffix(".new")
-        known = {"application": self._settings.application, "sessions": sorted(self._by_id)}
+        known = {
+            "application": self._settings.application,
+            "sessions": sorted({*self._by_id, *self._unclosed}),
+        }
         fresh.write_text(json.dumps(known))
         fresh.replace(self._file)
 
@@ -368,12 +376,5 @@ class SymphonyEngine:
         for stray in strays:
             self._home.say(f"closes session {stray}, which a former life has left")
             await self._way.close(stray)
+            self._unclosed.discard(stray)
         self._note_sessions()
-
-
-def _first(group: BaseExceptionGroup[GridFault]) -> GridFault:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, GridFault)
-    return error

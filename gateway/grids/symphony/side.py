@@ -19,7 +19,7 @@ import trio
 from gateway.child import wait_for_exit
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.symphony.settings import SymphonySettings
-from gateway.grids.symphony.ways import Gone, Heard, Outcome
+from gateway.grids.symphony.ways import Gone, Heard, Outcome, first_of
 
 SCRIPT: Final = Path(__file__).parent / "soam" / "side.py"
 HEADER: Final = struct.Struct("!II")
@@ -45,9 +45,15 @@ class SideWay:
 
     async def check(self) -> str:
         """See Way."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self.run, lambda _heard: None)
-            nursery.cancel_scope.cancel()
+        fault: GridFault | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.run, lambda _heard: None)
+                nursery.cancel_scope.cancel()
+        except* GridFault as faults:
+            fault = first_of(faults)
+        if fault is not None:
+            raise fault
         return f"application {self._settings.application} by soamapi"
 
     async def run(

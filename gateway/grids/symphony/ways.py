@@ -6,6 +6,8 @@ from typing import Protocol
 
 import trio
 
+from gateway.grids.contract import GridFault
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -60,3 +62,12 @@ class Way(Protocol):
     async def close(self, session: str) -> None:
         """Close a session with all its tasks, ours or a former life's; what is gone is closed."""
         ...
+
+
+def first_of(group: BaseExceptionGroup[GridFault]) -> GridFault:
+    """The first of faults that came about side by side."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, GridFault)
+    return error

@@ -254,3 +254,14 @@ def test_each_task_is_settled_once_whatever_the_engine_does(data):  # noqa: C901
     assert {number: list(spans) for number, spans in settled.items()} == {
         number: [span] for number, span in given_.items()
     }
+
+
+def test_what_was_to_be_stopped_and_is_lost_was_stopped():
+    book = opened(slots=1, tasks=12)
+    for parcel in list(book.feed()):
+        book.done(done(parcel), 0.0)
+    (many,) = book.feed()
+    book.begun(many.name, 0.0)
+    book.recall(7, 14, 17, 0.0, kill=True)
+    told = {r.first: (len(r.values), r.failures[0][1]) for r in book.lost(many.name, "gone")}
+    assert told == {12: (2, "preempted"), 14: (3, "cancelled"), 17: (5, "preempted")}
