@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import compiled_sql
 import pytest
 from hypothesis import settings
 from postgres import Postgres
@@ -23,6 +24,7 @@ MEMORY_BYTES = 4 << 30
 
 def pytest_configure() -> None:
     """Keep the tests' files in memory, where there is room: most of them sync databases."""
+    compiled_sql.share()
     if MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
         room = os.statvfs(MEMORY)
         if room.f_bavail * room.f_frsize >= MEMORY_BYTES and not room.f_flag & os.ST_NOEXEC:
