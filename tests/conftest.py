@@ -1,7 +1,7 @@
 """Real processes for the tests: a gateway with workers, started and ended here."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from gateway.config import PoolConfig
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
 
+FAILED = pytest.StashKey[bool]()
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4 << 30
 
@@ -31,12 +32,39 @@ def pytest_configure() -> None:
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Note what failed, for `shared_site`."""
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
 @pytest.fixture(scope="session")
-def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
-    """One site with two slots for all tests that do no harm to it."""
-    site = SiteProcess(tmp_path_factory.mktemp("site"), 2)
-    yield site
-    site.stop()
+def lasting_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[SiteProcess]]:
+    """The site that `shared_site` keeps from test to test, once one has asked for it."""
+    kept: list[SiteProcess] = []
+    yield kept
+    for site in kept:
+        site.stop()
+
+
+@pytest.fixture
+def shared_site(
+    request: pytest.FixtureRequest,
+    lasting_site: list[SiteProcess],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[SiteProcess]:
+    """One site with two slots for all tests that do no harm to it.
+
+    The next test gets another one when this one fails: what it leaves may keep slots for ever, and
+    all that come after it would fail as well, each at its time limit.
+    """
+    if not lasting_site:
+        lasting_site.append(SiteProcess(tmp_path_factory.mktemp("site"), 2))
+    yield lasting_site[0]
+    if request.node.stash.get(FAILED, False):
+        lasting_site.pop().kill()
 
 
 @pytest.fixture(scope="session")
