@@ -3,13 +3,14 @@
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from federation.address import is_home
 from federation.errors import GridError
 from gateway.broker import Broker
 from gateway.config import PoolConfig, SiteConfig, make_folder
-from gateway.grids.contract import GridKind, Launch
+from gateway.grids.contract import GridFault, GridKind, Launch
+from gateway.grids.delegating import Delegated, Home
 from gateway.grids.engine_pool import EngineHome, EnginePool
 from gateway.grids.keeper import Expect, Keeper
 from gateway.grids.kinds import find_kind
@@ -66,6 +67,22 @@ def open_engine_pools(
             make_folder(home.folder)
             pools.append(EnginePool(pool, home, address, config.rules.secret, say))
     return pools
+
+
+async def probe_engine(config: SiteConfig, pool: PoolConfig) -> dict[str, Any]:
+    """Look whether a delegating pool's engine can be reached, beside the process that serves it.
+
+    As Keeper.probe answers: what went well, what did not, and no pilot.
+    """
+    delegated, mark = pool.grid, mark_of(config, pool)
+    assert isinstance(delegated, Delegated)
+    kind = delegated.kind
+    home = Home(pool.name, mark, config.state_path / "pools" / mark, lambda _line: None)
+    try:
+        words = await kind.open(kind.read(delegated.table), home).check()
+    except GridFault as fault:
+        return {"steps": [], "failed": ["check", str(fault)], "pilot": ""}
+    return {"steps": [["check", words]], "failed": None, "pilot": ""}
 
 
 def launch_of(

@@ -6,10 +6,12 @@ import time
 
 import psutil
 import pytest
+from click.testing import CliRunner
 from symphony_support import WAYS, StandIn
 from tests_support import wait_until
 
 from federation import Client
+from gateway.cli.main import cli
 
 pytestmark = pytest.mark.slow
 THOROUGH = pytest.mark.thorough
@@ -67,6 +69,13 @@ def test_two_thousand_squares_and_a_failure(make_site, stand_in, way):
             client.submit(fails, 7).result(30)
         assert "in fails" in str(caught.value.__cause__)
     assert len(stand_in.cluster.open_sessions) == 2, "a session for each function"
+    tested = CliRunner().invoke(cli, ["pool", "test", "grid", "--gateway", site.address])
+    assert "ok      check: application gridfed by" in tested.output
+    assert "ok      slots: 2 are ours now" in tested.output
+    stand_in.cluster.users["Guest"] = "other"
+    tested = CliRunner().invoke(cli, ["pool", "test", "grid", "--gateway", site.address])
+    assert tested.exit_code != 0
+    assert "wrong name or password" in tested.output
     site.stop()
     wait_until(lambda: not stand_in.cluster.open_sessions)
 
