@@ -49,11 +49,11 @@ def stand_in(tmp_path):
     made.close()
 
 
-def side_of(site):
-    """The side process of its pool."""
+def side_of(site, what="soam/side.py"):
+    """The side process of its pool, or another of its family."""
     for child in psutil.Process(site.gateway.pid).children(recursive=True):
         try:
-            if any(part.endswith("soam/side.py") for part in child.cmdline()):
+            if any(part.endswith(what) for part in child.cmdline()):
                 return child
         except psutil.NoSuchProcess:
             continue
@@ -102,13 +102,22 @@ def test_a_reclaim_loses_no_task_and_no_retry_and_cancel_ends_what_runs(
 
 
 @THOROUGH
-def test_a_side_process_that_dies_is_replaced(make_site, stand_in, tmp_path):
-    site = make_site(0, config=config(stand_in, "soamapi"))
+@pytest.mark.parametrize(
+    ("way", "what"),
+    [
+        ("soamapi", "soam/side.py"),
+        ("soamapi", "gateway.grids.delegate"),
+        ("rest", "gateway.grids.delegate"),
+    ],
+)
+def test_a_process_that_dies_is_replaced(make_site, stand_in, tmp_path, way, what):
+    site = make_site(0, config=config(stand_in, way))
     with site.client() as client:
         future = client.submit(sleeps, tmp_path, "t", "go")
         wait_until(lambda: stand_in.cluster.running)
-        os.kill(side_of(site).pid, signal.SIGKILL)
-        wait_until(lambda: not stand_in.cluster.open_sessions)
+        (before,) = stand_in.cluster.open_sessions
+        os.kill(side_of(site, what).pid, signal.SIGKILL)
+        wait_until(lambda: before not in stand_in.cluster.open_sessions)
         (tmp_path / "go").touch()
         assert future.result(30) == "t"
 

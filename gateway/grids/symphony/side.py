@@ -28,6 +28,12 @@ ANSWER_S: Final = 60.0  # no answer of the library's for so long, and the proces
 END_S: Final = 10.0  # for closing sessions
 TAIL_BYTES: Final = 4096
 SAID_BYTES_MAX: Final = 1 << 20
+# What a Python says for which the library was not built, or whose environment was not set.
+UNFIT_SAYS: Final = ("bad magic number", "No module named 'soamapi'", "cannot open shared object")
+UNFIT: Final = (
+    "interpreter must be a Python that `import soamapi` works in: a minor version that your release "
+    "has the library for, with the environment of its profile.soam"
+)
 
 
 class SideWay:
@@ -205,7 +211,8 @@ class SideWay:
         code = self._process.poll() if self._process is not None else None
         tail = self._tail.decode(errors="replace").strip()
         last = f"; the last it wrote:\n{tail}" if tail else ""
-        return f"the process of soamapi ended (code {code}){last}"
+        hint = f"; {UNFIT}" if any(each in tail for each in UNFIT_SAYS) else ""
+        return f"the process of soamapi ended (code {code}){hint}{last}"
 
     async def _end(self, process: "subprocess.Popen[bytes]") -> None:
         """Let it close its sessions, and end it. Shielded: it never outlives us."""

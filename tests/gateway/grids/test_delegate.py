@@ -8,6 +8,7 @@ from tests_support import wait_until
 
 from federation import Client
 from federation.errors import TaskCrashed
+from gateway.ledger.rows import Dimension
 from gateway.lobby import HouseRules
 
 
@@ -72,8 +73,10 @@ def test_results_come_once_and_failures_travel(make_grid, how):
         with pytest.raises(Exception, match="no 5"):
             client.submit(fails, 5).result(20)
     assert set(ran.values()) == {1}
-    bodies = len(grid.engine.bodies)
-    assert bodies == 2, "a function's body is given once"
+    assert len(grid.engine.bodies) == 2, "a function's body is given once"
+    totals = grid.inner.site.store.usage_totals((Dimension.POOL, Dimension.STATE))
+    tasks = {each.key: each.tasks for each in totals}
+    assert tasks == {("workers", "ok"): 300, ("workers", "failed"): 1}
 
 
 def test_what_is_reclaimed_runs_again_and_no_try_is_used_up(make_grid):

@@ -165,6 +165,7 @@ async def test_what_a_former_life_has_left_is_closed(stand_in, way):
         ("rest", {"ca_file": ""}, "certificate verify failed"),
         ("soamapi", {"interpreter": "/nowhere/python"}, "interpreter /nowhere/python"),
         ("soamapi", {"interpreter": "/bin/false"}, "the process of soamapi ended"),
+        ("soamapi", {"interpreter": sys.executable}, "a minor version that your release has"),
         ("rest", {"login_file": "/nowhere"}, "login_file /nowhere: No such file"),
     ],
 )
@@ -208,6 +209,17 @@ async def test_a_token_that_has_ended_is_asked_for_anew_and_faults_are_waited_ou
             await wait_for(lambda: stand_in.cluster.running)
             stand_in.rest.faults += [503, 503]
             assert stage.values(await stage.done(name)) == [0.5]
+
+
+async def test_results_come_page_by_page(stand_in, monkeypatch):
+    monkeypatch.setattr("gateway.grids.symphony.rest.RESULTS_MAX", 2)
+    stage = stage_of(stand_in.engine("rest"))
+    with trio.fail_after(LIMIT_S):
+        async with stage.opened():
+            names = [stage.send(double, n) for n in range(9)]
+            assert [stage.values(await stage.done(name)) for name in names] == [
+                [2 * n] for n in range(9)
+            ]
 
 
 async def test_a_task_that_is_not_taken_is_lost(stand_in):
