@@ -31,8 +31,8 @@ SAID_BYTES_MAX: Final = 1 << 20
 # What a Python says for which the library was not built, or whose environment was not set.
 UNFIT_SAYS: Final = ("bad magic number", "No module named 'soamapi'", "cannot open shared object")
 UNFIT: Final = (
-    "interpreter must be a Python that `import soamapi` works in: a minor version that your release "
-    "has the library for, with the environment of its profile.soam"
+    "interpreter must be a Python that `import soamapi` works in: a minor version that your release"
+    " has the library for, with the environment of its profile.soam"
 )
 
 
