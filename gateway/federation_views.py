@@ -119,7 +119,7 @@ def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: float) -> A
     found["in_flight"] = job.in_flight
     found["places"] = [
         {
-            "worker": worker.name,
+            "worker": worker.title,
             "pool": worker.offer.pool,
             "slots": worker.slots,
             "in_flight": sum(

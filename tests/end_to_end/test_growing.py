@@ -117,6 +117,11 @@ def test_a_pilot_that_is_killed_loses_no_task(site):
     with Client(site.address) as client:
         results = client.options(objective="fastest").map(slow_square, range(40))
         wait_until(lambda: scale(client)["busy"], "pilots work")
+        [job] = client.ask("jobs")
+        places = client.ask("explain", job=job["id"])["places"]
+        assert {each["worker"].split(" = ")[1] for each in places} <= {
+            str(pid) for pid in pilots_of(keeper)
+        }
         os.kill(pilots_of(keeper)[0], signal.SIGKILL)
         assert list(results) == [n * n for n in range(40)]
 
