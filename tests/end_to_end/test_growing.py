@@ -118,10 +118,13 @@ def test_a_pilot_that_is_killed_loses_no_task(site):
         results = client.options(objective="fastest").map(slow_square, range(40))
         wait_until(lambda: scale(client)["busy"], "pilots work")
         [job] = client.ask("jobs")
-        places = client.ask("explain", job=job["id"])["places"]
-        assert {each["worker"].split(" = ")[1] for each in places} <= {
-            str(pid) for pid in pilots_of(keeper)
-        }
+
+        def named():
+            found = client.ask("explain", job=job["id"])["places"]
+            return {each["worker"].partition(" = ")[2] for each in found} - {""}
+
+        wait_until(named, "they are known by the grid's names of them")
+        assert named() <= {str(pid) for pid in pilots_of(keeper)}
         os.kill(pilots_of(keeper)[0], signal.SIGKILL)
         assert list(results) == [n * n for n in range(40)]
 
