@@ -124,7 +124,7 @@ def test_a_pilot_that_is_killed_loses_no_task(site):
             return {each["worker"].partition(" = ")[2] for each in found} - {""}
 
         wait_until(named, "they are known by the grid's names of them")
-        assert named() <= {str(pid) for pid in pilots_of(keeper)}
+        assert named() <= {f"pid {pid}" for pid in pilots_of(keeper)}
         os.kill(pilots_of(keeper)[0], signal.SIGKILL)
         assert list(results) == [n * n for n in range(40)]
 
