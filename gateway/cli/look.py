@@ -56,12 +56,24 @@ def pools(reach: Reach, as_json: bool) -> None:
         return
     show.table(
         (
-            *("site", "pool", "state", "free", "slots", "queue", "price", "next price", "from"),
+            *(
+                "site",
+                "pool",
+                "state",
+                "free",
+                "slots",
+                "cold",
+                "queue",
+                "price",
+                "next price",
+                "from",
+            ),
             *("tags", "region", "g/kWh", "least ahead", "from", "age s"),
         ),
         [
             [
                 *(row[key] for key in ("site", "pool", "state", "slots_free", "slots_total")),
+                row.get("slots_cold") or "",
                 f"{row['tasks_queued']:,}",
                 row["price"],
                 row["next_price"],
