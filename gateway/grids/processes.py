@@ -132,8 +132,9 @@ class ProcessGrid:
 
     def _spawn(self, name: str, shape: Shape) -> int:
         environment = dict(os.environ)
-        environment.pop(TOKEN_VARIABLE, None)  # our own is good for what no pilot should do
-        environment |= {**self._launch.environment, VARIABLE: f"{self._launch.mark}/{name}"}
+        environment.pop(TOKEN_VARIABLE, None)  # ours is good for what no pilot should do
+        environment |= self._launch.environment
+        environment[VARIABLE] = f"{self._launch.mark}/{name}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         actions: list[tuple[Any, ...]] = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
