@@ -20,6 +20,7 @@ its table `[pool.KIND]` of the configuration, and what opens it. Ours are entry 
 *Delegating* grids hand bundles to an engine that has its own workers: see gateway.grids.delegating.
 """
 
+import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from typing import Any, Final, Protocol
 from policies.placement import TagValue, show_tags
 
 PILOT_MARK: Final = "."  # between an order's name and a pilot's number
+_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,40}", re.ASCII)
 
 
 class Stand(StrEnum):
@@ -73,7 +75,7 @@ class Order:
     """So many pilots of one shape.
 
     Attributes:
-        name: no other order ever has it.
+        name: no other order ever has it. Letters, digits and "-" alone, no more than 40.
         limit_s: the grid may stop them after so long; None: it need not.
     """
 
@@ -137,6 +139,21 @@ class Limits:
     pilots_max: int = 1_000
     orders_max: int = 60
     limit_s: float | None = None
+
+
+def check_order(order: Order, limits: Limits) -> None:
+    """Refuse an order that no grid may be given: for the beginning of each `start`.
+
+    Raises GridFault, which says NEVER: the name may end in commands and in files.
+    """
+    if not _NAME.fullmatch(order.name):
+        text = f"{order.name[:60]!r} is no order's name: letters, digits and '-', no more than 40"
+        raise GridFault(Blame.NEVER, text)
+    if order.shape.slots < 1:
+        raise GridFault(Blame.NEVER, f"a pilot has one slot or more, not {order.shape.slots}")
+    if not 1 <= order.pilots <= limits.pilots_max:
+        text = f"an order has 1 to {limits.pilots_max} pilots here, not {order.pilots}"
+        raise GridFault(Blame.NEVER, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,404 @@
+"""What every provisioning grid keeps: the contract suite, for ours and for anybody's.
+
+Each check is a plain async function; it is run on a `Bench`, and says by AssertionError what was
+broken. With pytest:
+
+    @pytest.mark.parametrize("check", checks.CHECKS, ids=checks.name_of)
+    async def test_mine(check):
+        async with make_bench() as bench:
+            await checks.run(check, bench)
+
+or all of them, one after another, by `await check_grid(make_bench)` under trio.
+
+A bench says how a grid is opened, and, as far as it can, looks at the grid by another way than the
+adapter does, and breaks things. What it can't do is not checked: `run` raises `NotChecked`.
+
+Around each check stands a fake gateway that pilots dial. Afterwards everything is stopped, nothing
+may be left, and the secret must not have been in any text.
+"""
+
+import math
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Final
+
+import trio
+
+from gateway.grids.contract import Blame, Capacity, Limits, Provisioning, Stand
+from gateway.grids.fake_gateway import Arrival
+from gateway.grids.scene import Bench, NotChecked, Scene, alive, fault_of, set_scene
+
+__all__ = ["CHECKS", "Bench", "Check", "Maker", "NotChecked", "check_grid", "name_of", "run"]
+
+SHORT_DIAL_S: Final = 1.0
+
+Check = Callable[[Scene], Awaitable[None]]
+Maker = Callable[[], AbstractAsyncContextManager[Bench]]
+
+# --- the promises --------------------------------------------------------------------------------
+
+
+async def check_names_itself(scene: Scene) -> None:
+    """check() says what the grid is; limits() and capacity() have sane values."""
+    grid = scene.open()
+    text = await grid.check()
+    assert scene.bench.called.lower() in text.lower(), f"check() does not name the grid: {text!r}"
+    scene.check_text(text, "what check() says")
+    limits = await grid.limits()
+    assert isinstance(limits, Limits), f"limits() are {limits}"
+    assert limits.pilots_max >= 1, f"no order is small enough: {limits}"
+    assert limits.orders_max >= 1, f"no order may be made: {limits}"
+    assert limits.limit_s is None or limits.limit_s > 0, f"no pilot may run: {limits}"
+    capacity = await grid.capacity(scene.bench.shape)
+    assert isinstance(capacity, Capacity), f"capacity() is {capacity}"
+    assert capacity.slots_now >= 0, f"fewer than no slots: {capacity}"
+    most = math.inf if capacity.slots_max is None else capacity.slots_max
+    assert most >= capacity.slots_now, f"more now than ever: {capacity}"
+    assert not await scene.look(grid), "a new mark has pilots already"
+
+
+async def check_life(scene: Scene) -> None:
+    """An order brings its pilots, which come, work, and are stopped one and all."""
+    grid, order = scene.open(), scene.order()
+    await grid.start(order)
+    shown = await scene.until_at_work(grid, order.names())
+    assert shown.keys() == set(order.names()), f"others are shown too: {shown}"
+    assert len({each.grid_id for each in shown.values()}) == len(shown), f"one grid_id: {shown}"
+    for name, each in shown.items():
+        slots = order.shape.slots
+        assert each.slots == slots, f"{name} is shown with {each.slots} slots, not {slots}"
+        is_paid = each.paid_s is None or each.paid_s <= time.time() + 1
+        assert is_paid, f"{name} runs, and is paid for from {each.paid_s} on"
+    came = scene.check_arrivals(order)
+    assert len(came) == order.pilots, f"others came: {came}"
+    await _check_environment(scene, came)
+    first, *rest = order.names()
+    await grid.stop([first])
+    shown = await scene.until_gone(grid, [first])
+    assert alive(shown).keys() == set(rest), f"stopping {first} left {alive(shown).keys()}"
+    await grid.stop([first])
+    await grid.stop(order.names())
+    await grid.stop(order.names())
+    await scene.until_gone(grid, order.names())
+    await scene.until_nothing_is_left()
+
+
+async def _check_environment(scene: Scene, came: Iterable[Arrival]) -> None:
+    """Tasks find what Launch.environment has; nobody else does."""
+    for each in came:
+        for name, value in scene.launch.environment.items():
+            with trio.move_on_after(scene.bench.wait_s) as scope:
+                found = await scene.gateway.getenv(each.name, name)
+            assert not scope.cancelled_caught, f"no task ran on {each.name}"
+            assert value.encode() in found, f"{each.name} has {name} = {found!r}, not {value!r}"
+    for text in await scene.bench.texts():
+        scene.check_text(text, f"what others can read: {text[:2000]!r}")
+    for path in scene.launch.folder.rglob("*"):
+        if path.is_file() and scene.secret.encode() in path.read_bytes():
+            mode = path.stat().st_mode
+            assert not mode & 0o077, f"the secret stands in {path}, which others can read"
+
+
+async def check_stop_of_nothing(scene: Scene) -> None:
+    """To stop what is not there is nothing, whatever it is called; others run on."""
+    grid, order = scene.open(), scene.order()
+    await grid.stop([])
+    await grid.stop(scene.order().names())
+    await grid.start(order)
+    await scene.until_at_work(grid, order.names())
+    first, last = order.names()[0], order.names()[-1]
+    canary = scene.launch.folder / "canary"
+    await grid.stop(
+        [
+            *("", " ", "*", "%", ".*", "-", "--all", "-u", "0", "1", "../..", "\n", "é"),
+            "a" * 300,
+            *(order.name, f"{order.name}.", f"{order.name}.*", f"{order.name}.{order.pilots}"),
+            *(
+                f"{first[:-2]}",
+                f"{first}0",
+                f"{first} {last}",
+                f"{first},{last}",
+                f"{first}\n{last}",
+            ),
+            *(f"; touch {canary}", f"$(touch {canary})", f"' || touch {canary} #"),
+            *(first.upper(), f" {first}", f"x{first}"),
+        ]
+    )
+    shown = await scene.look(grid)
+    assert all(name in shown and shown[name].stand is Stand.RUNNING for name in order.names()), (
+        f"a pilot was stopped by a name that is not its own: {shown}"
+    )
+    assert not canary.exists(), "a name was run as a command"
+
+
+async def check_stop_at_once(scene: Scene) -> None:
+    """Pilots that were ordered a moment ago can be stopped; no pilot comes later."""
+    grid, order = scene.open(), scene.order()
+    await grid.start(order)
+    await grid.stop(order.names())
+    await scene.until_gone(grid, order.names())
+    await scene.until_nothing_is_left()
+    await grid.start(order)  # as one who is not sure that it was made does
+    await grid.stop(order.names())
+    await scene.until_gone(grid, order.names())
+    await scene.until_nothing_is_left()
+
+
+async def check_started_once(scene: Scene) -> None:
+    """The same order is started once: again, at the same time, and by a gateway's next life."""
+    grid, order, other = scene.open(), scene.order(), scene.order()
+    next_life = scene.open()
+    async with trio.open_nursery() as nursery:
+        for each in (grid, grid, next_life):
+            nursery.start_soon(each.start, order)
+        nursery.start_soon(grid.start, other)
+    both = {*order.names(), *other.names()}
+    await scene.until_at_work(grid, both)
+    await grid.start(order)
+    await next_life.start(order)
+    await scene.open().start(order)
+    shown = await scene.until_at_work(scene.open(), both)
+    assert shown.keys() == both, f"others are shown too: {shown}"
+    await grid.stop(both)
+    await scene.until_gone(next_life, both)
+    await scene.until_nothing_is_left()
+    scene.check_arrivals(order)
+    scene.check_arrivals(other)
+
+
+async def check_found_again(scene: Scene) -> None:
+    """A gateway's next life finds its pilots and stops them; another's mark is left alone."""
+    order = scene.order()
+    await scene.open().start(order)
+    next_life = scene.open()
+    before = await scene.until_at_work(next_life, order.names())
+    for mark in (f"{scene.launch.mark}1", scene.launch.mark[:-1], scene.launch.mark.upper()):
+        stranger = scene.open(mark=mark)
+        shown = await scene.look(stranger)
+        assert not shown, f"pilots of another mark are shown: {shown}"
+        await stranger.stop(order.names())
+    shown = await scene.look(next_life)
+    assert alive(shown).keys() == before.keys(), f"another mark has stopped some of {before}"
+    assert {name: each.grid_id for name, each in shown.items()} == {
+        name: each.grid_id for name, each in before.items()
+    }, f"pilots were exchanged for others: {before}, then {shown}"
+    await next_life.stop(order.names())
+    await scene.until_gone(next_life, order.names())
+    await scene.until_nothing_is_left()
+
+
+async def check_too_large(scene: Scene) -> None:
+    """What can never be fulfilled is refused as that, and nothing of it is started."""
+    grid = scene.open()
+    limits = await grid.limits()
+    await scene.fault(
+        grid.start(scene.order(limits.pilots_max + 1)),
+        Blame.NEVER,
+        "start() of more than limits().pilots_max",
+    )
+    await scene.fault(grid.start(scene.order(-1)), Blame.NEVER, "start() of -1 pilots")
+    none = replace(scene.bench.shape, slots=0)
+    await scene.fault(grid.start(scene.order(shape=none)), Blame.NEVER, "start() without slots")
+    assert not await scene.look(grid), "something of an order that was refused is there"
+    await scene.until_nothing_is_left()
+
+
+async def check_hostile_names(scene: Scene) -> None:
+    """An order whose name could do harm is refused, and does none."""
+    grid = scene.open()
+    canary = scene.launch.folder / "canary"
+    for name in (
+        "",
+        "a b",
+        "../a",
+        "a\nb",
+        "é",
+        "a" * 41,
+        f"a;touch {canary}",
+        f"$(touch {canary})",
+    ):
+        order = scene.order(name=name)
+        await scene.fault(grid.start(order), Blame.NEVER, f"start() of an order named {name!r}")
+    assert not canary.exists(), "a name was run as a command"
+    assert not await scene.look(grid), "something of an order that was refused is there"
+
+
+async def check_cancelled(scene: Scene) -> None:
+    """An order whose start() was cancelled is there and is shown, or is not there at all."""
+    grid = scene.open()
+    orders = []
+    for wait_s in (0.0, 0.003, 0.1):
+        orders.append(scene.order(1))
+        with trio.move_on_after(wait_s):
+            await grid.start(orders[-1])
+    next_life = scene.open()
+    names = [name for order in orders for name in order.names()]
+    for order in orders:
+        await next_life.start(order)  # whether it had been or not
+    await scene.until_at_work(next_life, names)
+    await next_life.stop(names)
+    await scene.until_gone(next_life, names)
+    await scene.until_nothing_is_left()
+    for order in orders:
+        scene.check_arrivals(order)
+
+
+async def check_lonely_pilots_end(scene: Scene) -> None:
+    """A pilot whose gateway never answers ends by itself after dial_s."""
+    with socket.socket() as mute:  # a port that nobody else takes, and nobody answers
+        mute.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
+        grid = scene.open(address=scene.bench.dialled(address), dial_s=SHORT_DIAL_S)
+        order = scene.order()
+        await grid.start(order)
+        await scene.until(grid, f"{order.names()} begin", lambda shown: bool(shown))
+        await scene.until_gone(grid, order.names())
+        await scene.until_nothing_is_left()
+    assert not scene.gateway.arrivals, f"pilots came elsewhere: {scene.gateway.arrivals}"
+
+
+async def check_calls_at_once(scene: Scene) -> None:
+    """All calls may be made at the same time."""
+    grid = scene.open()
+    orders = [scene.order(1) for _ in range(3)]
+    async with trio.open_nursery() as nursery:
+        for order in orders:
+            nursery.start_soon(grid.start, order)
+            nursery.start_soon(grid.pilots)
+            nursery.start_soon(grid.capacity, scene.bench.shape)
+            nursery.start_soon(grid.limits)
+            nursery.start_soon(grid.stop, scene.order().names())
+            nursery.start_soon(grid.check)
+    names = [name for order in orders for name in order.names()]
+    await scene.until_at_work(grid, names)
+    async with trio.open_nursery() as lookers:
+        for _ in range(4):
+            lookers.start_soon(_keep_looking, grid)
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(grid.stop, [name])
+                nursery.start_soon(grid.stop, names)
+        await scene.until_gone(grid, names)
+        lookers.cancel_scope.cancel()
+    await scene.until_nothing_is_left()
+
+
+async def _keep_looking(grid: Provisioning) -> None:
+    while True:
+        await grid.pilots()
+
+
+async def check_taken_away(scene: Scene) -> None:
+    """A pilot that the grid takes away is gone, the others are not; no other comes for it."""
+    grid, order = scene.open(), scene.order()
+    await grid.start(order)
+    shown = await scene.until_at_work(grid, order.names())
+    first, *rest = order.names()
+    await scene.bench.take(shown[first])
+    shown = await scene.until_gone(grid, [first])
+    assert alive(shown).keys() == set(rest), f"more than {first} is gone: {alive(shown)}"
+    scene.check_arrivals(order)
+
+
+async def check_no_capacity(scene: Scene) -> None:
+    """Where there is no capacity an order waits, ends with a fault, or is refused: ELSEWHERE."""
+    grid, order, full = scene.open(), scene.order(), scene.bench.full()
+    async with full:
+        capacity = await grid.capacity(scene.bench.shape)
+        assert capacity.slots_now == 0, f"a grid that is full has {capacity}"
+        fault = await fault_of(grid.start(order))
+        if fault is not None:
+            assert fault.blame is Blame.ELSEWHERE, f"blamed {fault.blame}: {fault}"
+            scene.check_text(str(fault), "a fault")
+        shown = await scene.until(
+            grid,
+            "an order without capacity is shown, or is gone",
+            lambda shown: all(each.stand is not Stand.STARTING for each in shown.values()),
+        )
+        for each in shown.values():
+            assert each.stand is not Stand.RUNNING, f"it runs where nothing is free: {each}"
+            assert each.stand is Stand.QUEUED or each.fault, f"it does not say why: {each}"
+        await grid.stop(order.names())
+        await scene.until_gone(grid, order.names())
+
+
+async def check_denied(scene: Scene) -> None:
+    """Wrong credentials: NEVER, by every call that needs them."""
+    grid = scene.bench.denied(scene.launch)
+    await scene.fault(grid.check(), Blame.NEVER, "check() with wrong credentials")
+    await scene.fault(grid.start(scene.order()), Blame.NEVER, "start() with wrong credentials")
+    await scene.until_nothing_is_left()
+
+
+async def check_down(scene: Scene) -> None:
+    """A service that is down: AGAIN. No list of pilots is empty because nobody answers."""
+    grid, order, down = scene.open(), scene.order(), scene.bench.down()
+    await grid.start(order)
+    await scene.until_at_work(grid, order.names())
+    async with down:
+        for one in (grid, scene.open()):
+            await scene.fault(one.check(), Blame.AGAIN, "check() of what is down")
+            await scene.fault(one.pilots(), Blame.AGAIN, "pilots() of what is down")
+            await scene.fault(one.start(scene.order()), Blame.AGAIN, "start() of what is down")
+            await scene.fault(one.stop(order.names()), Blame.AGAIN, "stop() of what is down")
+    await scene.until(grid, "the grid is back", lambda shown: shown.keys() <= set(order.names()))
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    check_names_itself,
+    check_life,
+    check_stop_of_nothing,
+    check_stop_at_once,
+    check_started_once,
+    check_found_again,
+    check_too_large,
+    check_hostile_names,
+    check_cancelled,
+    check_lonely_pilots_end,
+    check_calls_at_once,
+    check_taken_away,
+    check_no_capacity,
+    check_denied,
+    check_down,
+)
+
+
+# --- how they are run ----------------------------------------------------------------------------
+
+
+def name_of(check: Check) -> str:
+    """What a check is called."""
+    return str(check.__name__).removeprefix("check_")
+
+
+async def run(check: Check, bench: Bench) -> None:
+    """Run one check. Raises AssertionError, and NotChecked where the bench can't do it."""
+    try:
+        async with set_scene(bench) as scene:
+            await check(scene)
+    except BaseExceptionGroup as group:
+        raise _alone(group) from group
+
+
+def _alone(error: BaseException) -> BaseException:
+    """What nurseries have wrapped, if it is one thing."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+async def check_grid(make: Maker, checks: Iterable[Check] = CHECKS) -> dict[str, str]:
+    """Run all checks, each on a new bench; what was not checked, and why."""
+    unchecked = {}
+    for check in checks:
+        async with make() as bench:
+            try:
+                await run(check, bench)
+            except NotChecked as reason:
+                unchecked[name_of(check)] = str(reason)
+            except AssertionError as error:
+                raise AssertionError(f"{name_of(check)}: {error}") from error
+    return unchecked

@@ -1,0 +1,132 @@
+"""A gateway for checks: it lets pilots in, remembers what they said, and has them run a call.
+
+It is the door of a real one (gateway.lobby over nng) without a house behind it: who comes in has
+proved that it knows the secret, and stays for as long as its session is kept alive.
+"""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+import trio
+
+from federation.messages import Assign, NeedFunction, PutFunction, Report
+from federation.nng import NngPort
+from gateway.lobby import CameIn, Guest, HouseRules, Left, Lobby, News, Said, TurnedAway
+
+TURN_S: Final = 0.05  # pipes that come and go are looked at so often
+# os.getenv, pickled by hand: a gateway can't pickle, and this one need not.
+GETENV: Final = b"cos\ngetenv\n."
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A worker that came in: what it said of itself."""
+
+    name: str
+    host: str
+    pid: int
+    slots: int
+    pool: str
+    tags: dict[str, Any]
+
+
+class FakeGateway:
+    """Where pilots dial.
+
+    Args:
+        listen: the address; port 0 takes a free one.
+        secret: who knows it may come in.
+
+    Attributes:
+        address: as pilots dial it, once it runs.
+        arrivals: all that ever came in, in order; one that resumes its session counts once.
+        refusals: who was not let in, and why.
+    """
+
+    def __init__(self, listen: str, secret: str) -> None:
+        self.address = ""
+        self.arrivals: list[Arrival] = []
+        self.refusals: list[TurnedAway] = []
+        self._listen = listen
+        self._secret = secret
+        self._guests: dict[int, Guest] = {}
+        self._functions: dict[bytes, bytes] = {}
+        self._reports: dict[int, Report] = {}
+        self._numbers = itertools.count(1)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen until cancelled; started when it can be dialled. Raises AddressError."""
+        port = NngPort([self._listen], _nothing)
+        try:
+            self.address = port.addresses[0]
+            rules = HouseRules(site="checks", secret=self._secret, heartbeat_s=0.5, grace_s=30.0)
+            self._lobby = Lobby(port, rules)
+            task_status.started()
+            while True:
+                with trio.move_on_after(TURN_S):
+                    await trio.lowlevel.wait_readable(port.fileno())
+                self._turn(port, trio.current_time())
+        finally:
+            port.close()
+
+    def names(self) -> set[str]:
+        """The workers that are in now."""
+        return {guest.name for guest in self._guests.values() if guest.pipe is not None}
+
+    async def getenv(self, name: str, variable: str) -> bytes:
+        """What a task on a worker finds in its environment: its pickle, as nobody opens it here."""
+        guest = next(each for each in self._guests.values() if each.name == name)
+        digest, number = sha256(GETENV).digest(), next(self._numbers)
+        self._functions[digest] = GETENV
+        call = b"(V" + variable.encode("ascii") + b"\nt."  # the tuple of one text, pickled
+        self._lobby.post(guest, Assign(number, "checks", digest, 0, [call], None, False))
+        while number not in self._reports:  # noqa: ASYNC110 - not for long
+            await trio.sleep(TURN_S)
+        report = self._reports.pop(number)
+        assert not report.failures, f"a task failed on pilot {name}: {report.failures}"
+        return report.values[0]
+
+    def _turn(self, port: NngPort, now_s: float) -> None:
+        """Take what has arrived, and answer it."""
+        lobby = self._lobby
+        self._hear(lobby.pipes_came(port.came(), now_s))
+        for pipe, frame in port.receive():
+            self._hear(lobby.receive(pipe, frame, now_s))
+        lobby.pipes_gone(port.gone(), now_s)
+        self._hear(lobby.tick(now_s))
+        lobby.flush(now_s)
+
+    def _hear(self, happened: Any) -> None:
+        news: News
+        for news in happened:
+            match news:
+                case CameIn(guest):
+                    self._guests[guest.handle] = guest
+                    self.arrivals.append(_arrival(guest))
+                case Left(guest):
+                    self._guests.pop(guest.handle, None)
+                case TurnedAway():
+                    self.refusals.append(news)
+                case Said(guest, NeedFunction(digest)):
+                    self._lobby.post(guest, PutFunction(digest, self._functions[digest]))
+                case Said(_, Report() as report):
+                    self._reports[report.assignment] = report
+
+
+def _arrival(guest: Guest) -> Arrival:
+    about: Callable[..., Any] = guest.about.get
+    return Arrival(
+        name=guest.name,
+        host=about("host", ""),
+        pid=about("pid", 0),
+        slots=about("slots", 0),
+        pool=about("pool", ""),
+        tags=dict(about("tags", {})),
+    )
+
+
+def _nothing() -> None:
+    """Pipes that come and go are asked for."""

@@ -1,0 +1,300 @@
+"""What stands around a check of a grid: a fake gateway, a mark of its own, what was seen so far.
+
+See gateway.grids.checks.
+"""
+
+import contextlib
+import math
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import trio
+
+from gateway.grids.contract import (
+    Blame,
+    GridFault,
+    Launch,
+    Order,
+    Provisioning,
+    Shape,
+    Sighting,
+    Stand,
+)
+from gateway.grids.fake_gateway import Arrival, FakeGateway
+
+# What is in an environment comes as it is, whatever a shell or an option's commas make of it.
+ODD: Final = "a 'b' \"c\" $HOME `id` $(id) \\n, d=e; f & g%h é"
+DIAL_S: Final = 300.0
+SCAN_S: Final = 0.1
+DAY_S: Final = 86_400.0
+_ORDER: Final = tuple(Stand)
+
+
+class NotChecked(Exception):
+    """A bench can't do what a check needs; the text says what."""
+
+
+class Bench:
+    """A kind of grid to be checked: make a subclass, override `open` and what else you can.
+
+    Attributes:
+        called: a word that is in what check() says.
+        wait_s: how long the grid may take for anything: until a pilot has come, or is gone.
+        look_s: between two looks at it.
+        shape: of the pilots that are ordered.
+        pilots: of an order; two or more.
+        listen: where the fake gateway listens, for pilots to dial.
+    """
+
+    called: str
+    wait_s: float = 30.0
+    look_s: float = 0.1
+    shape: Shape = Shape(slots=1, tags={"checked": True, "weight": 2.5})
+    pilots: int = 2
+    listen: str = "tcp://127.0.0.1:0"
+
+    def open(self, launch: Launch) -> Provisioning:
+        """A new object for the grid, as its GridKind's `open` makes it."""
+        raise NotImplementedError
+
+    def dialled(self, address: str) -> str:
+        """The fake gateway's address, as pilots dial it; where they are on other hosts."""
+        return address
+
+    async def left(self, mark: str) -> Collection[str]:
+        """What of a mark is still there (jobs, instances, processes), asked without the adapter."""
+        raise NotChecked("the bench can't look past the adapter")
+
+    async def texts(self) -> Iterable[str]:
+        """What others can read: job listings, descriptions of instances, logs."""
+        return ()
+
+    async def take(self, pilot: Sighting) -> None:
+        """Take a pilot away, as the grid itself would: its host dies, it is preempted."""
+        raise NotChecked("the bench can't take a pilot away")
+
+    def full(self) -> AbstractAsyncContextManager[None]:
+        """For so long the grid has no capacity."""
+        raise NotChecked("the bench can't refuse capacity")
+
+    def denied(self, launch: Launch) -> Provisioning:
+        """A new object with credentials, or a partition, that are wrong."""
+        raise NotChecked("there are no credentials that could be wrong")
+
+    def down(self) -> AbstractAsyncContextManager[None]:
+        """For so long the grid's service does not answer."""
+        raise NotChecked("there is no service that could be down")
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    at: int
+    grid_id: str
+
+
+class Scene:
+    """A bench with a fake gateway, a mark of its own, and what was seen so far."""
+
+    def __init__(self, bench: Bench, gateway: FakeGateway, launch: Launch, said: list[str]) -> None:
+        self.bench = bench
+        self.gateway = gateway
+        self.launch = launch
+        self.said = said
+        self.secret = launch.environment["GRIDFED_SECRET"]
+        self._seen: dict[tuple[int, str], _Seen] = {}
+        self._opened: list[Provisioning] = []  # kept, so that no two have one id
+
+    def open(self, **changes: object) -> Provisioning:
+        """A new object, as a gateway that starts again makes it; or with another mark."""
+        grid = self.bench.open(replace(self.launch, **changes))  # type: ignore[arg-type]
+        self._opened.append(grid)
+        return grid
+
+    def order(self, pilots: int = 0, **changes: object) -> Order:
+        """An order with a new name."""
+        name = f"check-{secrets.token_hex(5)}"
+        order = Order(name, pilots or self.bench.pilots, self.bench.shape)
+        return replace(order, **changes)  # type: ignore[arg-type]
+
+    async def look(self, grid: Provisioning) -> dict[str, Sighting]:
+        """What a grid shows, if it can be true; states only go forward."""
+        found = await grid.pilots()
+        shown = {each.name: each for each in found}
+        assert len(shown) == len(found), f"pilots() shows a name twice: {found}"
+        for each in found:
+            self._check_sighting(grid, each)
+        return shown
+
+    def _check_sighting(self, grid: Provisioning, each: Sighting) -> None:
+        now_s = time.time()
+        at = _ORDER.index(each.stand)
+        assert each.grid_id, f"{each.name} has no name of the grid's own"
+        before = self._seen.get((id(grid), each.name), _Seen(0, each.grid_id))
+        was = _ORDER[before.at]
+        assert at >= before.at, f"{each.name} went back from {was} to {each.stand}"
+        is_same = each.grid_id == before.grid_id or was is not Stand.RUNNING
+        assert is_same, f"{each.name} was {before.grid_id}, and is {each.grid_id}"
+        self._seen[id(grid), each.name] = _Seen(at, each.grid_id)
+        is_paid = each.paid_s is not None
+        assert not (each.stand is Stand.QUEUED and is_paid), f"{each.name} is queued, and paid for"
+        if each.paid_s is not None:
+            assert now_s - DAY_S < each.paid_s < now_s + 60, f"{each.name} is paid_s {each.paid_s}"
+        for name in ("begins_s", "ends_s"):
+            moment_s = getattr(each, name)
+            sane = moment_s is None or now_s - DAY_S < moment_s < math.inf
+            assert sane, f"{each.name}: {name} is no moment of UTC: {moment_s}"
+        self.check_text(f"{each}", f"the sighting of {each.name}")
+
+    async def until(
+        self,
+        grid: Provisioning,
+        what: str,
+        is_so: Callable[[dict[str, Sighting]], bool],
+    ) -> dict[str, Sighting]:
+        """Look until something is so."""
+        shown: dict[str, Sighting] = {}
+        with trio.move_on_after(self.bench.wait_s):
+            while True:
+                shown = await self.look(grid)
+                if is_so(shown):
+                    return shown
+                await trio.sleep(self.bench.look_s)
+        raise AssertionError(
+            f"{what}: not within {self.bench.wait_s:g} s. The grid shows {list(shown.values())}; "
+            f"in at the gateway are {sorted(self.gateway.names())}; "
+            f"refused were {self.gateway.refusals}; said was {self.said}"
+        )
+
+    async def until_at_work(self, grid: Provisioning, names: Iterable[str]) -> dict[str, Sighting]:
+        """Look until these pilots run and have come."""
+        wanted = set(names)
+
+        def are_there(shown: dict[str, Sighting]) -> bool:
+            running = {each.name for each in shown.values() if each.stand is Stand.RUNNING}
+            return wanted <= running & self.gateway.names()
+
+        return await self.until(grid, f"{sorted(wanted)} run and come", are_there)
+
+    async def until_gone(self, grid: Provisioning, names: Iterable[str]) -> dict[str, Sighting]:
+        """Look until these pilots are gone, or have ended."""
+        lost = set(names)
+        return await self.until(
+            grid, f"{sorted(lost)} end", lambda shown: not lost & alive(shown).keys()
+        )
+
+    async def until_nothing_is_left(self) -> None:
+        """Wait until the grid itself has nothing of ours."""
+        ends_s = trio.current_time() + self.bench.wait_s
+        while True:
+            try:
+                left = await self.bench.left(self.launch.mark)
+            except NotChecked:
+                return
+            if not left:
+                return
+            assert trio.current_time() < ends_s, f"left behind, and billed: {sorted(left)}"
+            await trio.sleep(self.bench.look_s)
+
+    async def fault(self, call: Awaitable[object], blame: Blame, what: str) -> None:
+        """A call must raise a GridFault of that blame, which says something."""
+        fault = await fault_of(call)
+        assert fault is not None, f"{what}: no GridFault"
+        text = str(fault)
+        assert fault.blame is blame, f"{what}: blamed {fault.blame}, not {blame}: {text}"
+        assert len(text) >= 8, f"{what}: the fault does not say what is wrong: {text!r}"
+        self.check_text(text, f"the fault of {what}")
+
+    def check_text(self, text: str, where: str) -> None:
+        """No text holds the secret."""
+        assert self.secret not in text, f"the secret stands in {where}"
+
+    def check_arrivals(self, order: Order) -> list[Arrival]:
+        """Those of an order that came: each once, and as it was ordered."""
+        came = [each for each in self.gateway.arrivals if each.name in order.names()]
+        names = [each.name for each in came]
+        assert len(set(names)) == len(names), f"a pilot was started twice: {came}"
+        for each in came:
+            shape = order.shape
+            assert each.slots == shape.slots, f"{each.name} has {each.slots} slots, not {shape}"
+            assert each.tags == dict(shape.tags), f"{each.name} has tags {each.tags}, not {shape}"
+            assert each.pool == self.launch.pool, f"{each.name} says it is of pool {each.pool!r}"
+        return came
+
+
+async def fault_of(call: Awaitable[object]) -> GridFault | None:
+    """The fault that a call raises, if it does."""
+    try:
+        await call
+    except GridFault as fault:
+        return fault
+    return None
+
+
+def alive(shown: dict[str, Sighting]) -> dict[str, Sighting]:
+    """Those that have not ended."""
+    return {name: each for name, each in shown.items() if each.stand is not Stand.ENDED}
+
+
+@asynccontextmanager
+async def set_scene(bench: Bench) -> AsyncIterator[Scene]:
+    """A fake gateway, a mark and a folder; in the end nothing is left of them."""
+    secret = secrets.token_hex(16)
+    gateway = FakeGateway(bench.listen, secret)
+    said: list[str] = []
+    with TemporaryDirectory(prefix="gridfed-check-") as folder:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(gateway.run)
+            launch = Launch(
+                site="checks",
+                pool="checked",
+                mark=f"check-{secrets.token_hex(6)}",
+                address=bench.dialled(gateway.address),
+                environment={"GRIDFED_SECRET": secret, "GRIDFED_CHECK": ODD},
+                folder=Path(folder),
+                say=said.append,
+                dial_s=DIAL_S,
+            )
+            scene = Scene(bench, gateway, launch, said)
+            nursery.start_soon(_scan, scene)
+            try:
+                yield scene
+            finally:
+                with trio.CancelScope(shield=True):
+                    await _tidy(scene)
+            nursery.cancel_scope.cancel()
+    for line in said:
+        scene.check_text(line, f"what the grid has said: {line!r}")
+
+
+async def _tidy(scene: Scene) -> None:
+    """Stop everything, whatever a check has come to."""
+    grid = scene.open()
+    shown = await grid.pilots()
+    await grid.stop([each.name for each in shown])
+    await scene.until_gone(grid, [each.name for each in shown])
+    await scene.until_nothing_is_left()
+
+
+async def _scan(scene: Scene) -> None:
+    """Look for the secret in this host's list of processes, all the while."""
+    while True:
+        lines = await trio.to_thread.run_sync(_command_lines)
+        for line in lines:
+            scene.check_text(line, f"the list of processes: {line!r}")
+        await trio.sleep(SCAN_S)
+
+
+def _command_lines() -> list[str]:
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            with contextlib.suppress(OSError):  # it has ended
+                found.append(Path(f"/proc/{entry}/cmdline").read_bytes().decode(errors="replace"))
+    return found
