@@ -15,12 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-READY_S = 30.0
+READY_S = 10.0
 OTHER_ROOT = Path(os.environ.get("GRIDFED_SLURM_ROOT", "/opt/gridfed-slurm"))
 PROGRAMS = "slurmctld", "slurmd", "sbatch", "slurmrestd", "munged", "unshare"
 
@@ -112,14 +113,22 @@ class Cluster:
         self.folder = Path(tempfile.mkdtemp(prefix="gf-slurm-", dir=where))
         self._cpus, self._extra, self._rest = cpus, extra, rest
         self._processes: list[subprocess.Popen[bytes]] = []
-        for _ in range(5):  # a port that was free may be taken before it is ours
+        try:
+            self._become()
+        except BaseException:
+            self.close()
+            raise
+
+    def _become(self) -> None:
+        said = ""
+        for _ in range(3):  # a port that was free may be taken before it is ours
             self._configure()
             self._start()
             if self._becomes_ready():
                 return
+            said = self.logs()
             self._end()
-        self.close(keep=True)
-        raise AssertionError(f"no cluster: {self.logs()}")
+        raise AssertionError(f"no cluster: {said}")
 
     # --- what tests use ------------------------------------------------------------------------
 
@@ -141,6 +150,7 @@ class Cluster:
     def table(self) -> dict[str, object]:
         """`[pool.slurm]` for it, by commands."""
         found: dict[str, object] = {"conf": str(self.conf), "python": self.python}
+        found["partition"] = "main"
         return found | ({"prefix": self.prefix} if self.other else {})
 
     @property
@@ -148,6 +158,7 @@ class Cluster:
         """`[pool.slurm]` for it, by slurmrestd."""
         version = "v0.0.42" if self.other else "v0.0.38"
         found: dict[str, object] = {"python": self.python, "api": version, "url": self.url}
+        found["partition"] = "main"
         if self._rest == "tcp":
             found |= {"token_file": str(self.folder / "token"), "user": "root"}
         return found
@@ -177,6 +188,19 @@ class Cluster:
                     if any(where in opened.path for opened in each.open_files()):
                         each.kill()
 
+    @contextlib.contextmanager
+    def controller_down(self) -> Iterator[None]:
+        """For so long nobody schedules; nodes and jobs go on."""
+        held = self.folder / "held"
+        held.touch()
+        for each in self.processes():
+            if "slurmctld" in each.name():
+                each.kill()
+        try:
+            yield
+        finally:
+            held.unlink()
+
     def processes(self) -> list[psutil.Process]:
         """All that it runs."""
         tops = [psutil.Process(each.pid) for each in self._processes]
@@ -188,10 +212,9 @@ class Cluster:
             for path in sorted(self.folder.glob("*.log"))
         )
 
-    def close(self, *, keep: bool = False) -> None:
+    def close(self) -> None:
         self._end()
-        if not keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- its start and end ---------------------------------------------------------------------
 
@@ -224,7 +247,7 @@ class Cluster:
         key.write_bytes(secrets.token_bytes(1024 if self.other else 128))
         key.chmod(0o600)
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n" if self.other else "")
-        (self.folder / "gres.conf").write_text("Name=gpu Count=1\n")
+        (self.folder / "gres.conf").write_text("Name=gpu File=/dev/null\n")
         self.url = f"unix:{self.folder}/rest"
         if self._rest == "tcp":
             self.url = f"http://127.0.0.1:{ports[-2]}"
@@ -246,7 +269,8 @@ class Cluster:
                 "--num-threads=2 &",
                 f"while [ ! -S {self.folder}/munge ]; do sleep 0.01; done",
             ]
-        lines += ["slurmctld -D &"]
+        held = self.folder / "held"
+        lines += [f"(while :; do [ -e {held} ] || slurmctld -D; sleep 0.1; done) &"]
         lines += [f"slurmd -D -N {each} &" for each in self.nodes]
         lines += ["while :; do wait; sleep 1; done"]
         script = self.folder / "run.sh"

@@ -18,7 +18,6 @@ from gateway.grids.contract import Blame, GridFault, Launch, Order, Shape
 from gateway.grids.slurm.settings import SlurmSettings
 from gateway.grids.slurm.states import COMMENT, job_start
 
-ORDER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 WARN_PART: Final = 0.5  # of the time that it has: a pilot is not told to end before that
 WARN_MAX_S: Final = 65_535
@@ -48,11 +47,7 @@ class Request:
 
 
 def request_of(settings: SlurmSettings, launch: Launch, order: Order) -> Request:
-    """What is asked of Slurm for an order. Raises GridFault."""
-    if not ORDER_NAME.fullmatch(order.name):
-        raise GridFault(Blame.NEVER, f"{order.name[:60]!r} is no name for a job of Slurm")
-    if order.pilots < 1:
-        raise GridFault(Blame.NEVER, f"order {order.name} wants {order.pilots} pilots")
+    """What is asked of Slurm for an order that `check_order` has passed. Raises GridFault."""
     limit_min, warn_s = _times(settings, order.limit_s)
     return Request(
         name=f"{job_start(launch.mark)}{order.name}",

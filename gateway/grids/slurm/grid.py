@@ -8,9 +8,12 @@ What is ours is known by its job's name; nothing is kept here but names of order
 so that one is not made again after Slurm has forgotten it (MinJobAge).
 """
 
+import fcntl
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -25,18 +28,19 @@ from gateway.grids.contract import (
     Shape,
     Sighting,
     Stand,
+    check_order,
 )
 from gateway.grids.slurm.asking import request_of
 from gateway.grids.slurm.commands import Commands
 from gateway.grids.slurm.listing import Node, Partition, read_jobs
 from gateway.grids.slurm.rest import SlurmRest
 from gateway.grids.slurm.settings import SlurmSettings
-from gateway.grids.slurm.states import Listing, job_start, look
+from gateway.grids.slurm.states import FORESEEN_S, Listing, job_start, look
 from gateway.grids.slurm.way import Bounds, Way
 
 ARRAY_MAX: Final = 1_000  # as Slurm is by default, and where it can't be asked
+LOCK_S: Final = 0.02  # between two looks whether another one submits
 MADE_MAX: Final = 10_000  # names of orders that are kept
-FORESEEN_S: Final = 30 * 86_400.0  # Slurm says years where it does not know
 # What is in one of these states begins nothing.
 UNUSABLE: Final = frozenset(
     (
@@ -66,7 +70,6 @@ class SlurmGrid:
         rest = settings.rest
         self._way: Way = SlurmRest(settings, rest) if rest is not None else Commands(settings)
         self._made: OrderedDict[str, None] = OrderedDict()
-        self._starting = trio.Lock()
         self._told_strays = False
 
     async def check(self) -> str:
@@ -81,14 +84,12 @@ class SlurmGrid:
             if _is_barred(each, settings.account):
                 text = f"partition {each.name} does not take account {settings.account!r}"
                 raise GridFault(Blame.NEVER, text)
-        if not settings.partition and not partitions:
-            raise GridFault(Blame.NEVER, "this Slurm has no partitions")
         limits = await self.limits()
         probe = Order("probe", 1, Shape())
         await self._way.expect(request_of(settings, self._launch, probe))
-        where = f"partition {settings.partition}" if settings.partition else "its default partition"
         way = "slurmrestd" if settings.rest is not None else "commands"
-        said = f"{version} by {way}, {where}: up to {limits.pilots_max:,} pilots an order"
+        said = f"{version} by {way}, partition {settings.partition}: "
+        said += f"up to {limits.pilots_max:,} pilots an order"
         if not await trio.Path(settings.python).exists():
             said += f"; python {settings.python} is not on this host: is it on the nodes?"
         return said
@@ -135,17 +136,20 @@ class SlurmGrid:
         return found.sightings
 
     async def start(self, order: Order) -> None:
-        """Submit an order as one job array."""
+        """Submit an order as one job array.
+
+        One after the other, also if another object does it for the same gateway: what was just
+        submitted is seen by who looks next. What has begun is not cancelled, or nobody would know
+        whether Slurm has it; it takes no longer than `timeout`.
+        """
+        check_order(order, Limits(self._array_max(await self._way.bounds())))
         request = request_of(self._settings, self._launch, order)
-        # One after the other: what was just submitted must be seen by who looks for it.
-        async with self._starting:
+        async with alone(self._launch.folder / "starting"):
             if order.name in self._made:
                 return
             if order.name not in (await self._look()).orders:
-                if order.pilots > (most := self._array_max(await self._way.bounds())):
-                    text = f"order {order.name} has {order.pilots} pilots; Slurm takes {most}"
-                    raise GridFault(Blame.NEVER, text)
-                await self._way.submit(request)
+                with trio.CancelScope(shield=True):
+                    await self._way.submit(request)
             self._made[order.name] = None
             while len(self._made) > MADE_MAX:
                 self._made.popitem(last=False)
@@ -170,7 +174,7 @@ class SlurmGrid:
         mark, per_slot = self._launch.mark, self._settings.cpus_per_slot
         # Every job of a large cluster may be among them.
         return await trio.to_thread.run_sync(
-            lambda: look(read_jobs(data, job_start(mark)), mark, per_slot)
+            lambda: look(read_jobs(data, job_start(mark)), mark, self._utc_s(), per_slot)
         )
 
     def _array_max(self, bounds: Bounds) -> int:
@@ -178,7 +182,7 @@ class SlurmGrid:
         return max(1, min((each for each in known if each is not None), default=ARRAY_MAX))
 
     def _ours(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """The partitions that were configured, all of which there must be; none: all."""
+        """The partitions that were configured, all of which there must be."""
         by_name = {each.name: each for each in partitions}
         for name in self._settings.partitions:
             if name not in by_name:
@@ -190,7 +194,7 @@ class SlurmGrid:
         wanted = set(self._settings.partitions)
         if "RESERVED" in node.states and not self._settings.reservation:
             return False  # for whom, it does not say
-        return not node.states & UNUSABLE and (not wanted or bool(node.partitions & wanted))
+        return not node.states & UNUSABLE and bool(node.partitions & wanted)
 
     def _pilots_on(self, node: Node, shape: Shape) -> tuple[int, int]:
         """How many pilots of a shape a node has room for: now, and when it is empty."""
@@ -201,6 +205,23 @@ class SlurmGrid:
         needs += [(shape.gpus, node.gpus, node.gpus_taken)] if shape.gpus else []
         now = min(max(0, total - taken) // need for need, total, taken in needs)
         return now, min(total // need for need, total, _ in needs)
+
+
+@asynccontextmanager
+async def alone(path: Path) -> AsyncIterator[None]:
+    """Be the only one on this host in there: of this process and of others. Raises GridFault."""
+    try:
+        file = path.open("ab")
+    except OSError as error:
+        raise GridFault(Blame.AGAIN, f"{path}: {error.strerror}") from None
+    with file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await trio.sleep(LOCK_S)
+        yield  # closing it unlocks it
 
 
 def _is_barred(partition: Partition, account: str) -> bool:

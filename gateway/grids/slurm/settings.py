@@ -95,8 +95,8 @@ class SlurmSettings:
         timeout_s: that each question to Slurm may take.
     """
 
+    partition: str
     python: str
-    partition: str = ""
     account: str = ""
     qos: str = ""
     constraint: str = ""
@@ -118,8 +118,8 @@ class SlurmSettings:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """By name; none: Slurm's default."""
-        return tuple(filter(None, self.partition.split(",")))
+        """By name."""
+        return tuple(self.partition.split(","))
 
 
 def read_settings(table: Mapping[str, Any]) -> SlurmSettings:
@@ -130,8 +130,8 @@ def read_settings(table: Mapping[str, Any]) -> SlurmSettings:
         if rest is not None and key in table:
             raise KnobError(f"{key} is for Slurm's commands: leave it out, or leave out url")
     return SlurmSettings(
-        python=_path("python", table, required=True),
         partition=_partitions(table.get("partition", "")),
+        python=_path("python", table, required=True),
         account=_name("account", table),
         qos=_name("qos", table),
         constraint=_text("constraint", table.get("constraint", ""), _VALUE),
@@ -202,8 +202,8 @@ def _check_url(url: str) -> None:
 
 
 def _partitions(value: Any) -> str:
-    names = value.split(",") if isinstance(value, str) and value else value or []
-    if not isinstance(names, list) or len(names) > 50:
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list) or not 1 <= len(names) <= 50 or not all(names):
         raise KnobError('partition must be a name or a list of names, as in ["fast", "long"]')
     return ",".join(_text("partition", each, _NAME) for each in names)
 

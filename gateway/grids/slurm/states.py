@@ -18,6 +18,7 @@ START: Final = "gridfed-"
 COMMENT: Final = "gridfed pilots="
 _PILOTS: Final = re.compile(rf"{COMMENT}(\d{{1,6}})", re.ASCII)
 PILOTS_MAX: Final = 100_000
+FORESEEN_S: Final = 30 * 86_400.0  # Slurm says years where it does not know
 END_NONE_S: Final = 360 * 86_400.0  # without a limit Slurm says that it ends in a year
 
 ENDED: Final = {
@@ -94,8 +95,8 @@ def job_start(mark: str) -> str:
     return f"{START}{mark}."
 
 
-def look(jobs: Iterable[Job], mark: str, cpus_per_slot: int = 1) -> Listing:
-    """Our pilots among jobs.
+def look(jobs: Iterable[Job], mark: str, utc_s: float, cpus_per_slot: int = 1) -> Listing:
+    """Our pilots among jobs, now.
 
     An order that was submitted twice, as nobody heard that the first time had worked, is there
     once: the later job's pilots are strays, unless they alone live.
@@ -111,7 +112,7 @@ def look(jobs: Iterable[Job], mark: str, cpus_per_slot: int = 1) -> Listing:
         order = job.name.removeprefix(start)
         orders.add(order)
         for task in (*job.tasks, *_unnamed(job, named)):
-            found, is_stray = sight(job, task, order, cpus_per_slot)
+            found, is_stray = sight(job, task, order, utc_s, cpus_per_slot)
             former = by_name.get(found.name)
             if is_stray:
                 strays.append(found.grid_id)
@@ -133,10 +134,13 @@ def _unnamed(job: Job, named: set[tuple[int, int]]) -> list[int]:
     return [task for task in tasks if (job.array_id, task) not in named]
 
 
-def sight(job: Job, task: int, order: str, cpus_per_slot: int) -> tuple[Sighting, bool]:
+def sight(
+    job: Job, task: int, order: str, utc_s: float, cpus_per_slot: int
+) -> tuple[Sighting, bool]:
     """One task of an array as a pilot, and whether its job is a stray."""
     stand, fault, is_stray = stand_of(job)
     runs = stand in (Stand.STARTING, Stand.RUNNING, Stand.ENDING)
+    is_foreseen = 0 < job.begin_s <= utc_s + FORESEEN_S
     has_end = job.limit_s is not None and job.end_s and job.end_s - job.begin_s < END_NONE_S
     return Sighting(
         name=f"{order}{PILOT_MARK}{task}",
@@ -144,7 +148,7 @@ def sight(job: Job, task: int, order: str, cpus_per_slot: int) -> tuple[Sighting
         grid_id=f"{job.array_id}_{task}",
         slots=max(1, job.cpus // max(1, cpus_per_slot)),
         paid_s=job.begin_s or None if runs else None,
-        begins_s=job.begin_s or None if stand is Stand.QUEUED else None,
+        begins_s=max(job.begin_s, utc_s) if stand is Stand.QUEUED and is_foreseen else None,
         ends_s=job.end_s if runs and (has_end or job.preempted_s) else None,
         fault=fault,
     ), is_stray
