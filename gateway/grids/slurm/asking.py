@@ -19,6 +19,7 @@ from gateway.grids.slurm.settings import SlurmSettings
 from gateway.grids.slurm.states import COMMENT, job_start
 
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
+PLACES: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 WARN_PART: Final = 0.5  # of the time that it has: a pilot is not told to end before that
 WARN_MAX_S: Final = 65_535
 
@@ -77,7 +78,7 @@ def _environment(launch: Launch) -> dict[str, str]:
     for name, value in launch.environment.items():
         if not VARIABLE.fullmatch(name) or "\0" in value or "\n" in value:
             raise GridFault(Blame.NEVER, f"{name[:40]!r} can't be a variable of a job")
-    path = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+    path = {"PATH": PLACES}
     return path | {"PYTHONUNBUFFERED": "1"} | dict(launch.environment)
 
 

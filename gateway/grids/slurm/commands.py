@@ -14,7 +14,7 @@ from typing import Any, Final
 import trio
 
 from gateway.grids.contract import Blame, GridFault
-from gateway.grids.slurm.asking import Request, joined, sbatch_options
+from gateway.grids.slurm.asking import PLACES, Request, joined, sbatch_options
 from gateway.grids.slurm.faults import GONE, fault_of
 from gateway.grids.slurm.listing import (
     Node,
@@ -27,7 +27,6 @@ from gateway.grids.slurm.settings import SlurmSettings
 from gateway.grids.slurm.way import ANSWER_BYTES_MAX, Bounds
 
 IDS_MAX: Final = 100  # expressions in one scancel
-PLACES: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 KEPT: Final = ("HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "SLURM_JWT")
 EXPECTED: Final = re.compile(r"to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", re.ASCII)
 JSON_SINCE: Final = (22, 5)

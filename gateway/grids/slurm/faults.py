@@ -21,6 +21,7 @@ _A, _E, _N = Blame.AGAIN, Blame.ELSEWHERE, Blame.NEVER
 # In this order: the first that is found in a text counts.
 KNOWN: Final[tuple[tuple[str, Blame, str], ...]] = (
     ("unable to contact slurm controller", _A, "slurmctld does not answer"),
+    ("restore slurmctld daemon", _A, "slurmctld is down"),
     ("unable to contact primary", _A, "slurmctld does not answer"),
     ("slurm backup controller in standby", _A, "slurmctld changes over to its backup"),
     ("socket timed out", _A, "slurmctld is slow: is it overloaded?"),
@@ -134,6 +135,19 @@ def _errors(errors: Iterable[Any]) -> Iterable[str]:
         if said or number:
             yield said or f"error {number}"
     return
+
+
+def submitted(body: bytes) -> bool:
+    """Whether slurmrestd's answer to a job says that it is there.
+
+    What is but a warning, like "Required node not available", stands among its errors, too.
+    """
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    job = data.get("job_id") if isinstance(data, dict) else None
+    return isinstance(job, int) and job > 0
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:

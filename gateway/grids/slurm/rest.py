@@ -14,7 +14,7 @@ import trio
 
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.slurm.asking import Request, rest_body
-from gateway.grids.slurm.faults import GONE, fault_of, hide, rest_text
+from gateway.grids.slurm.faults import GONE, fault_of, hide, rest_text, submitted
 from gateway.grids.slurm.listing import (
     Node,
     Partition,
@@ -72,7 +72,11 @@ class SlurmRest:
     async def submit(self, request: Request) -> None:
         """Have an array."""
         body = rest_body(self._settings, request, self._rest.api)
-        await self._ask("POST", "job/submit", body, hidden=request.environment.values())
+        hidden = request.environment.values()
+        status, answer = await self._exchange("POST", "job/submit", body, hidden)
+        said = rest_text(status, answer)
+        if said and not submitted(answer):
+            raise fault_of("slurmrestd", self._hide(said, hidden))
 
     async def cancel(self, grid_ids: Collection[str]) -> None:
         """Let tasks go."""
@@ -107,31 +111,39 @@ class SlurmRest:
                 raise fault_of("slurmrestd", text)
 
     async def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any]:
+        """Ask, and read the answer. Raises GridFault."""
+        status, answer = await self._exchange(method, path, body)
+        said = rest_text(status, answer)
+        if said:
+            raise fault_of("slurmrestd", self._hide(said))
+        return await trio.to_thread.run_sync(parse, answer, "slurmrestd's answer")
+
+    def _hide(self, text: str, more: Collection[str] = ()) -> str:
+        return hide(text, (self._headers().get("X-SLURM-USER-TOKEN", ""), *more))
+
+    async def _exchange(
         self,
         method: str,
         path: str,
         body: Mapping[str, Any] | None = None,
         hidden: Collection[str] = (),
-    ) -> Mapping[str, Any]:
-        """Ask, and read the answer. Raises GridFault."""
+    ) -> tuple[int, bytes]:
+        """The status and the body of an answer. Raises GridFault."""
         headers = self._headers()
-        token = headers.get("X-SLURM-USER-TOKEN", "")
         timeout_s = self._settings.timeout_s
         try:
             with trio.fail_after(timeout_s):
-                status, answer = await self._send(method, path, body, headers)
+                return await self._send(method, path, body, headers)
         except trio.TooSlowError:
             text = f"slurmrestd did not answer within {timeout_s:g} s"
             raise GridFault(Blame.AGAIN, text) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            text = hide(f"{type(error).__name__}: {error}", (token, *hidden))
+            text = self._hide(f"{type(error).__name__}: {error}", hidden)
             raise GridFault(
                 Blame.AGAIN, f"slurmrestd is not to be reached at {self._rest.url}: {text[:200]}"
             ) from None
-        said = rest_text(status, answer)
-        if said:
-            raise fault_of("slurmrestd", hide(said, (token, *hidden)))
-        return await trio.to_thread.run_sync(parse, answer, "slurmrestd's answer")
 
     async def _send(
         self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
