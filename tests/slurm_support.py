@@ -58,7 +58,7 @@ PreemptMode=CANCEL
 {extra}
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=10
-PartitionName=low Nodes=ALL MaxTime=60 State=UP PriorityTier=1 GraceTime=20
+PartitionName=low Nodes=ALL MaxTime=60 State=UP PriorityTier=1 GraceTime=8
 PartitionName=closed Nodes=ALL State=DOWN
 PartitionName=theirs Nodes=ALL State=UP AllowAccounts=others
 """

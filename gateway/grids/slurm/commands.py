@@ -52,6 +52,10 @@ class Commands:
 
     async def version(self) -> str:
         """Of Slurm; its controller has answered."""
+        conf = self._settings.conf
+        if conf and not self._settings.prefix and not await trio.Path(conf).is_file():
+            # Slurm's commands would look for it for a minute.
+            raise GridFault(Blame.NEVER, f"conf {conf}: there is no such file")
         said = await self._ask("sinfo", "--version")
         release = said.out.decode(errors="replace").strip()[:60]
         found = re.search(r"(\d+)\.(\d+)", release, re.ASCII)

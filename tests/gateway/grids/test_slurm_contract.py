@@ -14,13 +14,11 @@ from gateway.grids.slurm import KIND
 QUICK = {
     checks.check_names_itself,
     checks.check_life,
-    checks.check_stop_of_nothing,
     checks.check_stop_at_once,
     checks.check_started_once,
     checks.check_found_again,
     checks.check_too_large,
     checks.check_hostile_names,
-    checks.check_no_capacity,
 }
 
 

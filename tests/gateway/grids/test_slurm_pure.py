@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.grids.contract import Blame, GridFault, Launch, Order, Shape, Stand
@@ -295,6 +295,7 @@ entries = st.dictionaries(st.sampled_from(KEYS), junk | numbers).map(
 )
 
 
+@settings(max_examples=60)
 @given(entries, st.sampled_from(["jobs", "nodes", "partitions"]))
 def test_garbage_is_a_fault_and_never_a_crash(entry, what):
     data = {what: [entry]}
@@ -570,7 +571,4 @@ def test_no_table_crashes(table):
 
 
 def test_a_job_without_an_array_is_no_pilot():
-    job = Job(
-        5, 5, (), False, "gridfed-m.o", "", "", frozenset(["RUNNING"]), "", 1, 0, 0, None, 0, 0, 0
-    )
-    assert not look([job], MARK, 0.0).sightings
+    assert not seen(record(array_job_id=0, array_task_id=None)).sightings
