@@ -11,8 +11,8 @@ When the work is done both let go what they had started. One client, one job, on
     python examples/three_grids.py               # make demo-grids
 
 The Slurm cluster is a real one, on this host (as root, with Debian's slurmctld, slurmd,
-slurm-client, slurmrestd and munge). EC2 is moto, with a stand-in that runs each instance's user data
-as a process of this host: nothing here has been tried against the real service.
+slurm-client, slurmrestd and munge). EC2 is moto, with a stand-in that runs each instance's user
+data as a process of this host: nothing here has been tried against the real service.
 """
 
 import contextlib
@@ -157,18 +157,20 @@ def main() -> None:
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     print("starting a Slurm cluster and a stand-in of EC2, and three sites …")
-    with tempfile.TemporaryDirectory(prefix="gridfed-grids-") as folder:
-        with grids(Path(folder) / "ec2") as (slurm, ec2):
-            plans = (
-                Plan("london", 1, "0.20 USD"),
-                Plan("rhine", 0, "", pools=slurm),
-                Plan("cloud", 0, "", pools=ec2),
-            )
-            with local_federation(plans) as sites:
-                run_on(sites[0])
-                print()
-                wait_until_gone(sites[1:])
-                show_books(sites)
+    with (
+        tempfile.TemporaryDirectory(prefix="gridfed-grids-") as folder,
+        grids(Path(folder) / "ec2") as (slurm, ec2),
+    ):
+        plans = (
+            Plan("london", 1, "0.20 USD"),
+            Plan("rhine", 0, "", pools=slurm),
+            Plan("cloud", 0, "", pools=ec2),
+        )
+        with local_federation(plans) as sites:
+            run_on(sites[0])
+            print()
+            wait_until_gone(sites[1:])
+            show_books(sites)
 
 
 if __name__ == "__main__":
