@@ -10,6 +10,7 @@ and questions about the site. The work is done by federation.engine.
 import atexit
 import concurrent.futures
 import getpass
+import hashlib
 import os
 import random
 import sys
@@ -22,6 +23,7 @@ from typing import Any, Final, TypeVar, cast
 from federation.address import TOKEN_VARIABLE, check_address, check_bearer
 from federation.address import resolve as resolve_address
 from federation.engine import LEAVE_S, Engine, Holder
+from federation.environments import Environment, read_environment, wrap
 from federation.errors import GridError, JobRefused
 from federation.gateways import FAILOVER_S, Itinerary
 from federation.houses import check_owners
@@ -44,6 +46,7 @@ TIMEOUT_MAX_S: Final = 1e9
 RETRIES_MAX: Final = 1000
 PRIORITY_MAX: Final = 1e9
 TAG_MAX: Final = 1e12
+PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 HOMES_MAX: Final = 10_000  # detached jobs of which a client knows the gateway
 # What a question about a job that is not submitted says of it.
 EXPLAINED: Final = (
@@ -104,6 +107,7 @@ class Options:
     not_sites: Sequence[str] | None = None
     jurisdictions: Sequence[str] | None = None
     preemptible: bool = False
+    environment: str | os.PathLike[str] | Environment | None = None
 
     @property
     def wishes(self) -> dict[str, Any]:
@@ -114,9 +118,26 @@ class Options:
             sites=self.sites,
             not_sites=self.not_sites,
             jurisdictions=self.jurisdictions,
+            environment=self.environment.wish
+            if isinstance(self.environment, Environment)
+            else None,
         )
 
+    def seal(self, function: Callable[..., Any]) -> SealedFunction:
+        """A function as it travels under these terms: with what it is to run in."""
+        return self.house(seal_function(function))
+
+    def house(self, sealed: SealedFunction) -> SealedFunction:
+        """A sealed function with what it is to run in, under a digest of both."""
+        if not isinstance(self.environment, Environment):
+            return sealed
+        body = wrap(sealed.body, self.environment)
+        return replace(sealed, digest=hashlib.sha256(body).digest(), body=body)
+
     def __post_init__(self) -> None:
+        if self.environment is not None and not isinstance(self.environment, Environment):
+            found = read_environment(self.environment, PYTHON)
+            object.__setattr__(self, "environment", found)  # read once: it may change meanwhile
         _ = self.wishes
         _check_tags(self.tags)
         if self.timeout_s is not None and not (
@@ -413,6 +434,9 @@ class Client(concurrent.futures.Executor):
             not_sites: sites that it must not run at.
             jurisdictions: where its data may go.
             preemptible: it is cheaper, and goes after all work that is not.
+            environment: what its tasks run in (docs/environments.md): the name of a container
+                image, "localhost/quant:1", or the Path of a uv.lock or a requirements file, which
+                is read now. It goes only where that is offered.
 
         The view shares the connection: shutting down either shuts down both.
         """
@@ -448,8 +472,9 @@ class Client(concurrent.futures.Executor):
 
     def _stream(self, engine: Engine, function: SealedFunction) -> Stream:
         """The job that calls of this function go to, under these options."""
-        key = (function.digest, self._options.key())
-        stream = engine.filling(key, function, lambda: self._opening(function, detached=False))
+        housed = self._options.house(function)
+        key = (housed.digest, self._options.key())
+        stream = engine.filling(key, housed, lambda: self._opening(housed, detached=False))
         self._recent = function, stream
         return stream
 
@@ -468,7 +493,7 @@ class Client(concurrent.futures.Executor):
             retries=options.retries,
             max_cost_nanos=nanos,
             currency=currency,
-            python=f"{sys.version_info.major}.{sys.version_info.minor}",
+            python=PYTHON,
             prints=options.prints,
             again=False,
             wishes=options.wishes,
@@ -524,7 +549,7 @@ class Client(concurrent.futures.Executor):
         terms: tuple[float | None, bool, int | None],
     ) -> "MapResults[T]":
         engine = self._engine
-        function = seal_function(fn)
+        function = self._options.seal(fn)
         stream = engine.open_stream(self._opening(function, detached=False), function)
         timeout, progress, total = terms
         return MapResults(
@@ -554,7 +579,7 @@ class Client(concurrent.futures.Executor):
         """
         view = self.options(name=name) if name is not None else self
         engine = self._engine
-        function = seal_function(fn)
+        function = view._options.seal(fn)
         stream = engine.open_stream(view._opening(function, detached=True), function)
         MapResults.feed_all(engine, stream, iterable, singles=not star)
         engine.close_stream(stream)
@@ -616,7 +641,7 @@ class Client(concurrent.futures.Executor):
             return dict(self.ask("explain", job=what.job))
         if isinstance(what, JobHandle):
             return what.explain()
-        opening = self._opening(seal_function(what), detached=False)
+        opening = self._opening(self._options.seal(what), detached=False)
         terms = {name: getattr(opening, name) for name in EXPLAINED}
         return dict(self.ask("explain", tasks=tasks, task_s=task_s, **terms))
 

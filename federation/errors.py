@@ -17,6 +17,7 @@
     │   ├── WorkerLost          its worker was lost too often
     │   ├── ResultRefused       its result was too large, or could not be pickled
     │   ├── ResultUntrusted     its result came from a site that is not trusted
+    │   ├── EnvironmentFailed   what it was to run in could not be made
     │   ├── CostLimitReached    the job reached its `max_cost` before the task could start
     │   ├── DeadlinePassed      the job's `deadline_s` passed before the task could start
     │   └── TaskStopped         somebody cancelled it
@@ -102,6 +103,10 @@ class ResultUntrusted(TaskError):
     """A task's result came from a site, or through one, that is not trusted: nobody opened it."""
 
 
+class EnvironmentFailed(TaskError):
+    """What a task was to run in could not be made, or it can't run in that: the text says why."""
+
+
 class CostLimitReached(TaskError):
     """The job reached its cost limit before the task could start."""
 
@@ -134,6 +139,7 @@ FAILURES: Final[dict[str, type[TaskError]]] = {
     "lost": WorkerLost,
     "result": ResultRefused,
     "untrusted": ResultUntrusted,
+    "environment": EnvironmentFailed,
     "budget": CostLimitReached,
     "deadline": DeadlinePassed,
     "cancelled": TaskStopped,

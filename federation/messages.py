@@ -300,6 +300,8 @@ class Assign:
     arguments: Payloads
     timeout_s: Number | None
     prints: bool
+    origin: Text = ""  # the site that sent the job; empty for our own users'
+    holds: Text = ""  # the counted tags that each task holds while it runs: "gpu=2"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ LONG_AGO_S: Final = 1e9  # 2001: a deadline before it is meant otherwise
 def wishes_plain(
     objective: str | Mapping[str, float] | None,
     deadline_s: float | None,
+    environment: Mapping[str, Any] | None = None,
     **names: Iterable[str] | None,
 ) -> dict[str, Any]:
     """The wishes of a job, as a map without those that nobody made.
@@ -20,6 +21,7 @@ def wishes_plain(
     Args:
         objective: one of OBJECTIVES, or weights by WEIGHTS.
         deadline_s: UTC, seconds since 1970.
+        environment: what it runs in: see federation.environments.
         names: `sites`, `not_sites`, `jurisdictions`.
 
     Raises:
@@ -37,6 +39,8 @@ def wishes_plain(
                 f"write time.time() + {deadline_s:g}"
             )
         plain["deadline_s"] = float(deadline_s)
+    if environment is not None:
+        plain["environment"] = dict(environment)
     for key, values in names.items():
         if values is not None:
             plain[key] = _names(key, values)

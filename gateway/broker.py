@@ -44,7 +44,7 @@ from gateway.preemption import Preemption
 from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
 from policies.carbon import Emissions
-from policies.placement import Offer, Refusal, counted, judge_all
+from policies.placement import Offer, Refusal, counted, judge, judge_all
 from policies.pricelist import PriceNow
 from policies.tariffs import Tariff, Wanted
 from policies.volumes import Buyer, Volumes
@@ -517,7 +517,8 @@ class Broker:
         self, job: Job, assignment: Assignment, event: events.Reported, charge: Charge
     ) -> list[int]:
         """Tell results, queue again what is tried again; return the latter."""
-        verdict = judge_report(job, event, is_stopped=assignment.is_stopped)
+        has_others = bool(event.failures) and self._is_unfit(job, assignment.worker, event)
+        verdict = judge_report(job, event, is_stopped=assignment.is_stopped, has_others=has_others)
         for retry in reversed(verdict.again):
             run = assignment.run.cut(retry.task, retry.task + 1)
             run.attempt += 1
@@ -542,6 +543,19 @@ class Broker:
                 self._effects.append(Tell(job.client, results, charge))
                 charge = NO_CHARGE  # it is asked for once
         return [retry.task for retry in verdict.again]
+
+    def _is_unfit(self, job: Job, worker: Worker, event: events.Reported) -> bool:
+        """Note a worker that can't make what a job is to run in; whether another may."""
+        if job.spec.price is not None or all(
+            kind != "environment" for _, kind, *_ in event.failures
+        ):
+            return False  # of a job that was sold to us the buyer decides
+        job.unfit.add(worker.place)
+        return any(
+            judge(job.need, each.offer) is None and each.place not in job.unfit
+            for each in self.workers.values()
+            if not each.draining and each.job in ("", job.id)
+        )
 
     def _check_cost(self, job: Job) -> None:
         limit = job.spec.max_cost_nanos

@@ -77,6 +77,9 @@ tags = { linux = true, gpu = 2 }
 cloud = "aws"
 grid = "aws:eu-west-2"
 
+[pool.environments]                     # see gateway.worker.rules
+images = ["localhost/quant:*"]
+
 [pool.tariff]                           # see gateway.tariff_config
 zone = "Europe/London"
 
@@ -118,6 +121,7 @@ from gateway.tariff_config import read_price_list
 from gateway.toml_places import Path as Place
 from gateway.toml_places import find_places
 from gateway.window_config import check_plan, read_calendars, read_plan
+from gateway.worker.rules import Rules, read_rules
 from policies.asks import House
 from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.disclosure import SHOW_ALL, Disclosure
@@ -145,6 +149,7 @@ class PoolConfig:
     slot_watts: float | None = None
     carbon: CarbonConfig = field(default_factory=CarbonConfig)
     tariff: dict[str, Any] = field(default_factory=dict)  # the table, as it was read
+    environments: Rules | None = None  # what jobs may run in, beside bare slots
     plan: Plan = NO_WINDOWS
 
     @property
@@ -297,10 +302,10 @@ def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
         raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")
     for pool in pools:
         # Only here: `gridfed up` makes the file's pool `local` a local one.
-        if pool.kind != "local" and (pool.slots or pool.memory_bytes):
+        if pool.kind != "local" and (pool.slots or pool.memory_bytes or pool.environments):
             raise ConfigError(
-                f"[[pool]] {pool.name}: slots and memory_bytes are for local pools; to a remote "
-                "one each worker brings its own"
+                f"[[pool]] {pool.name}: slots, memory_bytes and [pool.environments] are for local "
+                "pools; to a remote one each worker brings its own"
             )
 
 
@@ -496,6 +501,15 @@ def _carbon(table: dict[str, Any], where: str) -> CarbonConfig:
     return carbon
 
 
+def _environments(table: dict[str, Any], where: str) -> Rules | None:
+    if "environments" not in table:
+        return None
+    try:
+        return read_rules(table["environments"])
+    except KnobError as error:
+        raise ConfigError(f"{where}, [pool.environments]: {error}") from None
+
+
 def _pool_name(table: Any) -> str:
     if not isinstance(table, dict):
         raise ConfigError("a [[pool]] must be a table")
@@ -512,7 +526,8 @@ def _pool(table: dict[str, Any], plan: Plan) -> PoolConfig:
     known = {field.name for field in fields(PoolConfig)} - {"plan"}
     _expect(table, known | {"window", "claims"}, where)
     own = {key: value for key, value in table.items() if key in known}
-    pool = PoolConfig(**{**own, "carbon": _carbon(table, where), "plan": plan})
+    read = {"carbon": _carbon(table, where), "environments": _environments(table, where)}
+    pool = PoolConfig(**{**own, **read, "plan": plan})
     if pool.kind not in ("local", "remote"):
         raise ConfigError(f'{where}: kind is {pool.kind!r}: it must be "local" or "remote"')
     for key in ("slots", "memory_bytes"):

@@ -12,6 +12,7 @@ from federation.ranges import Range
 from gateway.errands import Allowance
 from policies.asks import Wishes
 from policies.carbon import Emissions, Footprint
+from policies.environments import kind_of
 from policies.parties import Whose
 from policies.placement import FrozenTags, Need, Tags
 from policies.pricelist import PriceNow
@@ -53,7 +54,8 @@ class JobSpec:
     @property
     def need(self) -> Need:
         """What it asks of whoever runs it."""
-        return Need(FrozenTags(self.tags), self.python, self.currency)
+        kind = kind_of(self.wishes.environment)
+        return Need(FrozenTags(self.tags), self.python, self.currency, kind)
 
     @property
     def whose(self) -> Whose:

@@ -18,6 +18,7 @@ from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
 from gateway import events
 from gateway.events import Event, JobSpec
+from policies import environments
 from policies.asks import Wishes, read_objective
 from policies.placement import TagValue
 
@@ -30,6 +31,9 @@ RETRIES_MAX: Final = 1000
 RANGES_MAX: Final = 100_000
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999
 USUAL_POOL: Final = "workers"
+WISHES: Final = frozenset(
+    {"objective", "deadline_s", "sites", "not_sites", "jurisdictions", "environment"}
+)
 NO_GROUPS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -121,7 +125,7 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
 
     What restricts must not be ignored: a key that is not known is refused.
     """
-    unknown = set(plain) - {"objective", "deadline_s", "sites", "not_sites", "jurisdictions"}
+    unknown = set(plain) - WISHES
     if unknown:
         raise ValueError(f"this gateway knows no wish {sorted(unknown)[0]!r:.60}")
     deadline_s = plain.get("deadline_s")
@@ -136,6 +140,7 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
         allowed_sites=_names(plain, "sites"),
         forbidden_sites=_names(plain, "not_sites") or frozenset(),
         jurisdictions=_names(plain, "jurisdictions"),
+        environment=environments.wanted(plain.get("environment")),
     )
 
 
@@ -144,6 +149,8 @@ def wishes_plain(wishes: Wishes) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     if wishes.deadline_s is not None:
         plain["deadline_s"] = wishes.deadline_s
+    if wishes.environment:
+        plain["environment"] = environments.wish_plain(wishes.environment)
     for key, names in (
         ("sites", wishes.allowed_sites),
         ("not_sites", wishes.forbidden_sites),

@@ -106,6 +106,11 @@ class Worker:
     round_trip_s: float = 0.0
 
     @property
+    def place(self) -> str:
+        """What it is known by after it has left, or a contract has ended: itself, or a pool."""
+        return self.offer.pool if self.job else self.offer.name
+
+    @property
     def ahead_max_s(self) -> float:
         """From what duration on its slots get no task ahead."""
         return AHEAD_MAX_S + AHEAD_TRIPS * self.round_trip_s
@@ -179,6 +184,7 @@ class Job:
     # Pools that may take its tasks, and how many each; None: all, as many as they like.
     places: dict[str, float] | None = None
     lacks_function_since_s: float | None = None
+    unfit: set[str] = field(default_factory=set)  # workers that can't make what it is to run in
     orphan_since_s: float | None = None  # a detached job whose client left before closing it
     leaf: Node | None = None  # of the tree of shares, where slots are shared out
     notes: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))

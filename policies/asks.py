@@ -60,6 +60,7 @@ class Wishes:
     allowed_sites: frozenset[str] | None = None
     forbidden_sites: frozenset[str] = frozenset()
     jurisdictions: frozenset[str] | None = None  # where its data may go
+    environment: str = ""  # what it runs in, as policies.environments writes it; "": anything
 
 
 @dataclass(frozen=True, slots=True)

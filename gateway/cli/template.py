@@ -156,6 +156,10 @@ contact = {contact}             # on our card, for people
 # carbon_g_per_kwh = 400.0      # of its electricity; without it "greenest" passes it over
 # slot_watts = 12.0             # that a busy slot draws
 # claims = [{{ who = "others", borrows = "50%" }}]  # who may use how much, while no window is open
+# [pool.environments]           # what jobs may run in: docs/environments.md
+# images = ["localhost/quant:*"]
+# packages = false              # whether jobs may bring Python packages
+# sandbox = "none"              # for other sites' work: "bubblewrap" or "image"
 # [pool.carbon]                 # instead of the last two: what it draws and emits, in detail
 # cloud = "aws"                 # see docs/configuration.md
 # series = {{ file = "grid.csv" }}

@@ -54,6 +54,8 @@ class LocalGrid:
         command += ["--memory", str(self._pool.memory_bytes), "--die-with-parent"]
         tags = ",".join(show_tag(name, value) for name, value in self._pool.tags.items())
         command += ["--tags", tags] if tags else []
+        if self._pool.environments is not None:
+            command += ["--environments", self._pool.environments.to_json()]
         environment = dict(os.environ)
         environment["GRIDFED_SECRET"] = self._secret
         # In this very thread: the agent is killed when the thread that started it ends.

@@ -16,13 +16,15 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import trio
 
 from federation.address import TOKEN_VARIABLE
-from federation.errors import GridError
+from federation.environments import Environment, unwrap
+from federation.errors import GridError, ProtocolError
 from federation.handshake import Opened
 from federation.messages import (
     Assign,
@@ -43,10 +45,12 @@ from gateway.worker.cells import SETTLE_S
 from gateway.worker.channel import is_part
 from gateway.worker.conversation import WorkerConversation
 from gateway.worker.functions import Functions
+from gateway.worker.homes import BARE, Devices, Home, gpus_held, key_of
+from gateway.worker.housing import EnvironmentUnavailable, Housing
 from gateway.worker.limits import die_with_parent, memory_used_bytes
 from gateway.worker.process import Doom, SlotProcess
 from gateway.worker.roster import LEVEL_S, Chunk, Piece, Roster, SlotBook, Terms
-from gateway.worker.settings import AgentSettings, read_arguments
+from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
 
 __all__ = ["AgentSettings", "main", "run_agent"]
 
@@ -62,15 +66,32 @@ QUIET_MAX_NS: Final = 5 * 10**9
 NOBODY: Final = -1
 NOTICE_MAX_S: Final = 30 * 86_400.0
 STOPPED_AT_ONCE: Final = 130
+REFUSED_S: Final = 30.0  # what could not be made is not tried again for so long
+GPU_TAG: Final = "gpu"
+GPU_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 
 
 class Agent:
     """A worker: so many slots, one gateway."""
 
-    def __init__(self, settings: AgentSettings, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: AgentSettings, say: Callable[[str], None], housing: Housing
+    ) -> None:
         self._settings = settings
         self._say = say
-        self._roster = Roster(settings.slots)
+        self._housing = housing
+        self._devices = Devices(settings.gpus)
+        self._roster = Roster(
+            settings.slots,
+            len(settings.gpus),
+            keeps_apart=housing.keeps_apart,
+            usual=housing.usual,
+        )
+        self._environments: dict[bytes, Environment] = {}  # of functions that have one
+        self._unhoused: dict[str, set[bytes]] = {}  # functions that wait for one to be made
+        self._refused: dict[str, tuple[float, str]] = {}  # what could not be made, when and why
+        self._bad_homes: Counter[Home] = Counter()
+        self._one_by_one = trio.CapacityLimiter(1)
         self._processes: list[SlotProcess] = []
         self._functions = Functions()
         self._asked: set[bytes] = set()
@@ -84,7 +105,7 @@ class Agent:
             address=settings.address,
             tls=settings.tls,
             secret=settings.secret,
-            hello=settings.hello(),
+            hello=settings.hello(housing.tags),
             give_up_s=settings.give_up_s,
             hear=self._hear,
             say=say,
@@ -96,7 +117,7 @@ class Agent:
             self._nursery = nursery
             nursery.start_soon(self._stop_on_signal)
             for index in range(self._settings.slots):
-                self._processes.append(self._start())
+                self._processes.append(self._start(index, BARE))
                 nursery.start_soon(self._keep_slot, index)
             nursery.start_soon(self._watch)
             nursery.start_soon(self._gateway.run)
@@ -136,17 +157,116 @@ class Agent:
             stop = first + len(message.arguments)
             self._gateway.post(Returned(number, [[first, stop]]))
             return
-        terms = Terms(number, message.job, message.function, message.timeout_s, message.prints)
+        function = message.function
+        terms = Terms(
+            *(number, message.job, function, message.timeout_s, message.prints),
+            *(message.origin, self._gpus_of(message)),
+        )
         self._roster.assign(terms, first, message.arguments)
-        if message.function not in self._functions and message.function not in self._asked:
-            self._asked.add(message.function)
-            self._gateway.post(NeedFunction(message.function))
+        if function not in self._functions:
+            if function not in self._asked:
+                self._asked.add(function)
+                self._gateway.post(NeedFunction(function))
+        elif function not in self._roster.known:
+            self._settle_in(function, self._environments[function])
+
+    def _gpus_of(self, message: Assign) -> int:
+        if not self._settings.gpus or not message.holds:
+            return 0
+        return gpus_held(float(parse_tags(message.holds).get(GPU_TAG, 0)))
 
     def _got_function(self, digest: bytes, body: bytes) -> None:
         self._asked.discard(digest)
-        gone = self._functions.put(digest, body, self._roster.functions)
-        self._roster.known.difference_update(gone)
-        self._roster.known.add(digest)
+        try:
+            environment, function = unwrap(body)
+        except ProtocolError as error:
+            self._refuse(digest, str(error))
+            return
+        for gone in self._functions.put(digest, function, self._roster.functions):
+            self._roster.forget_function(gone)
+            self._environments.pop(gone, None)
+        if environment is None:
+            self._roster.known.add(digest)
+        else:
+            self._environments[digest] = environment
+            self._settle_in(digest, environment)
+
+    # --- what slots run in -----------------------------------------------------------------------
+
+    def _settle_in(self, function: bytes, environment: Environment) -> None:
+        """Let a function's tasks run when what they run in is here; have it made if it isn't."""
+        key = key_of(environment)
+        at_s, text = self._refused.get(key, (-math.inf, ""))
+        self._roster.settle_in(function, key)
+        if self._housing.is_ready(key):
+            self._roster.known.add(function)
+        elif time.monotonic() - at_s < REFUSED_S:
+            self._refuse(function, text)
+        elif key in self._unhoused:
+            self._unhoused[key].add(function)
+        else:
+            self._unhoused[key] = {function}
+            self._nursery.start_soon(self._provide, key, environment)
+
+    async def _provide(self, key: str, environment: Environment) -> None:
+        self._say(f"gets {environment}")
+        try:
+            await trio.to_thread.run_sync(
+                self._housing.provide,
+                environment,
+                abandon_on_cancel=True,
+                limiter=self._one_by_one,
+            )
+        except EnvironmentUnavailable as error:
+            self._say(f"can't have {error}")
+            self._refused[key] = time.monotonic(), str(error)
+            for function in self._unhoused.pop(key):
+                self._refuse(function, str(error))
+        else:
+            self._say(f"has {environment}")
+            self._refused.pop(key, None)
+            self._roster.known |= self._unhoused.pop(key)
+        self._feed()
+
+    def _refuse(self, function: bytes, text: str) -> None:
+        self._report_unhoused(self._roster.evict(function), text)
+
+    def _report_unhoused(self, pieces: Iterable[Piece], text: str) -> None:
+        for piece in pieces:
+            for task in range(piece.first, piece.stop):
+                self._report_failure(piece.terms, task, "environment", text)
+
+    def _move(self) -> None:
+        """Have idle slots begin anew where work waits for them."""
+        for slot in self._roster.moves():
+            home = slot.moves_to
+            objection = self._housing.objection(home) if home is not None else ""
+            if home is not None and objection:
+                slot.moves_to, slot.is_forsaken = None, False
+                self._report_unhoused(self._roster.evict_home(home), objection)
+            else:
+                self._processes[slot.index].kill()
+
+    def _not_started(self, slot: SlotBook, process: SlotProcess) -> None:
+        """A slot never became ready: try again, or give up what it should have run in."""
+        home = slot.home
+        if home == BARE:
+            self._bad_starts += 1
+            if self._bad_starts >= BAD_STARTS_MAX:
+                self._end(f"gives up, its slots can't start: {process.describe_end()}", 1)
+            return
+        self._bad_homes[home] += 1
+        if not process.is_unfit and self._bad_homes[home] < BAD_STARTS_MAX:
+            return
+        del self._bad_homes[home]
+        said = process.describe_end()
+        why = (
+            "" if process.is_unfit else f"{self._housing.explain_start(home, process.code, said)}: "
+        )
+        text = f"{home}: {why}{said}"
+        self._say(f"gives up {text}")
+        self._report_unhoused(self._roster.evict_home(home), text)
+        slot.moves_to = BARE
 
     def _drop_all(self, reason: str) -> None:
         """The gateway has placed our tasks elsewhere, or will: none of them is ours any more."""
@@ -168,7 +288,10 @@ class Agent:
             match message:
                 case ["ready"]:
                     slot.is_ready = True
-                    self._bad_starts = 0
+                    if slot.home == BARE:
+                        self._bad_starts = 0
+                    else:
+                        del self._bad_homes[slot.home]
                 case ["part", int(), *rest] if is_part(rest):
                     if not self._take_part(slot, process, message):
                         break
@@ -215,6 +338,7 @@ class Agent:
         if not self._is_stopping:
             for slot, chunk in self._roster.feed():
                 self._send_chunk(self._processes[slot.index], chunk)
+            self._move()
             if not self._is_levelling and self._roster.is_uneven(self._started()):
                 self._is_levelling = True
                 self._nursery.start_soon(self._level)
@@ -305,7 +429,7 @@ class Agent:
 
     # --- slots come and go ---------------------------------------------------------------------
 
-    def _start(self) -> SlotProcess:
+    def _start(self, index: int, home: Home) -> SlotProcess:
         settings = self._settings
         environment = dict(os.environ)
         # A task may be a client of the grid itself.
@@ -314,7 +438,9 @@ class Agent:
         # Not by a token of ours, or of who started us: it is good for what no task should do.
         environment.pop(TOKEN_VARIABLE, None)
         environment |= settings.tls.environment()
-        return SlotProcess(environment, settings.memory_bytes)
+        if settings.gpus:
+            environment[GPU_VARIABLE] = ",".join(self._devices.hold(index, home.gpus))
+        return SlotProcess(self._housing.launch(home, environment))
 
     async def _keep_slot(self, index: int) -> None:
         """Keep a process for one slot for as long as the agent runs."""
@@ -325,14 +451,16 @@ class Agent:
                 self._bury(self._roster.slots[index], process)
             finally:
                 await process.close()
-            self._processes[index] = self._start()
+            self._devices.release(index)
+            home = self._roster.slots[index].home
+            while self._devices.free < home.gpus:  # noqa: ASYNC110 - who lets go of his is ending
+                await trio.sleep(WATCH_S)
+            self._processes[index] = self._start(index, home)
 
     def _bury(self, slot: SlotBook, process: SlotProcess) -> None:
         """A slot's process is gone: name the task at fault, if it was at one."""
-        if not slot.is_ready:
-            self._bad_starts += 1
-            if self._bad_starts >= BAD_STARTS_MAX:
-                self._end(f"gives up, its slots can't start: {process.describe_end()}", 1)
+        if not slot.is_ready and slot.moves_to is None:
+            self._not_started(slot, process)
         started, since_ns, doom = process.started, process.since_ns, process.doom
         at_work = since_ns > 0 or process.is_breached
         running = self._roster.running(slot, started) if at_work else None
@@ -343,9 +471,8 @@ class Agent:
             is_at_fault = False
         cancelled = self._roster.died(slot, started, is_at_fault=is_at_fault)
         if running is not None and is_at_fault:
-            kind = doom.kind if doom else "crash"
             wall_ns = max(0, time.monotonic_ns() - since_ns) if since_ns else 0
-            self._report_failure(*running, kind, process.describe_end(), wall_ns)
+            self._report_failure(*running, process.failure, process.describe_end(), wall_ns)
         self._report_cancelled(cancelled)
         self._feed()
 
@@ -470,12 +597,21 @@ async def run_agent(settings: AgentSettings) -> int:
     if settings.die_with_parent:
         die_with_parent(os.getppid())
     collect_seldom()
-    agent = Agent(settings, say)
+    housing = Housing(settings.rules, settings.memory_bytes, say)
+    try:
+        housing.open()
+    except EnvironmentUnavailable as error:
+        housing.close()
+        say(f"does not start: {error}")
+        return 1
+    agent = Agent(settings, say, housing)
     try:
         await agent.run()
     except* GridError as errors:
         say(f"gives up: {_first(errors)}")
         agent.exit_code = 1
+    finally:
+        housing.close()
     return agent.exit_code
 
 

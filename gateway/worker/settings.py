@@ -4,11 +4,16 @@ import argparse
 import os
 import socket
 import sys
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from federation.messages import Hello
 from federation.transport import TlsSettings
+from gateway.knobs import KnobError
+from gateway.worker.rules import Rules, read_rules, rules_from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +22,8 @@ class AgentSettings:
 
     `memory_bytes` is the limit of each slot, 0 for none; `give_up_s` is how long to look for the
     gateway, 0 for ever; with `die_with_parent` the agent ends when its parent process does.
+    `rules` say what slots may run in; `gpus` are those it gives out, as CUDA_VISIBLE_DEVICES has
+    them; without any that variable is not touched.
     """
 
     address: str
@@ -30,12 +37,14 @@ class AgentSettings:
     memory_bytes: int = 0
     give_up_s: float = 0.0
     die_with_parent: bool = False
+    rules: Rules | None = None
+    gpus: tuple[str, ...] = ()
 
-    def hello(self) -> Hello:
-        """What the agent says of itself."""
+    def hello(self, offered: Mapping[str, bool]) -> Hello:
+        """What the agent says of itself; `offered` are tags of what slots can run in."""
         about: dict[str, Any] = {
             "slots": self.slots,
-            "tags": self.tags,
+            "tags": {**self.tags, **offered},
             "pool": self.pool,
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
             "host": socket.gethostname(),
@@ -59,6 +68,8 @@ def read_arguments() -> AgentSettings:
     parser.add_argument("--memory", type=int, default=0)
     parser.add_argument("--give-up-s", type=float, default=0.0)
     parser.add_argument("--die-with-parent", action="store_true")
+    parser.add_argument("--environments", default="")
+    parser.add_argument("--gpus", default="")
     given = parser.parse_args()
     return AgentSettings(
         address=given.gateway,
@@ -67,14 +78,28 @@ def read_arguments() -> AgentSettings:
         slots=given.slots,
         secret=os.environ.get("GRIDFED_SECRET", ""),
         tls=TlsSettings().or_environment(),
-        tags=_parse_tags(given.tags),
+        tags=parse_tags(given.tags),
         memory_bytes=given.memory,
         give_up_s=given.give_up_s,
         die_with_parent=given.die_with_parent,
+        rules=rules_from_json(given.environments) if given.environments else None,
+        gpus=tuple(filter(None, given.gpus.split(","))),
     )
 
 
-def _parse_tags(text: str) -> dict[str, bool | int | float]:
+def read_rules_file(path: str) -> Rules:
+    """The rules of a file for `gridfed worker`: the keys of [pool.environments]. KnobError."""
+    try:
+        table = tomllib.loads(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise KnobError(f"{path}: {error}") from None
+    try:
+        return read_rules(table)
+    except KnobError as error:
+        raise KnobError(f"{path}: {error}") from None
+
+
+def parse_tags(text: str) -> dict[str, bool | int | float]:
     """Read tags as policies.placement.show_tag writes them: `linux,gpu=2`."""
     tags: dict[str, bool | int | float] = {}
     for part in filter(None, text.split(",")):

@@ -7,7 +7,7 @@ from federation.wire import pack
 from gateway.intake import BadWorker, check_tags, job_event, worker_joined
 from gateway.ledger.reports.keys import key_of
 from gateway.terms import stored_terms, terms_plain
-from gateway.worker.settings import _parse_tags
+from gateway.worker.settings import parse_tags
 from policies.placement import show_tags
 
 
@@ -68,4 +68,4 @@ def test_a_tag_is_named_as_it_is_written_down(name):
 def test_a_tag_is_read_as_it_was_written(value):
     text = show_tags(check_tags({"linux": True, "memory": value}))
     assert key_of("tag:memory").show(text, "") == ("yes" if value is True else f"{value}")
-    assert _parse_tags(text) == {"linux": True, "memory": value}
+    assert parse_tags(text) == {"linux": True, "memory": value}

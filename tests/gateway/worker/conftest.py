@@ -209,6 +209,8 @@ class ScriptedGateway:
         first: int = 0,
         timeout_s: float | None = None,
         prints: bool = False,
+        origin: str = "",
+        holds: str = "",
     ) -> "Watched":
         """Assign calls (tuples of arguments, or ready payloads) and watch what becomes of them."""
         self._assignments += 1
@@ -216,7 +218,10 @@ class ScriptedGateway:
         digest = self.put(function)
         self.say(
             guest,
-            Assign(self._assignments, "job", digest, first, payloads, timeout_s, prints),
+            Assign(
+                *(self._assignments, "job", digest, first, payloads, timeout_s, prints),
+                *(origin, holds),
+            ),
         )
         return Watched(self, guest, self._assignments, first, first + len(calls))
 

@@ -1,0 +1,256 @@
+"""Slots in containers: podman or docker, whichever is here and works. Builders, and what they ask.
+
+A container is as shut as it can be: its root is read-only, it has no network, no capabilities and
+no new privileges, so much memory, so many cores and processes, and a small /tmp in memory. All it
+sees of this host is the slot's own code and the socket of its door (gateway.worker.door).
+
+It is ended by its first process (gateway.worker.contained) when the slot or the agent ends, and
+its runtime removes it. Its label says whose it is, so that an agent which starts can remove what a
+host's failure left behind.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gateway.worker.rules import Rules
+
+LABEL: Final = "gridfed.agent"
+NOBODY: Final = "65534:65534"
+KIT: Final = "/gridfed/kit"
+DOOR: Final = "/gridfed/door"
+SOCKET_NAME: Final = "slot"
+FILES_MAX: Final = 1024  # open at a time; the runtimes' own default needs a right we may not have
+ASK_S: Final = 60.0
+PULL_S: Final = 1800.0
+MEMORY_OVERHEAD_BYTES: Final = 16 << 20  # of the container's first process
+SAID_CHARS_MAX: Final = 400
+# What runs containers below podman: its own choice, and the one that also knows hybrid cgroups.
+_BELOW: Final = ("", "runc", "crun")
+
+
+class ContainerUnavailable(Exception):
+    """An image can't be run here; the text says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A program that runs containers, as it was found to work here."""
+
+    program: str
+    below: str = ""  # what it is told to run them by; empty: what it takes itself
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The program, and what it is told whatever it does."""
+        if self.program == "podman" and self.below:
+            return (self.program, "--runtime", self.below)
+        return (self.program,)
+
+    def __str__(self) -> str:
+        return f"{self.program} by {self.below}" if self.below else self.program
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a container is given.
+
+    `cores` are the only ones that it may use, as cgroups write them; empty for all.
+    """
+
+    name: str
+    owner: str  # of the label
+    kit: Path
+    door: Path
+    memory_bytes: int
+    cores: str = ""
+
+
+def run_command(runtime: Runtime, image: str, rules: Rules, shape: Shape) -> tuple[str, ...]:
+    """The command that runs a slot in a container."""
+    command = [*runtime.command, "run", "--rm", "--name", shape.name]
+    command += ["--label", f"{LABEL}={shape.owner}", "--pull", "never", "--log-driver", "none"]
+    command += ["--network", rules.network, "--read-only", "--cap-drop", "all"]
+    command += ["--security-opt", "no-new-privileges", "--user", NOBODY]
+    if shape.memory_bytes:
+        limit = str(shape.memory_bytes + MEMORY_OVERHEAD_BYTES)
+        command += ["--memory", limit, "--memory-swap", limit]
+    command += ["--cpus", f"{rules.cpus:g}", "--pids-limit", str(rules.pids_max)]
+    command += ["--cpuset-cpus", shape.cores] if shape.cores else []
+    command += ["--ulimit", f"nofile={FILES_MAX}:{FILES_MAX}", "--ulimit", "core=0:0"]
+    command += ["--ulimit", f"nproc={rules.pids_max}:{rules.pids_max}"]
+    command += ["--tmpfs", f"/tmp:rw,nosuid,nodev,mode=1777,size={rules.tmp_bytes}"]  # noqa: S108
+    command += ["--volume", f"{shape.kit}:{KIT}:ro", "--volume", f"{shape.door}:{DOOR}:ro"]
+    variables = {"PYTHONPATH": KIT, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp"}  # noqa: S108
+    command += ["--read-only-tmpfs=false"] if runtime.program == "podman" else []
+    for name, value in variables.items():
+        command += ["--env", f"{name}={value}"]
+    command += ["--workdir", "/tmp", "--entrypoint", rules.image_python]  # noqa: S108
+    command += [image, "-s", "-m", "gateway.worker.contained", f"{DOOR}/{SOCKET_NAME}"]
+    return (*command, str(shape.memory_bytes))
+
+
+def explain_end(code: int, said: str, image: str, rules: Rules) -> str:
+    """Why a container never became a slot, by its runtime's exit code and last words."""
+    if code == 127 or "executable file not found" in said:
+        return (
+            f"image {image} has no {rules.image_python}: put a Python into it, or name the one "
+            "that it has as image_python in [pool.environments]"
+        )
+    if code == 126:
+        return f"image {image}: its {rules.image_python} can't be run"
+    if "SyntaxError" in said or "No module named" in said:
+        return f"image {image}: its {rules.image_python} can't run a slot; it needs Python 3.11"
+    return f"image {image} does not start (exit code {code})"
+
+
+# --- asking --------------------------------------------------------------------------------------
+
+
+def find_runtime(rules: Rules) -> Runtime:
+    """A runtime that works here: the first of those wanted. Raises ContainerUnavailable.
+
+    Tried by `info` alone, which needs no image: whether it runs containers is seen when there is
+    one (`probe_below`).
+    """
+    tried = []
+    for program in rules.runtimes:
+        if shutil.which(program) is None:
+            tried.append(f"no {program}")
+            continue
+        done = _ask((program, "info"))
+        if done.returncode == 0:
+            return Runtime(program)
+        tried.append(f"{program} does not work: {_last_words(done)}")
+    raise ContainerUnavailable(f"nothing here runs containers: {'; '.join(tried)}")
+
+
+def works(runtime: Runtime, image: str, rules: Rules) -> "subprocess.CompletedProcess[bytes]":
+    """Run nothing in an image, and see."""
+    command = [*runtime.command, "run", "--rm", "--pull", "never", "--network", "none"]
+    command += ["--read-only", "--log-driver", "none", "--label", f"{LABEL}=probe"]
+    command += ["--cap-drop", "all", "--user", NOBODY, "--memory", str(256 << 20)]
+    command += ["--ulimit", f"nofile={FILES_MAX}:{FILES_MAX}"]
+    command += ["--ulimit", f"nproc={rules.pids_max}:{rules.pids_max}"]
+    command += ["--entrypoint", rules.image_python, image, "-c", "pass"]
+    return _ask(command)
+
+
+def probe_below(runtime: Runtime, image: str, rules: Rules) -> Runtime:
+    """The runtime with what it needs below it on this host. Raises ContainerUnavailable.
+
+    crun, which podman prefers, runs nothing where cgroups are hybrid; runc does.
+    """
+    done = None
+    for below in _BELOW if runtime.program == "podman" else ("",):
+        if below and shutil.which(below) is None:
+            continue
+        candidate = Runtime(runtime.program, below)
+        done = works(candidate, image, rules)
+        is_refused = b"OCI runtime error" in done.stderr or done.returncode == 125
+        if not is_refused:
+            return candidate  # it runs containers, whatever it is that this image lacks
+    assert done is not None, "its own choice is always tried"
+    raise ContainerUnavailable(
+        f"{runtime.program} runs no container here: {_last_words(done)} (on hybrid cgroups it "
+        "needs runc; as a plain user it needs subordinate ids)"
+    )
+
+
+def provide(runtime: Runtime, image: str, rules: Rules) -> None:
+    """Have an image here, by the owner's policy. Raises ContainerUnavailable with what to do."""
+    is_here = _ask((*runtime.command, "image", "inspect", image)).returncode == 0
+    if rules.pull == "always" or (
+        rules.pull == "missing" and not is_here and image not in rules.build
+    ):
+        done = _ask((*runtime.command, "pull", image), PULL_S)
+        if done.returncode:
+            raise ContainerUnavailable(f"image {image} can't be pulled: {_last_words(done)}")
+    elif not is_here and image in rules.build:
+        _build(runtime, image, rules.build[image])
+    elif not is_here:
+        raise ContainerUnavailable(
+            f"image {image} is not on this host, and pull is {rules.pull!r}: import it there "
+            f"({runtime.program} load, or import), or let it be built or pulled"
+        )
+
+
+def _build(runtime: Runtime, image: str, folder: str) -> None:
+    if not Path(folder).is_dir():
+        raise ContainerUnavailable(
+            f"image {image} is to be built from {folder}, which is no folder"
+        )
+    command = [*runtime.command, "build", "--tag", image, "--network", "none"]
+    # podman hands what is below it to `run` alone.
+    command += ["--runtime", runtime.below] if runtime.below else []
+    done = _ask((*command, folder), PULL_S)
+    if done.returncode:
+        raise ContainerUnavailable(
+            f"image {image} can't be built from {folder}: {_last_words(done)}"
+        )
+
+
+def remove_strays(runtime: Runtime) -> int:
+    """Remove containers of agents that are gone; how many there were.
+
+    An agent's label holds its process and when that began, so that another process of the same
+    number is not taken for it.
+    """
+    told = _ask(
+        (
+            *(*runtime.command, "ps", "--all", "--filter", f"label={LABEL}"),
+            *("--format", '{{.ID}} {{.Label "' + LABEL + '"}}'),
+        )
+    )
+    strays = []
+    for line in told.stdout.decode(errors="replace").splitlines():
+        name, _, owner = line.partition(" ")
+        if owner != "probe" and not lives(owner):
+            strays.append(name)
+    if strays:
+        _ask((*runtime.command, "rm", "--force", *strays))
+    return len(strays)
+
+
+def owner_of(pid: int) -> str:
+    """A process, told from another that may get its number later."""
+    return f"{pid}-{_began(pid)}"
+
+
+def lives(owner: str) -> bool:
+    """Whether the process that a label names is there."""
+    pid, _, began = owner.partition("-")
+    return pid.isdecimal() and began != "" and _began(int(pid)) == began
+
+
+def _began(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+        return text.rpartition(b")")[2].split()[19].decode()
+    return ""
+
+
+def _ask(command: Sequence[str], timeout_s: float = ASK_S) -> "subprocess.CompletedProcess[bytes]":
+    try:
+        return subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=timeout_s,
+            env={**os.environ, "LC_ALL": "C.UTF-8"},
+        )
+    except subprocess.TimeoutExpired:
+        raise ContainerUnavailable(
+            f"{' '.join(command[:4])} … did not end in {timeout_s:g} s"
+        ) from None
+
+
+def _last_words(done: "subprocess.CompletedProcess[bytes]") -> str:
+    said = done.stderr.decode(errors="replace").strip()
+    return said[-SAID_CHARS_MAX:] or f"exit code {done.returncode}"

@@ -1,0 +1,56 @@
+"""How a slot's process is started, and what shuts it in: said in advance, done by SlotProcess."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+SLOT: Final = "gateway.worker.slot"
+# Moves itself into its cgroups, and becomes what follows "--": between the two nothing can escape.
+_ENTER: Final = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 96; shift; done; shift; exec "$@"'
+CGROUP_LOST: Final = 96  # its exit code when it can't
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start one slot's process.
+
+    Attributes:
+        command: what runs the slot; its numbers come behind it. Of a container all of it.
+        environment: its variables.
+        memory_bytes: of the slot; 0 for no limit.
+        is_child: whether it sees us as its parent; not from within a process namespace.
+        cores: the only ones that it may use; None: those that we may.
+        cgroups: the files by which it joins its control groups.
+        socket: where it fetches its descriptors, being no child of ours; empty: they are inherited.
+        remove: the command that ends it, should its socket never have been used.
+        python: the minor version that it must be; empty: it is.
+    """
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    memory_bytes: int = 0
+    is_child: bool = True
+    cores: frozenset[int] | None = None
+    cgroups: tuple[Path, ...] = ()
+    socket: str = ""
+    remove: tuple[str, ...] = ()
+    python: str = ""
+
+    def argv(self, descriptors: tuple[int, int]) -> list[str]:
+        """The command line, for a slot that inherits these."""
+        if self.socket:
+            return list(self.command)
+        parent = os.getpid() if self.is_child else 0
+        numbers = (*descriptors, parent, self.memory_bytes)
+        command = [*self.command, *map(str, numbers)]
+        if not self.cgroups:
+            return command
+        return ["/bin/sh", "-c", _ENTER, "sh", *map(str, self.cgroups), "--", *command]
+
+
+def bare(environment: Mapping[str, str], memory_bytes: int) -> Launch:
+    """A slot like any other process, in this Python."""
+    return Launch((sys.executable, "-m", SLOT), environment, memory_bytes)

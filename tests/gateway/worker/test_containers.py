@@ -1,0 +1,282 @@
+"""Slots in containers: really run by podman, with an image made of this host's own files."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cloudpickle
+import psutil
+import pytest
+from containers_support import IMAGE, import_image, need
+
+from federation.environments import Environment, wrap
+from gateway.worker import containers
+from gateway.worker.rules import Rules
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+pytestmark = pytest.mark.slow
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+RULES = Rules(images=("localhost/gridfed-test:*",), pids_max=64, tmp_bytes=16 << 20)
+MEMORY_BYTES = 200 << 20
+
+
+def in_image(function, image=IMAGE, python=PYTHON):
+    return wrap(cloudpickle.dumps(function), Environment(image=image, python=python))
+
+
+def left_behind(owner):
+    told = subprocess.run(
+        ["podman", "ps", "--all", "--quiet", "--filter", f"label={containers.LABEL}={owner}"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return told.stdout.split()
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    need("podman", "runc")
+    return import_image(tmp_path_factory.mktemp("image"))
+
+
+@pytest.fixture
+def start(gateway, start_agent, image):
+    def start_(slots=1, rules=RULES, **env):
+        more = ("--environments", rules.to_json(), "--memory", str(MEMORY_BYTES))
+        return start_agent(gateway, slots, *more, **env)
+
+    return start_
+
+
+def wait_until_gone(owner):
+    end_s = time.monotonic() + 20
+    while left_behind(owner):
+        assert time.monotonic() < end_s, "a container was left behind"
+
+
+def look():
+    seen = {"uid": os.getuid(), "roots": os.listdir("/"), "pid": os.getpid()}
+    with open("/proc/self/status") as file:
+        status = dict(line.split(":\t", 1) for line in file if ":\t" in line)
+    seen["caps"], seen["privileges"] = int(status["CapEff"], 16), status["NoNewPrivs"].strip()
+    for path in ("/usr/mine", "/gridfed/kit/mine"):
+        with contextlib.suppress(OSError):
+            Path(path).touch()
+            seen["wrote"] = path
+    Path("/tmp/mine").write_text("x")
+    with open("/proc/net/dev") as file:
+        seen["interfaces"] = [line.split(":")[0].strip() for line in file if ":" in line]
+    seen["secret"] = "GRIDFED_SECRET" in os.environ
+    return seen
+
+
+def test_a_slot_in_a_container_is_shut_in(gateway, start):
+    start(GRIDFED_SECRET="")
+    guest = gateway.guest()
+    assert guest.hello.about["tags"]["environment:image:localhost/gridfed-test:*"] is True
+    work = gateway.assign(guest, in_image(look), [()]).wait()
+    assert not work.failures()
+    seen = work.values()[0]
+    assert seen["uid"] == 65534
+    assert seen["caps"] == 0
+    assert seen["privileges"] == "1"
+    assert seen["interfaces"] == ["lo"]
+    assert "wrote" not in seen
+    assert not seen["secret"]
+    assert "work" not in seen["roots"]
+
+
+def test_tasks_of_one_environment_share_a_process_and_others_run_beside(gateway, start):
+    start(2)
+    guest = gateway.guest()
+
+    def count(_):
+        import gateway.worker.slot as slot
+
+        slot.mark = getattr(slot, "mark", 0) + 1
+        return os.getuid(), slot.mark
+
+    inside = gateway.assign(guest, in_image(count), [(n,) for n in range(300)]).wait().values()
+    assert {uid for uid, _ in inside.values()} == {65534}
+    assert max(mark for _, mark in inside.values()) > 100
+    again = gateway.assign(guest, in_image(count), [(0,)]).wait().values()
+    assert again[0][1] > 1
+    assert gateway.assign(guest, count, [(0,)]).wait().values()[0][0] == os.getuid()
+
+
+def test_limits_are_told_apart(gateway, start):
+    start()
+    guest = gateway.guest()
+
+    def hoard():
+        kept = bytearray(400 << 20)
+        kept[::4096] = b"x" * len(kept[::4096])
+
+    def hang():
+        while True:
+            pass
+
+    def crash():
+        os._exit(3)
+
+    def fork_on():
+        pids = []
+        try:
+            for _ in range(200):
+                pid = os.fork()
+                if pid == 0:
+                    time.sleep(60)
+                    os._exit(0)
+                pids.append(pid)
+        except OSError as error:
+            return len(pids), type(error).__name__
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+
+    failure = gateway.assign(guest, in_image(hoard), [()]).wait().failures()[0]
+    assert failure[0] == "memory"
+    failure = gateway.assign(guest, in_image(hang), [()], timeout_s=0.3).wait().failures()[0]
+    assert failure[0] == "timeout"
+    failure = gateway.assign(guest, in_image(crash), [()]).wait().failures()[0]
+    assert failure[0] == "crash"
+    assert "exit code 3" in failure[1]
+    made, error = gateway.assign(guest, in_image(fork_on), [()]).wait().values()[0]
+    assert made < RULES.pids_max
+    assert error == "BlockingIOError"
+
+
+def test_a_recalled_task_is_killed_in_its_container(gateway, start):
+    start()
+    guest = gateway.guest()
+
+    def hang():
+        while True:
+            pass
+
+    work = gateway.assign(guest, in_image(hang), [()])
+    pulses = lambda: [  # noqa: E731
+        each
+        for each in guest.heard
+        if type(each).kind == "pulse" and each.slots[0]["state"] == "running"
+    ]
+    gateway.wait_for(pulses, 40)
+    work.recall(0, 1, kill=True)
+    assert work.wait().failures()[0][0] == "cancelled"
+
+
+def test_nothing_is_left_when_the_agent_is_killed(gateway, start):
+    agent = start(2)
+    guest = gateway.guest()
+
+    def hang(_):
+        import signal
+
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        while True:
+            pass
+
+    gateway.assign(guest, in_image(hang), [(0,), (1,)])
+    gateway.wait_for(
+        lambda: any(
+            sum(slot["state"] == "running" for slot in each.slots) == 2
+            for each in guest.heard
+            if type(each).kind == "pulse"
+        ),
+        40,
+    )
+    owner = containers.owner_of(agent.process.pid)
+    assert len(left_behind(owner)) == 2
+    agent.process.kill()
+    agent.process.wait(20)
+    wait_until_gone(owner)
+
+
+def test_nothing_is_left_when_the_agent_stops(gateway, start):
+    agent = start()
+    guest = gateway.guest()
+    gateway.assign(guest, in_image(os.getpid), [()]).wait()
+    owner = containers.owner_of(agent.process.pid)
+    assert len(left_behind(owner)) == 1
+    psutil.Process(agent.process.pid).terminate()
+    end_s = time.monotonic() + 30
+    while agent.is_alive:
+        gateway.pump()
+        assert time.monotonic() < end_s
+    wait_until_gone(owner)
+
+
+def test_an_agent_that_starts_removes_what_others_left(gateway, start, image):
+    subprocess.run(
+        [
+            *("podman", "--runtime", "runc", "create", "--label", f"{containers.LABEL}=999999-1"),
+            *("--network", "none", image, "sleep", "60"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    start()
+    gateway.guest()
+    assert not left_behind("999999-1")
+
+
+def test_an_image_that_is_missing_or_not_allowed_is_named(gateway, start):
+    start()
+    guest = gateway.guest()
+    missing = in_image(os.getpid, "localhost/gridfed-test:no-such")
+    failure = gateway.assign(guest, missing, [(), ()]).wait().failures()
+    assert [each[0] for each in failure.values()] == ["environment"] * 2
+    assert "is not on this host, and pull is 'never'" in failure[0][1]
+    other = in_image(os.getpid, "localhost/other:1")
+    failure = gateway.assign(guest, other, [()]).wait().failures()[0]
+    assert failure[0] == "environment"
+    assert "only localhost/gridfed-test:*" in failure[1]
+    # The second time as well, and the worker is none the worse for it.
+    assert gateway.assign(guest, missing, [()]).wait().failures()[0][0] == "environment"
+    assert gateway.assign(guest, lambda: 5, [()]).wait().values() == {0: 5}
+
+
+def test_another_python_in_the_image_is_refused_before_anything_is_opened(gateway, start):
+    start()
+    wrong = in_image(os.getpid, python="3.99")
+    failure = gateway.assign(gateway.guest(), wrong, [()]).wait().failures()[0]
+    assert failure[0] == "environment"
+    assert f"its Python is {PYTHON}, and the job was made with 3.99" in failure[1]
+
+
+def test_an_image_without_python_says_so(gateway, start):
+    start(rules=Rules(images=("localhost/*",), image_python="python9"))
+    failure = gateway.assign(gateway.guest(), in_image(os.getpid), [()]).wait().failures()[0]
+    assert failure[0] == "environment"
+    assert "has no python9" in failure[1]
+
+
+def test_an_image_is_built_from_a_folder(gateway, start, image, tmp_path):
+    (tmp_path / "Containerfile").write_text(f"FROM {image}\nCOPY mark /mark\n")
+    (tmp_path / "mark").write_text("built")
+    name = "localhost/gridfed-built:1"
+    subprocess.run(["podman", "rmi", "-f", name], check=False, capture_output=True)
+    start(rules=Rules(images=(name,), build={name: str(tmp_path)}))
+    work = gateway.assign(gateway.guest(), in_image(Path("/mark").read_text, name), [()])
+    assert work.wait(60).values() == {0: "built"}
+    subprocess.run(["podman", "rmi", "-f", name], check=False, capture_output=True)
+
+
+def test_others_work_runs_in_the_owners_image(gateway, start, image):
+    start(rules=Rules(sandbox="image", sandbox_image=image))
+    guest = gateway.guest()
+    assert gateway.assign(guest, os.getuid, [()], origin="paris").wait().values() == {0: 65534}
+    assert gateway.assign(guest, os.getuid, [()]).wait().values() == {0: os.getuid()}
+
+
+def test_a_worker_without_environments_refuses_them(gateway, start_agent):
+    start_agent(gateway)
+    failure = gateway.assign(gateway.guest(), in_image(os.getpid), [()]).wait().failures()[0]
+    assert failure[0] == "environment"
+    assert "offers no environments" in failure[1]
