@@ -70,6 +70,11 @@ name = "local"
 kind = "local"                          # "local": processes here; "remote": workers dial in
 slots = 0                               # local only; 0: one per core
 memory_bytes = 0                        # local only; per slot, 0: no limit
+cpus = 0                                # local only, as the next: cores of a slot; 0: no limit
+pids_max = 0                            # processes and threads of a slot; 0: no limit
+cgroups = "auto"                        # what holds these: "auto", "off", "required"
+pin = false                             # each slot to cores of its own
+gpus = []                               # names of what the tag gpu counts; else 0, 1, …
 price = "0.04 USD"                      # per slot-hour
 tags = { linux = true, gpu = 2 }
 
@@ -121,7 +126,16 @@ from gateway.tariff_config import read_price_list
 from gateway.toml_places import Path as Place
 from gateway.toml_places import find_places
 from gateway.window_config import check_plan, read_calendars, read_plan
-from gateway.worker.rules import Rules, read_rules
+from gateway.worker.rules import (
+    CGROUPS,
+    CPUS_MAX,
+    CPUS_MIN,
+    PIDS_MAX,
+    PIDS_MIN,
+    Confines,
+    Rules,
+    read_rules,
+)
 from policies.asks import House
 from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.disclosure import SHOW_ALL, Disclosure
@@ -131,6 +145,13 @@ from policies.shares import FairShare
 from policies.windows import NO_WINDOWS, Plan
 
 DEFAULT_PRICE: Final = "0.04 USD"
+
+
+GPUS_MAX: Final = 1024
+# What a worker that dials in says of itself.
+LOCAL_ONLY: Final = (
+    *("slots", "memory_bytes", "cpus", "pids_max", "cgroups", "pin", "gpus", "environments"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +170,11 @@ class PoolConfig:
     slot_watts: float | None = None
     carbon: CarbonConfig = field(default_factory=CarbonConfig)
     tariff: dict[str, Any] = field(default_factory=dict)  # the table, as it was read
+    cpus: float = 0.0
+    pids_max: int = 0
+    cgroups: str = "auto"
+    pin: bool = False
+    gpus: tuple[str, ...] = ()
     environments: Rules | None = None  # what jobs may run in, beside bare slots
     plan: Plan = NO_WINDOWS
 
@@ -173,6 +199,16 @@ class PoolConfig:
     def prices(self) -> PriceList:
         """What a slot-hour of it costs whom, and when; KnobError says what is wrong."""
         return read_price_list(self.name, self.price, self.tariff, self.plan)
+
+    @property
+    def confines(self) -> Confines:
+        """What holds its slots, beside their memory."""
+        return Confines(self.cpus, self.pids_max, self.cgroups, self.pin)
+
+    @property
+    def gpus_given(self) -> tuple[str, ...]:
+        """The GPUs that are given out: as many as its tag says, by name or number."""
+        return self.gpus or tuple(map(str, range(_gpus_tagged(self.tags))))
 
     @property
     def slots_wanted(self) -> int:
@@ -302,11 +338,12 @@ def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
         raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")
     for pool in pools:
         # Only here: `gridfed up` makes the file's pool `local` a local one.
-        if pool.kind != "local" and (pool.slots or pool.memory_bytes or pool.environments):
-            raise ConfigError(
-                f"[[pool]] {pool.name}: slots, memory_bytes and [pool.environments] are for local "
-                "pools; to a remote one each worker brings its own"
-            )
+        for name in LOCAL_ONLY if pool.kind != "local" else ():
+            if getattr(pool, name) != PoolConfig.__dataclass_fields__[name].default:
+                raise ConfigError(
+                    f"[[pool]] {pool.name}: {name} is for local pools; to a remote one each worker "
+                    "brings its own"
+                )
 
 
 def check(config: SiteConfig, utc_s: float) -> SiteConfig:
@@ -475,6 +512,36 @@ def _limits(table: dict[str, Any]) -> tuple[HouseRules, dict[str, Any]]:
     return HouseRules(**values), own
 
 
+def _gpus_tagged(tags: Mapping[str, Any]) -> int:
+    """The GPUs that a tag counts; a plain one counts none."""
+    amount = tags.get("gpu", 0)
+    return int(amount) if type(amount) in (int, float) else 0
+
+
+def _check_confines(pool: PoolConfig) -> PoolConfig:
+    """Check what holds a local pool's slots; KnobError."""
+    if pool.cpus:
+        number("cpus", pool.cpus, CPUS_MIN, CPUS_MAX)
+    if pool.pids_max:
+        count("pids_max", pool.pids_max, PIDS_MIN, PIDS_MAX)
+    if pool.cgroups not in CGROUPS:
+        raise KnobError(f"cgroups is {pool.cgroups!r:.40}: it must be one of {', '.join(CGROUPS)}")
+    if type(pool.pin) is not bool:
+        raise KnobError("pin must be true or false")
+    given: Any = pool.gpus
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(each, str) and each.isprintable() and "," not in each and 0 < len(each) <= 100
+        for each in given
+    ):
+        raise KnobError('gpus must be a list of names, as CUDA_VISIBLE_DEVICES has them: ["0"]')
+    tagged = _gpus_tagged(pool.tags) if isinstance(pool.tags, dict) else 0
+    if tagged > GPUS_MAX:
+        raise KnobError(f"the tag gpu is {tagged}: a host has at most {GPUS_MAX}")
+    if given and len(given) != tagged:
+        raise KnobError(f"gpus are {len(given)} and the tag gpu is {tagged}: they must agree")
+    return replace(pool, gpus=tuple(given))
+
+
 def _check_facts(pool: PoolConfig, where: str) -> None:
     for key in ("region", "jurisdiction"):
         text = getattr(pool, key)
@@ -535,6 +602,10 @@ def _pool(table: dict[str, Any], plan: Plan) -> PoolConfig:
         if type(value) is not int or value < 0:
             raise ConfigError(f"{where}: {key} must be a whole number of zero or more")
     _check_facts(pool, where)
+    try:
+        pool = _check_confines(pool)
+    except KnobError as error:
+        raise ConfigError(f"{where}: {error}") from None
     if 0 < pool.memory_bytes < MEMORY_BYTES_MIN:
         raise ConfigError(f"{where}: memory_bytes must be 0 or at least {MEMORY_BYTES_MIN}")
     if not isinstance(pool.tags, dict):

@@ -149,6 +149,11 @@ contact = {contact}             # on our card, for people
 # kind = "local"                # "local": processes here; "remote": workers dial in
 # slots = 0                     # local only; 0: one per core
 # memory_bytes = 0              # local only; per slot, 0: no limit
+# cpus = 0                      # local only, as all to gpus: cores of a slot; 0: no limit
+# pids_max = 0                  # processes and threads of a slot; 0: no limit
+# cgroups = "auto"              # control groups: "auto", where there are any; "off"; "required"
+# pin = false                   # each slot to cores of its own
+# gpus = []                     # names of what the tag gpu counts; empty: 0, 1, ...
 # price = "0.04 USD"            # per slot-hour
 # tags = {{ linux = true, gpu = 2 }}
 # region = ""                   # what our advert says of it

@@ -54,6 +54,10 @@ class LocalGrid:
         command += ["--memory", str(self._pool.memory_bytes), "--die-with-parent"]
         tags = ",".join(show_tag(name, value) for name, value in self._pool.tags.items())
         command += ["--tags", tags] if tags else []
+        confines = self._pool.confines
+        command += ["--cpus", str(confines.cpus), "--pids-max", str(confines.pids_max)]
+        command += ["--cgroups", confines.cgroups] + (["--pin"] if confines.pin else [])
+        command += ["--gpus", ",".join(self._pool.gpus_given)] if self._pool.gpus_given else []
         if self._pool.environments is not None:
             command += ["--environments", self._pool.environments.to_json()]
         environment = dict(os.environ)

@@ -48,6 +48,7 @@ from gateway.worker.functions import Functions
 from gateway.worker.homes import BARE, Devices, Home, gpus_held, key_of
 from gateway.worker.housing import EnvironmentUnavailable, Housing
 from gateway.worker.limits import die_with_parent, memory_used_bytes
+from gateway.worker.pinning import share_cores
 from gateway.worker.process import Doom, SlotProcess
 from gateway.worker.roster import LEVEL_S, Chunk, Piece, Roster, SlotBook, Terms
 from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
@@ -81,6 +82,9 @@ class Agent:
         self._say = say
         self._housing = housing
         self._devices = Devices(settings.gpus)
+        self._cores: list[frozenset[int]] = []
+        if settings.confines.pin:
+            self._cores = share_cores(os.sched_getaffinity(0), settings.slots)
         self._roster = Roster(
             settings.slots,
             len(settings.gpus),
@@ -238,7 +242,8 @@ class Agent:
 
     def _move(self) -> None:
         """Have idle slots begin anew where work waits for them."""
-        for slot in self._roster.moves():
+        now_ns = time.monotonic_ns()
+        for slot in self._roster.moves([each.busy_s(now_ns) for each in self._processes]):
             home = slot.moves_to
             objection = self._housing.objection(home) if home is not None else ""
             if home is not None and objection:
@@ -246,6 +251,20 @@ class Agent:
                 self._report_unhoused(self._roster.evict_home(home), objection)
             else:
                 self._processes[slot.index].kill()
+
+    def _relieve(self, now_ns: int) -> None:
+        """Take back what waits behind tasks that take longer than they used to, and move for it."""
+        busy_s = [each.busy_s(now_ns) for each in self._processes]
+        stuck = self._roster.stuck(self._started(), busy_s)
+        if stuck and not self._is_levelling:
+            self._is_levelling = True
+            self._nursery.start_soon(self._take_back, stuck)
+        self._move()
+
+    async def _take_back(self, stuck: list[SlotBook]) -> None:
+        await self._reclaim(stuck)
+        self._is_levelling = False
+        self._feed()
 
     def _not_started(self, slot: SlotBook, process: SlotProcess) -> None:
         """A slot never became ready: try again, or give up what it should have run in."""
@@ -440,7 +459,8 @@ class Agent:
         environment |= settings.tls.environment()
         if settings.gpus:
             environment[GPU_VARIABLE] = ",".join(self._devices.hold(index, home.gpus))
-        return SlotProcess(self._housing.launch(home, environment))
+        cores = self._cores[index] if self._cores else None
+        return SlotProcess(self._housing.launch(home, environment, cores))
 
     async def _keep_slot(self, index: int) -> None:
         """Keep a process for one slot for as long as the agent runs."""
@@ -485,6 +505,8 @@ class Agent:
             now_ns, now_s = time.monotonic_ns(), time.monotonic()
             for slot, process in zip(self._roster.slots, self._processes, strict=True):
                 self._watch_slot(slot, process, now_ns)
+            if not self._is_stopping:
+                self._relieve(now_ns)
             is_heard = self._gateway.is_open and not self._said_bye
             if is_heard and now_s - pulse_s > min(PULSE_S, self._gateway.beat_s):
                 pulse_s = now_s
@@ -597,7 +619,7 @@ async def run_agent(settings: AgentSettings) -> int:
     if settings.die_with_parent:
         die_with_parent(os.getppid())
     collect_seldom()
-    housing = Housing(settings.rules, settings.memory_bytes, say)
+    housing = Housing(settings.rules, settings.memory_bytes, say, settings.confines)
     try:
         housing.open()
     except EnvironmentUnavailable as error:

@@ -9,7 +9,6 @@ its runtime removes it. Its label says whose it is, so that an agent which start
 host's failure left behind.
 """
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gateway.worker.owners import lives
 from gateway.worker.rules import Rules
 
 LABEL: Final = "gridfed.agent"
@@ -215,24 +215,6 @@ def remove_strays(runtime: Runtime) -> int:
     if strays:
         _ask((*runtime.command, "rm", "--force", *strays))
     return len(strays)
-
-
-def owner_of(pid: int) -> str:
-    """A process, told from another that may get its number later."""
-    return f"{pid}-{_began(pid)}"
-
-
-def lives(owner: str) -> bool:
-    """Whether the process that a label names is there."""
-    pid, _, began = owner.partition("-")
-    return pid.isdecimal() and began != "" and _began(int(pid)) == began
-
-
-def _began(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        text = Path(f"/proc/{pid}/stat").read_bytes()
-        return text.rpartition(b")")[2].split()[19].decode()
-    return ""
 
 
 def _ask(command: Sequence[str], timeout_s: float = ASK_S) -> "subprocess.CompletedProcess[bytes]":

@@ -11,15 +11,19 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from federation.environments import Environment
 from gateway.worker import containers, packages, sandbox
+from gateway.worker.cgroups import Cgroups, CgroupsUnavailable, Limits, open_cgroups
 from gateway.worker.homes import Home, key_of
 from gateway.worker.kit import make_kit
 from gateway.worker.launch import SLOT, Launch, bare
-from gateway.worker.rules import Rules
+from gateway.worker.owners import owner_of
+from gateway.worker.pinning import show_cores
+from gateway.worker.rules import FREE, Confines, Rules
 from policies.environments import IMAGE, SANDBOX_TAG, matches, tags_of
 
 OFFERS_NONE: Final = (
@@ -38,11 +42,21 @@ class Housing:
         rules: the owner's; None: there are bare slots, and no others.
         memory_bytes: of a slot; 0 for no limit.
         say: tells people.
+        confines: what else holds a slot.
     """
 
-    def __init__(self, rules: Rules | None, memory_bytes: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        rules: Rules | None,
+        memory_bytes: int,
+        say: Callable[[str], None],
+        confines: Confines = FREE,
+    ) -> None:
         self._rules = rules
         self._memory_bytes = memory_bytes
+        self._confines = confines
+        self._limits = Limits(memory_bytes, confines.cpus, confines.pids_max)
+        self._cgroups: Cgroups | None = None
         self._say = say
         self._folder: Path | None = None
         self._runtime: containers.Runtime | None = None
@@ -50,7 +64,7 @@ class Housing:
         self._made: dict[str, Path | None] = {}  # by key: of packages, their folder
         self._needs_python: dict[str, str] = {}
         self._numbers = 0
-        self._owner = containers.owner_of(os.getpid())
+        self._owner = owner_of(os.getpid())
         self.tags: dict[str, bool] = {}
 
     @property
@@ -65,6 +79,7 @@ class Housing:
             EnvironmentUnavailable: what keeps others' work apart is not here, and it must not
                 run without.
         """
+        self._open_cgroups()
         rules = self._rules
         if rules is None:
             return
@@ -84,6 +99,26 @@ class Housing:
             self.tags[f"{SANDBOX_TAG}{rules.sandbox}"] = True
         self.tags |= tags_of(images, packages.kinds(rules))
 
+    def _open_cgroups(self) -> None:
+        if self._confines.cgroups == "off" or not self._limits:
+            return
+        try:
+            self._cgroups = open_cgroups(os.getpid())
+            self._cgroups.make(self._limits).close()  # does it take them?
+        except (CgroupsUnavailable, OSError) as error:
+            self._close_cgroups()
+            if self._confines.cgroups == "required":
+                raise EnvironmentUnavailable(f'cgroups is "required", and {error}') from None
+            self._say(
+                f"has no control groups, {error}: memory is watched, and cpus and pids_max "
+                "do not hold"
+            )
+
+    def _close_cgroups(self) -> None:
+        if self._cgroups is not None:
+            self._cgroups.close()
+            self._cgroups = None
+
     def _open_runtime(self, rules: Rules) -> tuple[str, ...]:
         try:
             self._runtime = containers.find_runtime(rules)
@@ -99,6 +134,7 @@ class Housing:
 
     def close(self) -> None:
         """Leave nothing behind."""
+        self._close_cgroups()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -160,13 +196,27 @@ class Housing:
 
     # --- slots -----------------------------------------------------------------------------------
 
-    def launch(self, home: Home, environment: Mapping[str, str], cores: str = "") -> Launch:
-        """How a slot of this home is started; its environment is here."""
+    def launch(
+        self, home: Home, environment: Mapping[str, str], cores: frozenset[int] | None = None
+    ) -> Launch:
+        """How a slot of this home is started, on these cores; its environment is here."""
+        launch = self._launch(home, environment, cores)
+        if self._cgroups is None or launch.socket:
+            return replace(launch, cores=cores)
+        try:
+            return replace(launch, cores=cores, group=self._cgroups.make(self._limits))
+        except CgroupsUnavailable as error:
+            self._say(f"can't make a control group for a slot: {error}")
+            return replace(launch, cores=cores)
+
+    def _launch(
+        self, home: Home, environment: Mapping[str, str], cores: frozenset[int] | None
+    ) -> Launch:
         rules = self._rules
         if rules is None or not (home.environment or home.site):
             return bare(environment, self._memory_bytes)
         if home.environment.startswith(IMAGE):
-            return self._container(home, rules, environment, cores)
+            return self._container(home, rules, cores)
         place = self._made.get(home.environment)
         python = None if place is None else place / "bin" / "python"
         if home.site and rules.sandbox == "bubblewrap":
@@ -180,9 +230,7 @@ class Housing:
         variables = {**environment, "PYTHONPATH": str(self._kit)}
         return Launch((str(python), "-s", "-m", SLOT), variables, self._memory_bytes)
 
-    def _container(
-        self, home: Home, rules: Rules, environment: Mapping[str, str], cores: str
-    ) -> Launch:
+    def _container(self, home: Home, rules: Rules, cores: frozenset[int] | None) -> Launch:
         assert self._runtime is not None, "an image was provided"
         assert self._folder is not None, "it was opened"
         self._numbers += 1
@@ -190,7 +238,9 @@ class Housing:
         door.mkdir()
         image = home.environment.removeprefix(IMAGE).partition("|")[0]
         name = f"gridfed-{self._owner}-{self._numbers}"
-        shape = containers.Shape(name, self._owner, self._kit, door, self._memory_bytes, cores)
+        shape = containers.Shape(
+            name, self._owner, self._kit, door, self._memory_bytes, show_cores(cores or ())
+        )
         command = containers.run_command(self._runtime, image, rules, shape)
         return Launch(
             command,

@@ -4,13 +4,13 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
+
+from gateway.worker.cgroups import Group
 
 SLOT: Final = "gateway.worker.slot"
 # Moves itself into its cgroups, and becomes what follows "--": between the two nothing can escape.
 _ENTER: Final = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 96; shift; done; shift; exec "$@"'
-CGROUP_LOST: Final = 96  # its exit code when it can't
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Launch:
         memory_bytes: of the slot; 0 for no limit.
         is_child: whether it sees us as its parent; not from within a process namespace.
         cores: the only ones that it may use; None: those that we may.
-        cgroups: the files by which it joins its control groups.
+        group: the control group that it joins; a container has its own.
         socket: where it fetches its descriptors, being no child of ours; empty: they are inherited.
         remove: the command that ends it, should its socket never have been used.
         python: the minor version that it must be; empty: it is.
@@ -34,7 +34,7 @@ class Launch:
     memory_bytes: int = 0
     is_child: bool = True
     cores: frozenset[int] | None = None
-    cgroups: tuple[Path, ...] = ()
+    group: Group | None = None
     socket: str = ""
     remove: tuple[str, ...] = ()
     python: str = ""
@@ -46,9 +46,9 @@ class Launch:
         parent = os.getpid() if self.is_child else 0
         numbers = (*descriptors, parent, self.memory_bytes)
         command = [*self.command, *map(str, numbers)]
-        if not self.cgroups:
+        if self.group is None:
             return command
-        return ["/bin/sh", "-c", _ENTER, "sh", *map(str, self.cgroups), "--", *command]
+        return ["/bin/sh", "-c", _ENTER, "sh", *map(str, self.group.entrances), "--", *command]
 
 
 def bare(environment: Mapping[str, str], memory_bytes: int) -> Launch:

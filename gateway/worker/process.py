@@ -87,6 +87,7 @@ class SlotProcess:
         self.functions = Lent()
         self.doom: Doom | None = None
         self.is_breached = False
+        self._is_over_memory = False  # ended by the kernel, or by its container, for that
         self.is_unfit = False  # what it was started in is of no use, and will not be
         self.quiet_since_ns = time.monotonic_ns()
         self._tail = bytearray()
@@ -186,8 +187,13 @@ class SlotProcess:
 
     async def _end_what_is_left(self) -> None:
         kill_session(self._leader)
+        group = self._launch.group
+        if group is not None:
+            self._is_over_memory |= group.oom_kills() > 0 and self.code == -signal.SIGKILL
+            group.close()
         if self._door is None:
             return
+        self._is_over_memory |= self.code == OUT_OF_MEMORY
         was_through = self._door.is_through
         self._door.close()
         if not was_through and self._launch.remove:
@@ -252,7 +258,7 @@ class SlotProcess:
         """The kind of failure of the task that it was at."""
         if self.doom is not None:
             return self.doom.kind
-        return "memory" if self._process.returncode == OUT_OF_MEMORY else "crash"
+        return "memory" if self._is_over_memory else "crash"
 
     @property
     def code(self) -> int | None:
@@ -263,7 +269,7 @@ class SlotProcess:
         """How it ended, in words, with the last it said."""
         code = self._process.returncode
         words = f"its process ended with exit code {code}"
-        if code == OUT_OF_MEMORY:
+        if self.doom is None and self._is_over_memory:
             return f"it used more memory than its slot may, {self._launch.memory_bytes:,} bytes"
         if self.doom is not None:
             words = self.doom.text

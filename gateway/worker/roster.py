@@ -238,14 +238,15 @@ class Roster:
         )
         return self._gpus - sum(held)
 
-    def moves(self) -> list[SlotBook]:
+    def moves(self, busy_s: Sequence[float]) -> list[SlotBook]:
         """Slots with nothing to do that are to begin anew where work waits: see `moves_to`.
 
         Call it when `feed` has given what it could. A home that has no slot gets one; for another
-        a slot moves only from where nothing waits, and for work that is worth its time.
+        a slot moves only from where nothing waits, and for work that is worth its time, by what
+        was measured, or since all its slots are at their tasks for longer (`busy_s`) than that.
         """
         moved: list[SlotBook] = []
-        if all(slot.chunks or not slot.has_room for slot in self.slots):
+        if not self._queue or all(slot.chunks or not slot.has_room for slot in self.slots):
             return moved
         waiting: dict[Home, list[Piece]] = {}
         for piece in self._runnable():
@@ -254,7 +255,7 @@ class Roster:
             coming = sum(
                 (slot.moves_to or slot.home) == home and not slot.chunks for slot in self.slots
             )
-            while coming < self._slots_worth(home, pieces):
+            while coming < self._slots_worth(home, pieces, busy_s):
                 slot = self._mover(home, waiting)
                 if slot is None:
                     break
@@ -262,9 +263,10 @@ class Roster:
                 coming += 1
         return moved
 
-    def _slots_worth(self, home: Home, pieces: list[Piece]) -> int:
+    def _slots_worth(self, home: Home, pieces: list[Piece], busy_s: Sequence[float]) -> int:
         """How many slots what waits for a home keeps busy for longer than they need to move."""
-        least = int(self._is_homeless(home))
+        there = [slot for slot in self.slots if (slot.moves_to or slot.home) == home]
+        least = int(all(busy_s[slot.index] > MOVE_S for slot in there))
         tasks = sum(len(piece.arguments) for piece in pieces)
         known = [self._durations.of(piece.terms.function) for piece in pieces]
         if None in known:
@@ -287,7 +289,15 @@ class Roster:
             and (is_homeless or slot.home not in wanted)
             and self._gpus_to_have(slot) >= home.gpus
         ]
-        return min(found, key=lambda slot: (slot.home in wanted, slot.home != BARE), default=None)
+        # Who has GPUs that are needed gives them up by moving itself; else bare slots go first.
+        return min(
+            found,
+            key=lambda slot: (
+                slot.home in wanted,
+                slot.home.gpus == 0 if home.gpus else slot.home != BARE,
+            ),
+            default=None,
+        )
 
     def _move(self, slot: SlotBook, home: Home) -> list[SlotBook]:
         """Have a slot move, and those without work that hold the GPUs it needs let go of them."""
@@ -301,6 +311,21 @@ class Roster:
                 other.moves_to, other.is_forsaken = BARE, True
                 moved.append(other)
         return moved
+
+    def stuck(self, started: Sequence[int], busy_s: Sequence[float]) -> list[SlotBook]:
+        """Slots with tasks that wait behind one that takes its time, while others could move.
+
+        Between slots of one home `donor` sees to that.
+        """
+        if not any(slot.has_room and not slot.chunks for slot in self.slots):
+            return []
+        dry = self._dry()
+        return [
+            slot
+            for slot, at, at_s in zip(self.slots, started, busy_s, strict=True)
+            if at_s > MOVE_S and slot.freeze is None and not slot.is_forsaken
+            if slot.home not in dry and slot.unstarted(at)
+        ]
 
     def evict(self, function: bytes) -> list[Piece]:
         """Give up all queued tasks of a function; they must be reported as failed."""
@@ -324,8 +349,8 @@ class Roster:
 
     def _may_wait(self, slot: SlotBook, piece: Piece) -> bool:
         """Whether a slot that has a chunk may have this one as well: if both are short."""
-        if piece.alone or slot.chunks[0].piece.alone:
-            return False
+        if piece.alone or slot.chunks[0].piece.alone or slot.home.gpus:
+            return False  # GPUs are held by what runs, and by nothing that waits
         for function in (slot.chunks[0].piece.terms.function, piece.terms.function):
             task_s = self._durations.of(function)
             if task_s is None or task_s > AHEAD_MAX_S:

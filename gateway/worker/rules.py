@@ -35,18 +35,23 @@ from gateway.knobs import KnobError, check_known, count, number
 IMAGES_MAX: Final = 16
 BUILDS_MAX: Final = 16
 PULLS: Final = ("never", "missing", "always")
+CGROUPS: Final = ("auto", "off", "required")
 NETWORKS: Final = ("none", "host")
 SANDBOXES: Final = ("none", "bubblewrap", "image")
 RUNTIMES: Final = ("podman", "docker")
 TEXT_CHARS_MAX: Final = 500
 _PATTERN: Final = re.compile(r"[a-z0-9*][A-Za-z0-9._/:@*-]*")
 # With bounds: 0.05 of a core starts Python in a minute; below 16 processes it has no threads.
+CPUS_MIN: Final = 0.05
+CPUS_MAX: Final = 1024.0
+PIDS_MIN: Final = 16
+PIDS_MAX: Final = 1 << 20
 _NUMBERS: Final[Mapping[str, tuple[float, float]]] = {
-    "cpus": (0.05, 1024.0),
+    "cpus": (CPUS_MIN, CPUS_MAX),
     "build_s": (1.0, 86_400.0),
 }
 _COUNTS: Final[Mapping[str, tuple[int, int]]] = {
-    "pids_max": (16, 1 << 20),
+    "pids_max": (PIDS_MIN, PIDS_MAX),
     "tmp_bytes": (1 << 20, 1 << 40),
     "kept_max": (1, 10_000),
 }
@@ -58,8 +63,24 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Confines:
+    """What holds all slots of a local pool, whatever they run in; 0 is no limit.
+
+    `cgroups` are used where there are any ("auto"), never ("off"), or there must be ("required").
+    """
+
+    cpus: float = 0.0
+    pids_max: int = 0
+    cgroups: str = "auto"
+    pin: bool = False  # each slot to cores of its own
+
+
+FREE: Final = Confines()
+
+
+@dataclass(frozen=True, slots=True)
 class Rules:
-    """See above; every field is a key. `is_given` tells a table from none."""
+    """See above; every field is a key."""
 
     images: tuple[str, ...] = ()
     runtimes: tuple[str, ...] = RUNTIMES

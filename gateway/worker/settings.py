@@ -13,7 +13,7 @@ from typing import Any
 from federation.messages import Hello
 from federation.transport import TlsSettings
 from gateway.knobs import KnobError
-from gateway.worker.rules import Rules, read_rules, rules_from_json
+from gateway.worker.rules import FREE, Confines, Rules, read_rules, rules_from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class AgentSettings:
     give_up_s: float = 0.0
     die_with_parent: bool = False
     rules: Rules | None = None
+    confines: Confines = FREE
     gpus: tuple[str, ...] = ()
 
     def hello(self, offered: Mapping[str, bool]) -> Hello:
@@ -70,6 +71,10 @@ def read_arguments() -> AgentSettings:
     parser.add_argument("--die-with-parent", action="store_true")
     parser.add_argument("--environments", default="")
     parser.add_argument("--gpus", default="")
+    parser.add_argument("--cpus", type=float, default=0.0)
+    parser.add_argument("--pids-max", type=int, default=0)
+    parser.add_argument("--cgroups", default="auto")
+    parser.add_argument("--pin", action="store_true")
     given = parser.parse_args()
     return AgentSettings(
         address=given.gateway,
@@ -83,6 +88,7 @@ def read_arguments() -> AgentSettings:
         give_up_s=given.give_up_s,
         die_with_parent=given.die_with_parent,
         rules=rules_from_json(given.environments) if given.environments else None,
+        confines=Confines(given.cpus, given.pids_max, given.cgroups, given.pin),
         gpus=tuple(filter(None, given.gpus.split(","))),
     )
 

@@ -15,6 +15,7 @@ from containers_support import IMAGE, import_image, need
 
 from federation.environments import Environment, wrap
 from gateway.worker import containers
+from gateway.worker.owners import owner_of
 from gateway.worker.rules import Rules
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -191,7 +192,7 @@ def test_nothing_is_left_when_the_agent_is_killed(gateway, start):
         ),
         40,
     )
-    owner = containers.owner_of(agent.process.pid)
+    owner = owner_of(agent.process.pid)
     assert len(left_behind(owner)) == 2
     agent.process.kill()
     agent.process.wait(20)
@@ -202,7 +203,7 @@ def test_nothing_is_left_when_the_agent_stops(gateway, start):
     agent = start()
     guest = gateway.guest()
     gateway.assign(guest, in_image(os.getpid), [()]).wait()
-    owner = containers.owner_of(agent.process.pid)
+    owner = owner_of(agent.process.pid)
     assert len(left_behind(owner)) == 1
     psutil.Process(agent.process.pid).terminate()
     end_s = time.monotonic() + 30

@@ -1,4 +1,4 @@
-"""Python packages that a job brings: really installed, from a folder of wheels, by pip and by uv."""
+"""Python packages that a job brings: really installed, from a folder of wheels, by pip and uv."""
 
 import os
 import subprocess
@@ -56,7 +56,7 @@ def rules(tmp_path):
     return Rules(packages=True, links=str(tmp_path / "wheels"), cache=str(tmp_path / "cache"))
 
 
-@pytest.fixture(params=["pip", "uv"])
+@pytest.fixture(params=[pytest.param("pip", marks=pytest.mark.thorough), "uv"])
 def tool(request, monkeypatch):
     if request.param == "uv":
         if not packages.find_uv():
