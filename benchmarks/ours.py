@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.floor import empty
@@ -18,7 +18,13 @@ Row = tuple[str, str, str, float]
 class Site:
     """A gateway and workers as processes of their own; a context manager."""
 
-    def __init__(self, workers: int = 2, slots: int = 1, program: str = "gateway") -> None:
+    def __init__(
+        self,
+        workers: int = 2,
+        slots: int = 1,
+        program: str = "gateway",
+        more: Sequence[str] = (),
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="gridfed-bench-")
         self.address = f"ipc://{self._folder.name}/gateway.sock"
         me = [sys.executable, "-m", "gateway"]
@@ -29,7 +35,7 @@ class Site:
         while not os.path.exists(self.address.removeprefix("ipc://")):
             assert time.monotonic() < until_s, "the gateway does not start"
             time.sleep(0.02)
-        command = [*me, "worker", "--gateway", self.address, "--slots", str(slots)]
+        command = [*me, "worker", "--gateway", self.address, "--slots", str(slots), *more]
         self._workers = [start(command) for _ in range(workers)]
         with Client(self.address) as client:
             while sum(worker["slots"] for worker in client.ask("workers")) < workers * slots:

@@ -242,6 +242,8 @@ class Agent:
 
     def _move(self) -> None:
         """Have idle slots begin anew where work waits for them."""
+        if not self._roster.may_move:
+            return
         now_ns = time.monotonic_ns()
         for slot in self._roster.moves([each.busy_s(now_ns) for each in self._processes]):
             home = slot.moves_to
@@ -529,10 +531,12 @@ class Agent:
             process.distrust()
         limit_bytes = self._settings.memory_bytes
         used_bytes = memory_used_bytes(process.pid, limit_bytes) if limit_bytes else 0
-        if used_bytes > limit_bytes:
+        if used_bytes > limit_bytes or process.lost_memory:
             # What a task has left behind is not the fault of the next one.
             number = started if running else NOBODY
             text = f"it used {used_bytes:,} bytes of memory; its slot may use {limit_bytes:,}"
+            if used_bytes <= limit_bytes:
+                text = f"it used more memory than its slot may, {limit_bytes:,} bytes"
             process.kill(Doom(number, "memory", text))
 
     def _watch_notice(

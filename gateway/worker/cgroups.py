@@ -20,6 +20,9 @@ from gateway.worker.owners import lives, owner_of
 CONTROLLERS: Final = ("memory", "cpu", "pids")
 PREFIX: Final = "gridfed-"
 PERIOD_US: Final = 100_000
+# The agent ends what is over its memory, and can say so; the kernel, which may end one process of
+# several, ends what was too quick for that: at so small a part more.
+SLACK: Final = 4
 QUOTA_MIN_US: Final = 1_000  # less is refused
 ROOT: Final = Path("/sys/fs/cgroup")
 PROC: Final = Path("/proc/self")
@@ -45,11 +48,16 @@ class Limits:
     def files(self, version: int) -> dict[str, dict[str, str]]:
         """What is written where, by controller; files that a kernel may lack end with "?"."""
         quota = str(max(QUOTA_MIN_US, round(self.cpus * PERIOD_US)))
-        memory, pids = str(self.memory_bytes), str(self.pids_max)
+        memory = str(self.memory_bytes + self.memory_bytes // SLACK)
+        pids = str(self.pids_max)
         found: dict[str, dict[str, str]] = {name: {} for name in CONTROLLERS}
         if version == 2:
             if self.memory_bytes:
-                found["memory"] = {"memory.max": memory, "memory.swap.max?": "0"}
+                found["memory"] = {
+                    "memory.max": memory,
+                    "memory.swap.max?": "0",
+                    "memory.oom.group?": "1",
+                }
             if self.cpus:
                 found["cpu"] = {"cpu.max": f"{quota} {PERIOD_US}"}
         else:

@@ -189,7 +189,7 @@ class SlotProcess:
         kill_session(self._leader)
         group = self._launch.group
         if group is not None:
-            self._is_over_memory |= group.oom_kills() > 0 and self.code == -signal.SIGKILL
+            self._is_over_memory |= self.lost_memory and self.code == -signal.SIGKILL
             group.close()
         if self._door is None:
             return
@@ -252,6 +252,11 @@ class SlotProcess:
         self._tail += data
         del self._tail[:-STDERR_KEPT_BYTES]
         return bool(data)
+
+    @property
+    def lost_memory(self) -> bool:
+        """Whether the kernel has ended something of it for its memory."""
+        return self._launch.group is not None and self._launch.group.oom_kills() > 0
 
     @property
     def failure(self) -> str:

@@ -238,6 +238,11 @@ class Roster:
         )
         return self._gpus - sum(held)
 
+    @property
+    def may_move(self) -> bool:
+        """Whether anything waits while a slot has nothing to do."""
+        return bool(self._queue) and any(slot.has_room and not slot.chunks for slot in self.slots)
+
     def moves(self, busy_s: Sequence[float]) -> list[SlotBook]:
         """Slots with nothing to do that are to begin anew where work waits: see `moves_to`.
 
@@ -246,7 +251,7 @@ class Roster:
         was measured, or since all its slots are at their tasks for longer (`busy_s`) than that.
         """
         moved: list[SlotBook] = []
-        if not self._queue or all(slot.chunks or not slot.has_room for slot in self.slots):
+        if not self.may_move:
             return moved
         waiting: dict[Home, list[Piece]] = {}
         for piece in self._runnable():

@@ -40,13 +40,13 @@ def written(folder):
 
 TABLE = [
     (1, Limits(), {}),
-    (1, Limits(100 << 20), {"memory": {"memory.limit_in_bytes": "104857600"}}),
+    (1, Limits(100 << 20), {"memory": {"memory.limit_in_bytes": "131072000"}}),
     (1, Limits(cpus=1.5), {"cpu": {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "150000"}}),
     (1, Limits(pids_max=20), {"pids": {"pids.max": "20"}}),
     (
         2,
         Limits(100 << 20, 0.5, 20),
-        {"": {"memory.max": "104857600", "cpu.max": "50000 100000", "pids.max": "20"}},
+        {"": {"memory.max": "131072000", "cpu.max": "50000 100000", "pids.max": "20"}},
     ),
     (2, Limits(cpus=0.001), {"": {"cpu.max": "1000 100000"}}),
 ]
