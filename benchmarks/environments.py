@@ -1,7 +1,7 @@
 """What a task costs in a container's slot, once that has begun, against a bare slot's.
 
-One worker of one slot at one gateway; the image is made of this host's own files. Contestants run in
-turn, each with its slot warm: what is measured is the way of tasks, not of processes.
+One worker of one slot at one gateway; the image is made of this host's own files. Contestants run
+in turn, each with its slot warm: what is measured is the way of tasks, not of processes.
 """
 
 import os

@@ -15,6 +15,7 @@ import pytest
 IMAGE = "localhost/gridfed-test:1"
 OTHER_PYTHON = "localhost/gridfed-test:other-python"
 LIBRARIES = re.compile(r"(/\S+) \(0x")
+OF_GLIBC = ("libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6", "libutil.so.1")
 LEFT_OUT = ("__pycache__", "/test/", "dist-packages", "/config-3")
 
 
@@ -58,6 +59,9 @@ def _write(path: Path, python: Path) -> None:
     for each in (*programs, *(library / "lib-dynload").glob("*.so")):
         told = subprocess.run(["ldd", str(each)], check=False, capture_output=True, text=True)
         files.update(map(Path, LIBRARIES.findall(told.stdout)))
+    # What every image with glibc has, and libraries that are older than its last merger look for.
+    beside = next(each for each in files if each.name == "libc.so.6").parent
+    files.update(each for each in map(beside.joinpath, OF_GLIBC) if each.exists())
     with tarfile.open(path, "w") as tar:
         for folder in ("tmp", "proc", "sys", "dev", "run", "etc", "usr"):
             _add_entry(tar, folder, tarfile.DIRTYPE)

@@ -16,14 +16,13 @@ import os
 import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import trio
 
 from federation.address import TOKEN_VARIABLE
-from federation.environments import Environment, unwrap
+from federation.environments import unwrap
 from federation.errors import GridError, ProtocolError
 from federation.handshake import Opened
 from federation.messages import (
@@ -45,9 +44,10 @@ from gateway.worker.cells import SETTLE_S
 from gateway.worker.channel import is_part
 from gateway.worker.conversation import WorkerConversation
 from gateway.worker.functions import Functions
-from gateway.worker.homes import BARE, Devices, Home, gpus_held, key_of
+from gateway.worker.homes import BARE, Devices, Home, gpus_held
 from gateway.worker.housing import EnvironmentUnavailable, Housing
 from gateway.worker.limits import die_with_parent, memory_used_bytes
+from gateway.worker.lodging import Lodging
 from gateway.worker.pinning import share_cores
 from gateway.worker.process import Doom, SlotProcess
 from gateway.worker.roster import LEVEL_S, Chunk, Piece, Roster, SlotBook, Terms
@@ -59,7 +59,6 @@ WATCH_S: Final = 0.05
 PULSE_S: Final = 2.0
 STOP_S: Final = 10.0  # how long running tasks may take to end when the agent stops
 AT_ONCE_S: Final = 0.2  # what a goodbye may take when the agent stops at once
-BAD_STARTS_MAX: Final = 3
 # A report holds a few small results, texts and prints beside the largest result there can be.
 REPORT_SLACK_BYTES: Final = 512 << 10
 ALL_TASKS: Final = 1 << 62
@@ -67,7 +66,6 @@ QUIET_MAX_NS: Final = 5 * 10**9
 NOBODY: Final = -1
 NOTICE_MAX_S: Final = 30 * 86_400.0
 STOPPED_AT_ONCE: Final = 130
-REFUSED_S: Final = 30.0  # what could not be made is not tried again for so long
 GPU_TAG: Final = "gpu"
 GPU_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 
@@ -91,19 +89,21 @@ class Agent:
             keeps_apart=housing.keeps_apart,
             usual=housing.usual,
         )
-        self._environments: dict[bytes, Environment] = {}  # of functions that have one
-        self._unhoused: dict[str, set[bytes]] = {}  # functions that wait for one to be made
-        self._refused: dict[str, tuple[float, str]] = {}  # what could not be made, when and why
-        self._bad_homes: Counter[Home] = Counter()
-        self._one_by_one = trio.CapacityLimiter(1)
         self._processes: list[SlotProcess] = []
+        self._lodging = Lodging(
+            self._roster,
+            housing,
+            self._processes,
+            fail=self._report_failure,
+            feed=lambda: self._feed(),
+            say=say,
+        )
         self._functions = Functions()
         self._asked: set[bytes] = set()
         self._is_draining = False
         self._is_stopping = False
         self._said_bye = False
         self._is_levelling = False
-        self._bad_starts = 0
         self.exit_code = 0
         self._gateway = WorkerConversation(
             address=settings.address,
@@ -172,7 +172,7 @@ class Agent:
                 self._asked.add(function)
                 self._gateway.post(NeedFunction(function))
         elif function not in self._roster.known:
-            self._settle_in(function, self._environments[function])
+            self._lodging.wanted(function, self._nursery)
 
     def _gpus_of(self, message: Assign) -> int:
         if not self._settings.gpus or not message.holds:
@@ -184,110 +184,11 @@ class Agent:
         try:
             environment, function = unwrap(body)
         except ProtocolError as error:
-            self._refuse(digest, str(error))
+            self._lodging.refuse(digest, str(error))
             return
         for gone in self._functions.put(digest, function, self._roster.functions):
-            self._roster.forget_function(gone)
-            self._environments.pop(gone, None)
-        if environment is None:
-            self._roster.known.add(digest)
-        else:
-            self._environments[digest] = environment
-            self._settle_in(digest, environment)
-
-    # --- what slots run in -----------------------------------------------------------------------
-
-    def _settle_in(self, function: bytes, environment: Environment) -> None:
-        """Let a function's tasks run when what they run in is here; have it made if it isn't."""
-        key = key_of(environment)
-        at_s, text = self._refused.get(key, (-math.inf, ""))
-        self._roster.settle_in(function, key)
-        if self._housing.is_ready(key):
-            self._roster.known.add(function)
-        elif time.monotonic() - at_s < REFUSED_S:
-            self._refuse(function, text)
-        elif key in self._unhoused:
-            self._unhoused[key].add(function)
-        else:
-            self._unhoused[key] = {function}
-            self._nursery.start_soon(self._provide, key, environment)
-
-    async def _provide(self, key: str, environment: Environment) -> None:
-        self._say(f"gets {environment}")
-        try:
-            await trio.to_thread.run_sync(
-                self._housing.provide,
-                environment,
-                abandon_on_cancel=True,
-                limiter=self._one_by_one,
-            )
-        except EnvironmentUnavailable as error:
-            self._say(f"can't have {error}")
-            self._refused[key] = time.monotonic(), str(error)
-            for function in self._unhoused.pop(key):
-                self._refuse(function, str(error))
-        else:
-            self._say(f"has {environment}")
-            self._refused.pop(key, None)
-            self._roster.known |= self._unhoused.pop(key)
-        self._feed()
-
-    def _refuse(self, function: bytes, text: str) -> None:
-        self._report_unhoused(self._roster.evict(function), text)
-
-    def _report_unhoused(self, pieces: Iterable[Piece], text: str) -> None:
-        for piece in pieces:
-            for task in range(piece.first, piece.stop):
-                self._report_failure(piece.terms, task, "environment", text)
-
-    def _move(self) -> None:
-        """Have idle slots begin anew where work waits for them."""
-        if not self._roster.may_move:
-            return
-        now_ns = time.monotonic_ns()
-        for slot in self._roster.moves([each.busy_s(now_ns) for each in self._processes]):
-            home = slot.moves_to
-            objection = self._housing.objection(home) if home is not None else ""
-            if home is not None and objection:
-                slot.moves_to, slot.is_forsaken = None, False
-                self._report_unhoused(self._roster.evict_home(home), objection)
-            else:
-                self._processes[slot.index].kill()
-
-    def _relieve(self, now_ns: int) -> None:
-        """Take back what waits behind tasks that take longer than they used to, and move for it."""
-        busy_s = [each.busy_s(now_ns) for each in self._processes]
-        stuck = self._roster.stuck(self._started(), busy_s)
-        if stuck and not self._is_levelling:
-            self._is_levelling = True
-            self._nursery.start_soon(self._take_back, stuck)
-        self._move()
-
-    async def _take_back(self, stuck: list[SlotBook]) -> None:
-        await self._reclaim(stuck)
-        self._is_levelling = False
-        self._feed()
-
-    def _not_started(self, slot: SlotBook, process: SlotProcess) -> None:
-        """A slot never became ready: try again, or give up what it should have run in."""
-        home = slot.home
-        if home == BARE:
-            self._bad_starts += 1
-            if self._bad_starts >= BAD_STARTS_MAX:
-                self._end(f"gives up, its slots can't start: {process.describe_end()}", 1)
-            return
-        self._bad_homes[home] += 1
-        if not process.is_unfit and self._bad_homes[home] < BAD_STARTS_MAX:
-            return
-        del self._bad_homes[home]
-        said = process.describe_end()
-        why = (
-            "" if process.is_unfit else f"{self._housing.explain_start(home, process.code, said)}: "
-        )
-        text = f"{home}: {why}{said}"
-        self._say(f"gives up {text}")
-        self._report_unhoused(self._roster.evict_home(home), text)
-        slot.moves_to = BARE
+            self._lodging.forget(gone)
+        self._lodging.arrived(digest, environment, self._nursery)
 
     def _drop_all(self, reason: str) -> None:
         """The gateway has placed our tasks elsewhere, or will: none of them is ours any more."""
@@ -309,10 +210,7 @@ class Agent:
             match message:
                 case ["ready"]:
                     slot.is_ready = True
-                    if slot.home == BARE:
-                        self._bad_starts = 0
-                    else:
-                        del self._bad_homes[slot.home]
+                    self._lodging.started(slot.home)
                 case ["part", int(), *rest] if is_part(rest):
                     if not self._take_part(slot, process, message):
                         break
@@ -359,7 +257,7 @@ class Agent:
         if not self._is_stopping:
             for slot, chunk in self._roster.feed():
                 self._send_chunk(self._processes[slot.index], chunk)
-            self._move()
+            self._lodging.move()
             if not self._is_levelling and self._roster.is_uneven(self._started()):
                 self._is_levelling = True
                 self._nursery.start_soon(self._level)
@@ -408,6 +306,20 @@ class Agent:
         await trio.sleep(SETTLE_S)
         for slot, process, freeze in frozen:
             self._report_cancelled(self._roster.reclaim(slot, freeze, process.started))
+
+    def _relieve(self, now_ns: int) -> None:
+        """Take back what waits behind tasks that take longer than they used to, and move for it."""
+        busy_s = [each.busy_s(now_ns) for each in self._processes]
+        stuck = self._roster.stuck(self._started(), busy_s)
+        if stuck and not self._is_levelling:
+            self._is_levelling = True
+            self._nursery.start_soon(self._take_back, stuck)
+        self._lodging.move()
+
+    async def _take_back(self, stuck: list[SlotBook]) -> None:
+        await self._reclaim(stuck)
+        self._is_levelling = False
+        self._feed()
 
     def _recalled(self, message: Recall) -> None:
         span = (message.assignment, message.first, message.stop)
@@ -481,8 +393,9 @@ class Agent:
 
     def _bury(self, slot: SlotBook, process: SlotProcess) -> None:
         """A slot's process is gone: name the task at fault, if it was at one."""
-        if not slot.is_ready and slot.moves_to is None:
-            self._not_started(slot, process)
+        is_bad = not slot.is_ready and slot.moves_to is None
+        if is_bad and not self._lodging.not_started(slot, process):
+            self._end(f"gives up, its slots can't start: {process.describe_end()}", 1)
         started, since_ns, doom = process.started, process.since_ns, process.doom
         at_work = since_ns > 0 or process.is_breached
         running = self._roster.running(slot, started) if at_work else None

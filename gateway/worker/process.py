@@ -33,6 +33,7 @@ STDERR_KEPT_BYTES: Final = 8192
 STDERR_SHOWN_BYTES: Final = 4096
 # A process that ends closes its channel a moment before it is gone.
 LINGER_S: Final = 0.2
+RUNTIME_LINGER_S: Final = 10.0  # and a container, until its runtime has told its exit code
 NOBODY: Final = -1
 REMOVE_S: Final = 20.0
 BREACHED: Final = (
@@ -207,7 +208,7 @@ class SlotProcess:
         while True:
             await trio.lowlevel.wait_readable(self._socket)
             if not self._take_messages(on_messages):
-                await trio.sleep(LINGER_S)
+                await trio.sleep(LINGER_S if self._door is None else RUNTIME_LINGER_S)
                 self.distrust()
                 return
 

@@ -1,4 +1,4 @@
-"""Environments as users meet them: images, packages, sandboxes at real gateways; what goes wrong."""
+"""Environments as users meet them: images, packages, sandboxes; and what goes wrong."""
 
 import json
 import os
