@@ -5,12 +5,13 @@
 # make bench     benchmarks, with results in benchmarks/results (long)
 # make stress    the transport's stress test and other long tests
 # make swarm     random worlds until one breaks: SEEDS=300, or MINUTES=5 of them
+# make year      three sites in 2023, alone and together: a report with pictures; or DAYS=7 of it
 # Each sets up what it needs, in .venv. PYTHON names another interpreter (3.11 or newer).
 
 PYTHON ?= python3
 PY := .venv/bin/python
 
-.PHONY: demo test thorough check stress swarm bench format clean
+.PHONY: demo test thorough check stress swarm year bench format clean
 
 .venv/ready: pyproject.toml requirements-dev.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -39,6 +40,9 @@ stress: .venv/ready
 
 swarm: .venv/ready
 	$(PY) -m simulations swarm $(if $(MINUTES),--minutes $(MINUTES),--seeds $(or $(SEEDS),300))
+
+year: .venv/ready
+	$(PY) -m simulations year $(if $(DAYS),--days $(DAYS))
 
 bench: .venv/ready
 	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[bench]'

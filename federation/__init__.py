@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from federation.client import Client, TaskFuture
-    from federation.errors import GridError
+    from federation.errors import GridError, LimitsUnmet
     from federation.jobs import JobHandle
     from federation.running import deadline
     from federation.transport import TlsSettings
@@ -21,6 +21,7 @@ __all__ = [
     "Client",
     "GridError",
     "JobHandle",
+    "LimitsUnmet",
     "TaskFuture",
     "TlsSettings",
     "as_completed",
@@ -33,6 +34,7 @@ _WHERE: Final = {
     "Client": "client",
     "GridError": "errors",
     "JobHandle": "jobs",
+    "LimitsUnmet": "errors",
     "TaskFuture": "client",
     "TlsSettings": "transport",
     "deadline": "running",

@@ -36,6 +36,10 @@ VALID_MIN_S: Final = 0.1
 VALID_MAX_S: Final = 86_400.0
 RTT_MAX_S: Final = 3_600.0
 DOORS_MAX: Final = 4
+OUTLOOK_STEPS_MAX: Final = 96  # two days by the half hour: three bytes each
+OUTLOOK_STEP_MIN_S: Final = 1.0
+OUTLOOK_STEP_MAX_S: Final = 86_400.0
+DG_PER_KWH_MAX: Final = 50_000  # dirtier than any power station
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,24 @@ class PriceChange:
 
     price_nanos: int
     at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a kilowatt-hour will emit: steps of one length, the first from `from_s` on (UTC).
+
+    In tenths of a gram, so that a step is three bytes: adverts go round all the time. Until
+    `from_s` the intensity of now holds; after the last step nothing is known.
+    """
+
+    from_s: float
+    step_s: float
+    dg_per_kwh: tuple[int, ...]
+
+    @property
+    def until_s(self) -> float:
+        """Where it ends."""
+        return self.from_s + self.step_s * len(self.dg_per_kwh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +126,7 @@ class PoolAdvert:
     preemptible: int = MILLION  # the factor of that class, in millionths
     minimum_nanos: int = 0
     step_ns: int = 0
+    carbon_ahead: Outlook | None = None  # the hours to come, where the site knows them
 
     def to_plain(self) -> dict[str, Any]:
         """As a map of plain values, without the fields that have their default."""
@@ -254,6 +277,18 @@ def _next_price(value: object) -> PriceChange:
     return PriceChange(*_row(value, _price, _number))
 
 
+def _steps(value: object) -> tuple[int, ...]:
+    steps = _list(value, OUTLOOK_STEPS_MAX)
+    if not steps:
+        raise ValueError("must have a step")
+    return tuple(_count(each, most=DG_PER_KWH_MAX) for each in steps)
+
+
+def _outlook(value: object) -> Outlook:
+    length = partial(_number, least=OUTLOOK_STEP_MIN_S, most=OUTLOOK_STEP_MAX_S)
+    return Outlook(*_row(value, _number, length, _steps))
+
+
 def _tag_prices(value: object) -> dict[str, TagPrice]:
     if type(value) is not dict or len(value) > TAGS_MAX:
         raise ValueError(f"must be a map of at most {TAGS_MAX}")
@@ -312,6 +347,7 @@ _POOL: Final[dict[str, Callable[[object], Any]]] = {
     "preemptible": _factor,
     "minimum_nanos": _price,
     "step_ns": partial(_count, most=STEP_NS_MAX),
+    "carbon_ahead": partial(_optional, _outlook),
 }
 
 
@@ -370,8 +406,8 @@ def _plain(value: Any) -> Any:
             return sorted(value)
         case tuple():
             return [_plain(item) for item in value]
-        case Window() | PriceChange() | TagPrice():
-            return [getattr(value, field.name) for field in dataclasses.fields(value)]
+        case Window() | PriceChange() | TagPrice() | Outlook():
+            return [_plain(getattr(value, field.name)) for field in dataclasses.fields(value)]
         case Mapping():
             return {name: _plain(each) for name, each in value.items()}
         case _:

@@ -108,6 +108,10 @@ class Options:
     jurisdictions: Sequence[str] | None = None
     preemptible: bool = False
     environment: str | os.PathLike[str] | Environment | None = None
+    when_closed: str | None = None
+    deferrable: bool = False
+    whole: bool = False
+    task_s: float | None = None
 
     @property
     def wishes(self) -> dict[str, Any]:
@@ -115,6 +119,9 @@ class Options:
         return wishes_plain(
             self.objective,
             self.deadline_s,
+            when_closed=self.when_closed,
+            deferrable=self.deferrable,
+            whole=self.whole,
             sites=self.sites,
             not_sites=self.not_sites,
             jurisdictions=self.jurisdictions,
@@ -134,16 +141,23 @@ class Options:
         body = wrap(sealed.body, self.environment)
         return replace(sealed, digest=hashlib.sha256(body).digest(), body=body)
 
-    def __post_init__(self) -> None:
+    def _read_environment(self) -> None:
+        """Read a file that is named, once: it may change meanwhile."""
         if self.environment is not None and not isinstance(self.environment, Environment):
-            found = read_environment(self.environment, PYTHON)
-            object.__setattr__(self, "environment", found)  # read once: it may change meanwhile
+            object.__setattr__(self, "environment", read_environment(self.environment, PYTHON))
+
+    def __post_init__(self) -> None:
+        self._read_environment()
         _ = self.wishes
         _check_tags(self.tags)
         if self.timeout_s is not None and not (
             _is_number(self.timeout_s, 0, TIMEOUT_MAX_S) and self.timeout_s > 0
         ):
             raise ValueError(f"timeout_s is {self.timeout_s!r}; it must be above zero, in seconds")
+        if self.task_s is not None and not (
+            _is_number(self.task_s, 0, TIMEOUT_MAX_S) and self.task_s > 0
+        ):
+            raise ValueError(f"task_s is {self.task_s!r}; it must be above zero, in seconds")
         if type(self.retries) is not int or not 0 <= self.retries <= RETRIES_MAX:
             raise ValueError(f"retries is {self.retries!r}; it must be 0 to {RETRIES_MAX}")
         if not _is_number(self.priority, -PRIORITY_MAX, PRIORITY_MAX):
@@ -166,7 +180,8 @@ class Options:
         """What tells one set of options from another."""
         tags = tuple(sorted(self.tags.items()))
         rest = (self.timeout_s, self.retries, self.priority, self.project, self.max_cost)
-        return (tags, *rest, self.name, self.prints, self.preemptible, repr(self.wishes))
+        more = (self.name, self.prints, self.preemptible, self.task_s, repr(self.wishes))
+        return (tags, *rest, *more)
 
     def __str__(self) -> str:
         """Those that are not as usual: `retries=2, project='risk'`."""
@@ -433,10 +448,20 @@ class Client(concurrent.futures.Executor):
             sites: the only sites that it may run at.
             not_sites: sites that it must not run at.
             jurisdictions: where its data may go.
+            deferrable: what of it gains by that may wait for greener hours, or cheaper ones, as
+                its objective weighs them; so that it is done by its deadline_s all the same.
+            whole: it is of use only if all of it is done within deadline_s and max_cost: it is
+                refused when that is known to be impossible, and ended when it becomes so.
+            task_s: about how many seconds a call takes, where you know: by that it is planned, and
+                held against deadline_s and max_cost, until calls of it have ended. A hint; what
+                runs longer goes on. Else what calls of the function took before counts.
             preemptible: it is cheaper, and goes after all work that is not.
             environment: what its tasks run in (docs/environments.md): the name of a container
                 image, "localhost/quant:1", or the Path of a uv.lock or a requirements file, which
                 is read now. It goes only where that is offered.
+            when_closed: what is done about pools that are not open to it now, by their windows:
+                "wait" for one that would suit it better than all that are open; go "elsewhere",
+                where it is open now. Otherwise the wait is weighed as any other.
 
         The view shares the connection: shutting down either shuts down both.
         """
@@ -478,7 +503,9 @@ class Client(concurrent.futures.Executor):
         self._recent = function, stream
         return stream
 
-    def _opening(self, function: SealedFunction, *, detached: bool) -> OpenJob:
+    def _opening(
+        self, function: SealedFunction, *, detached: bool, tasks: int | None = None
+    ) -> OpenJob:
         options = self._options
         nanos, currency = parse_money(options.max_cost) if options.max_cost else (None, "")
         return OpenJob(
@@ -498,6 +525,8 @@ class Client(concurrent.futures.Executor):
             again=False,
             wishes=options.wishes,
             preemptible=options.preemptible,
+            tasks=tasks,
+            task_s=options.task_s,
         )
 
     def map(
@@ -550,8 +579,9 @@ class Client(concurrent.futures.Executor):
     ) -> "MapResults[T]":
         engine = self._engine
         function = self._options.seal(fn)
-        stream = engine.open_stream(self._opening(function, detached=False), function)
         timeout, progress, total = terms
+        opening = self._opening(function, detached=False, tasks=total)
+        stream = engine.open_stream(opening, function)
         return MapResults(
             engine, stream, calls, singles=singles, timeout=timeout, progress=progress, total=total
         )
@@ -580,7 +610,9 @@ class Client(concurrent.futures.Executor):
         view = self.options(name=name) if name is not None else self
         engine = self._engine
         function = view._options.seal(fn)
-        stream = engine.open_stream(view._opening(function, detached=True), function)
+        tasks = len(iterable) if isinstance(iterable, Sequence) else None
+        opening = view._opening(function, detached=True, tasks=tasks)
+        stream = engine.open_stream(opening, function)
         MapResults.feed_all(engine, stream, iterable, singles=not star)
         engine.close_stream(stream)
         engine.wait_kept(stream)
@@ -629,7 +661,7 @@ class Client(concurrent.futures.Executor):
             what: a job (its id, its handle, or a future of it) that has not ended; or a function,
                 whose calls would be submitted under this view's options.
             tasks: how many calls of the function.
-            task_s: how long one takes, where that was never measured.
+            task_s: how long one takes, if not as its option `task_s` says, or as was measured.
 
         Returns:
             `text` says it in a sentence; `shares` have the tasks, the end and the cost by place;
@@ -643,6 +675,8 @@ class Client(concurrent.futures.Executor):
             return what.explain()
         opening = self._opening(self._options.seal(what), detached=False)
         terms = {name: getattr(opening, name) for name in EXPLAINED}
+        if task_s is None:
+            task_s = opening.task_s
         return dict(self.ask("explain", tasks=tasks, task_s=task_s, **terms))
 
     def ask(self, verb: str, **details: Any) -> Any:

@@ -55,6 +55,7 @@ from federation.messages import (
     Results,
 )
 from federation.nng import ANSWERS_NOT, ForkedProcessError, explain_silence
+from federation.offers import read_offers
 from federation.outcomes import resolve_all, screen, show
 from federation.payload import SealedFunction
 from federation.ranges import Range, RangeSet
@@ -390,8 +391,9 @@ class Engine:
                 if stream is not None:
                     pairs = [(low, high) for low, high in ranges]
                     self._take(stream, stream.end(pairs, Ended(failure, reason)))
-            case RejectJob(job, code, reason):
-                self._hear_rejected(job, Ended(f"refused:{code}", reason))
+            case RejectJob(job, code, reason, details):
+                offers = read_offers(details)
+                self._hear_rejected(job, Ended(f"refused:{code}", reason, offers=offers))
             case NeedFunction(digest):
                 self._put_function(digest)
             case Kept():

@@ -4,6 +4,7 @@
     ├── GatewayUnreachable      nobody answers at that address, or it stopped answering
     ├── SessionRefused          the gateway answered, and said no (version, secret, limits)
     ├── JobRefused              no pool can ever run this job, or the gateway takes no work
+    │   └── LimitsUnmet         it can't keep its `deadline_s` and `max_cost`; its `offers` could
     ├── JobNotFound             the gateway knows no job of that id
     ├── SerializationError      a function, argument or result could not be pickled
     ├── AddressError            an address that can't be dialled (federation.nng)
@@ -18,8 +19,10 @@
     │   ├── ResultRefused       its result was too large, or could not be pickled
     │   ├── ResultUntrusted     its result came from a site that is not trusted
     │   ├── EnvironmentFailed   what it was to run in could not be made
-    │   ├── CostLimitReached    the job reached its `max_cost` before the task could start
-    │   ├── DeadlinePassed      the job's `deadline_s` passed before the task could start
+    │   ├── CostLimitReached    the job reached its `max_cost` before the task could start; or one
+    │   │                       that is of use only as a `whole` can't be done for so much
+    │   ├── DeadlinePassed      the job's `deadline_s` passed before the task could start; or a
+    │   │                       `whole` can't be done by then
     │   └── TaskStopped         somebody cancelled it
     └── ProtocolError           the other side broke the protocol
         ├── UnknownMessage      a message of no kind that we know (federation.wire)
@@ -32,7 +35,11 @@ exception that can't be pickled and made again (its class takes other arguments 
 say) comes as a RemoteError with the traceback's text: give such a class a __reduce__.
 """
 
+from collections.abc import Sequence
 from typing import Final
+
+from federation.offers import Offer
+from federation.reasons import Reason
 
 
 class GridError(Exception):
@@ -57,6 +64,34 @@ class JobRefused(GridError):
     def __init__(self, reason: str, code: str = "refused") -> None:
         super().__init__(reason)
         self.code = code
+
+
+class LimitsUnmet(JobRefused):
+    """The job can't be done within its deadline and its cost limit; nothing of it has run.
+
+    `offers` has limits by which it would be taken: each is an Offer, whose `options` take it.
+    """
+
+    def __init__(self, reason: str, offers: Sequence[Offer] = ()) -> None:
+        super().__init__(reason, Reason.LIMITS_UNMET)
+        self.offers = tuple(offers)
+
+    def __reduce__(self) -> tuple[type["LimitsUnmet"], tuple[str, tuple[Offer, ...]]]:
+        """As it was made: it may be raised in one process and seen in another."""
+        return LimitsUnmet, (str(self), self.offers)
+
+    @property
+    def later(self) -> Offer | None:
+        """The earliest end for the same money; None when there is none."""
+        return self._offer("later")
+
+    @property
+    def dearer(self) -> Offer | None:
+        """The least money in the same time; None when no money buys that."""
+        return self._offer("dearer")
+
+    def _offer(self, kind: str) -> Offer | None:
+        return next((offer for offer in self.offers if offer.kind == kind), None)
 
 
 class JobNotFound(GridError):
@@ -108,11 +143,15 @@ class EnvironmentFailed(TaskError):
 
 
 class CostLimitReached(TaskError):
-    """The job reached its cost limit before the task could start."""
+    """The job reached its cost limit before the task could start, or can't be done for it whole."""
 
 
 class DeadlinePassed(TaskError):
-    """The job's deadline passed before the task could start."""
+    """The job's deadline passed before the task could start, or it can't be done by then whole."""
+
+
+class QueueLimitReached(TaskError):
+    """Its user had as many unfinished tasks at the gateway as he may: it was not taken."""
 
 
 class TaskStopped(TaskError):
@@ -142,5 +181,6 @@ FAILURES: Final[dict[str, type[TaskError]]] = {
     "environment": EnvironmentFailed,
     "budget": CostLimitReached,
     "deadline": DeadlinePassed,
+    "queue": QueueLimitReached,
     "cancelled": TaskStopped,
 }

@@ -8,10 +8,10 @@ A *payload* is bytes that only a client or a slot ever opens. A *range* is [firs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from federation import deals, payments, reconciliation
+from federation import deals, payments, reconciliation, reserving, slices
 from federation.wire import (
     Anything,
     Catalogue,
@@ -156,10 +156,12 @@ class OpenJob:
     python: Text  # "3.11": the minor version that pickled
     prints: bool  # whether what the tasks print travels back
     again: bool
-    # {"objective": "cheapest", "deadline_s": …, "sites": […], "not_sites": […],
-    # "jurisdictions": […]}: where it should run; all of them may be left out
+    # {"objective": "cheapest", "deadline_s": …, "deferrable": True, "sites": […],
+    # "not_sites": […], "jurisdictions": […]}: where and when it should run; all may be left out
     wishes: Plain
     preemptible: bool = False  # cheaper, and makes way for what is guaranteed
+    tasks: Count | None = None  # how many calls will come, where its client knows
+    task_s: Number | None = None  # and about how long one takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +218,16 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class RejectJob:
-    """The job will not run: `code` is a Reason, `reason` says it in words. It has ended."""
+    """The job will not run: `code` is a Reason, `reason` says it in words. It has ended.
+
+    Where its own limits are the reason, `details` has `offers`: limits by which it would be taken.
+    """
 
     kind: ClassVar[str] = "reject"
     job: Text
     code: Text
     reason: Text
+    details: Plain = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +438,8 @@ MESSAGES = Catalogue(
         *(Report, Returned, Pulse),
         *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
         *(*reconciliation.FROM_BUYER, *reconciliation.FROM_SELLER, payments.Payments),
+        *(*reserving.FROM_BUYER, *reserving.FROM_SELLER),
+        *slices.SEALED,
         *(Statements, GossipMessage, Advert),
     ]
 )

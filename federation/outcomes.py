@@ -11,11 +11,13 @@ from federation.errors import (
     FAILURES,
     GatewayUnreachable,
     JobRefused,
+    LimitsUnmet,
     RemoteTraceback,
     SerializationError,
     SessionRefused,
 )
 from federation.payload import open_result
+from federation.reasons import Reason
 from federation.streams import Ended, Outcome
 
 _log = logging.getLogger("gridfed")
@@ -91,7 +93,11 @@ def exception_of(ended: Ended) -> BaseException:
     """The exception that a failed call raises in the client."""
     if ended.kind.startswith("refused"):
         _, _, code = ended.kind.partition(":")
-        return JobRefused(ended.text, code or "refused") if code else SessionRefused(ended.text)
+        if not code:
+            return SessionRefused(ended.text)
+        if code == Reason.LIMITS_UNMET:
+            return LimitsUnmet(ended.text, ended.offers)
+        return JobRefused(ended.text, code)
     if ended.kind == "unreachable":
         return GatewayUnreachable(ended.text)
     if ended.payload:

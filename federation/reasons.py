@@ -37,12 +37,18 @@ class Reason(StrEnum):
     NO_SLOTS = "no-slots"
     WINDOW_CLOSED = "window-closed"
     OVER_CLAIM = "over-claim"
+    OVER_ENTITLEMENT = "over-entitlement"
+    WAITS_FOR_WINDOW = "waits-for-window"
     DEADLINE = "deadline"
     DURATION_UNKNOWN = "duration-unknown"
     ELSEWHERE = "elsewhere"
     PROJECT_NOT_ALLOWED = "project-not-allowed"
     SCOPE_MISSING = "scope-missing"
     RESULTS_NOT_TRUSTED = "results-not-trusted"
+    BUDGET_EXHAUSTED = "budget-exhausted"
+    CREDIT_LIMIT = "credit-limit"
+    BETTER_LATER = "better-later"
+    LIMITS_UNMET = "limits-unmet"
 
 
 NEVER = frozenset(

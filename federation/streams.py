@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from federation.messages import OpenJob, Tasks
+from federation.offers import Offer
 from federation.ranges import Range, RangeSet
 
 CHUNK_TASKS_MAX: Final = 1000
@@ -31,11 +32,15 @@ PENDING: Final = _Pending()
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A call that ended without a value: failure kind, text, and the pickled exception if any."""
+    """A call that ended without a value: failure kind, text, and the pickled exception if any.
+
+    `offers` are limits by which a job that was refused for its own would be taken.
+    """
 
     kind: str
     text: str
     payload: bytes = b""
+    offers: tuple[Offer, ...] = ()
 
 
 Outcome = bytes | Ended

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 OBJECTIVES: Final = ("cheapest", "fastest", "greenest")
 WEIGHTS: Final = ("money", "time", "carbon")
+WHEN_CLOSED: Final = ("wait", "elsewhere")
 NAMES_MAX: Final = 256
 NAME_CHARS_MAX: Final = 200
 LONG_AGO_S: Final = 1e9  # 2001: a deadline before it is meant otherwise
@@ -13,6 +14,10 @@ LONG_AGO_S: Final = 1e9  # 2001: a deadline before it is meant otherwise
 def wishes_plain(
     objective: str | Mapping[str, float] | None,
     deadline_s: float | None,
+    *,
+    when_closed: str | None = None,
+    deferrable: bool = False,
+    whole: bool = False,
     environment: Mapping[str, Any] | None = None,
     **names: Iterable[str] | None,
 ) -> dict[str, Any]:
@@ -22,6 +27,9 @@ def wishes_plain(
         objective: one of OBJECTIVES, or weights by WEIGHTS.
         deadline_s: UTC, seconds since 1970.
         environment: what it runs in: see federation.environments.
+        when_closed: one of WHEN_CLOSED: what is done about a window that opens later.
+        deferrable: whether it may wait for better hours, as long as it keeps its deadline.
+        whole: whether it is of use only if all of it is done within its limits.
         names: `sites`, `not_sites`, `jurisdictions`.
 
     Raises:
@@ -41,10 +49,26 @@ def wishes_plain(
         plain["deadline_s"] = float(deadline_s)
     if environment is not None:
         plain["environment"] = dict(environment)
+    if when_closed is not None:
+        if when_closed not in WHEN_CLOSED:
+            known = " or ".join(map(repr, WHEN_CLOSED))
+            raise ValueError(f"when_closed is {when_closed!r:.80}; it must be {known}")
+        plain["when_closed"] = when_closed
+    plain |= dict.fromkeys(_set(deferrable=deferrable, whole=whole), True)
+    if deferrable and deadline_s is None:
+        raise ValueError("deferrable needs deadline_s: until when may it wait?")
     for key, values in names.items():
         if values is not None:
             plain[key] = _names(key, values)
     return plain
+
+
+def _set(**flags: bool) -> list[str]:
+    """Those that are set."""
+    for key, flag in flags.items():
+        if type(flag) is not bool:
+            raise TypeError(f"{key} is {flag!r:.80}; it must be True or False")
+    return [key for key, flag in flags.items() if flag]
 
 
 def _objective(value: str | Mapping[str, float]) -> str | dict[str, float]:

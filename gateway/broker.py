@@ -14,7 +14,7 @@ Its parts: Handout (who has which tasks), Accounts (what clients have unfinished
 and what they decide joins its effects in order.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from math import inf
 from typing import Any, Final, assert_never
@@ -25,6 +25,8 @@ from federation.reasons import Reason
 from federation.wire import pack
 from gateway import dispatch, events
 from gateway.accounts import Accounts, Limits
+from gateway.budgets.purses import Purses
+from gateway.budgets.spending import Ending, Spending
 from gateway.effects import Charge, Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
 from gateway.fair_shares import Shares
@@ -44,6 +46,8 @@ from gateway.preemption import Preemption
 from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
 from policies.carbon import Emissions
+from policies.claims import Seats
+from policies.offers import Unmet
 from policies.placement import Offer, Refusal, counted, judge, judge_all
 from policies.pricelist import PriceNow
 from policies.tariffs import Tariff, Wanted
@@ -65,6 +69,7 @@ class Broker:
         offers: pools that are known before any of their workers joins.
         limits: what one client may have unfinished.
         boot: which life of the site this is; assignments of different lives never share a number.
+        purses: what work is paid from; without any there is no limit.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class Broker:
         offers: Mapping[str, Offer] | None = None,
         limits: Limits | None = None,
         boot: int = 0,
+        purses: Purses | None = None,
     ) -> None:
         self.emissions: dict[str, Emissions] = {}  # of our pools, as they are now
         self.tariffs = dict(tariffs)
@@ -87,27 +93,39 @@ class Broker:
         self.elsewhere: Callable[[JobSpec], bool] = lambda _: False
         # Why none of the sites that a job's user allows may ever run it; empty when one may.
         self.nowhere: Callable[[JobSpec], str] = lambda _: ""
+        # Why a job of so many tasks can't keep its limits, as far as is known; None when it can.
+        self.unmet: Callable[[str, JobSpec, int, float], Unmet | None] = lambda *_: None
         # The currencies that other sites' pools charge in, as far as they are known.
         self.charged_elsewhere: Callable[[], Set[str]] = lambda: frozenset()
+        # What other sites charge that are known, and may be able to run a job.
+        self.offered: Callable[[JobSpec], Iterable[Tariff]] = lambda _: ()
         self.trouble = ""  # why the store takes nothing now; empty when all is well
         self.tasks_done = 0
         self._effects: list[Effect] = []  # one list for good: the parts append to it as well
         self._accounts = Accounts()
         self.clients = self._accounts.clients
         self.shares: Shares | None = None  # how slots are shared out, if they are
-        self._handout = Handout(self.clients, self._effects, boot, self.tariff_at)
+        self._handout = Handout(self.clients, self._effects, boot, self.tariff_at, self.jobs)
         self.workers = self._handout.workers
         self.durations = self._handout.durations
         self.occupancy = self._handout.occupancy
+        self.entitling = self._handout.entitling
         self._preemption = Preemption(
             self.workers,
             self._handout.ready,
             self.occupancy,
+            self.entitling,
+            self._handout.may_want,
             lambda each: self._handout.recall_all(each, kill=False),
             self._effects,
         )
         self._withdrawals = Withdrawals(self.clients, self._handout, self._tell, self._cancel)
         self._history = History()
+        self.purses = purses or Purses()
+        self.spending = Spending(
+            *(self.purses, self.jobs, self._own_tariffs, self.durations.of),
+            lambda spec: self.offered(spec),
+        )
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
         self._numbers = 0
 
@@ -130,6 +148,9 @@ class Broker:
                 if event.job in self.jobs:
                     self._drop_waiting(self.jobs[event.job], "budget", event.reason)
                     self._finish(self.jobs[event.job], now_s)
+            case events.LimitsUnmet():
+                if event.job in self.jobs:
+                    self._limits_unmet(self.jobs[event.job], event, now_s)
             case events.JobHeld():
                 self._handout.hold_back(event, self.jobs.get(event.job))
             case events.Resumed():
@@ -166,14 +187,19 @@ class Broker:
                 self._prices_changed(event)
             case events.RulesTurned():
                 self.occupancy.turn(event.rules)
+                self.entitling.turned()
                 self._preemption.turned(event.rules, now_s)
             case events.JobNoted():
                 if event.job in self.jobs:
                     self.jobs[event.job].note(now_s, event.text)
             case events.VolumesKnown():
                 self._volumes.take_up(event.had_ns, now_s)
+            case events.SpendingKnown():
+                self.purses.take_up(event.spent, event.owed, now_s)
             case events.SharesKnown():
                 self._share_out(event, now_s)
+            case events.EntitlementsKnown():
+                self.entitling.take_in(event)
             case events.Ticked():
                 self._ticked(now_s)
             case _:
@@ -201,6 +227,11 @@ class Broker:
     def is_uneven(self) -> bool:
         """Whether work may have to be moved though nothing happens: see Handout."""
         return self._handout.is_uneven
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether detached jobs hold over half of the bytes that they may."""
+        return self._accounts.kept.held_bytes > self.limits.kept_bytes_max // 2
 
     def remembers(self, job: str) -> bool:
         """Whether it knows this job, or what it was charged, without asking the store."""
@@ -239,7 +270,26 @@ class Broker:
             return job.spec.price  # as it was quoted
         if worker.tariff is not None:
             return worker.tariff  # as its seller quoted it
-        return self.tariff_for(worker.offer.pool, job.spec, "", self._now_s)
+        pool = worker.offer.pool
+        if pool in self.occupancy.pools:  # without rules nothing is reserved
+            task_s = self.durations.of(job.spec.function)
+            seats = self.occupancy.seats(pool, job, task_s, self._now_s)
+            if seats is not None:
+                return self.tariff_in(pool, seats, job.spec)
+        return self.tariff_for(pool, job.spec, "", self._now_s)
+
+    def tariff_in(self, pool: str, seats: Seats, spec: JobSpec) -> Tariff:
+        """What such a job is charged in a reservation: as it was booked, and what tags add."""
+        nanos, prices = seats.tariff.price_nanos, self.prices.get(pool)
+        if prices is None:
+            return seats.tariff
+        extras, wanted = prices.prices.extras, Wanted("", spec.price_class, spec.tags)
+        public = replace(seats.tariff, step_ns=extras.step_ns)
+        return extras.tariff(public, nanos, nanos, wanted)
+
+    def _own_tariffs(self, spec: JobSpec) -> list[Tariff]:
+        """What our own pools charge now for a job of our users."""
+        return [self.tariff_for(pool, spec, "", self._now_s) for pool in self.tariffs]
 
     def _prices_changed(self, event: events.PricesChanged) -> None:
         self.prices |= event.prices
@@ -263,7 +313,7 @@ class Broker:
     # --- jobs ----------------------------------------------------------------------------------
 
     def _job_opened(self, event: events.JobOpened, now_s: float) -> None:
-        spec = event.spec
+        spec = self.spending.denominated(event.spec)
         known = self.jobs.get(event.job)
         if known is not None:
             self._job_taken_over(known, event, now_s)
@@ -273,11 +323,17 @@ class Broker:
             self._tell(event.client, objection)
             return
         refusal = self._accounts.over_limit(event, self.limits) or self._refusal(spec)
+        refusal = refusal or self.spending.refusal(spec)
         before = self._history.charged(event.job)
         if before is not None and before.function not in (b"", spec.function):
             refusal = Reason.BAD_REQUEST, f"job {event.job} was one of another function"
         if refusal is not None:
             self._tell(event.client, RejectJob(event.job, *refusal))
+            return
+        # Of a job that is opened again some is done; and it was judged when it was new.
+        unmet = None if event.again else self.unmet(event.job, spec, spec.tasks or 1, now_s)
+        if unmet is not None:
+            self._tell(event.client, _rejection(event.job, unmet))
             return
         job = self._new_job(event.job, spec, event.client, now_s)
         self._history.take_up(job)
@@ -310,13 +366,31 @@ class Broker:
             job.lacks_function_since_s = None
             self._handout.mark_ready(job)
 
-    def _reject(self, job: Job, code: Reason, reason: str, now_s: float) -> None:
+    def _reject(self, job: Job, rejection: RejectJob, now_s: float) -> None:
         """End a job of which nothing has run."""
-        self._tell(job.client, RejectJob(job.id, code, reason))
+        self._tell(job.client, rejection)
         for first, stop in job.withdraw():
             self._accounts.credit(job, stop - first)
-        job.leaving, job.reason = "rejected", reason
+        job.leaving, job.reason = "rejected", rejection.reason
         self._finish(job, now_s)
+
+    def _limits_unmet(self, job: Job, event: events.LimitsUnmet, now_s: float) -> None:
+        if job.given_up:
+            return  # of what is left of it, all may be done
+        job.unmet = event.text
+        job.note(now_s, event.text or "all of it can be done within its limits again")
+        if event.failure:
+            job.given_up = event.failure
+            for assignment in job.assignments.values():
+                assignment.recalled = True
+                self._handout.recall_all(assignment, kill=False)
+        self._end_given_up(job)
+        self._finish(job, now_s)
+
+    def _end_given_up(self, job: Job) -> None:
+        """End what waits of a job that is of use only as a whole, and can't be done as one."""
+        if job.given_up and job.waiting:
+            self._drop_waiting(job, job.given_up, job.unmet)
 
     def _refusal(self, spec: JobSpec) -> tuple[str, str] | None:
         """Why no work of this kind is taken at all, as code and sentence."""
@@ -324,10 +398,13 @@ class Broker:
             return Reason.STORE_TROUBLE, f"the gateway can't record work now: {self.trouble}"
         if self.draining:
             return Reason.DRAINING, "the gateway is draining and takes no new jobs"
+        barred = self.entitling.objection(spec, self.elsewhere)
+        if barred is not None:
+            return barred
         nowhere = self.nowhere(spec)
         if nowhere:
             return Reason.SITE_FORBIDDEN, f"no site can ever run it: {nowhere}"
-        refusals = judge_all(spec.need, self.offers.values())
+        refusals = judge_all(spec.need, self.entitling.may_use(spec, self.offers.values()))
         if refusals is None or self.elsewhere(spec):
             return None  # somebody can run it
         if not refusals:  # nobody has joined yet; what they will charge in is known
@@ -342,8 +419,11 @@ class Broker:
     def refusal(self, job: Job, worker: Worker, utc_s: float) -> Refusal | None:
         """Why a worker can't take a task of a job now, its room aside, or None."""
         task_s = self.durations.of(job.spec.function)
-        found = dispatch.refusal(job, worker)
-        return found or self.occupancy.refusal(job, worker, task_s, utc_s)
+        return (
+            dispatch.refusal(job, worker)
+            or self.entitling.refusal(job, worker)
+            or self.occupancy.refusal(job, worker, task_s, utc_s)
+        )
 
     def unpayable(self, spec: JobSpec) -> str:
         """Why a job's cost limit can be kept nowhere that is known; empty when it can be."""
@@ -352,11 +432,13 @@ class Broker:
         if wanted is None or wanted in charged:
             return ""
         known = f"; known pools charge in {', '.join(sorted(charged))}" if charged else ""
-        return f"no known pool charges in {wanted}, the currency of its cost limit{known}"
+        what = "budget" if spec.max_cost_nanos is None else "cost limit"
+        return f"no known pool charges in {wanted}, the currency of its {what}{known}"
 
     def _new_job(self, name: str, spec: JobSpec, client: int, now_s: float) -> Job:
         self._numbers += 1
-        job = Job(name, spec, client, self._numbers, now_s, spec.need, counted(spec.tags))
+        purses = self.purses.of(spec.whose)
+        job = Job(name, spec, client, self._numbers, now_s, spec.need, counted(spec.tags), purses)
         self.jobs[name] = job
         self._accounts.begin(job)
         if self.shares is not None:
@@ -390,6 +472,11 @@ class Broker:
         if job.may_repeat:
             job.reopen(first, stop)
         client = self.clients.get(event.client)
+        # What the store has kept was taken before.
+        refused = self.entitling.over(job, first, stop) if event.client else []
+        for low, high in refused:
+            job.known.add(low, high)
+            self._accounts.count(job, high - low)
         for low, high in job.known.missing(first, stop):
             arguments = event.arguments[low - first : high - first]
             run = Run(low, arguments, sum(map(len, arguments)), job.attempt)
@@ -401,6 +488,11 @@ class Broker:
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
         self._handout.mark_ready(job)
         self._check_cost(job)
+        self.entitling.note_queue(job)
+        if refused:
+            self._drop(job, refused, "queue", self.entitling.queue_text(job.spec))
+            self._finish(job, self._now_s)
+        self._end_given_up(job)
         if client is None:
             return
         if job.spec.detached and self._accounts.kept.held_bytes > self.limits.kept_bytes_max:
@@ -426,6 +518,11 @@ class Broker:
             return
         if job.client != event.client:
             return
+        if job.spec.tasks is None and not (job.ended or job.in_flight or event.elsewhere):
+            unmet = self.unmet(job.id, job.spec, event.total, now_s) if event.total else None
+            if unmet is not None:
+                self._reject(job, _rejection(job.id, unmet), now_s)
+                return
         job.total = event.total
         for first, stop in event.elsewhere:
             for low, high in job.known.missing(first, stop):
@@ -439,6 +536,7 @@ class Broker:
 
     def _finish(self, job: Job, now_s: float) -> None:
         """End the job if nothing of it is left."""
+        self.entitling.note_queue(job)
         if not job.is_over or job.id not in self.jobs:
             return
         del self.jobs[job.id]
@@ -503,6 +601,8 @@ class Broker:
             if self.shares is not None:
                 self.shares.charge(assignment, record, now_s)
             self._write(record)
+        if job.purses:
+            self.spending.charge(job, used, now_s)
         cost_nanos = sum(record.cost_nanos for record in used)
         charge = Charge(
             event.wall_ns, event.cpu_ns, event.peak_memory_bytes, cost_nanos, footprint_of(used)
@@ -652,6 +752,7 @@ class Broker:
                 job.enqueue(run.cut(low, high), ahead=True)
         self._handout.mark_ready(job)
         self._check_cost(job)
+        self._end_given_up(job)
 
     # --- who comes and goes --------------------------------------------------------------------
 
@@ -670,6 +771,7 @@ class Broker:
         if event.job:
             self.workers[event.worker].job = event.job
             self.workers[event.worker].round_trip_s = event.round_trip_s
+            self.workers[event.worker].is_funded = event.is_funded
             return
         # Remembered after it has left: a job that only it could run waits for its return.
         self.offers.pop(offer.name, None)
@@ -749,16 +851,36 @@ class Broker:
         for assignment in worker.assignments.values() if event.on else ():
             self._handout.recall_all(assignment, kill=False)
 
+    def _end_for_money(self, ending: Ending, now_s: float) -> None:
+        """End what a budget does not pay for any more."""
+        job = ending.job
+        for assignment in ending.assignments:
+            running = [part for pair in assignment.left for part in job.ended.missing(*pair)]
+            if running:  # else they are being stopped already
+                self._drop(job, running, "budget", ending.reason)
+                self._handout.recall_all(assignment, kill=True)
+        if ending.is_waiting:
+            self._drop_waiting(job, "budget", ending.reason)
+        self._finish(job, now_s)
+
     def _ticked(self, now_s: float) -> None:
+        for ending in self.spending.ticked(now_s):
+            self._end_for_money(ending, now_s)
         if self.shares is not None:
             self.shares.note_overdue(self.workers.values(), now_s)
         for name in [name for names in self._lacking.values() for name in names]:
             job, limit_s = self.jobs[name], self.limits.function_wait_s
             if now_s - (job.lacks_function_since_s or 0.0) > limit_s:
                 reason = f"its function did not arrive within {limit_s:g} s"
-                self._reject(job, Reason.FUNCTION_MISSING, reason, now_s)
+                self._reject(job, RejectJob(job.id, Reason.FUNCTION_MISSING, reason), now_s)
         for job in list(self.jobs.values()):
             since_s = job.orphan_since_s
             if since_s is not None and now_s - since_s > ORPHAN_S and not job.leaving:
                 job.orphan_since_s = None
                 self._abandon(job, now_s, "its client left before everything was submitted")
+
+
+def _rejection(job: str, unmet: Unmet) -> RejectJob:
+    """What a job is told that can't keep its limits."""
+    offers = [offer.to_plain() for offer in unmet.offers]
+    return RejectJob(job, Reason.LIMITS_UNMET, unmet.text, {"offers": offers})

@@ -52,6 +52,7 @@ from gateway.exchange import Exchange
 from gateway.neighbours import Neighbours
 from gateway.surroundings import Surroundings
 from policies.disclosure import SHOW_ALL, Disclosure, readers, redact
+from policies.outlook import differs
 
 ADVERT: Final = "advert"  # the topic's name, and the kind of the envelope
 GOSSIP_BYTES_MAX: Final = 4 << 20
@@ -324,8 +325,13 @@ class Circle:
         self._size = len(body)
         notice = Notice(Topic(registry.site, ADVERT), registry.boot, advert.version)
         self._handle(Announce(Bulletin(notice, body)))
-        for reader in sorted(readers(self._shows) & set(registry.approved)):
-            special = redact(whole, self._shows, reader)
+        booked = self._exchange.booked_by()  # they see what is reserved for them
+        for reader in sorted((readers(self._shows) | booked.keys()) & set(registry.approved)):
+            own = whole
+            if reader in booked:
+                seen = self._exchange.show(utc_s, whose=booked[reader])
+                own = replace(whole, pools=seen.pools)
+            special = redact(own, self._shows, reader)
             if special.pools != advert.pools:
                 body = registry.sealer.seal(ADVERT, reader, pack(special.to_plain()), utc_s)
                 self._carry(reader, Advert(body))
@@ -357,6 +363,8 @@ def _differs(old: SiteAdvert, new: SiteAdvert) -> bool:
         if _moved(before.carbon_g_per_kwh, now.carbon_g_per_kwh):
             return True
         if _moved(before.slot_watts, now.slot_watts):
+            return True
+        if differs(before.carbon_ahead, now.carbon_ahead, CHANGE):
             return True
     return False
 

@@ -45,12 +45,18 @@ detail_days = 90                        # older records roll up, sums unchanged;
 "equity desk" = ["ann", "bob"]
 
 [fair_share]                            # see gateway.fair_share_config
+[reservations]                          # see gateway.reservation_config
 half_life = "7d"
 
 [[fair_share.share]]
 name = "risk"
 who = "project:risk"
 shares = 3
+
+[[entitlement]]                         # see gateway.entitlement_config
+allow = "group:equity desk"
+pools = ["local"]
+slots_max = 40
 
 [[show]]                                # see policies.disclosure; the first that matches decides
 readers = ["paris"]                     # without it: all
@@ -64,6 +70,14 @@ name = "desk"
 kind = "budget"
 amount = "1000 USD"
 webhook = "https://alerts.example.com/gridfed"
+
+[[budget]]                              # see gateway.budgets.settings
+name = "risk"
+whose = "project:risk"
+amount = "1000 USD"
+
+[credit]                                # what sites may owe us, likewise
+paris = "500 USD"
 
 [[pool]]
 name = "local"
@@ -102,7 +116,7 @@ claims = [ { who = "others", borrows = 0 } ]
 import os
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -111,8 +125,10 @@ from federation.address import check_address, check_others, default_address, exp
 from federation.errors import GridError
 from gateway.alerts.settings import AlertsConfig, check_pools, read_alerts
 from gateway.books_rules import BookRules, read_books
+from gateway.budgets.settings import NO_CREDIT, Credit, check_budgets, read_budgets, read_credit
 from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
 from gateway.dealing import DealRules
+from gateway.entitlement_config import check_entitlements, read_entitlements
 from gateway.fair_share_config import read_fair_share
 from gateway.federation_config import FederationConfig, check_federation, read_federation
 from gateway.groups import read_groups
@@ -120,6 +136,7 @@ from gateway.intake import NO_GROUPS, USUAL_POOL, check_tags
 from gateway.knobs import MEMORY_BYTES_MIN, ConfigError, KnobError, count, number
 from gateway.lobby import HouseRules
 from gateway.market_config import read_contracts, read_placement, read_shows
+from gateway.reservation_config import read_reservations
 from gateway.secret_files import read_secret
 from gateway.showing import PoolFacts
 from gateway.tariff_config import read_price_list
@@ -137,13 +154,17 @@ from gateway.worker.rules import (
     read_rules,
 )
 from policies.asks import House
+from policies.budgets import Budget
 from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.disclosure import SHOW_ALL, Disclosure
+from policies.entitlements import NO_ENTITLEMENTS, Entitlements
 from policies.placement import TagValue
 from policies.pricelist import PriceList
+from policies.reservations import ReservationRules
 from policies.shares import FairShare
 from policies.windows import NO_WINDOWS, Plan
 
+FILE_BYTES_MAX: Final = 4 << 20
 DEFAULT_PRICE: Final = "0.04 USD"
 
 
@@ -239,8 +260,12 @@ class SiteConfig:
     shows: tuple[Disclosure, ...] = SHOW_ALL
     books: BookRules = field(default_factory=BookRules)
     alerts: AlertsConfig = field(default_factory=AlertsConfig)
+    budgets: tuple[Budget, ...] = ()
+    credit: Credit = field(default_factory=lambda: NO_CREDIT)
     groups: Mapping[str, str] = field(default_factory=lambda: NO_GROUPS)  # by user
     fair_share: FairShare | None = None  # None: slots are not shared out
+    entitlements: Entitlements = NO_ENTITLEMENTS
+    reservations: ReservationRules | None = None  # None: nothing can be reserved
     source: str = ""  # the file that it was read from; empty without one
     # What the command line said of the local pool, which wins over the file.
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -312,15 +337,21 @@ def load(path: str | None) -> SiteConfig:
         return SiteConfig()
     try:
         with open(path, "rb") as file:
-            text = file.read().decode()
+            body = file.read(FILE_BYTES_MAX + 1)
+        if len(body) > FILE_BYTES_MAX:
+            raise ConfigError(f"{path}: it has more than {FILE_BYTES_MAX:,} bytes")
+        text = body.decode("utf-8-sig")  # some editors begin with a mark that nobody sees
         document = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: lists or tables are nested too deeply in it") from None
     try:
         config = _read(document, find_places(text), Path(path).parent)
-        return replace(config, source=str(Path(path).absolute()))
+        entitlements = replace(config.entitlements, file=Path(path).name)
+        return replace(config, source=str(Path(path).absolute()), entitlements=entitlements)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
@@ -357,6 +388,8 @@ def check(config: SiteConfig, utc_s: float) -> SiteConfig:
         for pool in pools:
             check_plan(pool.name, pool.plan, utc_s)
         check_pools(config.alerts, config.name, [pool.name for pool in pools])
+        check_entitlements(config.entitlements, {pool.name: pool.plan for pool in pools})
+        check_budgets(config.budgets, config.name, is_federated=config.federation is not None)
     except KnobError as error:
         raise ConfigError(str(error)) from None
     for address in config.addresses:
@@ -412,14 +445,16 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
         document,
         {
             *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
-            *("books", "groups", "alerts", "alert", "calendar", "fair_share"),
+            *("books", "groups", "alerts", "alert", "calendar", "fair_share", "budget", "credit"),
+            *("entitlement", "reservations"),
         },
         "the top level",
     )
     site = _table(document, "site")
     kinds = {f.name: f.type for f in fields(SiteConfig)}
     tables = {"rules", "pools", "federation", "deals", "house", "shows"}
-    tables |= {"books", "groups", "alerts", "source", "given", "fair_share"}
+    tables |= {"books", "groups", "alerts", "source", "given", "fair_share", "budgets", "credit"}
+    tables |= {"entitlements", "reservations"}
     allowed = set(kinds) - tables - set(_OF_THE_SITE)
     _expect(site, allowed, "[site]")
     values = _site_values(site)
@@ -447,6 +482,8 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
     except KnobError as error:
         raise ConfigError(f"[groups] {error}") from None
     values["fair_share"] = _fair_share(document, places)
+    values["entitlements"] = _entitlements(document, places, values["groups"].values())
+    values["reservations"] = _reservations(document, places)
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
@@ -459,6 +496,7 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
         values["alerts"] = read_alerts(_table(document, "alerts"), document.get("alert", []))
     except KnobError as error:
         raise ConfigError(str(error)) from None
+    values |= _money(document, places)
     try:
         calendars = read_calendars(_table(document, "calendar"), folder, places)
         plans = [
@@ -471,11 +509,38 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
     return SiteConfig(**values, rules=rules, pools=found)
 
 
+def _money(document: dict[str, Any], places: Mapping[Place, int]) -> dict[str, Any]:
+    """Who may use up how much, and what sites may owe us."""
+    try:
+        budgets = read_budgets(document.get("budget", []), places)
+        return {"budgets": budgets, "credit": read_credit(_table(document, "credit"), places)}
+    except KnobError as error:
+        raise ConfigError(str(error)) from None
+
+
 def _fair_share(document: dict[str, Any], places: Mapping[Place, int]) -> FairShare | None:
     if "fair_share" not in document:
         return None
     try:
         return read_fair_share(_table(document, "fair_share"), places)
+    except KnobError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _entitlements(
+    document: dict[str, Any], places: Mapping[Place, int], groups: Iterable[str]
+) -> Entitlements:
+    try:
+        return read_entitlements(document.get("entitlement", []), places, groups)
+    except KnobError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _reservations(document: dict[str, Any], places: Mapping[Place, int]) -> ReservationRules | None:
+    if "reservations" not in document:
+        return None
+    try:
+        return read_reservations(_table(document, "reservations"), places)
     except KnobError as error:
         raise ConfigError(str(error)) from None
 

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from federation.deals import Deal
 from federation.messages import NeedFunction
+from federation.slices import SliceMessage
 from gateway.effects import Effect, Harden, Say, Side, Write
 from gateway.events import Event
 from gateway.ledger.records import Record
@@ -120,7 +121,12 @@ class Outcome:
         self.effects.append(Harden())
 
     def say(
-        self, site: str, side: Side, message: Deal | NeedFunction, *, urgent: bool = False
+        self,
+        site: str,
+        side: Side,
+        message: Deal | NeedFunction | SliceMessage,
+        *,
+        urgent: bool = False,
     ) -> None:
         """A message goes to another site."""
         self.effects.append(Say(site, side, message, urgent))

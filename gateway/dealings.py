@@ -7,7 +7,7 @@ sessions by which they dialled us; gossip goes over either. What is about money 
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from federation import deals, payments, reconciliation
+from federation import deals, payments, reconciliation, reserving, slices
 from federation.errors import ProtocolError
 from federation.messages import MESSAGES, Advert, GossipMessage, NeedFunction, PutFunction, Unknown
 from gateway.circle import Circle
@@ -20,12 +20,16 @@ from gateway.neighbours import Neighbours
 from gateway.reception import Reception
 from gateway.surroundings import Surroundings
 
-SEALED: Final = (*deals.SEALED, *reconciliation.SEALED, payments.Payments)
+SEALED: Final = (
+    *(*deals.SEALED, *reconciliation.SEALED, *reserving.SEALED),
+    *(payments.Payments, *slices.SEALED),
+)
 # What a site may say of the books, by what it is to us.
 ABOUT_BOOKS: Final = {
     Side.BUYER: (*reconciliation.FROM_BUYER, payments.Payments),
     Side.SELLER: (*reconciliation.FROM_SELLER, payments.Payments),
 }
+FOR_EXCHANGE: Final = (*deals.FROM_BUYER, *deals.FROM_SELLER, NeedFunction, *slices.SEALED)
 # These overtake what waits: a lease that is renewed too late costs all that runs under it.
 URGENT: Final = (deals.Renew, deals.Granted, deals.Settle)
 KIND: Final = "deal"
@@ -80,7 +84,10 @@ class Dealings:
     def carry(self, site: str, side: Side, message: Any) -> None:
         """See gateway.outbox.Carrier."""
         is_urgent = isinstance(message, URGENT)
-        if isinstance(message, deals.SEALED):
+        if isinstance(message, slices.SEALED):  # whoever dialled whom
+            self.reach(site, self.seal(site, message))
+            return
+        if isinstance(message, (*deals.SEALED, *reserving.SEALED)):
             message = self.seal(site, message)
         if side is Side.SELLER:
             self._peers.links.post(site, message, urgent=is_urgent)
@@ -117,9 +124,12 @@ class Dealings:
                 self._peers.expel(guest, f"{unread:,} bytes wait for it, over {limit}")
 
     def _keep(self) -> None:
-        """Stay connected to whom we gossip with, and to sellers: their results come on our link."""
-        sellers = self._reception.exchange.purchases.sellers
-        wanted = tuple(sorted({*self.circle.neighbours, *sellers}))
+        """Stay connected to whom we gossip with, to sellers, whose results come on our link, and to
+        the owners of budgets that we spend from.
+        """
+        exchange = self._reception.exchange
+        partners = {*exchange.purchases.sellers, *exchange.borrowing.owners}
+        wanted = tuple(sorted({*self.circle.neighbours, *partners}))
         if wanted != self._kept:
             self._kept = wanted
             self._peers.keep(wanted)
@@ -205,9 +215,13 @@ class Dealings:
                 self.circle.hear_advert(site, message.envelope)
             case PutFunction() if side is Side.BUYER:
                 self._reception.expect(self._reception.put_function(message, sender))
-            case _ if isinstance(message, (*deals.FROM_BUYER, *deals.FROM_SELLER, NeedFunction)):
+            case _ if isinstance(message, FOR_EXCHANGE):
                 now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
                 self._reception.exchange.hear(site, side, message, now_s, utc_s)
+            case reserving.Reserve() if side is Side.BUYER:
+                self._reception.hear_reserve(site, message)
+            case reserving.Reserved() if side is Side.SELLER:
+                self._reception.hear_reserved(site, message)
             case _ if self.books is not None and isinstance(message, ABOUT_BOOKS[side]):
                 self.books.hear(site, message, envelope)
             case _:

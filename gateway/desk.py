@@ -7,24 +7,38 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
 from sqlalchemy.exc import SQLAlchemyError
 
 from federation.errors import GridError, ProtocolError
 from federation.messages import Answer, Ask
 from federation.reasons import Reason
 from federation.wire import unpack
-from gateway import books_desk, events, federation_desk, orders, report_desk, views
+from gateway import (
+    books_desk,
+    can,
+    events,
+    federation_desk,
+    orders,
+    report_desk,
+    reservation_desk,
+    views,
+)
 from gateway.alerts.watch import NoSuchAlert
+from gateway.budgets import desk as budgets_desk
+from gateway.config import SiteConfig
 from gateway.jobs import Job
 from gateway.knobs import ConfigError, KnobError
 from gateway.ledger.errors import StoreError
 from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
+from gateway.ledger.rows import Dimension
 from gateway.lobby import Guest
 from gateway.office import NoSuchEntry
 from gateway.recovery import used_before
 from gateway.reload import NothingToReload, read_again
 from gateway.terms import STORED_BYTES_MAX
+from policies.reservations import CantReserve
 
 if TYPE_CHECKING:
     from gateway.site import Site
@@ -38,6 +52,8 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
     verb: frozenset(names)
     for verb, names in {
         **dict.fromkeys(("status", "workers", "sites", "pools", "deals", "alerts", "disputes"), ()),
+        "budgets": (),
+        "write_off": ("name", "site"),
         "shares": (),
         "jobs": ("limit",),
         "job": ("job",),
@@ -46,6 +62,10 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "test_alert": ("name",),
         "drain": ("worker", "on"),
         "reload": ("dry_run",),
+        "can": ("user", "project", "group", "site", "pool", "at_s"),
+        "reserve": ("slots", "from_s", "lasts_s", "pool", "who", "project", "sites", "dry_run"),
+        "reservations": ("all",),
+        "unreserve": ("reservation",),
         "report": ("kind", "by", "where", *_SPAN, "static_price", "whose"),
         "page": _SPAN,
         "statement": ("sites", *_SPAN),
@@ -77,6 +97,7 @@ class Desk:
     def __init__(self, site: "Site") -> None:
         self._site = site
         self._under_way: Counter[int] = Counter()  # questions, by guest
+        self._reloading = trio.Lock()
         self._verbs: dict[str, Callable[[Guest, dict[str, Any]], Awaitable[Any]]] = {
             "status": self._status,
             "jobs": self._jobs,
@@ -86,6 +107,7 @@ class Desk:
             "workers": self._workers,
             "drain": self._drain,
             "reload": self._reload,
+            "can": self._can,
             "report": self._report,
             "page": self._page,
             "sites": self._sites,
@@ -93,8 +115,13 @@ class Desk:
             "deals": self._deals,
             "explain": self._explain,
             "shares": self._shares,
+            "reserve": self._reserve,
+            "reservations": self._reservations,
+            "unreserve": self._unreserve,
             "alerts": self._alerts,
             "test_alert": self._test_alert,
+            "budgets": self._budgets,
+            "write_off": self._write_off,
         }
 
     def takes(self, guest: Guest, ask: Ask) -> bool:
@@ -201,7 +228,7 @@ class Desk:
     def _live(self, job: Job, now_s: float) -> dict[str, Any]:
         """A job among others; why it waits is told where it may be for ever."""
         view, broker = views.live_job(job, now_s), self._site.broker
-        if job.waiting and broker.unpayable(job.spec):
+        if job.waiting and (job.unmet or broker.unpayable(job.spec)):
             view["why_waiting"] = views.why_waiting(broker, job, now_s)
         return view
 
@@ -282,6 +309,10 @@ class Desk:
         is_dry = details.get("dry_run", False)
         if not isinstance(is_dry, bool):
             raise BadQuestion("dry_run must be true or false")
+        async with self._reloading:  # else what was read first might be taken in last
+            return await self._read_again(is_dry=is_dry)
+
+    async def _read_again(self, *, is_dry: bool) -> Any:
         site = self._site
         utc_s = site.surroundings.utc_s()
         try:
@@ -295,7 +326,32 @@ class Desk:
                     await site.record()  # what is on its way there counts too
                 used_ns = await site.read(used_before, site.store, rules, utc_s)
             site.take_in(change.config, used_ns)
-        return change.to_plain() | {"applied": not is_dry}
+        known = await self._known_users(change.config)
+        warnings = can.unknown_users(change.config.entitlements, known)
+        return change.to_plain() | {"warnings": warnings, "applied": not is_dry}
+
+    async def _can(self, guest: Guest, details: dict[str, Any]) -> Any:
+        """What somebody may do here, by which rule of which file; and what is used now."""
+        _check_home(guest, "can")
+        site = self._site
+        entitling = site.broker.entitling
+        utc_s = site.surroundings.utc_s()
+        try:
+            question = can.read_question(details, utc_s)
+            trust = await site.surroundings.read(can.load_trust, site.config)
+            is_now = details.get("at_s") is None
+            usage = can.Usage(entitling.slots_used, entitling.queued) if is_now else None
+            return can.answer(site.config, trust, question, usage)
+        except GridError as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _known_users(self, config: SiteConfig) -> frozenset[str]:
+        """Users of whom we have heard, as far as rules name any."""
+        if not any(config.entitlements.users):
+            return frozenset()
+        ran = await self._site.read(self._site.store.usage_totals, (Dimension.USER,))
+        here = (guest.user for guest in self._site.lobby.guests.values())
+        return frozenset((*config.groups, *here, *(str(each.key[0]) for each in ran)))
 
     async def _drain(self, _guest: Guest, details: dict[str, Any]) -> Any:
         on, name = details.get("on", True) is True, details.get("worker", "")
@@ -334,6 +390,21 @@ class Desk:
             )
         return views.shares(broker, broker.shares, self._site.surroundings.utc_s())
 
+    async def _reserve(self, guest: Guest, details: dict[str, Any]) -> Any:
+        try:
+            return await reservation_desk.reserve(self._site, guest, details)
+        except CantReserve as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _reservations(self, guest: Guest, details: dict[str, Any]) -> Any:
+        return await reservation_desk.reservations(self._site, guest, details)
+
+    async def _unreserve(self, guest: Guest, details: dict[str, Any]) -> Any:
+        try:
+            return await reservation_desk.unreserve(self._site, guest, details)
+        except CantReserve as error:
+            raise BadQuestion(str(error)) from None
+
     async def _alerts(self, _guest: Guest, _details: dict[str, Any]) -> Any:
         return await self._site.watch.standing()
 
@@ -342,6 +413,16 @@ class Desk:
         try:
             return await self._site.watch.test(_text(details, "name"))
         except NoSuchAlert as error:
+            raise BadQuestion(str(error)) from None
+
+    async def _budgets(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+        return budgets_desk.budgets(self._site)
+
+    async def _write_off(self, guest: Guest, details: dict[str, Any]) -> Any:
+        _check_home(guest, "write_off")  # it gives away what somebody may have spent
+        try:
+            return await budgets_desk.write_off(self._site, details)
+        except GridError as error:
             raise BadQuestion(str(error)) from None
 
     async def _report(self, _guest: Guest, details: dict[str, Any]) -> Any:

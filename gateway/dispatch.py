@@ -7,7 +7,7 @@ placed, because durations are uneven, is recalled while it has not started (`tai
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from federation.ranges import Range
@@ -72,11 +72,16 @@ class Durations:
         return self._seconds.get(function)
 
 
-def refusal(job: Job, worker: Worker) -> Refusal | None:
-    """Why this worker can't take a task of this job now, or None."""
+def verdict(job: Job, worker: Worker) -> Refusal | None:
+    """Why this worker can never take a task of this job, or None."""
     if job.need not in worker.verdicts:
         worker.verdicts[job.need] = judge(job.need, worker.offer)
-    never = worker.verdicts[job.need]
+    return worker.verdicts[job.need]
+
+
+def refusal(job: Job, worker: Worker) -> Refusal | None:
+    """Why this worker can't take a task of this job now, or None."""
+    never = verdict(job, worker)
     if never is not None:
         return never
     if job.unfit and worker.place in job.unfit:
@@ -156,8 +161,42 @@ def fits_cost(job: Job, tariff: Tariff, task_s: float | None, tasks: int) -> int
     committed = job.committed_nanos
     if committed >= limit:
         return 0
-    one = tariff.expected_nanos(1, task_s)
+    one = tariff.expected_nanos(1, job.spec.task_s if task_s is None else task_s)
     return tasks if one == 0 else min(tasks, max(1, (limit - committed) // one))
+
+
+def fits_budgets(job: Job, worker: Worker, tariff: Tariff, task_s: float | None, tasks: int) -> int:
+    """How many of `tasks` the budgets have room for that the job is paid from."""
+    limit_s = job.spec.timeout_s
+    for purse in job.purses:
+        budget = purse.budget
+        if not budget.is_hard or (worker.is_funded and budget.is_money):
+            continue
+        each_nanos = budget.bound_nanos(tariff, limit_s, task_s)
+        if each_nanos is not None:
+            tasks = purse.fits(each_nanos, tasks)
+        elif not budget.is_credit:  # a site that has credit in several currencies has it in one
+            return 0
+    return tasks
+
+
+def can_be_paid(
+    assignment: Assignment, worker: Worker, tariff: Tariff, task_s: float | None
+) -> bool:
+    """Whether a task could go from an assignment to another worker, with what is held for it."""
+    job, held = assignment.job, dict(assignment.holds)
+    for purse in job.purses:
+        budget = purse.budget
+        if not budget.is_hard or (worker.is_funded and budget.is_money):
+            continue
+        nanos = budget.bound_nanos(tariff, job.spec.timeout_s, task_s)
+        more_nanos = None if nanos is None else nanos - held.get(purse, 0)
+        if more_nanos is None:
+            if not budget.is_credit:
+                return False
+        elif more_nanos > 0 and more_nanos > purse.room_nanos:
+            return False
+    return True
 
 
 Rank = tuple[bool, bool, float, float, int, int]
@@ -199,7 +238,10 @@ def _is_rich(worker: Worker, now_s: float) -> bool:
 
 
 def tail_to_recall(
-    workers: Iterable[Worker], starving: Worker, now_s: float
+    workers: Iterable[Worker],
+    starving: Worker,
+    now_s: float,
+    may_move: Callable[[Assignment], bool],
 ) -> tuple[Assignment, Range] | None:
     """What to take back from a worker with work to spare, for one that has run dry.
 
@@ -221,7 +263,7 @@ def tail_to_recall(
         for assignment in reversed(donor.assignments.values()):
             if assignment.recalled or not assignment.left:
                 continue
-            if refusal(assignment.job, starving) is not None:
+            if refusal(assignment.job, starving) is not None or not may_move(assignment):
                 continue
             wanted = math.ceil(min(spare, len(assignment.left)) / 2)
             first, stop = list(assignment.left)[-1]

@@ -11,6 +11,8 @@ from enum import StrEnum
 
 from federation.deals import Bill, Deal
 from federation.messages import NeedFunction, ToClient, ToWorker
+from federation.reserving import Reserve, Reserved
+from federation.slices import SliceMessage
 from gateway.ledger.records import Record
 from policies.carbon import NOTHING_KNOWN, Footprint
 
@@ -84,7 +86,7 @@ class Say:
 
     site: str
     side: Side
-    message: Deal | NeedFunction
+    message: Deal | NeedFunction | SliceMessage | Reserve | Reserved
     urgent: bool = False
 
 

@@ -23,6 +23,7 @@ from gateway.purchase import Purchase, check_quote
 from gateway.quotations import tariff_of
 from gateway.resting import Resting
 from policies.brokering import Quote, choose_quote
+from policies.budgets import money_room, note_short
 from policies.decisions import Decision
 from policies.estimates import pays_for_one, price_shown
 from policies.market import Key
@@ -76,6 +77,11 @@ class Enquiries:
         self._numbers = 0
         self._enquiries: dict[str, Enquiry] = {}  # by job
 
+    def new_name(self) -> str:
+        """A name that we never gave before to anything that we buy."""
+        self._numbers += 1
+        return f"{self._site}-{self._boot}-{self._numbers}"
+
     # --- asking --------------------------------------------------------------------------------
 
     def is_asking(self, job: str) -> bool:
@@ -92,8 +98,7 @@ class Enquiries:
         for site, pool in keys:
             if left_nanos == 0 or self._open_with(site) >= self._rules.contracts_max:
                 continue
-            self._numbers += 1
-            contract = f"{self._site}-{self._boot}-{self._numbers}"
+            contract = self.new_name()
             tasks = shares.get((site, pool), decision.ask.tasks)
             purchase = Purchase(contract, job.id, site, pool, tasks, now_s)
             purchase.price_class = job.spec.price_class
@@ -114,18 +119,26 @@ class Enquiries:
         return [(each.site, each.pool) for each in map(self._book.__getitem__, asked)]
 
     def _left_nanos(self, job: Job) -> int | None:
-        """What of a job's cost limit is neither spent nor granted already; None without one."""
+        """What of a job's cost limit, and of its budgets, is neither spent nor granted already.
+
+        None without any.
+        """
         limits = [job.spec.max_cost_nanos]
         limits += [job.spec.given.errand.max_cost_nanos] if job.spec.given else []
         known = [each for each in limits if each is not None]
+        # What is sold on is paid at our own price: for that is held as it is handed out.
+        room = None if job.spec.price is not None else money_room(job.purses)
+        if room == 0:
+            note_short(job.purses)
         if not known:
-            return None
+            return room
         granted = sum(
             max(0, (each.max_cost_nanos or 0) - each.spent_nanos)
             for each in self._book.values()
             if each.job == job.id and (each.is_live or each.is_under_way)
         )
-        return max(0, min(known) - job.limited_nanos - granted)
+        left = max(0, min(known) - job.limited_nanos - granted)
+        return left if room is None else min(left, room)
 
     def _grant(self, job: Job, purchase: Purchase, made_s: float) -> bytes:
         """What the seller may do, in its user's name; NotGranted."""
@@ -234,22 +247,22 @@ class Enquiries:
 def _part(left_nanos: int | None, decision: Decision, key: Key) -> int | None:
     """What of a job's money a contract is granted.
 
-    Shares of one plan divide what is left by their tasks. Of rivals for all of it one is chosen,
-    so each is offered twice what its work should cost, and no less than an eighth of what is left:
-    the rest is for others that may be wanted later. Where it was too little, another contract
-    follows.
+    Shares of one plan divide what is left by what they should cost. Of rivals for all of it one is
+    chosen, so each is offered twice what its work should cost, and no less than an eighth of what
+    is left: the rest is for others that may be wanted later. Where it was too little, another
+    contract follows.
     """
     plan = decision.plan
     if left_nanos is None or plan is None:
         return left_nanos
-    tasks = sum(n for _, n in plan.shares)
-    for lane, n in plan.shares:
-        if lane.key == key and len(plan.shares) > 1:
-            return left_nanos * n // max(1, tasks)
+    if len(plan.shares) > 1 and key in (lane.key for lane, _ in plan.shares):
+        costs = {lane.key: lane.cost_nanos(n) for lane, n in plan.shares}
+        # What is free takes nothing, and a grant of nothing would be no grant.
+        return left_nanos * costs[key] // sum(costs.values()) if costs[key] else min(1, left_nanos)
     if decision.ask.task_s is None or not plan.shares:
         return left_nanos
-    costs = max(lane.cost_nanos(n) for lane, n in plan.shares)
-    return min(left_nanos, max(2 * costs, -(-left_nanos // 8)))
+    most = max(lane.cost_nanos(n) for lane, n in plan.shares)
+    return min(left_nanos, max(2 * most, -(-left_nanos // 8)))
 
 
 def _is_fair(site: str, quote: deals.Quote, decision: Decision) -> bool:

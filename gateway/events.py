@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from federation.ranges import Range
+from gateway.budgets.purses import Debtor, Spent
 from gateway.errands import Allowance
 from policies.asks import Wishes
 from policies.carbon import Emissions, Footprint
+from policies.entitlements import Entitlements, Work
 from policies.environments import kind_of
 from policies.parties import Whose
 from policies.placement import FrozenTags, Need, Tags
@@ -50,6 +52,8 @@ class JobSpec:
     pool: str = ""  # the only one of ours that it may run in; any, when it is empty
     group: str = ""  # its user's, as configured here; none, when it is empty
     price_class: PriceClass = "guaranteed"
+    tasks: int | None = None  # how many there will be, as its client says
+    task_s: float | None = None  # and how long one takes, about
 
     @property
     def need(self) -> Need:
@@ -61,6 +65,16 @@ class JobSpec:
     def whose(self) -> Whose:
         """Whose work it is: of a job that another site sent, the neighbour's that did."""
         return Whose(self.user, self.group, self.project, self.path[-1] if self.path else "")
+
+    @property
+    def work(self) -> Work:
+        """The same, as entitlements look at it."""
+        return Work(self.whose, self.priority, self.price_class)
+
+    @property
+    def price_name(self) -> str:
+        """What names its price, of a job that another site sent; empty: it is ours."""
+        return "" if self.price is None else self.price.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +106,7 @@ class WorkerJoined:
     """A worker's session opened, with what it offers.
 
     A contract with another site is a worker as well: for one job, at a price of its own, a round
-    trip away.
+    trip away. `is_funded`: all that it may cost is held for it already.
     """
 
     worker: int
@@ -104,6 +118,7 @@ class WorkerJoined:
     job: str = ""
     tariff: Tariff | None = None
     round_trip_s: float = 0.0
+    is_funded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +242,18 @@ class MoneySpent:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitsUnmet:
+    """Not all of a job can be done within its limits any more; or, without a text, it can again.
+
+    With a `failure`, as it is of use only as a whole, what has not begun of it ends with that.
+    """
+
+    job: str
+    text: str
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobHeld:
     """Nothing of a job may be placed (`on`) as long as tasks may be out under this contract."""
 
@@ -307,6 +334,14 @@ class VolumesKnown:
 
 
 @dataclass(frozen=True, slots=True)
+class SpendingKnown:
+    """What was spent of each budget of ours, and what sites owe us, as the books have it."""
+
+    spent: Mapping[str, Spent]
+    owed: Mapping[Debtor, int]
+
+
+@dataclass(frozen=True, slots=True)
 class SharesKnown:
     """How slots are shared out from now on; None: they are not.
 
@@ -316,6 +351,18 @@ class SharesKnown:
 
     rules: FairShare | None
     used_ns: Mapping[Whose, int]
+
+
+@dataclass(frozen=True, slots=True)
+class EntitlementsKnown:
+    """From now on these rules say who may use our pools.
+
+    Attributes:
+        windows: of each pool of ours, the names of its windows.
+    """
+
+    rules: Entitlements
+    windows: Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +384,7 @@ Event = (
     | CancelAsked
     | PlacesChosen
     | MoneySpent
+    | LimitsUnmet
     | JobHeld
     | Resumed
     | Reported
@@ -347,6 +395,8 @@ Event = (
     | RulesTurned
     | JobNoted
     | VolumesKnown
+    | SpendingKnown
     | SharesKnown
+    | EntitlementsKnown
     | Ticked
 )

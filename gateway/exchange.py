@@ -9,22 +9,29 @@
 """
 
 from collections.abc import Iterable, Mapping, Set
-from math import inf
-from typing import Any, Final
+from dataclasses import replace
+from math import inf, isinf
+from typing import Any, Final, NamedTuple
 
 from federation import deals
 from federation.adverts import SiteAdvert
 from federation.errors import ProtocolError
 from federation.messages import NeedFunction
 from federation.reasons import NEVER, Reason
+from federation.slices import AskSlice, Slice
 from gateway import events
 from gateway.broker import Broker
+from gateway.budgets.borrowing import Borrowing
+from gateway.budgets.lending import Lending
 from gateway.dealing import DealRules, Outcome, Permits
+from gateway.deferring import DEFERRABLE_LOOKS, look_in_s, to_come, why_at_once
 from gateway.effects import Effect, Expel, Order, Side, Tell
 from gateway.errands import Notary
 from gateway.events import JobSpec
 from gateway.jobs import Job
 from gateway.ledger.rows import ContractRow, PostingRow
+from gateway.limits import LimitWatch, are_bound, awaits_judgement, committed_nanos, said_s
+from gateway.looks import JUDGED_PLANS, Looks
 from gateway.offering import Offering
 from gateway.purchase import Purchase
 from gateway.purchases import Purchases
@@ -32,23 +39,33 @@ from gateway.sale import Sale
 from gateway.sales import Sales
 from gateway.showing import PoolFacts, Queue, show_site, waiting
 from policies.asks import Ask, House, Wishes
-from policies.brokering import place
+from policies.brokering import Rest, place
 from policies.decisions import Decision, Why
+from policies.deferral import Deferral
+from policies.entitlements import Work
 from policies.estimates import affords
 from policies.feasibility import Profile, Terms, check_jurisdiction, check_sites
 from policies.market import Key, Market
-from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Whose
+from policies.offers import Unmet, falls_short, judge
+from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Kind, Whose
 from policies.placement import Offer
 from policies.ranking import lots
+from policies.tariffs import Tariff
 
-# So many candidates are looked at in each `plan_s`, for all jobs together: about a tenth of a
-# second of a core. A user may have fifty thousand jobs, and a federation a thousand sites.
-LOOKS_MAX: Final = 8_000
 # So many contracts may one job have with one pool at a time, as its work grows.
 CONTRACTS_PER_POOL_MAX: Final = 8
-NEVER_YET: Final = -inf, False
 NO_WISHES: Final = Wishes()
 USUAL_PROJECT: Final = "default"
+
+
+class Planned(NamedTuple):
+    """When a job's places were chosen last, and when they are to be again; monotonic."""
+
+    again_s: float = -inf
+    is_known: bool = False  # how long its tasks take, then
+
+
+NEVER_YET: Final = Planned()
 
 
 class Exchange:
@@ -89,19 +106,25 @@ class Exchange:
         )
         self.sales = Sales(site, broker, rules, self.offering, sales, self._outcome)
         self.purchases = Purchases(site, boot, broker, rules, permits, notary, self._outcome)
+        self.lending = Lending(broker.purses, self._outcome)
+        self.borrowing = Borrowing(broker.purses, boot, self._outcome)
+        self.limits = LimitWatch(self._judge_planned, self._outcome)
         self._version = 0
-        self._planned: dict[str, tuple[float, bool]] = {}  # when; with its duration known
-        self._round_s, self._plans_left = -inf, 0  # how many may still be planned since when
+        self._planned: dict[str, Planned] = {}
+        self._looks = Looks(rules.plan_s)
+        self._now_s = 0.0
+        broker.unmet = self._unmet
         broker.elsewhere = self._may_run_elsewhere
         broker.nowhere = self._why_nowhere
         broker.charged_elsewhere = self._charged_elsewhere
+        broker.offered = self._offered
 
     def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
         """Let the broker decide about what happened, and all that follows from it here.
 
         Returns what is to be done, in order.
         """
-        broker = self._broker
+        broker, self._now_s = self._broker, now_s
         effects = self._take_effects()
         pending = [*self._take_events(), *happened]
         while True:
@@ -139,6 +162,10 @@ class Exchange:
             self.sales.hear(site, message, now_s, utc_s)
         elif side is Side.SELLER and isinstance(message, (*deals.FROM_SELLER, NeedFunction)):
             self.purchases.hear(site, message, now_s, utc_s)
+        elif isinstance(message, AskSlice):  # whoever dialled whom
+            self.lending.hear(site, message, utc_s)
+        elif isinstance(message, Slice):
+            self.borrowing.hear(site, message)
         else:
             raise ProtocolError(f"a {side} may not say {message.kind!r}")
 
@@ -163,11 +190,14 @@ class Exchange:
         """Time has passed: leases, quotes, bills. Whether `act` is needed for it."""
         self.sales.tick(now_s, utc_s)
         self.sales.end_stuck(now_s, lambda job: bool(self.purchases.live(job)))
+        self.lending.tick(utc_s)
+        self.borrowing.tick(now_s, utc_s)
         self.purchases.tick(now_s, utc_s)
         if len(self._planned) > 2 * len(self._broker.jobs) + 100:
             self._planned = {
                 job: each for job, each in self._planned.items() if job in self._broker.jobs
             }
+            self.limits.tidy(self._broker.jobs)
         waits = any(self._is_due(job, now_s) for job in self._broker.waiting_jobs)
         return waits or bool(self._outcome.events or self._outcome.effects)
 
@@ -187,8 +217,7 @@ class Exchange:
             if row.side == "sell":
                 self.sales.recover(row, postings, now_s)
             else:
-                job = self._broker.jobs.get(row.job)
-                self.purchases.recover(row, postings, now_s, job.spec if job else None)
+                self.purchases.recover(row, postings, now_s, self._broker.jobs.get(row.job))
 
     def buyer_came(self, site: str) -> None:
         """A buyer has a new session with us."""
@@ -250,8 +279,20 @@ class Exchange:
             utc_s=utc_s,
             version=self._version,
             queue=(tasks - own_tasks, max(0.0, load_s - own_s)),
-            whose=without.whose if without is not None else whose,
+            work=without.work if without is not None else Work(whose),
         )
+
+    def booked_by(self) -> dict[str, Whose]:
+        """The sites for which something is reserved here, now or later, each with whose work."""
+        found: dict[str, Whose] = {}
+        for rules in self._broker.occupancy.rules.values():
+            for who in {seats.who for span in rules.spans for seats in span.claims.reserved}:
+                user, _, site = who.name.rpartition("@")
+                if who.kind is Kind.SITE:
+                    found[who.name] = Whose("", site=who.name)
+                elif who.kind is Kind.USER and user and site:
+                    found.setdefault(site, Whose(who.name, site=site))
+        return found
 
     def learn(self, advert: SiteAdvert, utc_s: float) -> bool:
         """Take another site's advert; False when it is no news. ProtocolError: see Market."""
@@ -267,32 +308,41 @@ class Exchange:
         ]
         if not due:
             return
-        due.sort(key=lambda job: (job.id not in served, self._planned.get(job.id, NEVER_YET)[0]))
-        if now_s - self._round_s >= self.rules.plan_s:
-            self._round_s = now_s
-            self._plans_left = max(1, LOOKS_MAX // max(1, len(self.market.candidates)))
+        due.sort(key=lambda job: (job.id not in served, self._planned.get(job.id, NEVER_YET)))
+        self._looks.begin(now_s, len(self.market.candidates))
         queue = waiting(self._broker)  # once, for all of them
-        for job in due[: self._plans_left]:
-            self._planned[job.id] = now_s, self._is_known(job)
-            self._plan(job, queue, now_s, utc_s)
-        for job in due[self._plans_left :]:
-            if job.places is None and self._has_choice(job):
+        deferrable_plans = 1 + DEFERRABLE_LOOKS // max(1, len(self.market.candidates))
+        for job in due:
+            if self._is_held(job):
+                self._outcome.happened(events.PlacesChosen(job.id, {}))
+            elif self._looks.plans > 0:
+                self._looks.plans -= deferrable_plans if job.spec.wishes.deferrable else 1
+                again_s = now_s + self._plan(job, queue, now_s, utc_s)
+                self._planned[job.id] = Planned(again_s, self._is_known(job))
+            elif job.places is None and self._has_choice(job):
                 self._outcome.happened(events.PlacesChosen(job.id, {}))  # until its turn comes
-        self._plans_left = max(0, self._plans_left - len(due))
 
     def _is_due(self, job: Job, now_s: float) -> bool:
         """Whether a job's places are to be chosen, for the first time or anew."""
         if not self._has_choice(job):
             return job.places is not None
+        if job.places is not None and self._is_held(job):
+            return False
         planned = self._planned.get(job.id)
         return (
             planned is None
-            or now_s - planned[0] >= self.rules.plan_s
-            or (self._is_known(job) and not planned[1])
+            or now_s >= planned.again_s
+            or (self._is_known(job) and not planned.is_known)
         )
 
     def _is_known(self, job: Job) -> bool:
         return self._broker.durations.of(job.spec.function) is not None
+
+    def _is_held(self, job: Job) -> bool:
+        """Whether a job waits until its client has said how many tasks it has."""
+        if not awaits_judgement(job):
+            return False
+        return job.spec.task_s is not None or self._is_known(job)
 
     def _has_choice(self, job: Job) -> bool:
         """Whether there is anything to decide: other sites, or wishes that ours may not fulfil."""
@@ -302,44 +352,64 @@ class Exchange:
             return True
         return bool(self.trusted(job.spec.project))  # who shows nothing may be asked all the same
 
-    def _plan(self, job: Job, queue: Queue, now_s: float, utc_s: float) -> None:
+    def _plan(self, job: Job, queue: Queue, now_s: float, utc_s: float) -> float:
+        """Choose the places of one job; in how many seconds that is to be done again."""
+        plan_s = self.rules.plan_s
         if not self._has_choice(job):
             self._outcome.happened(events.PlacesChosen(job.id, None))
-            return
+            return plan_s
         self.market.learn(self.show(utc_s, job, queue), utc_s)
-        decision = self.decide(job.spec, job.waiting, utc_s, job.committed_nanos, chance=job.id)
+        self._broker.spending.want(job)
+        decision = self.decide_for(job, to_come(job), utc_s)
         if self._is_too_dear(decision) and not job.ended and not job.in_flight:
             # So it seems, by what the function took others: one round of its own will show.
-            decision = self.decide(
-                job.spec, job.waiting, utc_s, job.committed_nanos, chance=job.id, is_measured=False
-            )
+            decision = self.decide_for(job, job.waiting, utc_s, is_measured=False)
+        self.limits.planned(job, decision, now_s)
         is_asking = self.purchases.enquiries.is_asking(job.id)
-        wanted = [] if is_asking else self._to_ask(job, decision)
+        may_ask = not is_asking and self._broker.spending.may_go_elsewhere(job.spec)
+        wanted = self._to_ask(job, decision) if may_ask else []
         is_left = is_asking or bool(wanted) or job.in_flight > 0
         # What another site's job may cost is for that site to watch.
         if not is_left and not job.spec.path and self._is_too_dear(decision):
             self._outcome.happened(events.MoneySpent(job.id, _money_text(job, decision)))
-            return
+            return plan_s
         places = self._places(job, decision)
         if wanted:
             asked = self.purchases.enquiries.ask(job, decision, wanted, now_s)
             self._note_sent(decision, asked, utc_s)
         self._outcome.happened(events.PlacesChosen(job.id, places))
+        waiting_jobs = len(self._broker.waiting_jobs)
+        return look_in_s(decision.deferral, utc_s, waiting_jobs, plan_s)
 
-    def refresh(self, utc_s: float, without: Job | None = None) -> None:
+    def refresh(
+        self, utc_s: float, without: Job | None = None, whose: Whose = NOBODY_KNOWN
+    ) -> None:
         """Let the market see our own pools as they are now; see `show`."""
-        self.market.learn(self.show(utc_s, without, whose=NOBODY_KNOWN), utc_s)
+        self.market.learn(self.show(utc_s, without, whose=whose), utc_s)
+
+    def decide_for(
+        self, job: Job, tasks: int, utc_s: float, *, is_measured: bool = True
+    ) -> Decision:
+        """Where so many tasks of a job would go now; nobody knows how long they take, if not
+        `is_measured`.
+        """
+        task_s = None
+        if is_measured:
+            task_s = said_s(job, self._broker.durations.of(job.spec.function), utc_s)
+        ask = self._ask(job.spec, tasks, task_s, is_measured=is_measured)
+        if ask.budget_nanos is not None:
+            # What is under way is paid for already, unless that is what is asked about.
+            spent = committed_nanos(job, ask.task_s) if job.waiting else job.limited_nanos
+            ask = replace(ask, budget_nanos=max(0, ask.budget_nanos - spent))
+        at_once = why_at_once(job, is_crowded=self._broker.is_crowded)
+        ask = replace(ask, deferrable=ask.deferrable and not at_once)
+        decision = self._place(job.spec, ask, utc_s, job.id)
+        if at_once and job.spec.wishes.deferrable:
+            decision = replace(decision, deferral=Deferral(at_once))
+        return decision
 
     def decide(
-        self,
-        spec: JobSpec,
-        tasks: int,
-        utc_s: float,
-        committed_nanos: int = 0,
-        chance: str = "",
-        task_s: float | None = None,
-        *,
-        is_measured: bool = True,
+        self, spec: JobSpec, tasks: int, utc_s: float, task_s: float | None = None
     ) -> Decision:
         """Where tasks of this kind would go now, and why.
 
@@ -347,34 +417,94 @@ class Exchange:
             spec: what they are.
             tasks: how many.
             utc_s: now.
-            committed_nanos: what is spent of the job's cost limit, or under way.
-            chance: whose lots decide among near-equals; a job's own, so that it stays with them.
-            task_s: how long one takes, where it was never measured.
-            is_measured: whether what was measured of the function counts.
+            task_s: how long one takes, by somebody's word, which goes before what was measured.
         """
-        limit, durations = spec.max_cost_nanos, self._broker.durations
-        measured_s = durations.of(spec.function) if is_measured else None
-        at = durations.by_site(spec.function) if measured_s is not None else {}
-        ask = Ask(
+        return self._place(spec, self._ask(spec, tasks, task_s), utc_s, "")
+
+    def _place(self, spec: JobSpec, ask: Ask, utc_s: float, chance: str) -> Decision:
+        """Place an ask, by the lots of a job: among near-equals it stays with them."""
+        spared = self._spared(spec, utc_s)
+        return place(ask, self.market, self.house, utc_s, lots(chance), spared)
+
+    def _ask(
+        self, spec: JobSpec, tasks: int, task_s: float | None, *, is_measured: bool = True
+    ) -> Ask:
+        """What so many tasks of a job ask for, with all of its money."""
+        durations, at = self._broker.durations, {}
+        if task_s is None and is_measured:
+            task_s = durations.of(spec.function)
+            at = durations.by_site(spec.function)
+        return Ask(
             terms=self.terms(spec),
             objective=spec.wishes.objective or self.house.objective,
             tasks=max(1, tasks),
-            task_s=task_s if measured_s is None else measured_s,
+            task_s=task_s,
             task_s_at={site or self.site: seconds for site, seconds in at.items()},
             deadline_s=spec.wishes.deadline_s,
-            budget_nanos=None if limit is None else max(0, limit - committed_nanos),
+            when_closed=spec.wishes.when_closed,
+            budget_nanos=spec.max_cost_nanos,
             price_class=spec.price_class,
+            # What another site has sent waits there, if at all.
+            deferrable=spec.wishes.deferrable and not spec.path,
         )
+
+    def _spared(self, spec: JobSpec, utc_s: float) -> Mapping[str, Rest]:
+        """Sites that are left alone now: ours, too, while a budget has no room for a task here.
+
+        At another site a contract bounds what tasks cost, and less may do.
+        """
         resting = self.purchases.resting.sites
-        return place(ask, self.market, self.house, utc_s, lots(chance), resting)
+        budget = self._broker.spending.no_room_here(spec)
+        if not budget:
+            return resting
+        until_s = utc_s + max(1.0, self.rules.plan_s)
+        return {**resting, self.site: Rest(until_s, f"can't be paid now, as {budget} has no room")}
+
+    # --- whether a job can keep its limits -----------------------------------------------------
+
+    def _judge(self, spec: JobSpec, ask: Ask, utc_s: float, chance: str) -> Unmet | None:
+        spared = self._spared(spec, utc_s)
+        return judge(ask, self.market, self.house, utc_s, lots(chance), spared)
+
+    def _judge_planned(self, job: Job, decision: Decision) -> Unmet | None:
+        self._looks.plans -= JUDGED_PLANS
+        return self._judge(job.spec, decision.ask, decision.made_s, job.id)
+
+    def _unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: float) -> Unmet | None:
+        """Why a job that begins is refused for its limits: known, and with an offer in hand.
+
+        Of very many that come in one breath those at the end are not judged, but when planned.
+        """
+        if not are_bound(spec):
+            return None
+        self._looks.begin(self._now_s, len(self.market.candidates))
+        ask = self._ask(spec, tasks, spec.task_s)
+        if ask.task_s is None or self._looks.judgements <= 0:
+            return None
+        arrived = self._broker.jobs.get(job)  # what has arrived of it is no load in front of it
+        self.market.learn(self.show(utc_s, arrived, whose=spec.whose), utc_s)
+        unmet = self._judge(spec, ask, utc_s, job)
+        self._looks.judged(len(self._broker.jobs), is_refused=unmet is not None)
+        return unmet if unmet is not None and unmet.offers else None
+
+    def explain_unmet(
+        self, spec: JobSpec, decision: Decision, chance: str
+    ) -> dict[str, Any] | None:
+        """What is to be said of a plan that is short for its job's limits; None if it is not."""
+        if spec.path or not falls_short(decision):
+            return None
+        unmet = self._judge(spec, decision.ask, decision.made_s, chance)
+        return None if unmet is None else unmet.to_plain()
 
     def terms(self, spec: JobSpec) -> Terms:
         """What a job demands of where it runs."""
         wishes = spec.wishes
+        may_leave = self._broker.entitling.may_leave(spec.work)
         return Terms(
             need=spec.need,
             project=spec.project,
-            trusted=frozenset(self._permits.runners(spec.project)),
+            trusted=frozenset(self._permits.runners(spec.project) if may_leave else ()),
+            may_leave=may_leave,
             allowed_sites=wishes.allowed_sites,
             forbidden_sites=wishes.forbidden_sites,
             jurisdictions=wishes.jurisdictions,
@@ -436,6 +566,17 @@ class Exchange:
         found = (each.advert.currency for each in self.market.candidates if not each.is_own)
         return frozenset(found)
 
+    def _offered(self, spec: JobSpec) -> list[Tariff]:
+        """What other sites' pools charge that may be able to run a job, now or later."""
+        if isinf(self.house.prefer_own_s):
+            return []
+        verdicts = self.market.verdicts(self.terms(spec))
+        return [
+            Tariff(each.advert.price_nanos, each.advert.currency, each.key[0])
+            for each in self.market.candidates
+            if not each.is_own and verdicts[each.number] is None
+        ]
+
     def _relays(self, spec: JobSpec, terms: Terms) -> list[str]:
         """Sites that may know somebody whom we don't, by name."""
         if spec.hops_left < 1 or terms.allowed_sites is not None:
@@ -457,7 +598,11 @@ class Exchange:
             live = self.purchases.live(job.id) if is_hopeful else []
             return {each.place: inf for each in live}
         shares = decision.plan.shares
-        limited = decision.ask.task_s is None or decision.ask.budget_nanos is not None
+        limited = (
+            decision.ask.task_s is None
+            or decision.ask.budget_nanos is not None
+            or decision.puts_off
+        )
         most = max((n for _, n in shares), default=0)
         open_now = {each.place for each in self.purchases.live(job.id)}
         places: dict[str, float] = {}

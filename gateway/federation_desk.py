@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from federation.errors import ProtocolError
 from federation.messages import MESSAGES, OpenJob
 from gateway import federation_views, views
+from gateway.budgets.views import of_job
 from gateway.config import python_minor
 from gateway.intake import BadJob, job_event
 from policies.alerts import PoolPrice
@@ -77,6 +78,7 @@ async def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:
         if job is None:
             raise BadFederationQuestion(await _why_not_explained(site, str(name)))
         found = federation_views.explain_job(job, site.exchange, site.broker, utc_s)
+        found["budgets"] = of_job(job, site.broker.spending.why_waiting(job))
         shares = site.broker.shares
         if shares is not None and job.waiting:
             found["fair_share"] = views.share_of(job, shares, utc_s)
@@ -104,11 +106,19 @@ def _dry_run(site: "Site", details: Mapping[str, Any], user: str, utc_s: float) 
     try:
         opening = OpenJob(job="dry", detached=False, retries=0, prints=False, again=False, **terms)
         # Read as one that was really sent: what is no text or number is refused by name.
-        spec = job_event(_read(opening), 0, user or "nobody").spec
+        groups = site.config.groups
+        spec = job_event(_read(opening), 0, user or "nobody", groups).spec
     except (BadJob, ProtocolError, TypeError, ValueError) as error:
         raise BadFederationQuestion(f"the job can't be as it is described: {error}") from None
-    decision = site.exchange.decide(spec, tasks, utc_s, task_s=task_s)
-    return decision.to_plain()
+    site.exchange.refresh(utc_s, whose=spec.whose)  # windows and claims as they are for them
+    spending = site.broker.spending
+    spec = spending.denominated(spec)
+    decision = site.exchange.decide(spec, tasks, utc_s, task_s)
+    found = decision.to_plain()
+    found["unmet"] = site.exchange.explain_unmet(spec, decision, "")
+    refusal = spending.refusal(spec)
+    found["refused_for_money"] = refusal[1] if refusal is not None else ""
+    return found
 
 
 def _read(opening: OpenJob) -> OpenJob:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from federation.adverts import SiteAdvert
+from federation.adverts import Outlook, SiteAdvert
 from federation.money import format_money
 from gateway.broker import Broker
 from gateway.exchange import Exchange
@@ -66,10 +66,19 @@ def pools(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: flo
                     "region": pool.region,
                     "jurisdiction": pool.jurisdiction,
                     "carbon_g_per_kwh": pool.carbon_g_per_kwh,
+                    "carbon_ahead": _outlook(pool.carbon_ahead),
                     "age_s": max(0.0, round(now_s - advert.issued_s, 1)),
                 }
             )
     return sorted(rows, key=lambda row: (row["site"], row["pool"]))
+
+
+def _outlook(ahead: Outlook | None) -> Any:
+    """What a pool's electricity will emit, as far as its site knows."""
+    if ahead is None:
+        return None
+    steps = [each / 10 for each in ahead.dg_per_kwh]
+    return {"from_s": ahead.from_s, "step_s": ahead.step_s, "g_per_kwh": steps}
 
 
 def deals(totals: Iterable[DealTotal], disputes: Iterable[DisputeRow] = ()) -> list[Any]:
@@ -101,10 +110,10 @@ def deals(totals: Iterable[DealTotal], disputes: Iterable[DisputeRow] = ()) -> l
 def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: float) -> Any:
     """Where a job's tasks are and may go, and what every known pool was judged."""
     left = max(1, job.waiting or job.in_flight or (job.total or 0) - len(job.ended))
-    # What is under way is paid for already, unless that is what is asked about.
-    spent_nanos = job.committed_nanos if job.waiting else job.limited_nanos
-    decision = exchange.decide(job.spec, left, utc_s, spent_nanos, chance=job.id)
+    decision = exchange.decide_for(job, left, utc_s)
     found = decision.to_plain()
+    # What is under way is not to be placed: when it ends, its workers know.
+    found["unmet"] = exchange.explain_unmet(job.spec, decision, job.id) if job.waiting else None
     found["job"] = job.id
     found["waiting"] = job.waiting
     found["in_flight"] = job.in_flight

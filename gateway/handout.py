@@ -13,10 +13,12 @@ from federation.ranges import RangeSet
 from gateway import dispatch
 from gateway.accounts import Client
 from gateway.effects import Effect, Order
+from gateway.entitling import Entitling
 from gateway.events import JobHeld, Resumed
 from gateway.fair_shares import Rank, Shares
 from gateway.jobs import Assignment, Job, Run, Worker
 from gateway.occupancy import Occupancy
+from policies.budgets import Purse
 from policies.placement import show_tags
 from policies.tariffs import Tariff
 
@@ -36,6 +38,7 @@ class Handout:
         effects: where orders are put, in order with all else that is decided.
         boot: which life of the site this is; assignments of different lives never share a number.
         tariff: what a job is charged by at a worker, from now on.
+        jobs: all that there are.
     """
 
     def __init__(
@@ -44,12 +47,14 @@ class Handout:
         effects: list[Effect],
         boot: int,
         tariff: Callable[[Job, Worker], Tariff],
+        jobs: Mapping[str, Job],
     ) -> None:
         self.workers: dict[int, Worker] = {}
         self.durations = dispatch.Durations()
         self.ready: dict[str, Job] = {}  # jobs with tasks in their queue
         self.dated: dict[str, Job] = {}  # of them, those with a deadline
         self.occupancy = Occupancy(self.workers)
+        self.entitling = Entitling(self.workers, jobs, self.occupancy)
         self._clients = clients
         self._effects = effects
         self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
@@ -61,6 +66,7 @@ class Handout:
 
     def settle(self, now_s: float) -> None:
         """Hand out what waits to whoever has room, and move work to workers that ran dry."""
+        self.entitling.look(now_s)
         if self._shares is not None:
             self._shares.begin(self.ready.values(), now_s)
             self._ready_first = len(self.ready)
@@ -202,17 +208,35 @@ class Handout:
         self, job: Job, worker: Worker, task_s: float | None, tasks: int, now_s: float
     ) -> int:
         """How many of so many tasks a worker may have, by all but its room."""
-        client = self._clients.get(job.client)
-        if client is not None and not client.ready:
-            return 0
-        if dispatch.refusal(job, worker) is not None:
+        if not self._is_heard(job) or dispatch.refusal(job, worker) is not None:
             return 0
         bound = self.occupancy.bound(job, worker, task_s, now_s)
         if bound is not None:
             tasks = min(tasks, bound)
-        if job.spec.max_cost_nanos is None:
+        bound = self.entitling.bound(job, worker)
+        if bound is not None:
+            tasks = min(tasks, bound)
+        return self._affords(job, worker, task_s, tasks)
+
+    def may_want(self, job: Job, worker: Worker, now_s: float) -> bool:
+        """Whether a job would have tasks for a worker that fits it, if that had a slot for them."""
+        task_s = self.durations.of(job.spec.function)
+        return (
+            self._is_heard(job)
+            and self.occupancy.may_begin(worker.offer.pool, job, task_s, now_s)
+            and self._affords(job, worker, task_s, 1) > 0
+        )
+
+    def _is_heard(self, job: Job) -> bool:
+        client = self._clients.get(job.client)
+        return client is None or client.ready
+
+    def _affords(self, job: Job, worker: Worker, task_s: float | None, tasks: int) -> int:
+        if job.spec.max_cost_nanos is None and not job.purses:
             return tasks
-        return dispatch.fits_cost(job, self._tariff(job, worker), task_s, tasks)
+        tariff = self._tariff(job, worker)
+        tasks = dispatch.fits_cost(job, tariff, task_s, tasks)
+        return dispatch.fits_budgets(job, worker, tariff, task_s, tasks) if job.purses else tasks
 
     def _turn(self, shares: Shares, job: Job, worker: Worker, tasks: int, now_s: float) -> int:
         """How many of so many tasks a worker may have of a job before it is another share's turn.
@@ -263,11 +287,13 @@ class Handout:
         if job.places is not None:
             job.places[worker.offer.pool] -= len(run.arguments)
         self._assignments += 1
-        task_s = self.durations.of(job.spec.function) or 0.0
+        task_s = self.durations.of(job.spec.function) or job.spec.task_s or 0.0
         left = RangeSet([(run.first, run.stop)])
         job.served = self._assignments
         tariff = self._tariff(job, worker)
         assignment = Assignment(self._assignments, job, worker, run, task_s, now_s, left, tariff)
+        if job.purses:
+            assignment.holds = self._holds(job, worker, tariff)
         worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
         worker.held_bytes += run.size
         self._hold(assignment, len(run.arguments))
@@ -290,6 +316,17 @@ class Handout:
             )
         )
 
+    def _holds(self, job: Job, worker: Worker, tariff: Tariff) -> tuple[tuple[Purse, int], ...]:
+        """What is held for a task of a job at a worker, in each purse that pays for it."""
+        task_s, found = self.durations.of(job.spec.function), []
+        for purse in job.purses:
+            if worker.is_funded and purse.budget.is_money:
+                continue
+            nanos = purse.budget.bound_nanos(tariff, job.spec.timeout_s, task_s)
+            if nanos is not None:
+                found.append((purse, nanos))
+        return tuple(found)
+
     def resume(self, event: Resumed, worker: Worker, job: Job, now_s: float) -> None:
         """Tasks that are queued here turn out to be with a worker: count them as its own."""
         if event.assignment in job.assignments:
@@ -303,10 +340,11 @@ class Handout:
         for run in runs:
             whole.arguments += [b""] * (run.first - whole.stop) + run.arguments
             whole.attempt = max(whole.attempt, run.attempt)
-        task_s = self.durations.of(job.spec.function) or 0.0
+        task_s = self.durations.of(job.spec.function) or job.spec.task_s or 0.0
         left = RangeSet((run.first, run.stop) for run in runs)
         tariff = self._tariff(job, worker)
         assignment = Assignment(event.assignment, job, worker, whole, task_s, now_s, left, tariff)
+        assignment.holds = self._holds(job, worker, tariff)
         worker.assignments[assignment.id] = job.assignments[assignment.id] = assignment
         self._hold(assignment, len(left))
         job.hold_bytes(whole.size)
@@ -338,7 +376,14 @@ class Handout:
             self.recall(assignment, first, stop, kill=kill)
 
     def _recall_for(self, worker: Worker, now_s: float) -> None:
-        found = dispatch.tail_to_recall(self.workers.values(), worker, now_s)
+        def may_move(assignment: Assignment) -> bool:
+            job = assignment.job
+            if not job.purses:
+                return True
+            task_s = self.durations.of(job.spec.function)
+            return dispatch.can_be_paid(assignment, worker, self._tariff(job, worker), task_s)
+
+        found = dispatch.tail_to_recall(self.workers.values(), worker, now_s, may_move)
         if found is not None:
             assignment, (first, stop) = found
             assignment.recalled = True
@@ -347,10 +392,13 @@ class Handout:
     def _hold(self, assignment: Assignment, tasks: int) -> None:
         """Account for `tasks` more (or fewer) in flight, at the job and at the worker."""
         assignment.worker.hold(assignment, tasks)
-        self.occupancy.note(assignment.worker, assignment.job, tasks)
+        self.occupancy.note(assignment, tasks)
+        self.entitling.note(assignment.worker, assignment.job, tasks)
         job = assignment.job
         job.in_flight += tasks
         cost = assignment.tariff.expected_nanos(tasks, assignment.task_s)
         job.load_nanos = max(0.0, job.load_nanos + cost) if job.in_flight else 0.0
+        for purse, nanos in assignment.holds:
+            purse.held_nanos += nanos * tasks
         if self._shares is not None:
             self._shares.hold(assignment, tasks)

@@ -19,7 +19,7 @@ from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
 from gateway import events
 from gateway.events import Event, JobSpec
 from policies import environments
-from policies.asks import Wishes, read_objective
+from policies.asks import WhenClosed, Wishes, read_objective
 from policies.placement import TagValue
 
 JOB_ID_CHARS_MAX: Final = 64
@@ -28,12 +28,16 @@ SLOTS_MAX: Final = 4096
 TASKS_IN_JOB_MAX: Final = 1 << 40
 EPOCH_MAX: Final = (1 << 63) - 1  # what a database takes
 RETRIES_MAX: Final = 1000
+TASK_S_MAX: Final = 1e9
+WISHES: Final = frozenset(
+    {
+        *("objective", "deadline_s", "deferrable", "whole", "when_closed"),
+        *("sites", "not_sites", "jurisdictions", "environment"),
+    }
+)
 RANGES_MAX: Final = 100_000
 TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999
 USUAL_POOL: Final = "workers"
-WISHES: Final = frozenset(
-    {"objective", "deadline_s", "sites", "not_sites", "jurisdictions", "environment"}
-)
 NO_GROUPS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -70,6 +74,10 @@ def job_event(
         raise BadJob("a job id with a colon: those are of jobs that other sites send")
     if message.retries > RETRIES_MAX:
         raise BadJob(f"retries is {message.retries}, over the limit of {RETRIES_MAX}")
+    if message.tasks is not None and message.tasks > TASKS_IN_JOB_MAX:
+        raise BadJob(f"{message.tasks:,} tasks, over the limit of {TASKS_IN_JOB_MAX:,}")
+    if message.task_s is not None and not 0 < message.task_s <= TASK_S_MAX:
+        raise BadJob(f"task_s is {message.task_s!r}: it must be above zero, in seconds")
     spec = replace(
         check_spec(message, user),
         detached=message.detached,
@@ -77,6 +85,8 @@ def job_event(
         max_cost_nanos=message.max_cost_nanos,
         currency=message.currency if message.max_cost_nanos is not None else None,
         group=groups.get(user, ""),
+        tasks=message.tasks,
+        task_s=message.task_s,
     )
     return events.JobOpened(client, message.job, spec, again=message.again)
 
@@ -133,6 +143,12 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
         type(deadline_s) in (int, float) and 0 < deadline_s < TIME_LIMIT_S
     ):
         raise ValueError("deadline_s must be a time in seconds since 1970, UTC")
+    deferrable = plain.get("deferrable", False)
+    if type(deferrable) is not bool or (deferrable and deadline_s is None):
+        raise ValueError("deferrable must be true or false, and needs a deadline_s")
+    whole = plain.get("whole", False)
+    if type(whole) is not bool:
+        raise ValueError("whole must be true or false")
     objective = plain.get("objective")
     return Wishes(
         objective=None if objective is None else read_objective(objective),
@@ -141,11 +157,18 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
         forbidden_sites=_names(plain, "not_sites") or frozenset(),
         jurisdictions=_names(plain, "jurisdictions"),
         environment=environments.wanted(plain.get("environment")),
+        when_closed=_when_closed(plain.get("when_closed")),
+        deferrable=deferrable,
+        whole=whole,
     )
 
 
 def wishes_plain(wishes: Wishes) -> dict[str, Any]:
-    """Wishes as they travel on; the next site weighs by its own taste, within the same limits."""
+    """Wishes as they travel on; the next site weighs by its own taste, within the same limits.
+
+    What waits for a window, or for better hours, waits here, and what is of use as a whole is ended
+    here: who is sent a task is to run it.
+    """
     plain: dict[str, Any] = {}
     if wishes.deadline_s is not None:
         plain["deadline_s"] = wishes.deadline_s
@@ -159,6 +182,14 @@ def wishes_plain(wishes: Wishes) -> dict[str, Any]:
         if names or (names is not None and key != "not_sites"):
             plain[key] = sorted(names)
     return plain
+
+
+def _when_closed(value: Any) -> WhenClosed | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in set(WhenClosed):
+        raise ValueError(f"when_closed must be {' or '.join(WhenClosed)}")
+    return WhenClosed(value)
 
 
 def _names(plain: dict[str, Any], key: str) -> frozenset[str] | None:

@@ -12,6 +12,8 @@ from typing import Final
 from federation.ranges import Range, RangeSet
 from gateway.events import JobRecovered, JobSpec
 from gateway.ledger.records import UsageRecord
+from policies.budgets import Purse
+from policies.entitlements import Work
 from policies.fairness import Node
 from policies.parties import Whose
 from policies.placement import Need, Offer, Refusal
@@ -80,6 +82,7 @@ class Assignment:
     recalled: bool = False  # a recall is under way, or found nothing to take
     recalls: int = 0  # that have not been answered
     is_stopped: bool = False  # its tasks are killed because their client left, who may come back
+    holds: tuple[tuple[Purse, int], ...] = ()  # what is held for each of its tasks, and where
     held_ns: int = 0  # expected of each of its tasks, where slots are shared out
 
 
@@ -98,12 +101,14 @@ class Worker:
     load_s: float = 0.0  # estimated slot-seconds of what it holds
     ahead_s: float = 0.0  # of them, of tasks so short that they are queued ahead
     long: int = 0  # the other tasks: one in a slot
+    given_s: float = 0.0  # when they were given to it, added up; UTC
     held_bytes: int = 0  # of arguments, until the last of an assignment is done
     draining: bool = False
     tasks_done: int = 0
     verdicts: dict[Need, Refusal | None] = field(default_factory=dict)
     job: str = ""  # a contract is for this job alone
     round_trip_s: float = 0.0
+    is_funded: bool = False  # what such a contract may cost is held for it as a whole
 
     @property
     def place(self) -> str:
@@ -115,12 +120,22 @@ class Worker:
         """From what duration on its slots get no task ahead."""
         return AHEAD_MAX_S + AHEAD_TRIPS * self.round_trip_s
 
+    def left_s(self, now_s: float) -> float:
+        """Estimated slot-seconds that are left of what it holds.
+
+        Of tasks that fill a slot each, less what they have had; who knows how long those go on that
+        are over their time: an eighth of them all is always left.
+        """
+        long_s = self.load_s - self.ahead_s
+        return self.load_s - min(max(0.0, self.long * now_s - self.given_s), 7 / 8 * long_s)
+
     def hold(self, assignment: Assignment, tasks: int) -> None:
         """Account for `tasks` more (or, negative, fewer) of an assignment's."""
         self.in_flight += tasks
         self.load_s = max(0.0, self.load_s + tasks * assignment.task_s)
         if assignment.task_s >= self.ahead_max_s:
             self.long += tasks
+            self.given_s = self.given_s + tasks * assignment.given_s if self.long else 0.0
         else:
             self.ahead_s = max(0.0, self.ahead_s + tasks * assignment.task_s)
         if self.job:
@@ -149,6 +164,7 @@ class Job:
     opened_s: float
     need: Need
     counted: dict[str, int | float]
+    purses: tuple[Purse, ...] = ()  # that it is paid from
     queue: deque[Run] = field(default_factory=deque)
     waiting: int = 0
     account: Account = field(default_factory=Account)
@@ -178,6 +194,8 @@ class Job:
     cpu_ns: int = 0
     repeat_ns: int = 0  # of it, of what ran again for nothing
     is_spent: bool = False  # it has cost what it may: workers were asked for what has not begun
+    unmet: str = ""  # why not all of it can be done within its limits
+    given_up: str = ""  # the failure that what has not begun of it ends with
     leaving: str = ""  # the state it will end in, once nothing is in flight
     reason: str = ""
     may_repeat: bool = False  # its client came back without some of its results
@@ -188,10 +206,12 @@ class Job:
     orphan_since_s: float | None = None  # a detached job whose client left before closing it
     leaf: Node | None = None  # of the tree of shares, where slots are shared out
     notes: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
-    whose: Whose = field(init=False)  # as its spec says: it is asked for often
+    whose: Whose = field(init=False)  # as its spec says, like the next: they are asked for often
+    work: Work = field(init=False)
 
     def __post_init__(self) -> None:
-        self.whose = self.spec.whose
+        self.work = self.spec.work
+        self.whose = self.work.whose
 
     def note(self, utc_s: float, text: str) -> None:
         """Keep what befell it, for whoever asks why it is not done yet."""

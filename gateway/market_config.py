@@ -87,8 +87,10 @@ def _read(key: str, value: Any) -> Any:
             return {
                 _currency(key, each): number(key, rate, 0.0, 1e12) for each, rate in value.items()
             }
-        case "band":
+        case "band" | "defer_gain":
             return number(key, value, 0.0, 1.0)
+        case "defer_margin":
+            return number(key, value, 0.0, 100.0)
         case "quotes_max" | "sites_max":
             return count(key, value)
         case _:

@@ -7,6 +7,10 @@ who is not pays nothing for it, and pools without rules are not looked at.
 A party's work is bounded where it may have less than the whole pool, where slots are kept for
 others, and where it must make room for a window soon: then nothing of it is begun that would not be
 done by then.
+
+What is reserved is a claim of its own: the tasks are in it that were given out by its tariff. Its
+party's work has it first, and other slots after that, as everybody's. In the gap before a window
+or a reservation what would be done by then is begun, and nothing else (backfilling).
 """
 
 from collections import Counter
@@ -14,18 +18,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
-from typing import Final
+from typing import Any, Final
 
+from federation.adverts import Window as Shown
 from federation.reasons import Reason
-from gateway.jobs import Job, Worker
+from gateway.events import JobSpec
+from gateway.jobs import Assignment, Job, Worker
 from policies import claims as claiming
-from policies.claims import Level
+from policies.claims import Claims, Level, Seats
 from policies.parties import Party, Whose
 from policies.placement import Refusal
-from policies.windows import Closing, Rules, Span, closing
+from policies.reservations import NAMED
+from policies.windows import Closing, Rules, Span, closing_at, closings
 
 # Of whom it is remembered what they may have: other sites choose the names of their users.
 WHOSE_MAX: Final = 10_000
+_Kind = tuple[int, ...]  # which claim of each of those that there are, those of now first
 
 
 @dataclass(slots=True)
@@ -36,6 +44,9 @@ class Pool:
         total: slots that take work.
         tasks: that are with workers, by worker and claim.
         used: slots, by claim.
+        shown: what adverts said last of its windows; gateway.showing keeps it here.
+        examples: somebody of each kind that was seen: all whose work belongs to the same claims,
+            in each window that is known of. There are few kinds, however many there are of them.
     """
 
     rules: Rules
@@ -43,33 +54,91 @@ class Pool:
     tasks: Counter[tuple[int, int]] = field(default_factory=Counter)
     used: Counter[int] = field(default_factory=Counter)
     levels: list[Level] = field(default_factory=list)
-    claims: dict[Whose, int] = field(default_factory=dict)
-    closings: dict[Whose, Closing | None] = field(default_factory=dict)
+    shown: dict[Any, tuple[Any, tuple[Shown, ...]]] = field(default_factory=dict)
+    examples: dict[_Kind, Whose] = field(default_factory=dict)
+    _claims: list[Claims] = field(init=False)  # that there are, those that hold now first
+    _kinds: dict[Whose, _Kind] = field(default_factory=dict)
+    # By kind, and in which reservation; 0: in none.
+    _closings: dict[tuple[_Kind, int], tuple[Closing, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._claims = list({id(span.claims): span.claims for span in self.rules.spans}.values())
 
     def claim(self, whose: Whose) -> int:
         """Which claim somebody's work belongs to."""
-        found = self.claims.get(whose)
-        if found is None:
-            found = self.rules.now.claims.of(whose)
-            if len(self.claims) < WHOSE_MAX:
-                self.claims[whose] = found
+        return self._kind(whose)[0]
+
+    @property
+    def seats(self) -> tuple[Seats, ...]:
+        """What is reserved now."""
+        return self.rules.now.claims.reserved
+
+    def reserved(self, job: Job) -> list[int]:
+        """The claims that are reserved for a job's work, in the order in which it has them."""
+        if not self.seats:
+            return []
+        first, price = self.rules.now.claims.first_reserved, job.spec.price
+        return [
+            at
+            for at, each in enumerate(self.seats, first)
+            if each.who.includes(job.whose) and (price is None or price.version == each.name)
+        ]
+
+    def claim_of(self, assignment: Assignment) -> int:
+        """Which claim the tasks of an assignment are in."""
+        for at, each in enumerate(self.seats, self.rules.now.claims.first_reserved):
+            if each.name == assignment.tariff.version:
+                return at
+        return self.claim(assignment.job.whose)
+
+    def closing(self, whose: Whose, claim: int) -> Closing | None:
+        """When somebody's work that is in a claim may have less."""
+        return next(iter(self.ahead(whose, claim)), None)
+
+    def ahead(self, whose: Whose, claim: int) -> tuple[Closing, ...]:
+        """When somebody's work that is in a claim may have less, and less again, as is known."""
+        first = self.rules.now.claims.first_reserved
+        key = self._kind(whose), max(0, claim - first + 1)
+        if key in self._closings:
+            return self._closings[key]
+        if claim < first:
+            found = closings(self.rules, whose, self.total)
+        else:
+            found = self._end_of(self.seats[claim - first], whose)
+        self._closings[key] = found
         return found
 
-    def closing(self, whose: Whose) -> Closing | None:
-        """When somebody's work may have less."""
-        if whose in self.closings:
-            return self.closings[whose]
-        found = closing(self.rules, whose, self.total)
-        if len(self.closings) < WHOSE_MAX:
-            self.closings[whose] = found
+    def _kind(self, whose: Whose) -> _Kind:
+        found = self._kinds.get(whose)
+        if found is None:
+            found = tuple(each.of(whose) for each in self._claims)
+            self.examples.setdefault(found, whose)
+            if len(self._kinds) < WHOSE_MAX:
+                self._kinds[whose] = found
         return found
+
+    def _end_of(self, seats: Seats, whose: Whose) -> tuple[Closing, ...]:
+        """When what runs as reserved has to make room: others have it next, or it may not be."""
+        after = next((each for each in self.rules.spans if each.from_s >= seats.until_s), None)
+        if after is None:
+            return ()
+        freed = after.room(self.total) - self.rules.now.room(self.total)
+        slots = max(0, min(freed, after.most(whose, self.total)))
+        if slots >= seats.slots:
+            return ()
+        return (closing_at(after, slots, whose, self.total),)
 
     def more(self, claim: int) -> int:
         """How many more slots a claim's work may have now."""
         return claiming.more(self.levels, self.used, self.total, claim)
 
     def is_free_for(self, claim: int) -> bool:
-        """Whether a claim's work may have everything, and nothing is kept for others."""
+        """Whether a claim's work may have everything, and nothing is kept for others.
+
+        Never of what is reserved: beyond that its work has another price.
+        """
+        if claim >= self.rules.now.claims.first_reserved:
+            return False
         return self.levels[claim].most == self.total and not any(
             each.kept for at, each in enumerate(self.levels) if at != claim
         )
@@ -78,7 +147,7 @@ class Pool:
         """There are so many slots from now on."""
         if total != self.total or not self.levels:
             self.total, self.levels = total, self.rules.now.claims.levels(total)
-            self.closings.clear()
+            self._closings.clear()
 
 
 class Occupancy:
@@ -106,7 +175,7 @@ class Occupancy:
             pool = self.pools[name] = Pool(each)
             for worker in self._workers_of(name):
                 for assignment in worker.assignments.values():
-                    self._count(pool, worker, assignment.job, len(assignment.left))
+                    self._count(pool, assignment, len(assignment.left))
             pool.size(self._slots(name))
 
     def resize(self) -> None:
@@ -114,14 +183,15 @@ class Occupancy:
         for name, pool in self.pools.items():
             pool.size(self._slots(name))
 
-    def note(self, worker: Worker, job: Job, tasks: int) -> None:
-        """A worker was given so many tasks of a job, or, below zero, has so many fewer."""
+    def note(self, assignment: Assignment, tasks: int) -> None:
+        """A worker was given so many tasks by an assignment, or, below zero, has so many fewer."""
+        worker = assignment.worker
         pool = self.pools.get(worker.offer.pool)
         if pool is not None and not worker.job:
-            self._count(pool, worker, job, tasks)
+            self._count(pool, assignment, tasks)
 
-    def _count(self, pool: Pool, worker: Worker, job: Job, tasks: int) -> None:
-        claim = pool.claim(job.whose)
+    def _count(self, pool: Pool, assignment: Assignment, tasks: int) -> None:
+        claim, worker = pool.claim_of(assignment), assignment.worker
         key = worker.handle, claim
         before = min(pool.tasks[key], worker.slots)
         pool.tasks[key] += tasks
@@ -132,51 +202,107 @@ class Occupancy:
     # --- how much more -------------------------------------------------------------------------
 
     def bound(self, job: Job, worker: Worker, task_s: float | None, utc_s: float) -> int | None:
-        """How many more tasks of a job a worker may have by the rules of its pool; None: any."""
+        """How many more tasks of a job a worker may have by the rules of its pool; None: any.
+
+        While it may have reserved slots, as many as those: the rest has another price.
+        """
         pool = self.pools.get(worker.offer.pool)
         if pool is None or worker.job:
             return None
-        claim = pool.claim(job.whose)
+        claim, reserved = pool.claim(job.whose), pool.reserved(job)
+        left = worker.slots - sum(pool.tasks[worker.handle, each] for each in (claim, *reserved))
+        for each in reserved:
+            slots = self._slots_for(pool, job.whose, each, task_s, utc_s)
+            if slots:
+                return max(0, min(slots, left))
+        if is_reserved(job.spec):
+            return 0  # it was sold what is reserved, and nothing else
         slots = self._slots_for(pool, job.whose, claim, task_s, utc_s)
-        if slots is None:
+        return None if slots is None else max(0, min(slots, left))
+
+    def seats(self, name: str, job: Job, task_s: float | None, utc_s: float) -> Seats | None:
+        """The reservation whose slots a job's next tasks in a pool are in; None: in none."""
+        pool = self.pools.get(name)
+        if pool is None or not pool.seats:
             return None
-        return max(0, min(slots, worker.slots - pool.tasks[worker.handle, claim]))
+        first = pool.rules.now.claims.first_reserved
+        for each in pool.reserved(job):
+            if self._slots_for(pool, job.whose, each, task_s, utc_s):
+                return pool.seats[each - first]
+        return None
 
     def _slots_for(
         self, pool: Pool, whose: Whose, claim: int, task_s: float | None, utc_s: float
     ) -> int | None:
         """How many more slots tasks of this length may have; None: as many as are free."""
-        closes = pool.closing(whose)
-        if closes is not None and not _is_done_by(closes, task_s, utc_s):
-            return max(0, min(pool.more(claim), closes.slots - pool.used[claim]))
-        return None if pool.is_free_for(claim) else pool.more(claim)
+        found = None if pool.is_free_for(claim) else pool.more(claim)
+        for closes in pool.ahead(whose, claim):
+            if _is_done_by(closes, task_s, utc_s):
+                continue  # in time for this one; of others, more may be left for less long
+            others = sum(pool.used[each] for each in range(pool.rules.now.claims.first_reserved))
+            left = min(closes.slots - pool.used[claim], closes.room - others)
+            more = pool.more(claim) if found is None else found
+            found = max(0, min(more, left))
+        return found
 
-    def slots_for(self, name: str, whose: Whose, task_s: float | None, utc_s: float) -> float:
-        """The slots of a pool that somebody's work may have in all, now; inf without rules."""
+    def slots_for(self, name: str, job: JobSpec, task_s: float | None, utc_s: float) -> float:
+        """The slots of a pool that a job may have in all, now; inf without rules.
+
+        Of one that was sold what is reserved: those, and no others.
+        """
         pool = self.pools.get(name)
+        if is_reserved(job):
+            seats = [] if pool is None else pool.seats
+            return sum(each.slots for each in seats if each.tariff.version == job.price_name)
         if pool is None:
             return inf
-        claim = pool.claim(whose)
-        more = self._slots_for(pool, whose, claim, task_s, utc_s)
+        claim = pool.claim(job.whose)
+        more = self._slots_for(pool, job.whose, claim, task_s, utc_s)
         return inf if more is None else more + pool.used[claim]
 
-    def shut(self, name: str, whose: Whose, task_s: float | None, utc_s: float) -> Refusal | None:
-        """Why a pool begins nothing more of somebody's, for as long as one can see; or None."""
+    def reserved_for(self, name: str, whose: Whose) -> list[Seats]:
+        """What is reserved of a pool for somebody's work now."""
+        pool = self.pools.get(name)
+        return [] if pool is None else [each for each in pool.seats if each.who.includes(whose)]
+
+    def may_begin(self, name: str, job: Job, task_s: float | None, utc_s: float) -> bool:
+        """Whether tasks of this length are not too long for what comes, in a pool with rules."""
+        pool = self.pools[name]
+        for claim in (*pool.reserved(job), pool.claim(job.whose)):
+            ahead = pool.ahead(job.whose, claim)
+            late = (each for each in ahead if not _is_done_by(each, task_s, utc_s))
+            if all(each.slots > pool.used[claim] for each in late):
+                return True
+        return False
+
+    def shut(self, name: str, job: JobSpec, task_s: float | None, utc_s: float) -> Refusal | None:
+        """Why a pool begins nothing more of a job, for as long as one can see; or None."""
+        if is_reserved(job):
+            return self._given_up(name, job.price_name)
         pool = self.pools.get(name)
         if pool is None:
             return None
-        claim = pool.claim(whose)
+        claim = pool.claim(job.whose)
         if not pool.levels[claim].most:
             return _closed(pool, claim)
-        closes = pool.closing(whose)
+        closes = pool.closing(job.whose, claim)
         if closes is None or closes.slots or _is_done_by(closes, task_s, utc_s):
             return None
         return _closes(closes)
 
+    def _given_up(self, name: str, reserved: str) -> Refusal | None:
+        """Whether what was quoted for a reservation may run no more, as that is over."""
+        pool = self.pools.get(name)
+        if pool is not None and any(each.name == reserved for each in pool.seats):
+            return None
+        return Refusal(Reason.WINDOW_CLOSED, "has ended {}", (reserved,))
+
     def slots_free(self, name: str, whose: Whose) -> int:
         """The slots of a pool with rules that somebody's work may take in addition."""
         pool = self.pools[name]
-        return pool.more(pool.claim(whose))
+        first = pool.rules.now.claims.first_reserved
+        seats = (at for at, each in enumerate(pool.seats, first) if each.who.includes(whose))
+        return pool.more(pool.claim(whose)) + sum(pool.more(each) for each in seats)
 
     def refusal(
         self, job: Job, worker: Worker, task_s: float | None, utc_s: float
@@ -186,11 +312,11 @@ class Occupancy:
             return None
         pool = self.pools[worker.offer.pool]
         claim = pool.claim(job.whose)
-        closes = pool.closing(job.whose)
         if not pool.levels[claim].most:
             return _closed(pool, claim)
-        if closes is not None and not _is_done_by(closes, task_s, utc_s):
-            return _closes(closes)
+        for closes in pool.ahead(job.whose, claim):
+            if not _is_done_by(closes, task_s, utc_s):
+                return _closes(closes)
         words = "has no more slots for {}{}: it has {} of {}"
         used, most = pool.used[claim], pool.levels[claim].most
         figures = (_who(pool, claim), _held_until(pool.rules.now), used, most)
@@ -203,6 +329,11 @@ class Occupancy:
 
     def _slots(self, name: str) -> int:
         return sum(each.slots for each in self._workers_of(name) if not each.draining)
+
+
+def is_reserved(job: JobSpec) -> bool:
+    """Whether a job was sold slots that are reserved."""
+    return job.price_name.startswith(NAMED)
 
 
 def _is_done_by(closes: Closing, task_s: float | None, utc_s: float) -> bool:
@@ -218,6 +349,9 @@ def _closed(pool: Pool, claim: int) -> Refusal:
 
 
 def _closes(closes: Closing) -> Refusal:
+    if not closes.window:
+        words = "begins nothing of it that may not be done by {}, when it may have fewer slots"
+        return Refusal(Reason.WINDOW_CLOSED, words, (_clock(closes.at_s),))
     words = "begins nothing of it that may not be done when window {!r} begins at {}"
     return Refusal(Reason.WINDOW_CLOSED, words, (closes.window, _clock(closes.at_s)))
 

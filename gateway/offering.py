@@ -21,11 +21,13 @@ from gateway.dealing import RELAY, DealRules, Permits
 from gateway.errands import Notary, NotGranted, check_ask
 from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import BadJob, check_spec
+from gateway.occupancy import is_reserved
 from gateway.quotations import quoted_terms
 from gateway.sale import Sale
 from gateway.showing import waiting
 from policies.decisions import Decision
 from policies.placement import judge
+from policies.reservations import NAMED
 from policies.tariffs import Tariff
 
 # Contracts whose slots their buyer has, or was just offered.
@@ -81,7 +83,8 @@ class Offering:
             spec = check_spec(ask, f"{ask.user}@{buyer}")
         except BadJob as error:
             return deals.Decline(ask.contract, Reason.BAD_REQUEST, str(error))
-        declined = self._check_asked(buyer, ask)
+        spec = replace(spec, path=tuple(ask.path))
+        declined = self._check_asked(buyer, ask) or self._check_entitled(buyer, ask, spec)
         if declined is not None:
             return declined
         try:
@@ -89,8 +92,10 @@ class Offering:
             check_ask(ask, given)
         except NotGranted as error:
             return deals.Decline(ask.contract, error.code, f"its grant: {error}")
-        currency, path = given.errand.currency or None, tuple(ask.path)
-        spec = replace(spec, currency=currency, given=given, path=path)
+        spec = replace(spec, currency=given.errand.currency or None, given=given)
+        broke = self._check_money(ask, spec, utc_s)
+        if broke is not None:
+            return broke
         offers = self._offers(ask, spec, utc_s)
         best = min(offers, key=lambda each: each[0], default=None)
         found = best[1:] if best is not None else self._relayed(ask, spec, utc_s)
@@ -129,6 +134,31 @@ class Offering:
             return None
         return deals.Decline(ask.contract, code, reason)
 
+    def _check_entitled(
+        self, buyer: str, ask: deals.AskQuote, spec: JobSpec
+    ) -> deals.Decline | None:
+        """Why our entitlements give it nothing, whenever; what they say is our own affair."""
+        objection = self._broker.entitling.objection(spec, self._broker.elsewhere)
+        if objection is None:
+            return None
+        whole = objection[0] == Reason.NOT_ENTITLED  # else it has as much as it may for now
+        reason = f"the entitlements of {self._site} give {buyer} {'none' if whole else 'no more'}"
+        code = Reason.NOT_ENTITLED if whole else Reason.NO_SLOTS
+        return deals.Decline(ask.contract, code, f"{reason} of it")
+
+    def _check_money(
+        self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
+    ) -> deals.Decline | None:
+        """Why the buyer's credit, or a budget, has no room for it at the price of any pool."""
+        if not self._broker.purses:
+            return None
+        found: tuple[str, str] | None = None
+        for _, tariff in self._priced(ask, spec, utc_s):
+            found = self._broker.spending.objection(spec, ask.path[-1], tariff)
+            if found is None:
+                return None
+        return None if found is None else deals.Decline(ask.contract, *found)
+
     def _nothing(
         self, buyer: str, ask: deals.AskQuote, spec: JobSpec, utc_s: float
     ) -> deals.Decline:
@@ -152,26 +182,39 @@ class Offering:
     def _pools_for(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
     ) -> Iterator[tuple[str, Tariff]]:
+        """Our pools that were asked for, if it can pay what they charge it for this job."""
+        for pool, tariff in self._priced(ask, spec, utc_s):
+            if self._broker.spending.objection(spec, ask.path[-1], tariff) is None:
+                yield pool, tariff
+
+    def _priced(
+        self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
+    ) -> Iterator[tuple[str, Tariff]]:
         """Our pools that were asked for, with what they charge this buyer for this job."""
         for pool, tariff in self._broker.tariffs.items():
             if ask.pool in ("", pool) and ask.currency in ("", tariff.currency):
                 yield pool, self._broker.tariff_for(pool, spec, ask.path[-1], utc_s)
+                for seats in self._broker.occupancy.reserved_for(pool, spec.whose):
+                    yield pool, self._broker.tariff_in(pool, seats, spec)
 
     def _offers(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
-    ) -> Iterator[tuple[tuple[float, int], deals.Quote, Tariff]]:
-        """What each of our pools would do, by when it would be done and its price."""
+    ) -> Iterator[tuple[tuple[bool, float, int], deals.Quote, Tariff]]:
+        """What each of our pools would do, by when it would be done and its price.
+
+        What is reserved for the buyer goes before all else: it pays for that in any case.
+        """
         for pool, tariff in self._pools_for(ask, spec, utc_s):
             if not self._suits(spec, pool):
                 continue
-            total = self._slots_for(spec, pool, utc_s, ask.task_s)
+            total = self._slots_for(replace(spec, price=tariff), pool, utc_s, ask.task_s)
             if total < 1:
                 continue
             slots = self._permitted(ask, spec, pool, min(total, max(1, ask.tasks)), tariff)
             if slots < 1:
                 continue
             task_s = ask.task_s or self._broker.durations.of(spec.function) or 0.0
-            begin_s = self._load_s(pool) / total
+            begin_s = self._load_s(pool, utc_s) / total
             finish_s = begin_s + task_s * -(-ask.tasks // slots)
             quote = deals.Quote(
                 contract=ask.contract,
@@ -184,7 +227,8 @@ class Offering:
                 lease_s=self._rules.lease_min_s,
                 **quoted_terms(tariff),
             )
-            yield (finish_s, tariff.price_nanos), quote, tariff
+            is_usual = not tariff.version.startswith(NAMED)
+            yield (is_usual, finish_s, tariff.price_nanos), quote, tariff
 
     def _permitted(
         self, ask: deals.AskQuote, spec: JobSpec, pool: str, slots: int, price: Tariff
@@ -214,13 +258,16 @@ class Offering:
             and judge(spec.need, each.offer) is None
         )
         task_s = task_s or self._broker.durations.of(spec.function)
-        allowed = self._broker.occupancy.slots_for(pool, spec.whose, task_s, utc_s)
-        return int(min(sum(able), allowed)) - self.held_slots(pool)
+        allowed = self._broker.occupancy.slots_for(pool, spec, task_s, utc_s)
+        entitled = self._broker.entitling.slots_max(spec.work, pool)
+        slots = int(min(sum(able), allowed, entitled))
+        # What is reserved is kept, whoever else has what is held.
+        return slots if is_reserved(spec) else slots - self.held_slots(pool)
 
-    def _load_s(self, pool: str) -> float:
+    def _load_s(self, pool: str, utc_s: float) -> float:
         """Slot-seconds that a pool's workers have, and that wait here."""
-        held = sum(each.load_s for each in self._broker.workers.values() if each.offer.pool == pool)
-        return held + waiting(self._broker)[1]
+        workers = (each for each in self._broker.workers.values() if each.offer.pool == pool)
+        return sum(each.left_s(utc_s) for each in workers) + waiting(self._broker)[1]
 
     def _relayed(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: float
@@ -229,7 +276,8 @@ class Offering:
         if ask.pool or not ask.hops_left:
             return None
         spec = replace(_for_others(spec, self._site), path=tuple(ask.path), hops_left=ask.hops_left)
-        decision = self._decide(spec, ask.tasks, utc_s, task_s=ask.task_s)
+        is_known = self._broker.durations.of(spec.function) is not None
+        decision = self._decide(spec, ask.tasks, utc_s, None if is_known else ask.task_s)
         if decision.plan is None or not decision.plan.shares:
             return None
         lanes = [lane for lane, _ in decision.plan.shares]
@@ -238,6 +286,8 @@ class Offering:
         price = Tariff(dearest.price_nanos, dearest.currency, RELAY, price_class=spec.price_class)
         slots = max(1, min(round(sum(lane.slots for lane in lanes)), ask.tasks))
         slots = self._permitted(ask, spec, RELAY, slots, price)
+        if self._broker.spending.objection(spec, ask.path[-1], price) is not None:
+            return None
         if not slots or ask.currency not in ("", dearest.currency):
             return None
         quote = deals.Quote(

@@ -91,6 +91,7 @@ class Outbox:
         self._thread = threading.get_ident()
         self._batches: deque[_Batch] = deque()
         self.carrier: Carrier | None = None  # a single site has nobody to say anything to
+        self.on_write: Callable[[Record], None] | None = None  # told of all that is written
         self._sites: dict[str, int] = {}
         self._late_bills = LateBills(store, recall, self._perform_and_flush)
 
@@ -135,7 +136,9 @@ class Outbox:
         return expels
 
     def _with_function(self, record: Record) -> list[Record]:
-        """A detached job is stored together with the function that it runs."""
+        """A record as it is stored: a detached job together with the function that it runs."""
+        if self.on_write is not None:
+            self.on_write(record)
         if isinstance(record, JobOpened) and record.function is not None:
             body = self._functions.body(record.function)
             if body is not None:

@@ -10,7 +10,7 @@ from federation.messages import Results
 from federation.ranges import Range
 from gateway.events import Reported
 from gateway.jobs import Assignment, Job, Strikes
-from gateway.ledger.records import UsageRecord
+from gateway.ledger.records import UsageRecord, is_for_its_user
 from policies.carbon import NOTHING_KNOWN, Emissions, Footprint, footprint
 from policies.placement import show_tags
 
@@ -205,9 +205,7 @@ def usage_records(
         part_ns = wall_ns if is_last else wall_ns * (high - low) // count
         part_cpu_ns = cpu_ns if is_last else cpu_ns * (high - low) // count
         wall_ns, cpu_ns, count = wall_ns - part_ns, cpu_ns - part_cpu_ns, count - (high - low)
-        # What had to make room costs nothing, unless its price says that it may have to.
-        is_paid = state != "preempted" or tariff.price_class == "preemptible"
-        is_free = state == "repeat" or (state != "ok" and not part_ns) or not is_paid
+        is_free = not is_for_its_user(state, tariff.price_class) or (state != "ok" and not part_ns)
         charged = 0 if is_free else _charged(job, low, high, stopped)
         cost_nanos = 0 if is_free else _cost(assignment, report, charged, part_ns, total_ns)
         list_nanos = 0 if is_free else tariff.list_charge_nanos(charged, part_ns)

@@ -42,11 +42,12 @@ _SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
 # or the site is an administrator's, as is whatever is not named here.
 VERBS: Final[Mapping[str, tuple[Scope, ...]]] = {
     **dict.fromkeys(("status", "jobs", "job", "results", "workers", "sites", "pools"), ()),
-    **dict.fromkeys(("explain", "shares"), ()),
-    "forget": (Scope.CANCEL, Scope.SUBMIT),
+    **dict.fromkeys(("explain", "shares", "reservations"), ()),
+    **dict.fromkeys(("forget", "unreserve"), (Scope.CANCEL, Scope.SUBMIT)),
+    "reserve": (Scope.SUBMIT,),
     **dict.fromkeys(("report", "page", "statement", "deals", "deliveries"), (Scope.REPORT,)),
-    **dict.fromkeys(("disputes", "payments", "alerts"), (Scope.REPORT,)),
-    **dict.fromkeys(("drain", "reload", "test_alert"), (Scope.ADMIN,)),
+    **dict.fromkeys(("disputes", "payments", "alerts", "budgets"), (Scope.REPORT,)),
+    **dict.fromkeys(("drain", "reload", "can", "test_alert", "write_off"), (Scope.ADMIN,)),
     **dict.fromkeys(("reconcile", "dispute", "answer_dispute"), (Scope.ADMIN,)),
     **dict.fromkeys(("settle", "undo_payment"), (Scope.ADMIN,)),
     **dict.fromkeys(("invite", "join", "approve", "leave", "expel", "trust"), (Scope.ADMIN,)),
@@ -77,11 +78,16 @@ class Pass:
         if wanted and not any(self.token.allows(each) for each in wanted):
             names = " or ".join(wanted)
             raise Denied(Reason.SCOPE_MISSING, f"this token is not good for that: it takes {names}")
-        if isinstance(message, OpenJob) and not self.token.allows(Scope.SUBMIT, message.project):
+        project = None
+        if isinstance(message, OpenJob):
+            project = message.project
+        elif isinstance(message, Ask) and message.verb == "reserve":
+            project = message.details.get("project", "")
+        if isinstance(project, str) and not self.token.allows(Scope.SUBMIT, project):
             known = ", ".join(sorted(self.token.projects or ()))
             raise Denied(
                 Reason.PROJECT_NOT_ALLOWED,
-                f"this token is not good for project {message.project!r:.80}: it is for {known}",
+                f"this token is not good for project {project!r:.80}: it is for {known}",
             )
 
 

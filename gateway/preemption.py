@@ -22,28 +22,63 @@ from typing import Final
 
 from federation.messages import Notice
 from federation.ranges import RangeSet
+from gateway import dispatch
 from gateway.effects import Effect, Order, Remark
+from gateway.entitling import Entitling
 from gateway.jobs import Assignment, Job, Worker
 from gateway.occupancy import Occupancy, Pool
 from policies.claims import called_back, excess
-from policies.windows import Closing, Window
+from policies.placement import Need
+from policies.windows import Closing, Rules, Window
 
 LOOK_S: Final = 0.2  # between two looks, unless other rules hold
 MINUTE_S: Final = 60.0
+LATE_S: Final = 10.0  # how late what was to stop may be said to have stopped
+
+
+@dataclass(slots=True)
+class _Stop:
+    """Tasks that are stopped at one moment, for a window.
+
+    Attributes:
+        is_ahead: until that has begun.
+        is_overdue: their worker has not stopped them; it is not reckoned with any more.
+    """
+
+    window: Window
+    stops_s: float
+    tasks: RangeSet
+    is_ahead: bool
+    is_overdue: bool = False
+
+    def still_holds(self, rules: Rules, utc_s: float) -> bool:
+        """Whether by other rules they had to stop as well, and by then."""
+        if not utc_s < self.stops_s:
+            return False
+        for at, span in enumerate(rules.spans):
+            if span.window == self.window:
+                from_s = span.from_s if at else rules.begun_s
+                last_s = max(from_s + self.window.spill_s, utc_s) + self.window.grace_s
+                return from_s - self.window.drain_lead_s <= utc_s and self.stops_s <= last_s
+        return False
 
 
 @dataclass(slots=True)
 class _Told:
-    """What an assignment's worker was told."""
+    """What an assignment's worker was told: each task is in one of its stops, or in none."""
 
     assignment: Assignment
-    tasks: RangeSet = field(default_factory=RangeSet)  # that stop
-    stops_s: float = inf  # the last of them
+    stops: list[_Stop] = field(default_factory=list)
     is_recalled: bool = False
 
     def leaving(self, by_s: float) -> int:
         """How many of its tasks will have stopped by then."""
-        return len(_both(self.tasks, self.assignment.left)) if self.stops_s <= by_s else 0
+        stops = (each for each in self.stops if each.stops_s <= by_s and not each.is_overdue)
+        return sum(len(_both(each.tasks, self.assignment.left)) for each in stops)
+
+    def told(self, by_s: float) -> RangeSet:
+        """Those that were told to stop by then."""
+        return RangeSet(part for each in self.stops if each.stops_s <= by_s for part in each.tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +101,8 @@ class Preemption:
 
     Args:
         workers, ready: all workers, and the jobs with tasks that wait.
+        entitling: knows whose work may not run, and needs no room.
+        may_want: whether a job would have tasks for a slot of a worker that fits it.
         recall: asks a worker for what has not begun of an assignment.
         effects: where orders are put.
     """
@@ -75,12 +112,16 @@ class Preemption:
         workers: Mapping[int, Worker],
         ready: Mapping[str, Job],
         occupancy: Occupancy,
+        entitling: Entitling,
+        may_want: Callable[[Job, Worker, float], bool],
         recall: Callable[[Assignment], None],
         effects: list[Effect],
     ) -> None:
         self._workers = workers
         self._ready = ready
         self._occupancy = occupancy
+        self._entitling = entitling
+        self._may_want = may_want
         self._recall = recall
         self._effects = effects
         self._told: dict[int, _Told] = {}
@@ -88,15 +129,50 @@ class Preemption:
         self._stopped: dict[str, deque[tuple[float, int]]] = {}  # by pool: when, how many
         self._said: dict[str, str] = {}  # by pool: what a dry run said last
 
-    def turned(self, pools: Iterable[str], utc_s: float) -> None:
-        """Other rules hold for these pools: what was told by those before counts no more."""
-        names = set(pools)
-        for number, told in list(self._told.items()):
-            if told.assignment.worker.offer.pool in names:
-                del self._told[number]
-                if utc_s < told.stops_s < inf:
-                    self._notify(told.assignment, told.tasks, None)
+    def turned(self, turned: Mapping[str, Rules | None], utc_s: float) -> None:
+        """Other rules hold for these pools: what was told counts if it would be told by them, too.
+
+        Else who has to make room would have longer with each change of what does not concern him.
+        What was told ahead of a window stays told as far as it is too much once that has begun.
+        All is said again, as a clock may have jumped since.
+        """
+        over = {
+            name: excess(pool.levels, pool.used)
+            for name, pool in self._occupancy.pools.items()
+            if name in turned
+        }
+        youngest_first = sorted(self._told.values(), key=lambda told: -told.assignment.given_s)
+        for told in youngest_first:
+            name = told.assignment.worker.offer.pool
+            if name not in turned:
+                continue
+            rules, stops = turned[name], told.stops
+            told.is_recalled, told.stops = False, []
+            for each in stops:
+                kept = RangeSet()
+                if rules is not None and each.still_holds(rules, utc_s):
+                    claim = self._occupancy.pools[name].claim_of(told.assignment)
+                    kept = self._keep(each, told, rules, over[name], claim)
+                    self._notify(told.assignment, kept, each.stops_s - utc_s)
+                if utc_s < each.stops_s:
+                    self._notify(told.assignment, _without(each.tasks, kept), None)
+                if kept:
+                    each.tasks = kept
+                    told.stops.append(each)
+            if not told.stops:
+                del self._told[told.assignment.id]
         self._looked_s = -inf
+
+    def _keep(
+        self, stop: _Stop, told: _Told, rules: Rules, over: dict[int, int], claim: int
+    ) -> RangeSet:
+        """Those of a stop's tasks that still have to stop; `over` is what is still too much."""
+        tasks = _both(stop.tasks, told.assignment.left)
+        if stop.is_ahead and rules.now.window == stop.window:
+            stop.is_ahead = False
+            tasks = _last(tasks, RangeSet(), over.get(claim, 0))
+            over[claim] = over.get(claim, 0) - len(tasks)
+        return tasks
 
     def settle(self, utc_s: float) -> None:
         """Look who must make room, unless that was just done."""
@@ -106,8 +182,25 @@ class Preemption:
         for number, told in list(self._told.items()):
             if not told.assignment.left:
                 del self._told[number]
+            else:
+                self._note_overdue(told, utc_s)
         for name, pool in self._occupancy.pools.items():
             self._look_at(name, pool, utc_s)
+
+    def _note_overdue(self, told: _Told, utc_s: float) -> None:
+        """Look whether a worker has stopped what it was to stop; say it once if it has not."""
+        for each in told.stops:
+            if each.is_overdue or utc_s < each.stops_s + LATE_S:
+                continue
+            each.is_overdue = True
+            tasks = len(_both(each.tasks, told.assignment.left))
+            if tasks:
+                worker = told.assignment.worker
+                text = (
+                    f"worker {worker.name} of pool {worker.offer.pool} still has {tasks} of the "
+                    f"tasks that it was to stop by {_clock(each.stops_s)}: others make room instead"
+                )
+                self._effects.append(Remark(text))
 
     def _look_at(self, name: str, pool: Pool, utc_s: float) -> None:
         if not self._may_concern(name, pool, utc_s):
@@ -115,18 +208,21 @@ class Preemption:
         held = self._held(name, pool)
         window = pool.rules.now.window
         grace_s = window.grace_s if window is not None else 0.0
-        begun_s = pool.rules.now.from_s + (window.spill_s if window is not None else 0.0)
-        by_s = max(begun_s, utc_s) + grace_s
+        spilt_s = pool.rules.begun_s + (window.spill_s if window is not None else 0.0)
+        by_s = max(spilt_s, utc_s) + grace_s
         used = {
             claim: max(0, slots - self._leaving(held.get(claim, ()), by_s))
             for claim, slots in pool.used.items()
         }
-        for claim, slots in excess(pool.levels, used).items():
+        over = excess(pool.levels, used)
+        for claim in excess(pool.levels, pool.used):
             who = pool.rules.now.claims.all[claim].who
             text = f"{who} may have {pool.levels[claim].most} slots{_in(window)}"
+            # Also of those that were all told to stop what has not begun is called back.
+            slots = over.get(claim, 0)
             self._take(held.get(claim, []), slots, _Reason(name, window, by_s, text), utc_s)
             used[claim] -= slots
-        wanted = self._wanted(name, pool, used)
+        wanted = self._wanted(name, pool, used, utc_s)
         for claim, slots in called_back(pool.levels, used, wanted, pool.total).items():
             text = f"slots are guaranteed to others who need them{_in(window)}"
             reason = _Reason(name, window, utc_s + grace_s, text)
@@ -137,9 +233,15 @@ class Preemption:
         """Whether anybody may have to make room; quicker than to look at all that is out."""
         if not any(pool.used.values()):
             return False
-        if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used):
+        if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used, utc_s):
             return True
-        ahead = (pool.closing(whose) for whose in pool.claims)
+        first = pool.rules.now.claims.first_reserved
+        seats = range(first, first + len(pool.seats))
+        ahead = (
+            pool.closing(whose, claim)
+            for whose in pool.examples.values()
+            for claim in (pool.claim(whose), *seats)
+        )
         return any(each is not None and each.told_s <= utc_s for each in ahead)
 
     def _held(self, name: str, pool: Pool) -> dict[int, list[Assignment]]:
@@ -148,7 +250,7 @@ class Preemption:
         for worker in self._workers.values():
             if worker.offer.pool == name and not worker.job:
                 for each in worker.assignments.values():
-                    found.setdefault(pool.claim(each.job.whose), []).append(each)
+                    found.setdefault(pool.claim_of(each), []).append(each)
         for assignments in found.values():
             assignments.sort(key=lambda each: -each.given_s)
         return found
@@ -157,7 +259,9 @@ class Preemption:
         told = (self._told.get(each.id) for each in held)
         return sum(each.leaving(by_s) for each in told if each is not None)
 
-    def _wanted(self, name: str, pool: Pool, used: Mapping[int, int]) -> dict[int, int]:
+    def _wanted(
+        self, name: str, pool: Pool, used: Mapping[int, int], utc_s: float
+    ) -> dict[int, int]:
         """By claim, how many slots waiting work could use of what is guaranteed to it."""
         short = {
             claim: level.guaranteed - used.get(claim, 0)
@@ -165,21 +269,48 @@ class Preemption:
             if level.guaranteed > used.get(claim, 0)
         }
         found: dict[int, int] = {}
+        fitting: dict[Need, Worker | None] = {}
         for job in self._ready.values() if short else ():
-            claim = pool.claim(job.whose)
             may_come = job.places is None or job.places.get(name, 0) >= 1
-            if claim in short and may_come and job.spec.pool in ("", name):
-                found[claim] = min(short[claim], found.get(claim, 0) + job.waiting)
+            if not may_come or job.spec.pool not in ("", name):
+                continue
+            claims = [
+                each for each in (*pool.reserved(job), pool.claim(job.whose)) if each in short
+            ]
+            if not claims:
+                continue
+            if job.need not in fitting:
+                fitting[job.need] = self._fitting(name, job)
+            worker = fitting[job.need]
+            # Else others would be stopped again and again for what never begins here.
+            if worker is None or not self._may_want(job, worker, utc_s):
+                continue
+            waiting = job.waiting
+            if self._entitling.is_on:
+                waiting = int(min(waiting, self._entitling.slots_left(job.work, name)))
+            for claim in claims:
+                tasks = min(waiting, short[claim] - found.get(claim, 0))
+                if tasks > 0:
+                    found[claim] = found.get(claim, 0) + tasks
+                    waiting -= tasks
         return found
+
+    def _fitting(self, name: str, job: Job) -> Worker | None:
+        """A worker of a pool on which a job could run."""
+        for each in self._workers.values():
+            is_there = each.offer.pool == name and not each.job and not each.draining
+            if is_there and dispatch.verdict(job, each) is None:
+                return each
+        return None
 
     def _tell_ahead(
         self, name: str, pool: Pool, held: Mapping[int, list[Assignment]], utc_s: float
     ) -> None:
         """Tell what will be too much in the next window that it is going to be stopped."""
         concerned: dict[Closing, list[Assignment]] = {}
-        for assignments in held.values():
+        for claim, assignments in held.items():
             for each in assignments:
-                closes = pool.closing(each.job.whose)
+                closes = pool.closing(each.job.whose, claim)
                 if closes is not None and closes.told_s <= utc_s and closes.stops_s < inf:
                     concerned.setdefault(closes, []).append(each)
         for closes, assignments in concerned.items():
@@ -188,7 +319,8 @@ class Preemption:
             text = f"window {closes.window!r} begins at {_clock(closes.at_s)}"
             window = pool.rules.window_at(closes.at_s)
             reason = _Reason(name, window, closes.stops_s, text)
-            self._take(assignments, slots, reason, utc_s, is_ahead=True)
+            if slots > 0:
+                self._take(assignments, slots, reason, utc_s, is_ahead=True)
 
     # --- taking --------------------------------------------------------------------------------
 
@@ -202,8 +334,6 @@ class Preemption:
         is_ahead: bool = False,
     ) -> None:
         """Have so many slots of these given back: what has not begun now, what runs in time."""
-        if slots <= 0:
-            return
         if reason.window is not None and reason.window.is_dry:
             self._say_once(reason, f"{slots} tasks would be told to stop: {reason.text}")
             return
@@ -212,7 +342,7 @@ class Preemption:
             told = self._told.setdefault(each.id, _Told(each))
             if reason.may_stop:
                 most = min(slots - stopped, self._left_this_minute(reason, utc_s))
-                stopped += self._stop(told, most, reason, utc_s)
+                stopped += self._stop(told, most, reason, utc_s, is_ahead=is_ahead)
             if not told.is_recalled and not is_ahead:
                 told.is_recalled = True
                 self._recall(each)
@@ -221,22 +351,26 @@ class Preemption:
             text = f"pool {reason.pool} told {stopped} tasks to stop by {stop}: {reason.text}"
             self._effects.append(Remark(text))
 
-    def _stop(self, told: _Told, most: int, reason: _Reason, utc_s: float) -> int:
-        """Tell at most so many tasks of an assignment when they are stopped; how many are."""
-        each = told.assignment
-        is_sooner = reason.stops_s < told.stops_s
-        known = RangeSet() if is_sooner else told.tasks
-        chosen = _last(each.left, known, most)
+    def _stop(
+        self, told: _Told, most: int, reason: _Reason, utc_s: float, *, is_ahead: bool
+    ) -> int:
+        """Tell at most so many tasks of an assignment when they are stopped; how many are.
+
+        Those are the first that were to stop later.
+        """
+        each, window = told.assignment, reason.window
+        assert window is not None, "asked before: reason.may_stop"
+        chosen = _last(each.left, told.told(reason.stops_s), most)
         count = len(chosen)
         if not count:
             return 0
-        if is_sooner:
-            told.tasks = RangeSet()
-        for first, stop in chosen:
-            told.tasks.add(first, stop)
-        told.stops_s = reason.stops_s if is_sooner else max(told.stops_s, reason.stops_s)
+        for later in told.stops:
+            for first, stop in chosen:
+                later.tasks.remove(first, stop)
+        told.stops = [later for later in told.stops if later.tasks]
+        told.stops.append(_Stop(window, reason.stops_s, chosen, is_ahead))
         self._notify(each, chosen, max(0.0, reason.stops_s - utc_s))
-        if reason.window is not None and reason.window.stops_per_minute:
+        if window.stops_per_minute:
             self._stopped.setdefault(reason.pool, deque()).append((utc_s, count))
         text = f"{reason.pool} told {count} of its tasks to stop by {_clock(reason.stops_s)}"
         each.job.note(utc_s, f"{text}: {reason.text}")
@@ -265,6 +399,10 @@ class Preemption:
 
 def _both(some: RangeSet, others: RangeSet) -> RangeSet:
     return RangeSet(part for first, stop in some for part in others.within(first, stop))
+
+
+def _without(some: RangeSet, others: RangeSet) -> RangeSet:
+    return RangeSet(part for first, stop in some for part in others.missing(first, stop))
 
 
 def _last(left: RangeSet, known: RangeSet, most: int) -> RangeSet:

@@ -21,6 +21,7 @@ from gateway.intake import SLOTS_MAX
 from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.outcomes import is_sound
 from gateway.quotations import allowed_nanos, booked_tariff, quoted_terms, tariff_of
+from policies.budgets import Earmark
 from policies.carbon import Footprint, objection
 from policies.pricelist import PRICE_NANOS_MAX
 from policies.tariffs import HOUR_NS, PriceClass, Tariff
@@ -56,6 +57,7 @@ class Purchase:
     price_class: PriceClass = "guaranteed"  # that was asked for
     max_cost_nanos: int | None = None  # that is granted for it; None: no limit
     spent_nanos: int = 0
+    earmark: Earmark | None = None  # what budgets hold for it; None: nothing
     tab: Tab = field(default_factory=Tab)
 
     @property

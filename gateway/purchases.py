@@ -30,7 +30,7 @@ from gateway.errands import Notary
 from gateway.events import JobSpec
 from gateway.handout import EPOCH_BITS
 from gateway.intake import check_ranges
-from gateway.jobs import Assignment
+from gateway.jobs import Assignment, Job
 from gateway.ledger import records
 from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.purchase import (
@@ -48,6 +48,7 @@ from gateway.purchase import (
 )
 from gateway.quotations import booked_terms
 from gateway.resting import Resting
+from policies.budgets import earmark, money_room
 
 VERDICTS_MAX: Final = 100_000  # remembered of one contract
 # Of a contract that came to its end: its seller did well, and may have another.
@@ -200,7 +201,8 @@ class Purchases:
         quote = purchase.quote
         if purchase.phase is not Phase.HELD or quote is None or purchase.until_s:
             raise ProtocolError("held, and nobody asked")
-        if purchase.job not in self._broker.jobs:
+        job = self._broker.jobs.get(purchase.job)
+        if job is None or not self._fund(purchase, job):
             self._say(purchase, deals.CloseContract(purchase.contract))
             self._drop(purchase)
             return
@@ -233,6 +235,18 @@ class Purchases:
             quote.step_ns,
         )
         self._say(purchase, commit)
+
+    def _fund(self, purchase: Purchase, job: Job, *, anyway: bool = False) -> bool:
+        """Hold what a contract may cost in the budgets of its job; False when they have no room.
+
+        Work that was sold to us is paid at our own price: for that is held as it is handed out.
+        """
+        most = purchase.max_cost_nanos
+        if most is None or job.spec.price is not None or money_room(job.purses) is None:
+            return True
+        left_nanos = max(0, most - purchase.spent_nanos)
+        purchase.earmark = earmark(job.purses, left_nanos, anyway=anyway)
+        return purchase.earmark is not None
 
     def _committed(self, purchase: Purchase, now_s: float) -> None:
         if purchase.phase is not Phase.HELD or purchase.quote is None or not purchase.until_s:
@@ -267,6 +281,7 @@ class Purchases:
                 job,
                 purchase.tariff,
                 purchase.round_trip_s,
+                purchase.earmark is not None,
             )
         )
 
@@ -292,6 +307,8 @@ class Purchases:
             # Who stops all that he is given, at no charge, must not be the cheapest for ever.
             self.resting.spare(purchase.site, utc_s, "stopped work of ours to make room")
         purchase.spent_nanos += message.cost_nanos
+        if purchase.earmark is not None:
+            purchase.earmark.use(message.cost_nanos)  # the broker will have it as spent
         self._outcome.write(
             records.posted(purchase.contract, "buy", purchase.site, delivery, purchase.currency)
         )
@@ -460,7 +477,7 @@ class Purchases:
         self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
 
     def recover(
-        self, row: ContractRow, postings: list[PostingRow], now_s: float, job: JobSpec | None
+        self, row: ContractRow, postings: list[PostingRow], now_s: float, job: Job | None
     ) -> None:
         """Take up a contract of a former life, in which tasks of a job may still be out.
 
@@ -476,7 +493,8 @@ class Purchases:
             self._say(purchase, deals.Abandon(row.contract))
             return
         purchase.is_recovered = True
-        self._join(purchase, row.job, job)
+        self._fund(purchase, job, anyway=True)
+        self._join(purchase, row.job, job.spec)
         self._say(purchase, deals.Resume(row.contract))
 
     def _renew(self, seller: str, message: deals.Renew, now_s: float) -> None:
@@ -612,13 +630,20 @@ class Purchases:
 
     def _lapse(self, purchase: Purchase, reason: str) -> None:
         purchase.phase = move(purchase.phase or Phase.OPEN, Move.LAPSE)
+        self._release(purchase)
         self._by_handle.pop(purchase.handle, None)
         self._outcome.happened(events.WorkerGone(purchase.handle, reason))
         if purchase.is_recovered or purchase.is_orphan:
             purchase.is_recovered = purchase.is_orphan = False
             self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
 
+    def _release(self, purchase: Purchase) -> None:
+        """Nothing that comes under it counts any more: no budget need hold anything for it."""
+        if purchase.earmark is not None:
+            purchase.earmark.end()
+
     def _drop(self, purchase: Purchase) -> None:
+        self._release(purchase)
         if purchase.is_recovered or purchase.is_orphan:
             self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
         self.purchases.pop(purchase.contract, None)

@@ -24,14 +24,19 @@ from federation.messages import (
     RejectJob,
 )
 from federation.reasons import Reason
+from federation.reserving import Reserve, Reserved
 from federation.transport import Port
 from federation.wire import Maps
 from gateway import events
 from gateway.accounts import Limits
+from gateway.bookings import OVER_MAX, Bookings
 from gateway.broker import Broker
+from gateway.budgets.books import read_known
+from gateway.budgets.purses import Purses
 from gateway.config import SiteConfig, python_minor
 from gateway.dealing import Permits
 from gateway.effects import Effect
+from gateway.entitlement_config import window_names
 from gateway.errands import Notary
 from gateway.events import Event
 from gateway.exchange import Exchange
@@ -46,11 +51,13 @@ from gateway.permits import Nobody
 from gateway.prices import Prices
 from gateway.recalling import Recall, recall_now
 from gateway.recovery import history_of, recovered, used_before
+from gateway.reserving import Buying, Selling
 from gateway.surroundings import Surroundings
 from gateway.terms import answer_ended
 from gateway.timetable import Timetable
 from policies.parties import Whose
 from policies.placement import Offer
+from policies.reservations import OPEN
 
 SLOW_TICKS: Final = 20  # some things are looked at every so many ticks
 # Records waiting for the store, and their bytes, beyond which guests are held until it catches up.
@@ -112,7 +119,8 @@ class Reception:
         self._pools = {pool.name: dict(pool.tags) for pool in config.pools}
         self._prices = Prices(config.pools, surroundings.utc_s())
         self.timetable = Timetable({pool.name: pool.plan for pool in config.pools})
-        self.broker = _broker(config, seat.boot, self._prices)
+        purses = Purses(config.budgets, config.credit, surroundings.utc_s())
+        self.broker = _broker(config, seat.boot, self._prices, purses)
         self.broker.emissions.update({pool.name: pool.emissions for pool in config.pools})
         self.exchange = Exchange(
             config.name,
@@ -137,7 +145,20 @@ class Reception:
             at_home=self._credentials(required=False),
         )
         self.outbox = Outbox(self.lobby, store, self.functions, on_stored, on_results, recall, say)
+        if self.broker.purses.has_credit:
+            self.outbox.on_write = self.broker.purses.note
         self._recall = recall
+        self.bookings = Bookings(
+            config,
+            self.broker,
+            store,
+            random_bytes=surroundings.random_bytes,
+            recall=recall,
+            perform=self.perform,
+        )
+        self.selling = Selling(config.name, self.bookings, seat.permits)
+        new_name = self.exchange.purchases.enquiries.new_name
+        self.buying = Buying(config.name, self.bookings, self.selling, new_name)
         self.pulses: dict[int, Maps] = {}
         self._unread: set[int] = set()
         # What guests have said that waits for the store, by guest.
@@ -160,10 +181,15 @@ class Reception:
         effects: list[Effect] = self.broker.handle(
             events.VolumesKnown(self._prices.had_ns(self.store, now_s)), now_s
         )
+        spending = read_known(self.store, self.broker.purses, now_s)
+        effects += self.broker.handle(events.SpendingKnown(spending.spent, spending.owed), now_s)
+        self.exchange.lending.recover(self.store.slices_lent(), now_s)
+        self.exchange.borrowing.recover(spending.accounts, now_s)
         if self.config.fair_share is not None:
             used_ns = used_before(self.store, self.config.fair_share, now_s)
             known = events.SharesKnown(self.config.fair_share, used_ns)
             effects += self.broker.handle(known, now_s)
+        effects += self.broker.handle(self._entitlements, now_s)
         for event in recovered(self.store):
             effects += self.broker.handle(event, now_s)
             if isinstance(event, events.JobRecovered) and event.spec is not None:
@@ -176,6 +202,11 @@ class Reception:
             for row in self.store.open_contracts()
         ]
         self.exchange.recover(contracts, self.store.last_contracts("sell"), self._clock.now_s())
+        kept = self.store.reservations(OVER_MAX)[::-1]
+        self.bookings.recover(each for each in kept if each.state not in OPEN)
+        kept = self.store.reservations(0, is_open=True)
+        self.bookings.recover(kept)
+        self.outbox.perform(self.buying.recover(kept, self._clock.now_s()))
         self.act(self._news_of_the_calendar())  # before anything is handed out
 
     def take_frames(self, frames: Iterable[tuple[int, bytes]]) -> None:
@@ -211,6 +242,11 @@ class Reception:
             happened.append(events.Ticked())
             self._watch_tokens(happened)
             self.functions.sweep(set(self.lobby.guests))
+            for line in self.broker.spending.news():
+                self._say(f"budget: {line}")
+        utc_s = self._clock.utc_s()
+        self.outbox.perform(self.bookings.tick(utc_s))
+        self.outbox.perform(self.buying.tick(self._clock.now_s(), utc_s))
         happened += self._news_of_the_calendar()
         is_due = self.exchange.tick(self._clock.now_s(), self._clock.utc_s())
         if not happened and not is_due and not self.broker.is_uneven:
@@ -218,8 +254,13 @@ class Reception:
         self.act(happened)
         return True
 
+    @property
+    def _entitlements(self) -> events.EntitlementsKnown:
+        plans = {pool.name: pool.plan for pool in self.config.pools}
+        return events.EntitlementsKnown(self.config.entitlements, window_names(plans))
+
     def take_in(self, config: SiteConfig, used_ns: Mapping[Whose, int]) -> None:
-        """Go on by the windows, prices and shares of another configuration, of the same pools.
+        """Go on by what `gateway.reload` takes in of another configuration, of the same pools.
 
         `used_ns` is what the books say that everybody has used, if shares are others.
         """
@@ -228,10 +269,29 @@ class Reception:
         self.config = config
         self.timetable.replace({pool.name: pool.plan for pool in config.pools})
         self._prices.replace(config.pools)
+        self.bookings.take_in(config)
+        self.broker.purses.take_in(config.budgets, config.credit)
+        self.act([self._entitlements, *self._news_of_the_calendar()])
+
+    def perform(self, effects: Iterable[Effect]) -> None:
+        """Carry out what was decided about reservations, and go on by it."""
+        self.outbox.perform(effects)
         self.act(self._news_of_the_calendar())
+
+    def hear_reserve(self, buyer: str, message: Reserve) -> None:
+        """Another site wants something of a reservation in our pools."""
+        self.perform(self.selling.hear(buyer, message, self._clock.utc_s()))
+
+    def hear_reserved(self, seller: str, message: Reserved) -> None:
+        """Another site says how a reservation of ours stands."""
+        now_s, utc_s = self._clock.now_s(), self._clock.utc_s()
+        self.perform(self.buying.hear(seller, message, now_s, utc_s))
 
     def _news_of_the_calendar(self) -> list[Event]:
         utc_s = self._clock.utc_s()
+        if self.bookings.has_changed:
+            self.bookings.has_changed = False
+            self.timetable.reserve(self.bookings.open.values(), self.bookings.rules)
         found = (self.timetable.renew(utc_s), self._prices.renew(self.broker, utc_s))
         return [each for each in found if each is not None]
 
@@ -520,7 +580,7 @@ class Reception:
                 self.exchange.need_function(job.client, digest)
 
 
-def _broker(config: SiteConfig, boot: int, prices: Prices) -> Broker:
+def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Broker:
     rules = config.rules
     tariffs = {name: each.tariff for name, each in prices.now.items()}
     broker = Broker(
@@ -545,6 +605,7 @@ def _broker(config: SiteConfig, boot: int, prices: Prices) -> Broker:
             rules.kept_bytes_max,
         ),
         boot,
+        purses,
     )
     broker.prices.update(prices.now)
     return broker

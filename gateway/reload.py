@@ -1,8 +1,9 @@
 """A changed configuration, taken in while a gateway runs: what that changes, and doing it.
 
-Windows, claims, calendars, price lists and shares are what an owner changes from day to day: these
-are taken in. Everything else is named, and waits for the next start. The file is read and checked
-whole before anything is changed; with a mistake in it all stays as it was.
+Windows, claims, calendars, price lists, shares, entitlements, terms of reservations and the amounts
+of budgets are what an owner changes from day to day: these are taken in. Everything else is named,
+and waits for the next start. The file is read and checked whole before anything is changed; with a
+mistake in it all stays as it was.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,13 +11,18 @@ from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import Any, Final
 
+from gateway.budgets.amending import Told, amend, amend_credit
 from gateway.config import PoolConfig, SiteConfig, check, load, with_local
+from policies.entitlements import Rule
 from policies.windows import AHEAD_S, Difference, differences
 
 DIFFERENCES_MAX: Final = 200  # of one pool, that are told
 TAKEN_IN: Final = frozenset({"plan", "price", "tariff"})  # of a pool
 # Of the site; where we listen and keep our state may be what the command line said.
-NOT_COMPARED: Final = frozenset({"pools", "given", "source", "listen", "state", "fair_share"})
+NOT_COMPARED: Final = frozenset(
+    {"pools", "given", "source", "listen", "state", "fair_share", "budgets", "credit"}
+    | {"entitlements", "reservations"}
+)
 TABLES: Final = {
     "rules": "[limits]",
     "deals": "[contracts]",
@@ -41,14 +47,20 @@ class Change:
         config: the present one, with what is taken in.
         windows: by pool, what other windows hold when, for two weeks.
         prices: by pool, the names of the price lists before and after.
+        budgets: what is otherwise in budgets, and in what sites may owe us.
         shares: whether slots are shared out otherwise.
+        entitlements: the rules that are no more, and those that are new.
+        reservations: whether slots can be reserved on other terms.
         later: what else is different, which counts from the next start on.
     """
 
     config: SiteConfig
     windows: Mapping[str, list[Difference]]
     prices: Mapping[str, tuple[str, str]]
+    budgets: list[Told]
     shares: bool
+    entitlements: tuple[list[Rule], list[Rule]]
+    reservations: bool
     later: list[str]
 
     def to_plain(self) -> dict[str, Any]:
@@ -69,7 +81,13 @@ class Change:
                 {"pool": pool, "before": before, "after": after}
                 for pool, (before, after) in self.prices.items()
             ],
+            "budgets": [each._asdict() for each in self.budgets],
             "shares": self.shares,
+            "entitlements": {
+                name: [{"line": each.line, "rule": str(each)} for each in rules]
+                for name, rules in zip(("gone", "new"), self.entitlements, strict=True)
+            },
+            "reservations": self.reservations,
             "later": self.later,
         }
 
@@ -97,15 +115,34 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
     pools = []
     for pool in now.pools:
         other = others.get(pool.name, pool)
-        told = differences(pool.plan, other.plan, utc_s, utc_s + AHEAD_S)
-        windows[pool.name] = list(islice(told, DIFFERENCES_MAX))
+        found = differences(pool.plan, other.plan, utc_s, utc_s + AHEAD_S)
+        windows[pool.name] = list(islice(found, DIFFERENCES_MAX))
         if pool.prices.version != other.prices.version:
             prices[pool.name] = pool.prices.version, other.prices.version
         taken: dict[str, Any] = {name: getattr(other, name) for name in TAKEN_IN}
         pools.append(replace(pool, **taken))
     shares = now.fair_share != new.fair_share
-    config = replace(now, pools=tuple(pools), fair_share=new.fair_share)
-    return Change(config, windows, prices, shares, list(_later(now, new)))
+    reservations = now.reservations != new.reservations
+    budgets = amend(now.budgets, new.budgets)
+    credit = amend_credit(now.credit, new.credit)
+    before, after = now.entitlements.rules, new.entitlements.rules
+    rules = (
+        [each for each in before if each not in after],
+        [each for each in after if each not in before],
+    )
+    config = replace(
+        now,
+        pools=tuple(pools),
+        fair_share=new.fair_share,
+        budgets=budgets.taken,
+        credit=credit.taken,
+        # Also where only lines are others: that is what people are told.
+        entitlements=new.entitlements,
+        reservations=new.reservations,
+    )
+    told = [*budgets.told, *credit.told]
+    later = [*_later(now, new), *budgets.later, *credit.later]
+    return Change(config, windows, prices, told, shares, rules, reservations, later)
 
 
 def _later(now: SiteConfig, new: SiteConfig) -> Iterator[str]:

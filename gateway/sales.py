@@ -254,6 +254,9 @@ class Sales:
         if self._is_too_much(sale, message):
             reason = f"{self._site} holds {self._rules.buyer_bytes_max:,} bytes of {buyer}'s work"
             self._end_early(sale, Reason.BUSY, reason)
+        elif sale.spec is not None and self._broker.entitling.queue_left(sale.spec) < count:
+            reason = f"the entitlements of {self._site} give {buyer} no more tasks here"
+            self._end_early(sale, Reason.NO_SLOTS, reason)
         if sale.ending is not None:
             sale.out.take(message.epoch, message.first, message.first + count)
             back = [[message.first, message.first + count]]
@@ -519,14 +522,24 @@ class Sales:
             del self._renewals[stamp]
 
     def _why_over(self, sale: Sale, utc_s: float) -> tuple[str, str] | None:
-        """Why a contract is to end early, if it is: its grant, or that a window begins."""
+        """Why a contract is to end early, if it is: its grant, money, or that a window begins."""
         if sale.is_over(utc_s):
             return EXPIRED, "its grant has expired"
+        job = self._broker.jobs.get(sale.job)
+        if job is not None and job.purses and job.waiting:
+            unpaid = self._broker.spending.given_up(job.purses, job.spec)
+            if unpaid is not None:
+                return unpaid
         if sale.spec is None or sale.pool == RELAY:
             return None
         task_s = self._broker.durations.of(sale.spec.function)
-        shut = self._broker.occupancy.shut(sale.pool, sale.spec.whose, task_s, utc_s)
-        return None if shut is None else (Reason.WINDOW_CLOSED, f"{self._site} {shut.text}")
+        shut = self._broker.occupancy.shut(sale.pool, sale.spec, task_s, utc_s)
+        if shut is not None:
+            return Reason.WINDOW_CLOSED, f"{self._site} {shut.text}"
+        barred = self._broker.entitling.barred(sale.spec, sale.pool)
+        if barred is None:
+            return None
+        return barred, f"the entitlements of {self._site} give {sale.buyer} nothing of it now"
 
     def _release(self, sale: Sale, now_s: float) -> None:
         """Tell a buyer that is back that it need not wait for its lease: none of its tasks runs.

@@ -2,20 +2,24 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
+from math import inf
 from typing import Final
 
 from federation.adverts import WINDOWS_MAX, PoolAdvert, SiteAdvert, TagPrice, Window
 from gateway.broker import Broker
 from gateway.jobs import Job, Worker
 from policies.carbon import Emissions
-from policies.parties import Whose
+from policies.entitlements import Work, name_of
+from policies.parties import ANOTHER_SITE
 from policies.placement import Tags
 from policies.pricelist import PriceNow
 from policies.tariffs import Extras
+from policies.weeks import DAY_S, HORIZON_DAYS
 from policies.windows import Allowed, allowed
 
 ADVERT_VALID_S: Final = 90.0
+SHOWN_MAX: Final = 64  # windows of a pool as different people see them, that are kept
 # Tasks that wait, and their slot-seconds where it is known how long one takes.
 Queue = tuple[int, float]
 
@@ -38,17 +42,19 @@ def show_site(
     utc_s: float,
     version: int,
     queue: Queue,
-    whose: Whose,
+    work: Work,
 ) -> SiteAdvert:
     """Everything that there is to be said of a site now; policies.disclosure may hide some of it.
 
     Args:
         held: slots of a pool that are set aside.
         queue: what waits.
-        whose: for whose work it is shown what it may have.
+        work: it is shown what this may have; of ANOTHER_SITE, what some other site may.
     """
     pools = tuple(
-        _for_whom(_show_pool(name, broker, each, held.get(name, 0), queue), broker, whose, utc_s)
+        _for_whom(
+            _show_pool(name, broker, each, held.get(name, 0), queue, utc_s), broker, work, utc_s
+        )
         for name, each in facts.items()
     )
     return SiteAdvert(site, version, utc_s, ADVERT_VALID_S, pools)
@@ -60,11 +66,14 @@ def waiting(broker: Broker, jobs: Iterable[Job] | None = None) -> Queue:
     for job in broker.jobs.values() if jobs is None else jobs:
         if job.waiting:
             tasks += job.waiting
-            load_s += job.waiting * (broker.durations.of(job.spec.function) or 0.0)
+            known_s = broker.durations.of(job.spec.function)
+            load_s += job.waiting * (known_s or job.spec.task_s or 0.0)
     return tasks, load_s
 
 
-def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Queue) -> PoolAdvert:
+def _show_pool(
+    name: str, broker: Broker, facts: PoolFacts, held: int, queue: Queue, utc_s: float
+) -> PoolAdvert:
     workers = [
         each
         for each in broker.workers.values()
@@ -83,7 +92,7 @@ def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Qu
         currency=tariff.currency,
         slots_free=max(0, total - busy - held),
         tasks_queued=queue[0],
-        load_slot_s=sum(each.load_s for each in workers) + queue[1],
+        load_slot_s=sum(each.left_s(utc_s) for each in workers) + queue[1],
         tags=_largest(facts.tags, workers),
         pythons=tuple(sorted({each.offer.python for each in workers})),
         region=facts.region,
@@ -97,38 +106,82 @@ def _show_pool(name: str, broker: Broker, facts: PoolFacts, held: int, queue: Qu
         preemptible=extras.preemptible,
         minimum_nanos=extras.minimum_nanos,
         step_ns=extras.step_ns,
+        carbon_ahead=emissions.ahead,
     )
 
 
-def _for_whom(pool: PoolAdvert, broker: Broker, whose: Whose, utc_s: float) -> PoolAdvert:
+def _for_whom(pool: PoolAdvert, broker: Broker, work: Work, utc_s: float) -> PoolAdvert:
     """A pool as somebody's work may use it: by its rules now, and when they are others."""
-    rules = broker.occupancy.rules.get(pool.pool)
-    if rules is None:
-        return pool
+    entitling, name = broker.entitling, pool.pool
+    rules = broker.occupancy.rules.get(name)
     total = pool.slots_total
-    ahead = [each for each in allowed(rules.spans, whose, total) if each.until_s > utc_s]
+    if rules is None:
+        slots = int(min(total, entitling.slots_max(work, name)))
+        free = _free(broker, work, name, slots)
+        return replace(pool, slots_total=slots, slots_free=min(pool.slots_free, free))
+    found = allowed(
+        rules.spans, work.whose, total, lambda each: entitling.slots_max(work, name, name_of(each))
+    )
+    ahead = [each for each in found if each.until_s > utc_s]
     slots = ahead[0].slots if ahead else 0
-    free = broker.occupancy.slots_free(pool.pool, whose)
+    free = min(
+        broker.occupancy.slots_free(name, work.whose), _free(broker, work, name, pool.slots_free)
+    )
     if len(ahead) == 1:
         windows: tuple[Window, ...] = ()
     else:
-        windows = tuple(_windows(ahead, broker.prices.get(pool.pool), pool.price_nanos))
+        windows = _windows_shown(pool, broker, tuple(ahead), utc_s)
     return replace(
         pool, slots_total=slots, slots_free=min(pool.slots_free, free, slots), windows=windows
     )
 
 
-def _windows(ahead: Iterable[Allowed], prices: PriceNow | None, now_nanos: int) -> Iterator[Window]:
-    """The times in which there are slots, each with its price; as many as an advert may have."""
+def _free(broker: Broker, work: Work, pool: str, slots: int) -> int:
+    """How many of so many slots somebody may have in addition; a site's own it learns by asking."""
+    if work.whose is ANOTHER_SITE:
+        return slots
+    return int(min(slots, broker.entitling.slots_left(work, pool)))
+
+
+def _windows_shown(
+    pool: PoolAdvert, broker: Broker, ahead: tuple[Allowed, ...], utc_s: float
+) -> tuple[Window, ...]:
+    """The windows of an advert, kept while rules and prices are the same: each plan looks."""
+    prices, shown = broker.prices.get(pool.pool), broker.occupancy.pools[pool.pool].shown
+    key = ahead, pool.price_nanos
+    known = shown.get(key)
+    if known is not None and known[0] is prices:
+        return known[1]
+    found = tuple(_windows(ahead, prices, pool.price_nanos, utc_s))
+    if len(shown) >= SHOWN_MAX:
+        shown.clear()
+    shown[key] = prices, found
+    return found
+
+
+def _windows(
+    ahead: Iterable[Allowed], prices: PriceNow | None, now_nanos: int, utc_s: float = -inf
+) -> Iterator[Window]:
+    """The times from now on in which there are slots, each with its price; as many as an advert
+    may have.
+    """
     left = WINDOWS_MAX
+    changes: list[float] = []
+    known_s = -inf  # as far as they are looked for
     for each in ahead:
-        edges = [each.from_s, each.until_s]
-        if prices is not None:
-            changes = prices.prices.changes(each.from_s)
-            edges[1:1] = [at_s for at_s in changes if at_s < each.until_s]
-        for from_s, until_s in pairwise(edges):
-            if not each.slots or not left:
-                break
+        if not left:
+            return
+        if not each.slots:
+            continue
+        while prices is not None and known_s < each.until_s:
+            # What its window makes of the price is the same all the while. Of bands a list knows
+            # to the end of its last day: the day before that is sure.
+            start_s = max(known_s, each.from_s)
+            known_s = start_s + (HORIZON_DAYS - 1) * DAY_S
+            changes += [at_s for at_s in prices.prices.band_changes(start_s) if at_s <= known_s]
+        edges = [at_s for at_s in changes if each.from_s < at_s < each.until_s]
+        parts = pairwise((each.from_s, *edges, each.until_s))
+        for from_s, until_s in islice((part for part in parts if part[1] > utc_s), left):
             nanos = now_nanos
             if prices is not None:
                 nanos = prices.prices.public_nanos(from_s, prices.level)

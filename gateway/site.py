@@ -5,6 +5,7 @@
     ├── _watch_pipes   pipes that were closed
     ├── _tick          heartbeats, sessions that ran out, jobs without an owner
     ├── watch          alerts, where some are configured
+    ├── watch_credit   what sites owe us, where that has a limit
     ├── Census.run     what slots there were, for the books
     ├── Meters.run     how clean the pools' electricity is, where that changes
     ├── desk           one task for each question that has to wait for the store
@@ -34,6 +35,7 @@ from gateway import events, federation_desk
 from gateway.alerts.watch import Watch
 from gateway.bookkeeper import Bookkeeper
 from gateway.broker import Broker
+from gateway.budgets.desk import watch_credit
 from gateway.carbon.meters import Meters
 from gateway.census import Census
 from gateway.circle import Circle
@@ -175,6 +177,8 @@ class Site:
                     nursery.start_soon(self.watch.run)
                 if self.config.books.detail_days:
                     nursery.start_soon(self._roll_up)
+                if self.config.credit:
+                    nursery.start_soon(watch_credit, self)
                 for pool in self.config.pools:
                     if pool.kind == "local":
                         address = nearest(port.addresses)
@@ -368,6 +372,9 @@ class Site:
     async def record(self, *records: Record, durable: bool = False) -> None:
         """Have the store commit these; return when they are, and all that was written before."""
         done = trio.Event()
+        if self.broker.purses.has_credit:
+            for each in records:
+                self.broker.purses.note(each)
         self.store.write(records, durable, lambda: self._from_thread(done.set))
         await done.wait()
 

@@ -55,6 +55,8 @@ def terms_plain(spec: JobSpec) -> dict[str, Any]:
         "wishes": _wishes(spec.wishes),
         "group": spec.group,
         "price_class": spec.price_class,
+        "tasks": spec.tasks,
+        "task_s": spec.task_s,
     }
 
 
@@ -62,6 +64,11 @@ def _wishes(wishes: Wishes) -> dict[str, Any]:
     plain = wishes_plain(wishes)
     if wishes.objective is not None:
         plain["objective"] = asdict(wishes.objective)
+    if wishes.when_closed is not None:
+        plain["when_closed"] = wishes.when_closed.value
+    for key in ("deferrable", "whole"):
+        if getattr(wishes, key):
+            plain[key] = True
     return plain
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 Path = tuple[str | int, ...]
 
-_HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(#.*)?")
+_HEADER: Final = re.compile(r"\s*(\[\[?)([^\[\]]+)\]\]?\s*(?:#.*)?")
 _NAME: Final = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 _KEY: Final = re.compile(rf"\s*((?:{_NAME.pattern})(?:\s*\.\s*(?:{_NAME.pattern}))*)\s*=")
 _LONG: Final = re.compile(r'"""|\'\'\'')
@@ -25,7 +25,7 @@ def find_places(text: str) -> dict[Path, int]:
     counts: dict[Path, int] = {}
     table: Path = ()
     inside = ""  # the quotes of a text of several lines
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if inside:
             inside = "" if inside in line else inside
             continue

@@ -34,7 +34,7 @@ class TrustFileError(GridError):
 
 def save(path: Path, book: TrustBook, invitations: Invitations) -> None:
     """Replace the file by what the book says now; it is on disk when this returns."""
-    text = json.dumps(to_plain(book, invitations), indent=1, ensure_ascii=False)
+    text = _text_of(to_plain(book, invitations))
     write_private(path, text.encode() + b"\n")
 
 
@@ -49,6 +49,25 @@ def load(path: Path, follow: Follow = Follow.TWO) -> tuple[TrustBook, Invitation
         return from_plain(json.loads(read_private(path, BYTES_MAX)), follow)
     except (ValueError, KeyError, TypeError, AttributeError, ProtocolError) as error:
         raise TrustFileError(f"{path}: {type(error).__name__}: {error}") from None
+
+
+def line_of(book: TrustBook, invitations: Invitations, site: str, rule: Rule) -> int:
+    """The line of the file, as it is saved, where a rule for a site begins: its own, or all sites'.
+
+    Raises ValueError: there is no such rule.
+    """
+    plain = to_plain(book, invitations)
+    holder = plain
+    if rule not in book.rules:
+        holder = plain["sites"][site]
+    mark = "\0rule\0"
+    holder["rules"][holder["rules"].index(permissions.to_plain(rule))] = mark
+    text = _text_of(plain)
+    return text[: text.index(json.dumps(mark))].count("\n") + 1
+
+
+def _text_of(plain: dict[str, Any]) -> str:
+    return json.dumps(plain, indent=1, ensure_ascii=False)
 
 
 def to_plain(book: TrustBook, invitations: Invitations) -> dict[str, Any]:

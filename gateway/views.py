@@ -173,6 +173,8 @@ def why_waiting(broker: Broker, job: Job, utc_s: float) -> list[dict[str, Any]]:
     unpayable = broker.unpayable(job.spec)
     if unpayable:
         return [{"reason": Reason.CURRENCY_DIFFERS.value, "text": unpayable, "workers": 0}]
+    if job.unmet:
+        return [{"reason": Reason.LIMITS_UNMET.value, "text": job.unmet, "workers": 0}]
     client = broker.clients.get(job.client)
     if job.lacks_function_since_s is not None:
         text = "its client has not sent its function yet"
@@ -181,12 +183,17 @@ def why_waiting(broker: Broker, job: Job, utc_s: float) -> list[dict[str, Any]]:
         text = "its client leaves its results unread"
         return [{"reason": Reason.CLIENT_NOT_READING.value, "text": text, "workers": 0}]
     counts: Counter[tuple[str, str]] = Counter()
+    short = broker.spending.why_waiting(job) if job.purses else {}
+    for text in short.values():
+        counts[Reason.BUDGET_EXHAUSTED, text] = 0
     for worker in broker.workers.values():
         refusal = broker.refusal(job, worker, utc_s)
         if refusal is not None:
             counts[refusal.reason, refusal.text] += 1
         elif not _is_affordable(broker, job, worker):
             counts[Reason.COST_LIMIT, "what is under way may use up the job's cost limit"] += 1
+        elif short:
+            counts.update((Reason.BUDGET_EXHAUSTED, text) for text in short.values())
         else:
             counts[Reason.BUSY, "has all the work it should hold"] += 1
     if not broker.workers:

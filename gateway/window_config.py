@@ -40,7 +40,9 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
 from functools import partial
+from os.path import expanduser
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Final
 
 from gateway.knobs import KnobError, check_known, count, guarded, number
@@ -53,7 +55,7 @@ from policies.hours import Days, Hours, Weekdays, read_days
 from policies.parties import read_party
 from policies.periods import UTC_ZONE, read_zone
 from policies.weeks import DAY_S, EVERY_DAY, read_weekdays
-from policies.windows import WINDOWS_MAX, Plan, Window
+from policies.windows import EDGES_AHEAD_MAX, WINDOWS_MAX, Plan, Window
 
 CALENDARS_MAX: Final = 100
 FILE_BYTES_MAX: Final = 1 << 20
@@ -114,7 +116,17 @@ def read_plan(
 
 
 def check_plan(pool: str, plan: Plan, utc_s: float) -> None:
-    """Refuse windows of one priority that are open at once within a year; KnobError."""
+    """Refuse windows of one priority that are open at once within a year, and too many; KnobError.
+
+    All that is to come in two weeks is looked at whenever one begins or ends, while work waits.
+    """
+    busiest = plan.busiest(utc_s, utc_s + LOOK_AHEAD_S)
+    if busiest is not None:
+        raise KnobError(
+            f"{busiest.place}[[pool.window]] {busiest.name!r} of {pool}: with it windows of this "
+            f"pool begin and end more than {EDGES_AHEAD_MAX:,} times in two weeks: write fewer, "
+            "longer ones"
+        )
     clash = plan.clash(utc_s, utc_s + LOOK_AHEAD_S)
     if clash is not None:
         first, second, at_s = clash
@@ -144,7 +156,8 @@ def _calendar(table: dict[str, Any], folder: Path) -> Calendar:
         text = _text("weekend", table["weekend"])
         weekend = guarded("weekend", lambda: read_weekdays(text) if text else frozenset())
     if "holidays" in table:
-        path = folder / Path(_text("holidays", table["holidays"])).expanduser()
+        # Not pathlib's, which gives up on the home of a user that there is not.
+        path = folder / expanduser(_text("holidays", table["holidays"]))
         holidays, half_days = guarded(f"holidays, {path}", lambda: read_dates(_file(path)))
     if "dates" in table:
         lines = _list("dates", table["dates"])
@@ -157,6 +170,8 @@ def _calendar(table: dict[str, Any], folder: Path) -> Calendar:
 
 def _file(path: Path) -> str:
     try:
+        if not S_ISREG(path.stat().st_mode):  # of a pipe one would wait for ever
+            raise KnobError("it is no file")
         with path.open("rb") as file:
             body = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
@@ -164,7 +179,7 @@ def _file(path: Path) -> str:
     if len(body) > FILE_BYTES_MAX:
         raise KnobError(f"it has more than {FILE_BYTES_MAX:,} bytes")
     try:
-        return body.decode()
+        return body.decode("utf-8-sig")  # some editors begin with a mark that nobody sees
     except UnicodeDecodeError:
         raise KnobError("it is no text in UTF-8") from None
 

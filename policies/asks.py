@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from policies.feasibility import Terms
@@ -51,6 +52,13 @@ def read_objective(value: object) -> Objective:
     )
 
 
+class WhenClosed(StrEnum):
+    """What a job's owner wants done about pools whose windows open later."""
+
+    WAIT = "wait"  # for one that, once open, would suit it better than all that are open now
+    ELSEWHERE = "elsewhere"  # where it is open now; nowhere, while none is
+
+
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """Where and how a user wants a job placed; what is left out does not limit."""
@@ -61,6 +69,9 @@ class Wishes:
     forbidden_sites: frozenset[str] = frozenset()
     jurisdictions: frozenset[str] | None = None  # where its data may go
     environment: str = ""  # what it runs in, as policies.environments writes it; "": anything
+    when_closed: WhenClosed | None = None  # None: a window's delay is weighed as any other
+    deferrable: bool = False  # may wait for better hours, so that it is done by its deadline
+    whole: bool = False  # is of use only if all of it is done within its limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +88,8 @@ class Ask:
     deadline_s: float | None = None  # UTC
     budget_nanos: int | None = None  # what is left, in the currency of the terms
     price_class: PriceClass = "guaranteed"
+    when_closed: WhenClosed | None = None
+    deferrable: bool = False  # may wait for better hours, until its deadline
 
     def __post_init__(self) -> None:
         if self.tasks < 1:
@@ -85,6 +98,8 @@ class Ask:
             raise ValueError("what was measured at a site is measured")
         if self.budget_nanos is not None and self.terms.need.currency is None:
             raise ValueError("a budget has a currency")
+        if self.deferrable and self.deadline_s is None:
+            raise ValueError("what may wait has a deadline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +119,11 @@ class House:
     quotes_max: int = 3  # sites asked for a quote for the same work
     sites_max: int = 8  # places that one job is split over at a time
     task_s_unknown: float = 1.0  # a task of unknown length is compared as if it took this
+    # Of jobs that may wait for better hours: they do for a gain of this share at least, 0 .. 1; and
+    # so that all is done so many seconds before their deadline, were tasks longer by a share.
+    defer_gain: float = 0.10
+    defer_margin_s: float = 60.0
+    defer_margin: float = 0.5
 
     def rate(self, currency: str) -> float | None:
         """Units of our currency for one of another; None when we know no rate."""

@@ -8,13 +8,14 @@ the best answer (`choose_quote`), and expect to lose the race now and then. Equa
 knowledge give equal decisions, in whatever order the adverts came.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from federation.reasons import Reason
-from policies.asks import Ask, House
+from policies.asks import Ask, House, WhenClosed
 from policies.decisions import Decision, Why
+from policies.deferral import Deferral, defer
 from policies.estimates import Estimate, estimate, tasks_by
 from policies.market import Candidate, Key, Market
 from policies.placement import Refusal
@@ -71,12 +72,25 @@ def place(
     near = ranking.near_equals(house.band)
     own = ranking.own() if house.prefer_own_s else []
     home = [one for one in own if _starts_at_home(one, house, now_s)]
+    if ask.when_closed is WhenClosed.WAIT and not home:
+        ranking, given_up = _worth_the_wait(ask, ranking, house, now_s)
+        refused += given_up
+        near = ranking.near_equals(house.band)
     drawn = draw(near, ask.objective, house.band, max(1, house.sites_max - 1), chance)
     # With the best among them, no plan is worse by more than the band than what there is.
     liked = _distinct(home, drawn, ranking[: house.sites_max + len(home)])
     preferred, plan = _plan(ask, liked, ranking, house, now_s)
+    deferral = None
+    if ask.deferrable:
+        shares = {lane.key for lane, _ in plan.shares}
+        used = [one for one in preferred if one.key in shares]
+        over_time = _distinct(used, ranking.promising(house.sites_max))
+        over_time = over_time[: max(len(used), house.sites_max)]
+        deferral = defer(ask, over_time, plan, ranking.scale, house, now_s)
+        if deferral.runs:
+            preferred, plan = over_time, _begun(ask, over_time, deferral, house, now_s)
     why = Why.HOME_FIRST if home else Why.DRAWN if len(near) > 1 else Why.BEST
-    return Decision(ask, house, now_s, why, ranking, refused, len(near), preferred, plan)
+    return Decision(ask, house, now_s, why, ranking, refused, len(near), preferred, plan, deferral)
 
 
 def consider(
@@ -87,9 +101,12 @@ def consider(
     accepted: list[Candidate] = []
     estimates: list[Estimate] = []
     refused: list[tuple[Candidate, Refusal]] = []
+    waits = ask.when_closed is WhenClosed.WAIT
     for candidate in market.candidates:
         verdict: Estimate | Refusal | None = verdicts[candidate.number]
         rest = resting.get(candidate.key[0]) if resting else None
+        if waits and rest is not None and candidate.is_closed(now_s):
+            rest = None  # it is not asked before it opens, and may be back by then
         if verdict is None and rest is not None and rest.until_s > now_s:
             words = "{}, and is spared for {:.0f} s more"
             verdict = Refusal(Reason.SITE_RESTING, words, (rest.why, rest.until_s - now_s))
@@ -101,6 +118,38 @@ def consider(
             accepted.append(candidate)
             estimates.append(verdict)
     return accepted, estimates, refused
+
+
+def _worth_the_wait(
+    ask: Ask, ranking: Ranking, house: House, now_s: float
+) -> tuple[Ranking, list[tuple[Candidate, Refusal]]]:
+    """For a job that waits for windows: what is as good as the best were all of them open.
+
+    If that best one is open, all that there is, as for any other job.
+    """
+    rows = ranking[:]
+    closed_s = [one.candidate.opens_s(now_s) - now_s for one in rows]
+    if not any(closed_s):
+        return ranking, []
+    candidates = [one.candidate for one in rows]
+    as_open = [
+        one.estimate._replace(finish_s=one.estimate.finish_s - wait_s)
+        for one, wait_s in zip(rows, closed_s, strict=True)
+    ]
+    near = Ranking(candidates, as_open, ask.objective, house, now_s).near_equals(house.band)
+    if near[0].candidate.opens_s(now_s) <= now_s:
+        return ranking, []
+    liked = {one.key for one in near}
+    kept = [one for one in rows if one.key in liked]
+    words = "could run it, and the job waits for {}, by its wish"
+    place = "/".join(near[0].key)
+    given_up = [
+        (one.candidate, Refusal(Reason.WAITS_FOR_WINDOW, words, (place,)))
+        for one in rows
+        if one.key not in liked
+    ]
+    candidates, estimates = [one.candidate for one in kept], [one.estimate for one in kept]
+    return Ranking(candidates, estimates, ask.objective, house, now_s), given_up
 
 
 def choose_quote(decision: Decision, quotes: Sequence[Quote], now_s: float) -> Quote | None:
@@ -168,21 +217,48 @@ def lane_of(one: Ranked, ask: Ask, house: House, now_s: float) -> Lane:
 def _plan(
     ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House, now_s: float
 ) -> tuple[list[Ranked], Split]:
-    """Split over those that are liked most; when they are too few, over the roomiest as well."""
+    """Split over those that are liked most; when that is too little, over others as well."""
     most = house.sites_max
     if ask.task_s is None and ask.budget_nanos is not None:
         # What a task costs is not known: find out at one place, before it costs too much.
         most = 1
     preferred = list(liked[:most])
     plan = _split(ask, preferred, house, now_s)
-    if plan.short and ask.task_s is not None and len(ranking) > most:
-        others = _distinct(liked[: most // 2], ranking.roomiest(most, ask))[:most]
-        other = _split(ask, others, house, now_s)
+    if ask.task_s is None:
+        return preferred, replace(plan, reason=Reason.DURATION_UNKNOWN) if plan.short else plan
+    for others, taste in _others(ask, liked, ranking, house):
+        if not plan.short:
+            break
+        other = _split(ask, others, taste, now_s)
         if other.short < plan.short:
             preferred, plan = others, other
-    if plan.short and ask.task_s is None:
-        plan = replace(plan, reason=Reason.DURATION_UNKNOWN)
     return preferred, plan
+
+
+def _others(
+    ask: Ask, liked: Sequence[Ranked], ranking: Ranking, house: House
+) -> Iterator[tuple[list[Ranked], House]]:
+    """Other places for an ask, and how the house likes it there: the roomiest; and for one with
+    both a deadline and a budget the cheapest, wherever they are, for limits go before likings.
+    """
+    most = house.sites_max
+    if len(ranking) > most:
+        yield _distinct(liked[: most // 2], ranking.roomiest(most, ask))[:most], house
+    if ask.deadline_s is not None and ask.budget_nanos is not None:
+        anywhere = replace(house, prefer_own_s=0.0)
+        cheapest = ranking.cheapest(most)
+        yield cheapest, anywhere
+        yield _distinct(cheapest[: most // 2], ranking.roomiest(most, ask))[:most], anywhere
+
+
+def _begun(
+    ask: Ask, preferred: Sequence[Ranked], deferral: Deferral, house: House, now_s: float
+) -> Split:
+    """What begins at once of a plan over time; the rest of it waits."""
+    lanes = tuple(lane_of(one, ask, house, now_s) for one in preferred)
+    tasks = tuple(deferral.now.get(lane.key, 0) for lane in lanes)
+    reason = Reason.BETTER_LATER if deferral.waits else None
+    return Split(lanes, tasks, deferral.waits, reason)
 
 
 def _split(ask: Ask, preferred: Sequence[Ranked], house: House, now_s: float) -> Split:

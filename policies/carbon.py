@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Final
 
+from federation.adverts import Outlook
+
 COUNT_MAX: Final = 2**63 - 1  # where figures end, in the books as on the wire
 # Dirtier than any power station; who says more has mistaken the unit, or lies.
 INTENSITY_MAX_MG_PER_KWH: Final = 5_000_000
@@ -65,10 +67,14 @@ class Intensity:
 
 @dataclass(frozen=True, slots=True)
 class Emissions:
-    """What is known of a pool: what it draws, and what its electricity emits now."""
+    """What is known of a pool: what it draws, what its electricity emits now, and in hours to come.
+
+    What is booked goes by `intensity` alone.
+    """
 
     machine: Machine | None = None
     intensity: Intensity | None = None
+    ahead: Outlook | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,10 @@ With slots N, guaranteed gᵢ, lent lᵢ ≤ gᵢ, borrowed bᵢ, used uᵢ:
     more for i           min(mᵢ - uᵢ, N - Σu - kᵢ), and at least 0
     to be called back    of those with u > g, for those with u < g and work that waits
 (Symphony's ownership, lending and borrowing; Kueue's lending and borrowing limits.)
+
+What is reserved is taken out before all of that: a reservation is a claim of its own, that lends
+and borrows nothing, and of the others none has more than what is left. Work is in it that is given
+out by its tariff; its party's other work belongs to the claim that it always belongs to.
 """
 
 import re
@@ -19,6 +23,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from policies.parties import ALL, Party, Whose
+from policies.tariffs import Tariff
 
 SLOTS_MAX: Final = 10**8
 CLAIMS_MAX: Final = 64
@@ -73,6 +78,31 @@ REST: Final = Claim(ALL)
 
 
 @dataclass(frozen=True, slots=True)
+class Seats:
+    """Slots that are reserved for a party.
+
+    Attributes:
+        tariff: what they were booked at; its version names the reservation.
+        until_s: when they are everybody's again, UTC.
+    """
+
+    who: Party
+    slots: int
+    tariff: Tariff
+    until_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Names the reservation, also on usage records."""
+        return self.tariff.version
+
+    @property
+    def claim(self) -> Claim:
+        """As a claim on a pool."""
+        return Claim(self.who, Amount(self.slots), NOTHING, NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
 class Level:
     """A claim in slots."""
 
@@ -85,11 +115,15 @@ class Level:
 class Claims:
     """The claims on a pool, in the owner's order. What is in none of them is everybody else's.
 
+    Attributes:
+        reserved: what is reserved besides, the first booked first.
+
     Raises:
         ValueError: more than everything is guaranteed, or a party is named twice.
     """
 
     named: tuple[Claim, ...] = ()
+    reserved: tuple[Seats, ...] = ()
 
     def __post_init__(self) -> None:
         names = [str(each.who) for each in self.named]
@@ -104,32 +138,44 @@ class Claims:
 
     @property
     def all(self) -> tuple[Claim, ...]:
-        """The claims, with everybody else's last."""
-        return (*self.named, REST)
+        """The claims, then everybody else's, then what is reserved."""
+        return (*self.named, REST, *(each.claim for each in self.reserved))
+
+    @property
+    def first_reserved(self) -> int:
+        """Which of all is the first reservation."""
+        return len(self.named) + 1
 
     @property
     def is_trivial(self) -> bool:
         """Whether everybody may use everything."""
-        return not self.named
+        return not self.named and not self.reserved
 
     def of(self, whose: Whose) -> int:
-        """Which claim somebody's work belongs to."""
+        """Which claim somebody's work belongs to, but for what is given out as reserved."""
         return next(at for at, each in enumerate(self.all) if each.who.includes(whose))
 
     def levels(self, total: int) -> list[Level]:
         """The claims in slots, when there are so many.
 
-        When fewer slots are there than are guaranteed, the first claims have theirs first.
+        When fewer slots are there than are guaranteed, the first claims have theirs first; what is
+        reserved before all others.
         """
-        found = []
         left = total
-        for each in self.all:
+        reserved = []
+        for seats in self.reserved:
+            slots = min(seats.slots, left)
+            left -= slots
+            reserved.append(Level(slots, slots, slots))
+        room = left
+        found = []
+        for each in (*self.named, REST):
             guaranteed = min(each.guaranteed.of(total), left)
             left -= guaranteed
-            most = min(total, guaranteed + each.borrows.of(total))
+            most = min(room, guaranteed + each.borrows.of(total))
             kept = guaranteed - each.lends.of(guaranteed)
             found.append(Level(guaranteed, kept, most))
-        return found
+        return found + reserved
 
 
 def more(levels: Sequence[Level], used: Mapping[int, int], total: int, claim: int) -> int:

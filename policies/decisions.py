@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from federation.money import format_money
 from federation.reasons import NEVER, Reason
-from policies.asks import Ask, House
+from policies.asks import Ask, House, WhenClosed
+from policies.deferral import Deferral
 from policies.estimates import fits
 from policies.market import Candidate, Key
 from policies.placement import Refusal
@@ -44,6 +45,7 @@ class Decision:
     near: int  # of the accepted, how many are as good as the best
     preferred: Sequence[Ranked]  # the lanes of the plan, in the order in which they are liked
     plan: Split | None  # None: nowhere to go
+    deferral: Deferral | None = None  # of an ask that may wait: the plan is what begins at once
 
     @property
     def is_hopeless(self) -> bool:
@@ -51,21 +53,32 @@ class Decision:
         return not self.ranking and all(r.reason in NEVER for _, r in self.refused)
 
     @property
+    def puts_off(self) -> bool:
+        """Whether some of it is to wait for better hours."""
+        return self.deferral is not None and self.deferral.waits > 0
+
+    @property
     def quotes_from(self) -> list[Key]:
         """Whom to ask for a quote: all that share the plan, or rivals for the whole of it.
 
-        Our own pools are not asked.
+        Our own pools are not asked, nor is one for whose window a job waits by its wish.
         """
         if self.plan is None:
             return []
         shares = [lane.key for lane, _ in self.plan.shares]
-        own = {one.key for one in self.preferred if one.candidate.is_own}
-        if len(shares) != 1:
-            return [key for key in shares if key not in own]
-        if shares[0] in own:
+        left_out = {
+            one.key for one in self.preferred if one.candidate.is_own or self._awaits(one.candidate)
+        }
+        if len(shares) != 1 or self.puts_off:
+            return [key for key in shares if key not in left_out]
+        if shares[0] in left_out:
             return []
-        rivals = [one.key for one in self.preferred if one.key not in own]
+        rivals = [one.key for one in self.preferred if one.key not in left_out]
         return [*shares, *(key for key in rivals if key != shares[0])][: self.house.quotes_max]
+
+    def _awaits(self, candidate: Candidate) -> bool:
+        """Whether a pool's window is waited for."""
+        return self.ask.when_closed is WhenClosed.WAIT and candidate.is_closed(self.made_s)
 
     def verdict(self, key: Key) -> Ranked | Refusal | None:
         """What became of one candidate; None when it was not known."""
@@ -82,6 +95,7 @@ class Decision:
             "objective": asdict(self.ask.objective),
             "tasks": self.ask.tasks,
             "task_s": self.ask.task_s,
+            "when_closed": str(self.ask.when_closed or ""),
             "finish_s": self.made_s + plan.finish_s if plan and plan.shares else None,
             "cost": _costs(plan.shares) if plan else {},
             "carbon_g": plan.carbon_g if plan else None,
@@ -91,8 +105,13 @@ class Decision:
             "quotes_from": [list(key) for key in self.quotes_from],
             "candidates": _rows(self, shown),
             "candidates_left_off": max(0, len(self.ranking or ()) - shown),
+            "deferral": self._deferral(shown),
             "refused": _grouped(self.refused),
         }
+
+    def _deferral(self, shown: int) -> dict[str, Any] | None:
+        deferral, currency = self.deferral, self.house.currency
+        return deferral.to_plain(currency, shown) if deferral is not None else None
 
     def _text(self) -> str:
         band = f"{self.house.band:.0%}"
@@ -113,15 +132,18 @@ class Decision:
         charged = {candidate.advert.currency for candidate, _ in self.refused}
         if wanted is None or wanted in charged:
             return ""
-        return f", and none charges in {wanted}, the currency of its cost limit"
+        what = "budget" if self.ask.budget_nanos is None else "cost limit"
+        return f", and none charges in {wanted}, the currency of its {what}"
 
     def _share(self, lane: Lane, tasks: int) -> dict[str, Any]:
         one = next(one for one in self.preferred if one.key == lane.key)
         currency = one.candidate.advert.currency
+        opens_s = one.candidate.opens_s(self.made_s)
         return {
             "site": lane.key[0],
             "pool": lane.key[1],
             "tasks": tasks,
+            "opens_s": opens_s if opens_s > self.made_s else None,
             "begin_s": self.made_s + lane.start_s,
             "finish_s": self.made_s + lane.finish_s(tasks),
             "cost_nanos": lane.cost_nanos(tasks),

@@ -5,13 +5,15 @@ even one task within the limits is refused; one that can do some says how many. 
 thousands of estimates, hence the plain tuple, and costs that are computed when they are looked at.
 """
 
+from math import inf
 from typing import Final, NamedTuple
 
 from federation.adverts import PriceChange
 from federation.money import format_money
 from federation.reasons import Reason
-from policies.asks import Ask, House
+from policies.asks import Ask, House, WhenClosed
 from policies.market import Candidate, Span
+from policies.outlook import Curve
 from policies.placement import Refusal
 from policies.tariffs import HOUR_NS, Extras, cost_nanos
 
@@ -32,7 +34,7 @@ class Estimate(NamedTuple):
     slots: int
     closes_s: float  # UTC, when it must be done
     price_nanos: int  # of a slot-hour of such tasks, the mean over its run
-    carbon_g: float | None
+    carbon_g: float | None  # by the mean over its run
 
     @property
     def cost_nanos(self) -> int:
@@ -59,11 +61,13 @@ def estimate(ask: Ask, candidate: Candidate, now_s: float, house: House) -> Esti
             return refusal
     if not advert.windows:
         return _in_span(ask, candidate, candidate.spans[0], now_s, house)
-    found = [
-        _in_span(ask, candidate, span, now_s, house)
-        for span in candidate.spans
-        if span.until_s > now_s
-    ]
+    spans = [span for span in candidate.spans if span.until_s > now_s]
+    if ask.when_closed is WhenClosed.ELSEWHERE:
+        spans = [span for span in spans if span.from_s <= now_s]
+        if not spans and (opens_s := candidate.opens_s(now_s)) < inf:
+            words = "opens in {:.0f} s, and the job goes elsewhere meanwhile, by its wish"
+            return Refusal(Reason.WINDOW_CLOSED, words, (opens_s - now_s,))
+    found = [_in_span(ask, candidate, span, now_s, house) for span in spans]
     fitting = [each for each in found if isinstance(each, Estimate)]
     if fitting:
         return _best(fitting, ask, now_s)
@@ -133,7 +137,9 @@ def _in_span(
     if candidate.extras is not None:
         price_nanos = _for_job(price_nanos, candidate.extras, ask, task_s)
     slot_s = tasks * task_s
-    grams = candidate.carbon_g_per_slot_s
+    grams, ahead = candidate.carbon_g_per_slot_s, candidate.carbon_ahead
+    if ahead is not None:
+        grams = ahead.mean(begin_s, finish_s)
     found = Estimate(
         wait_s,
         begin_s,
@@ -146,6 +152,16 @@ def _in_span(
         None if grams is None else grams * slot_s,
     )
     return _check_limits(ask, candidate, found, now_s) or found
+
+
+def price_over(ask: Ask, candidate: Candidate, span: Span, task_s: float) -> Curve:
+    """What a slot-hour of an ask's tasks costs in a span, as time goes on."""
+    change = candidate.price_change
+    prices = [span.price_nanos] if change is None else [span.price_nanos, change.price_nanos]
+    extras = candidate.extras
+    if extras is not None:
+        prices = [_for_job(each, extras, ask, task_s) for each in prices]
+    return Curve(() if change is None else (change.at_s,), prices)
 
 
 def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, now_s: float) -> Refusal | None:
@@ -217,12 +233,18 @@ def _mean_price(now_nanos: int, change: PriceChange, begin_s: float, finish_s: f
 
 
 def _best(fitting: list[Estimate], ask: Ask, now_s: float) -> Estimate:
-    """Of a pool's windows the one that serves the objective best; the first among equals."""
-    first = fitting[0]
+    """Of a pool's windows the one that serves the objective best; the first among equals.
+
+    With both a deadline and a budget one that can do more of it within them goes before.
+    """
+    first, objective = fitting[0], ask.objective
 
     def value(one: Estimate) -> float:
         money = one.price_nanos / (first.price_nanos or 1)
         time = (one.finish_s - now_s) / max(first.finish_s - now_s, TASK_MIN_S)
-        return ask.objective.money * money + ask.objective.time * time
+        carbon = (one.carbon_g or 0.0) / (first.carbon_g or 1.0)
+        return objective.money * money + objective.time * time + objective.carbon * carbon
 
+    if ask.deadline_s is not None and ask.budget_nanos is not None:
+        return min(fitting, key=lambda one: (-fits(ask, one), value(one)))
     return min(fitting, key=value)

@@ -30,6 +30,7 @@ class Terms:
     hops_left: int = 3
     readable: frozenset[str] | None = None  # peers whose results may be opened; None: any
     barred: frozenset[str] = field(default_factory=frozenset)  # pools of trusted peers, "site/pool"
+    may_leave: bool = True  # its user is entitled to pools of other sites
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,9 @@ def check_trust(terms: Terms, profile: Profile) -> Refusal | None:
     """Work goes only to sites that were trusted with it, one by one."""
     if profile.is_own:
         return None
+    if not terms.may_leave:
+        words = "is another site's, and its user is entitled to none of those"
+        return Refusal(Reason.NOT_ENTITLED, words)
     name = profile.offer.name
     if name not in terms.barred and not terms.trusted.isdisjoint((profile.site, name)):
         return None

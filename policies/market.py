@@ -9,11 +9,13 @@ from bisect import insort
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from federation.adverts import PoolAdvert, PriceChange, SiteAdvert
 from federation.errors import ProtocolError
 from policies.feasibility import Profile, Terms, filters_for, judge_terms
+from policies.outlook import Curve, curve_of
 from policies.placement import Offer, Refusal
 from policies.tariffs import Extras, Surcharge
 
@@ -74,13 +76,24 @@ class Candidate:
     spans: tuple[Span, ...]
     price_change: PriceChange | None  # of a pool without windows: those have their own prices
     link: Link
-    carbon_g_per_slot_s: float | None
+    carbon_g_per_slot_s: float | None  # now
+    carbon_ahead: Curve | None  # the same as it will change; None: as far as is known, it won't
     serving: float | None  # slots that really work when none is free; None: all of them
     drift: float  # λ̂ - μ̂, slot-seconds per second
     load_slot_s: float  # L + sent
     slots_free: int  # less those that our work took
     extras: Extras | None = None  # of a pool whose price is not the same for all
     sent: tuple[Sent, ...] = ()
+
+    def opens_s(self, now_s: float) -> float:
+        """When it has slots for us by its windows: now, if it has some; inf when none is known."""
+        return min(
+            (max(now_s, each.from_s) for each in self.spans if each.until_s > now_s), default=inf
+        )
+
+    def is_closed(self, now_s: float) -> bool:
+        """Whether it has none now, or only since its clock and ours may differ about that."""
+        return self.opens_s(now_s - SKEW_MAX_S) > now_s - SKEW_MAX_S
 
     def backlog_slot_s(self, now_s: float) -> float:
         """Slot-seconds of work that stand before ours now, from what was advertised.
@@ -227,6 +240,7 @@ class Market:
             price_change=None if pool.windows else pool.next_price,
             link=HERE if is_own else self._links.get(advert.site, hint),
             carbon_g_per_slot_s=_carbon(pool),
+            carbon_ahead=_carbon_ahead(pool, before),
             serving=_serving(pool),
             drift=_drift(pool),
             load_slot_s=pool.load_slot_s,
@@ -306,6 +320,22 @@ def _extras(pool: PoolAdvert) -> Extras | None:
         pool.step_ns,
     )
     return None if found == Extras() else found
+
+
+def _carbon_ahead(pool: PoolAdvert, before: Candidate | None) -> Curve | None:
+    """The same over the hours to come, of a pool that knows them.
+
+    Made anew only when it is another: our own advert is looked at for each plan.
+    """
+    if pool.carbon_ahead is None or pool.carbon_g_per_kwh is None or pool.slot_watts is None:
+        return None
+    if before is not None and _electricity(before.advert) == _electricity(pool):
+        return before.carbon_ahead
+    return curve_of(pool.carbon_g_per_kwh, pool.carbon_ahead).times(pool.slot_watts / 3.6e6)
+
+
+def _electricity(pool: PoolAdvert) -> tuple[object, ...]:
+    return pool.carbon_ahead, pool.carbon_g_per_kwh, pool.slot_watts
 
 
 def _carbon(pool: PoolAdvert) -> float | None:

@@ -7,6 +7,7 @@ the moment of the change; where it comes twice, the first one.
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
+from math import floor
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -43,7 +44,8 @@ def read_zone(name: str) -> ZoneInfo:
 
 def period_at(span: Span, zone: ZoneInfo, at_s: float) -> Period:
     """The period that a moment is in: start_s <= at_s < end_s."""
-    first = _first_day(span, datetime.fromtimestamp(at_s, zone).date())
+    # Of a whole second, as days begin with one: a fraction would be rounded, into the next day.
+    first = _first_day(span, datetime.fromtimestamp(floor(at_s), zone).date())
     following = _next_first_day(span, first)
     # Where clocks go back over midnight an hour of yesterday comes after today has begun.
     if _midnight_s(following, zone) <= at_s:

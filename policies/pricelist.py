@@ -7,7 +7,8 @@ The public price is what adverts say. A contract or a volume tier may only make 
 pays what is lower. What a price comes to for some time is `policies.tariffs`'s.
 """
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
@@ -132,13 +133,20 @@ class PriceList:
     def next_change_s(self, utc_s: float) -> float | None:
         """When band or window will be another, UTC; None when that is not within eight days."""
         now = self._holds(utc_s)
-        return next((at_s for at_s in self.changes(utc_s) if self._holds(at_s) != now), None)
+        return next((at_s for at_s, *holds in self._ahead(utc_s) if tuple(holds) != now), None)
 
-    def changes(self, utc_s: float) -> list[float]:
-        """The moments at which band or window may be another, in the coming eight days."""
-        bands = changes(utc_s, self.zone, (band.span for band in self.bands))
-        windows = self.plan.edges(utc_s, utc_s + HORIZON_DAYS * DAY_S)
-        return sorted({*bands, *windows})
+    def band_changes(self, utc_s: float) -> list[float]:
+        """The moments at which the band may be another, in the coming eight days, in order."""
+        if not self.bands:
+            return []
+        return list(changes(utc_s, self.zone, (band.span for band in self.bands)))
+
+    def _ahead(self, utc_s: float) -> Iterator[tuple[float, Band | None, Window | None]]:
+        """Where band or window may be another in the coming eight days, and what holds then."""
+        spans = list(self.plan.spans(utc_s, utc_s + HORIZON_DAYS * DAY_S))
+        begin_s = [span.from_s for span in spans]
+        for at_s in sorted({*self.band_changes(utc_s), *begin_s[1:]}):
+            yield at_s, self._band(at_s), spans[bisect_right(begin_s, at_s) - 1].window
 
     def _holds(self, utc_s: float) -> tuple[Band | None, Window | None]:
         return self._band(utc_s), self.plan.at(utc_s)
@@ -158,8 +166,8 @@ class PriceList:
         return price_nanos if self.spot is None else self.spot.within(price_nanos)
 
     def _next(self, utc_s: float, level: int, public_nanos: int) -> PriceChange | None:
-        for at_s in self.changes(utc_s):
-            price_nanos = self.public_nanos(at_s, level)
+        for at_s, band, window in self._ahead(utc_s):
+            price_nanos = self._public_nanos(band, window, level)
             if price_nanos != public_nanos:
                 return PriceChange(price_nanos, at_s)
         return None

@@ -163,6 +163,25 @@ class Ranking(Sequence[Ranked]):
         most = nlargest(count, self._order, key=lambda row: fits(ask, estimates[row]))
         return [self._row(row) for row in most]
 
+    def cheapest(self, count: int) -> list[Ranked]:
+        """Those that cost least, and of them the soonest first."""
+        money, time = self._money, self._time
+        least = nsmallest(count, self._order, key=lambda row: (money[row], time[row]))
+        return [self._row(row) for row in least]
+
+    def promising(self, count: int) -> list[Ranked]:
+        """Those that would serve the objective best in the greenest of the hours that they know."""
+        candidates, estimates, by_carbon = self._candidates, self._estimates, self.scale.carbon
+
+        def utility(row: int) -> float:
+            ahead = candidates[row].carbon_ahead
+            if ahead is None:
+                return self._utilities[row]
+            gain_g = self._carbon[row] - ahead.least * estimates[row].slot_s
+            return self._utilities[row] - by_carbon * max(0.0, gain_g)
+
+        return [self._row(row) for row in nsmallest(count, self._order, key=utility)]
+
     def near_equals(self, band: float) -> list[Ranked]:
         """Those within a share of the best."""
         if not self._order:

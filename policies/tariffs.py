@@ -74,6 +74,15 @@ class Tariff:
         """
         return tasks * self.charge_nanos(1, round((task_s or 0.0) * 1e9))
 
+    def most_nanos(self, task_ns: int) -> int:
+        """The most that a task comes to which takes so long at the most.
+
+        Rounded up: however many are charged together, they cost no more than each by itself here.
+        """
+        billed_ns = _billed_ns(1, task_ns, self.step_ns)
+        by_time_nanos = -(-self.price_nanos * billed_ns // HOUR_NS)
+        return min(NANOS_LIMIT, max(by_time_nanos, self.minimum_nanos))
+
     def for_tasks_of(self, task_ns: int) -> int:
         """The price of a slot-hour of tasks that take so long, minimum and steps included."""
         return effective_nanos(self.price_nanos, task_ns, self.minimum_nanos, self.step_ns)

@@ -108,7 +108,9 @@ def changes(utc_s: float, zone: ZoneInfo, spans: Iterable[Span]) -> Iterator[flo
             if weekday == day.weekday():
                 found |= moments(day, at_s, zone)
         found |= jumps(day, zone)
-    yield from sorted(at for at in found if at > utc_s)
+    # A jump may be on a day of the zone that is later than all that were looked at.
+    end_s = max(moments(start + timedelta(days=HORIZON_DAYS), 0, zone))
+    yield from sorted(at for at in found if utc_s < at <= end_s)
 
 
 def _edges(span: Span) -> Iterator[tuple[int, int]]:

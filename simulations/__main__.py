@@ -1,4 +1,4 @@
-"""`python -m simulations list | run SCENARIO | swarm | gossip`: see README.md."""
+"""`python -m simulations list | run SCENARIO | swarm | gossip | year`: see README.md."""
 
 import sys
 import time
@@ -12,6 +12,7 @@ from simulations.scenarios import SCENARIOS
 from simulations.swarm import swarm
 from simulations.world.trioclock import run_under_trio
 from simulations.world.world import Run, World
+from simulations.year import command as year
 
 STORY_LINES = 200
 TELL_EVERY = 1000  # worlds
@@ -113,7 +114,10 @@ def main() -> int:
     many.add_argument("--processes", type=int, default=2)
     many.add_argument("--go-on", action="store_true", help="do not stop at the first")
     commands.add_parser("gossip", help="membership and adverts: speed, cost, certainty")
+    commands.add_parser("year", help="three sites in 2023, alone and together", add_help=False)
     given, more = parser.parse_known_args()
+    if given.command == "year":
+        return year.main(more)
     if given.command == "gossip":
         gossip_figures.main(more)
         return 0

@@ -2,10 +2,11 @@
 
 Each is a context manager that patches the real code by name, in this process, while it is open.
 A checker that cannot fail proves nothing. TREATY_BUGS are those that only sites that deal with each
-other can show: they are looked for in federations alone.
+other can show, BUDGET_BUGS those of them that only sites with budgets can: they are looked for in
+such worlds alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
@@ -18,14 +19,17 @@ from federation.membership import Membership
 from federation.reconciliation import Reconcile, Tally, sums_of
 from federation.session import Session
 from federation.wire import pack, unpack
-from gateway import disputes
+from gateway import disputes, purchases
 from gateway.bookkeeper import Bookkeeper
 from gateway.broker import Broker
+from gateway.budgets.lending import Lending
 from gateway.dealing import Outcome
 from gateway.disputes import Disputes
 from gateway.effects import AnswerBill, Say, Side
+from gateway.entitling import Entitling
 from gateway.events import JobOpened, JobSpec
 from gateway.exchange import Exchange
+from gateway.handout import Handout
 from gateway.jobs import Assignment, Job, Worker
 from gateway.ledger.postings import Account, Balance, Transfer, add_to, transfers_of
 from gateway.ledger.records import ContractSide, DisputeSettled, PostingSettled, Record
@@ -36,8 +40,12 @@ from gateway.payments import PaymentsDesk
 from gateway.purchase import Purchase
 from gateway.purchases import Purchases
 from gateway.sales import Sales
+from policies.budgets import Earmark, Purse, payers
+from policies.parties import Whose
+from policies.reservations import Book
 from simulations.world import disk
 from simulations.world.peers import Roll
+from simulations.world.plan import Plan
 from simulations.world.worker import Worker as Agent
 
 Bug = Callable[[], AbstractContextManager[Any]]
@@ -346,11 +354,69 @@ def unheeded_windows() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def unheeded_entitlements() -> Iterator[None]:
+    """A gateway that hands out tasks whoever they are of."""
+    with patch.object(Entitling, "bound", lambda *_: None):
+        yield
+
+
+@contextmanager
+def forgotten_slots() -> Iterator[None]:
+    """A gateway that does not see that somebody has slots already, of one worker after another."""
+    with patch.object(Entitling, "note", lambda *_: None):
+        yield
+
+
+@contextmanager
+def overbooked_slots() -> Iterator[None]:
+    """A site that forgets what it has reserved already when it is asked for more."""
+    free = Book.free
+
+    def forgetful(self: Book, whose: Whose, from_s: float, until_s: float, utc_s: float) -> int:
+        return free(replace(self, made=()), whose, from_s, until_s, utc_s)
+
+    with patch.object(Book, "free", forgetful):
+        yield
+
+
+@contextmanager
+def unheld_tasks() -> Iterator[None]:
+    """Nothing is held for tasks that go out: each slot spends what is left of a budget."""
+    with patch.object(Handout, "_holds", lambda *_: ()):
+        yield
+
+
+@contextmanager
+def unheld_contracts() -> Iterator[None]:
+    """A contract is committed with nothing held for what it may cost."""
+
+    def empty(purses: Iterable[Purse], _nanos: int, *, anyway: bool = False) -> Earmark:
+        return Earmark(payers(purses), 0)
+
+    with patch.object(purchases, "earmark", empty):
+        yield
+
+
+@contextmanager
+def forgotten_slices() -> Iterator[None]:
+    """A gateway that starts again has forgotten what it gave out of its budgets."""
+
+    def forgetful(self: Lending, rows: object, utc_s: float) -> None:
+        self.tick(utc_s)
+
+    with patch.object(Lending, "recover", forgetful):
+        yield
+
+
 BUGS: Final[dict[str, Bug]] = {
     "lost-ack": lost_ack,
     "double-charge": double_charge,
     "leaked-hold": leaked_hold,
     "endless-lease": endless_lease,
+    "unheeded-entitlements": unheeded_entitlements,
+    "forgotten-slots": forgotten_slots,
+    "unheld-tasks": unheld_tasks,
 }
 TREATY_BUGS: Final[dict[str, Bug]] = {
     "no-epoch": no_epoch,
@@ -371,9 +437,21 @@ TREATY_BUGS: Final[dict[str, Bug]] = {
     "hasty-agreement": hasty_agreement,
     "backdated-reversal": backdated_reversal,
     "unheeded-windows": unheeded_windows,
+    "overbooked-slots": overbooked_slots,
+    "unheld-contracts": unheld_contracts,
+    "forgotten-slices": forgotten_slices,
 }
+# Of these, what only sites with budgets can show.
+BUDGET_BUGS: Final = frozenset({"unheld-contracts", "forgotten-slices"})
 
 
 def planted(name: str) -> AbstractContextManager[Any]:
     """The bug of that name for as long as this is open; none for the empty name."""
     return (BUGS | TREATY_BUGS)[name]() if name else nullcontext()
+
+
+def may_show(name: str, plan: Plan) -> bool:
+    """Whether a world has what a bug is about; else looking there would be in vain."""
+    if name in TREATY_BUGS and not any(site.others for site in plan.sites):
+        return False
+    return name not in BUDGET_BUGS or any(site.budgets for site in plan.sites)

@@ -7,13 +7,17 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
+from federation.money import parse_money
 from gateway.books_rules import BookRules
 from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
-from policies.claims import Amount, Claim, Claims
+from policies.budgets import SLOT_TIME, Budget, Running, Waiting
+from policies.claims import EVERYTHING, Amount, Claim, Claims
+from policies.entitlements import Entitlements, Rule
 from policies.hours import Hours
-from policies.parties import OTHERS, Kind, Party
+from policies.parties import OTHERS, OURS, Kind, Party
+from policies.reservations import ReservationRules
 from policies.shares import FairShare, Share
 from policies.tariffs import MILLION
 from policies.weeks import DAY_S
@@ -32,6 +36,7 @@ from simulations.world.plan import (
     Pause,
     Plan,
     Pool,
+    ReservePlan,
     Reset,
     SitePlan,
     SlowStore,
@@ -43,7 +48,10 @@ SETTLE_S: Final = 900.0
 SITES: Final = ("london", "paris", "tokyo", "zurich")
 FEDERATED: Final = 0.4  # of all worlds
 WINDOWS_EACH: Final = 5  # so many worlds one has windows, if it is a federation
+ENTITLED_EACH: Final = 9  # so many worlds one has entitlements
+RESERVES_EACH: Final = 6  # so many worlds one has reservations, if it is a federation
 SHARES_EACH: Final = 8  # so many worlds the slots of one are shared out
+BUDGETS_EACH: Final = 7  # so many worlds one has budgets
 IN_A_ROW: Final = 0.5  # of federations of three
 PRICES: Final = ("3.6 USD", "12 USD", "12 USD", "36 USD", "72 USD")
 WEATHERS: Final = (Weather(0.0003, 0.0005), Weather(0.01, 0.02), Weather(0.05, 0.2, 2e6))
@@ -53,7 +61,15 @@ def draw_plan(seed: int) -> Plan:
     """The world of a seed."""
     plan = _draw_world(seed)
     # Drawn apart: what is drawn for all other worlds stays as it was.
-    return _with_shares(plan, Random(f"shares {seed}")) if seed % SHARES_EACH == 2 else plan
+    if seed % ENTITLED_EACH == 6:
+        plan = _with_entitlements(plan, Random(f"entitlements {seed}"))
+    if seed % SHARES_EACH == 2:
+        plan = _with_shares(plan, Random(f"shares {seed}"))
+    if seed % BUDGETS_EACH == 5:
+        plan = _with_budgets(plan, Random(f"budgets {seed}"))
+    if seed % RESERVES_EACH == 1:
+        plan = _with_reservations(plan, Random(f"reservations {seed}"))
+    return plan
 
 
 def _draw_world(seed: int) -> Plan:
@@ -68,6 +84,34 @@ def _draw_world(seed: int) -> Plan:
     return _with_windows(plan, Random(f"windows {seed}")) if seed % WINDOWS_EACH == 4 else plan
 
 
+def _with_reservations(plan: Plan, dice: Random) -> Plan:
+    """The same, where users reserve slots at several sites at once, for some seconds.
+
+    What is not used costs nothing there: bills of no task are for other tests.
+    """
+    if not any(site.others for site in plan.sites):
+        return plan
+    rules = ReservationRules(
+        EVERYTHING, unused_factor=0, cancel_factor=0, hold_s=dice.choice((3.0, 8.0)), grace_s=0.5
+    )
+    most = max((worker.slots for worker in plan.workers), default=1)
+    sites = []
+    for site in plan.sites:
+        near = (site.name, *site.others)
+        wishes = tuple(
+            ReservePlan(
+                at_s=dice.uniform(2.0, 15.0),
+                sites=tuple(dice.sample(near, dice.randint(1, len(near)))),
+                slots=dice.randint(1, most),
+                in_s=dice.choice((0.0, 1.0, 4.0, 2_000.0, 2_000.0)),
+                lasts_s=dice.choice((2.0, 6.0, 15.0)),
+            )
+            for _ in range(dice.randint(1, 4))
+        )
+        sites.append(replace(site, reservations=rules, reserves=wishes))
+    return replace(plan, sites=tuple(sites))
+
+
 def _with_shares(plan: Plan, dice: Random) -> Plan:
     """The same, where slots are shared out."""
     sites = []
@@ -79,6 +123,86 @@ def _with_shares(plan: Plan, dice: Random) -> Plan:
         rules = FairShare(dice.choice((1.0, 60.0)), dice.choice((0.5, 20.0)), Kind.USER, written)
         sites.append(replace(site, fair_share=rules))
     return replace(plan, sites=tuple(sites))
+
+
+def _with_entitlements(plan: Plan, dice: Random) -> Plan:
+    """The same, where people may have some slots: our own enough to come to an end.
+
+    Nobody is in two rules that allow. Where work must pass through a site, all is as it was.
+    """
+    if any(site.beyond for site in plan.sites):
+        return plan
+    sites = []
+    for site in plan.sites:
+        queued = dice.choice((None, None, None, 150))
+        rules = [
+            Rule(True, (OURS,), slots_max=dice.choice((2, 3, 5)), queued_max=queued),
+            Rule(True, (OTHERS,), slots_max=dice.choice((0, 1, 2, 4))),
+        ]
+        if any(pool.windows.windows for pool in site.pools) and dice.random() < 0.5:
+            rules.append(Rule(False, (OTHERS,), windows=frozenset({"run"})))
+        if site.others and dice.random() < 0.3:
+            denied = Party(Kind.SITE, dice.choice(site.others))
+            rules.append(Rule(False, (denied,), frozenset({dice.choice(site.pools).name})))
+        sites.append(replace(site, entitlements=Entitlements(tuple(rules), "site.toml")))
+    return replace(plan, sites=tuple(sites))
+
+
+def _with_budgets(plan: Plan, dice: Random) -> Plan:
+    """The same, with budgets that run out, or nearly; all sites of a federation share one.
+
+    They are for good, as nobody here waits for midnight, and so what can't be paid ends.
+    """
+    limit_s = dice.choice((1.0, 2.0, 10.0))
+    clients = tuple(
+        replace(each, jobs=tuple(replace(job, timeout_s=limit_s) for job in each.jobs))
+        for each in plan.clients
+    )
+    work_s = {
+        site.name: sum(
+            job.tasks * min(limit_s, job.task_s)
+            for each in clients
+            for job in each.jobs
+            if each.site == site.name
+        )
+        for site in plan.sites
+    }
+    prices = {pool.price for site in plan.sites for pool in site.pools}
+    price_nanos = max(parse_money(price)[0] for price in prices)
+    # Of a row the one in the middle: it is the only one that all others can reach.
+    owner = next((site.name for site in plan.sites if len(site.others) == len(plan.sites) - 1), "")
+    # There some work can be done at one site alone, and must not wait for its money for good.
+    is_row = any(site.beyond for site in plan.sites)
+    slice_part, slice_s = dice.choice((0.05, 0.3)), dice.choice((5.0, 60.0))
+    shared = _budget("shared", OURS, sum(work_s.values()), limit_s, price_nanos, dice)
+    sites = []
+    for site in plan.sites:
+        budgets = []
+        if site.others and site.name == owner:
+            budgets.append(replace(shared, sites=frozenset(site.others), slice_s=slice_s))
+        elif site.others:
+            nanos = max(1, round(shared.amount_nanos * slice_part))
+            budgets.append(replace(shared, owner=owner, amount_nanos=nanos))
+        if dice.random() < 0.4:
+            user = Party(Kind.USER, f"user{dice.randint(0, 1)}")
+            own = _budget("own", user, work_s[site.name], limit_s, price_nanos, dice)
+            budgets.append(replace(own, is_hard=dice.random() < 0.8))
+        if site.others and not is_row and dice.random() < 0.3:
+            lent = _budget("lent", OTHERS, sum(work_s.values()), limit_s, price_nanos, dice)
+            budgets.append(replace(lent, waiting=Waiting.WAIT))
+        sites.append(replace(site, budgets=tuple(budgets)))
+    return replace(plan, sites=tuple(sites), clients=clients)
+
+
+def _budget(
+    name: str, party: Party, work_s: float, limit_s: float, price_nanos: int, dice: Random
+) -> Budget:
+    """A budget for some part of so much work, and for some tasks at least."""
+    amount_s = work_s * dice.choice((0.1, 0.5, 2.0)) + dice.randint(1, 8) * (limit_s + 1.0)
+    unit = dice.choice(("USD", SLOT_TIME))
+    nanos = amount_s * 1e9 if unit == SLOT_TIME else amount_s * price_nanos / 3_600
+    running = dice.choice(tuple(Running))
+    return Budget(name, party, unit, round(nanos), span=None, running=running, waiting=Waiting.END)
 
 
 def _draw_sites(dice: Random) -> Plan:

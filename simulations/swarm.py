@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count, islice
 from multiprocessing import get_context
 
-from simulations.bugs import TREATY_BUGS, planted
+from simulations.bugs import may_show, planted
 from simulations.draw import draw_plan
 from simulations.world.world import Run, World
 
@@ -62,14 +62,10 @@ def swarm(seeds: Iterable[int], processes: int, until_s: float | None = None) ->
 
 
 def find(bug: str, seeds_max: int, first: int = 0) -> Verdict | None:
-    """The first seed that shows a planted bug, None when none of so many does.
+    """The first seed that shows a planted bug, None when none of so many worlds does.
 
-    Those between sites are looked for in the worlds that are federations.
+    It is looked for in worlds alone that have what it is about.
     """
-    seeds = (
-        seed
-        for seed in count(first)
-        if bug not in TREATY_BUGS or any(site.others for site in draw_plan(seed).sites)
-    )
+    seeds = (seed for seed in count(first) if may_show(bug, draw_plan(seed)))
     found = (judge(seed, bug) for seed in islice(seeds, seeds_max))
     return next((verdict for verdict in found if verdict.broken), None)

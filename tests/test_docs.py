@@ -18,16 +18,19 @@ from federation.probing import Knobs
 from federation.tokens import Scope
 from gateway import (
     books_desk,
+    entitlement_config,
     fair_share_config,
     joining,
     orders,
     passes,
+    reservation_config,
     tariff_config,
     window_config,
 )
 from gateway.alerts.settings import ALERT_KEYS, Pace
 from gateway.books_rules import BookRules
-from gateway.carbon.config import CarbonConfig, HttpConfig, SeriesConfig
+from gateway.budgets.settings import BUDGET_KEYS
+from gateway.carbon.config import CarbonConfig, ForecastConfig, HttpConfig, SeriesConfig
 from gateway.cli.main import cli
 from gateway.config import _LIMITS, PoolConfig, SiteConfig
 from gateway.dealing import DealRules
@@ -65,7 +68,7 @@ def test_every_message_and_field_is_in_the_protocol(cls):
 
 def test_every_verb_and_what_it_takes_is_in_the_trust_document():
     """And every verb there is has been given a scope: what is not named takes an administrator."""
-    by_socket = {"reload", "test_alert", *books_desk.ORDERS, *orders.VERBS}
+    by_socket = {"reload", "can", "test_alert", "write_off", *books_desk.ORDERS, *orders.VERBS}
     assert set(passes.VERBS) == {*Desk(None)._verbs, *books_desk.QUESTIONS, *by_socket}
     text = (ROOT / "docs" / "trust.md").read_text()
     listed = text.partition("| takes | questions and orders |")[2].partition("\n\n")[0]
@@ -106,19 +109,21 @@ def test_what_is_said_before_and_beside_messages_is_in_the_protocol_too():
 def test_every_knob_is_documented():
     known = {field.name for field in dataclasses.fields(SiteConfig)}
     known -= {"rules", "pools", "unread_bytes", "federation", "deals", "house", "shows"}
-    known -= {"alerts", "books", "groups", "fair_share"}
+    known -= {"alerts", "books", "groups", "fair_share", "budgets", "credit"}
+    known -= {"entitlements", "reservations"}
     known -= {"source", "given"}  # of the command line
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
     known = known - {"plan"} | {"window", "claims"}  # which are read into it
-    for table in (CarbonConfig, SeriesConfig, HttpConfig):
+    for table in (CarbonConfig, SeriesConfig, HttpConfig, ForecastConfig):
         known |= {field.name for field in dataclasses.fields(table)}
     known |= {field.name for field in dataclasses.fields(FederationConfig)}
     known |= {field.name for field in dataclasses.fields(DealRules)}
     known |= {field.name for field in dataclasses.fields(House)}
     known |= {field.name for field in dataclasses.fields(BookRules)} - {"day_ms"}
     known |= {field.name for field in dataclasses.fields(Disclosure)}
-    known |= {field.name for field in dataclasses.fields(Pace)} | ALERT_KEYS
+    known |= {field.name for field in dataclasses.fields(Pace)} | ALERT_KEYS | BUDGET_KEYS
     known |= tariff_config.KEYS
+    known |= reservation_config.KEYS
     known |= fair_share_config.KEYS - {"share"} | fair_share_config.SHARE_KEYS
     assert set(table_rows("configuration.md")) == known
 
@@ -129,6 +134,13 @@ def test_every_knob_of_a_window_is_documented():
     found = {name for row in rows if row for name in re.findall(r"`(\w+)`", row[1])}
     claim = {"who", "guaranteed", "lends", "borrows"}
     assert found == window_config.KEYS - {"claims"} | claim | window_config.OF_CALENDARS
+
+
+def test_every_knob_of_an_entitlement_is_documented():
+    text = (ROOT / "docs" / "entitlements.md").read_text()
+    rows = [re.match(r"\| ((?:`\w+`(?:, )?)+) \|", line) for line in text.splitlines()]
+    found = {name for row in rows if row for name in re.findall(r"`(\w+)`", row[1])}
+    assert found == entitlement_config.KEYS
 
 
 def test_every_knob_of_a_tariff_is_documented():

@@ -4,7 +4,7 @@ Time stands still until `pass_time`; a site's workers report when they are told 
 """
 
 from collections import defaultdict, deque
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import asdict, replace
 from hashlib import sha256
 from math import inf
@@ -17,6 +17,9 @@ from federation.wire import pack, unpack
 from gateway import events
 from gateway.accounts import Limits
 from gateway.broker import Broker
+from gateway.budgets.purses import Purses, Spent
+from gateway.budgets.settings import NO_CREDIT, Credit
+from gateway.budgets.spending import used_of
 from gateway.dealing import DealRules
 from gateway.effects import (
     AnswerBill,
@@ -37,6 +40,8 @@ from gateway.ledger import records
 from gateway.ledger.rows import ContractRow, PostingRow
 from gateway.showing import PoolFacts
 from policies.asks import House
+from policies.budgets import Budget
+from policies.parties import Whose
 from policies.tariffs import Tariff
 
 RULES = DealRules(lease_s=8.0, grace_s=2.0, plan_s=0.25)
@@ -186,8 +191,18 @@ def _check_narrowing(wide: Errand, narrow: Errand, path: tuple[str, ...]) -> Non
 class TownSite:
     """One site: its broker, its books, and workers that do what they are told, when told."""
 
-    def __init__(self, town: "Town", name: str, price_nanos: int, boot: int = 1) -> None:
+    def __init__(
+        self,
+        town: "Town",
+        name: str,
+        price_nanos: int,
+        boot: int = 1,
+        budgets: Iterable[Budget] = (),
+        credit: Credit = NO_CREDIT,
+    ) -> None:
         self.town = town
+        self.budgets = tuple(budgets)
+        self.credit = credit
         self.name = name
         self.price_nanos = price_nanos
         self.books: list[records.Record] = []
@@ -203,7 +218,8 @@ class TownSite:
     def start(self, boot: int) -> None:
         tariff = Tariff(self.price_nanos, "USD", "test")
         self.boot = boot
-        self.broker = Broker({"local": tariff}, {}, Limits(), boot)
+        purses = Purses(self.budgets, self.credit, UTC_S + self.town.now_s)
+        self.broker = Broker({"local": tariff}, {}, Limits(), boot, purses)
         self.exchange = Exchange(
             self.name,
             boot,
@@ -214,6 +230,36 @@ class TownSite:
             {"local": PoolFacts()},
             self.notary,
         )
+        self.know_spending()
+
+    def know_spending(self) -> None:
+        """As the reception does, of what is in the books."""
+        utc_s, purses = UTC_S + self.town.now_s, self.broker.purses
+        lent = [each for each in self.books if isinstance(each, records.SliceLent)]
+        held = [each for each in self.books if isinstance(each, records.SliceHeld)]
+        accounts = {each: self.spent(each.budget, each.account / 1000) for each in held}
+        known = {each.budget: spent for each, spent in accounts.items()}
+        for name, purse in purses.own.items():
+            is_ours = not purse.budget.owner
+            known.setdefault(name, self.spent(name, 0.0) if is_ours else Spent(0, 0))
+        self.broker.handle(events.SpendingKnown(known, {}), utc_s)
+        self.exchange.lending.recover({(e.site, e.account): e for e in lent}.values(), utc_s)
+        self.exchange.borrowing.recover(accounts, utc_s)
+
+    def spent(self, name: str, since_s: float) -> Spent:
+        """What the books have of a budget."""
+        budget = self.broker.purses.own[name].budget
+        period = budget.period_at(UTC_S + self.town.now_s)
+        total = now = 0
+        for each in self.books:
+            if not isinstance(each, records.UsageRecord) or each.ended_at_s < since_s:
+                continue
+            whose = Whose(each.user, each.group, each.project, each.origin)
+            if budget.covers(whose):
+                nanos = used_of(self.broker.purses.own[name], each)
+                total += nanos
+                now += nanos if period is None or each.ended_at_s >= period.start_s else 0
+        return Spent(total, now)
 
     def do(self, *happened: events.Event) -> None:
         effects = self.exchange.act(happened, self.town.now_s, UTC_S + self.town.now_s)
@@ -237,6 +283,8 @@ class TownSite:
         done = 0
         for worker, assigned in self.at_work.items():
             for order in list(assigned):
+                if order not in assigned:
+                    continue  # it was recalled when another was reported
                 count = min(len(order.arguments), most - done)
                 if count <= 0:
                     return done
@@ -265,6 +313,7 @@ class TownSite:
             match effect:
                 case Write():
                     self.books.append(effect.record)
+                    self.broker.purses.note(effect.record)
                 case Harden():
                     self.hardened = len(self.books)
                 case Say():
@@ -423,8 +472,17 @@ class Town:
         self.cut: set[frozenset[str]] = set()
         self.said: list[tuple[str, str, Any]] = []
 
-    def build(self, name: str, price: int, slots: int, **tags: Any) -> TownSite:
-        site = self.sites[name] = TownSite(self, name, price)
+    def build(
+        self,
+        name: str,
+        price: int,
+        slots: int,
+        budgets: Iterable[Budget] = (),
+        credit: Credit = NO_CREDIT,
+        **tags: Any,
+    ) -> TownSite:
+        site = TownSite(self, name, price, budgets=budgets, credit=credit)
+        self.sites[name] = site
         if slots:
             site.join(slots, **tags)
         return site

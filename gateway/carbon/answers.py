@@ -1,15 +1,22 @@
-"""What a source on the net answers: an intensity, and its time. Pure; nothing in it is trusted."""
+"""What a source on the net answers: an intensity and its time, or those to come.
+
+Pure; nothing in it is trusted.
+"""
 
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gateway.carbon.config import HttpConfig
+from gateway.carbon.config import ForecastConfig, HttpConfig
 from policies.carbon import mg_per_kwh
 
 AHEAD_MAX_S: Final = 3_600.0  # of our clock: what is said of later is a forecast
 ETAG_CHARS_MAX: Final = 200
+# Of a forecast: so many entries are looked at, three days by five minutes and more, and what they
+# say of so long after now is left out.
+ENTRIES_MAX: Final = 1_000
+FORESEEN_MAX_S: Final = 8 * 86_400.0
 
 
 class BadAnswer(Exception):
@@ -32,23 +39,71 @@ class Reading:
     etag: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What was answered last of the time to come.
+
+    Attributes:
+        steps: from when (UTC), and milligrams a kilowatt-hour from then on; in order.
+        checked_s: UTC; when it was last asked for.
+        etag: by which the source knows it again; empty: it has none.
+    """
+
+    steps: tuple[tuple[float, int], ...]
+    checked_s: float
+    etag: str = ""
+
+
 def read_answer(config: HttpConfig, body: bytes, etag: str, utc_s: float) -> Reading:
     """Read an answer; BadAnswer."""
+    document = _document(body)
+    intensity = _intensity(_value(document, config.value), config.value)
+    as_of_s = _time(_at(document, config.time), utc_s) if config.time else utc_s
+    return Reading(intensity, as_of_s, utc_s, _usable(etag))
+
+
+def read_forecast(config: ForecastConfig, body: bytes, etag: str, utc_s: float) -> Foreseen:
+    """Read a forecast; BadAnswer. What it does not know of an hour, it may say as null."""
+    document = _document(body)
+    entries = _at(document, config.entries) if config.entries else document
+    if not isinstance(entries, list):
+        raise BadAnswer(f"there is no list at {config.entries[:200] or 'its top'}")
+    steps: dict[float, int] = {}
+    for entry in entries[:ENTRIES_MAX]:
+        value = _value(entry, config.value)
+        from_s = _seconds(_at(entry, config.time))
+        if value is not None and from_s <= utc_s + FORESEEN_MAX_S:
+            steps[from_s] = _intensity(value, config.value)
+    if not steps:
+        raise BadAnswer("there is no intensity in its forecast")
+    return Foreseen(tuple(sorted(steps.items())), utc_s, _usable(etag))
+
+
+def _document(body: bytes) -> Any:
     try:
-        document = json.loads(body, parse_constant=_refuse)
+        return json.loads(body, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise BadAnswer("it is not JSON") from None
-    found = [_at(document, path) for path in config.value]
-    value = next((each for each in found if each is not None), None)
+
+
+def _value(document: Any, paths: tuple[str, ...]) -> Any:
+    """What is at the first of these paths where anything is."""
+    found = (_at(document, path) for path in paths)
+    return next((each for each in found if each is not None), None)
+
+
+def _intensity(value: Any, paths: tuple[str, ...]) -> int:
     if type(value) not in (int, float):
-        raise BadAnswer(f"there is no number at {' or '.join(config.value)[:200]}")
+        raise BadAnswer(f"there is no number at {' or '.join(paths)[:200]}")
     try:
-        intensity = mg_per_kwh(value)  # type: ignore[arg-type]
+        return mg_per_kwh(value)
     except ValueError as error:
         raise BadAnswer(f"an intensity that can't be: {error}") from None
-    as_of_s = _time(_at(document, config.time), utc_s) if config.time else utc_s
+
+
+def _usable(etag: str) -> str:
     is_usable = len(etag) <= ETAG_CHARS_MAX and etag.isascii() and etag.isprintable()
-    return Reading(intensity, as_of_s, utc_s, etag if is_usable else "")
+    return etag if is_usable else ""
 
 
 def _at(document: Any, path: str) -> Any:
@@ -64,14 +119,21 @@ def _at(document: Any, path: str) -> Any:
 
 
 def _time(value: Any, utc_s: float) -> float:
+    seconds = _seconds(value)
+    if seconds > utc_s + AHEAD_MAX_S:
+        raise BadAnswer("its time lies ahead, or long ago")
+    return min(seconds, utc_s)
+
+
+def _seconds(value: Any) -> float:
     try:
         at = datetime.fromisoformat(value)
         seconds = at.replace(tzinfo=at.tzinfo or UTC).timestamp()
     except (TypeError, ValueError, OverflowError):
         raise BadAnswer("its time is none") from None
-    if not 0 <= seconds <= utc_s + AHEAD_MAX_S:
+    if seconds < 0:
         raise BadAnswer("its time lies ahead, or long ago")
-    return min(seconds, utc_s)
+    return seconds
 
 
 def _refuse(text: str) -> Any:

@@ -1,54 +1,97 @@
-"""The last reading of a source, on disk: a gateway that starts again need not ask at once."""
+"""What a source answered last, on disk: a gateway that starts again need not ask at once."""
 
 import json
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
-from gateway.carbon.answers import AHEAD_MAX_S, ETAG_CHARS_MAX, Reading
-from gateway.carbon.config import HttpConfig
+from gateway.carbon.answers import (
+    AHEAD_MAX_S,
+    ENTRIES_MAX,
+    ETAG_CHARS_MAX,
+    FORESEEN_MAX_S,
+    Foreseen,
+    Reading,
+)
 from policies.carbon import INTENSITY_MAX_MG_PER_KWH
 
-SIZE_MAX: Final = 4_096
+SIZE_MAX: Final = 1 << 16
+
+T = TypeVar("T", bound=Reading | Foreseen)
 
 
-class Cache:
-    """One file for each source, named by a digest: there may be a key in the URL."""
+class Cache(Generic[T]):
+    """One file for each source, named by a digest: there may be a key in the URL.
 
-    def __init__(self, folder: Path, config: HttpConfig) -> None:
-        what = json.dumps([config.url, config.value, config.time])
-        self._path = folder / f"{sha256(what.encode()).hexdigest()[:32]}.json"
+    Args:
+        what: that its content depends on: another of it has another file.
+        make: what was kept, from its fields as they were read; ValueError or TypeError when it
+            can't be believed at that moment, UTC.
+    """
 
-    def read(self, utc_s: float) -> Reading | None:
+    def __init__(
+        self, folder: Path, what: Sequence[object], make: Callable[[dict[str, Any], float], T]
+    ) -> None:
+        digest = sha256(json.dumps(what).encode()).hexdigest()
+        self._path = folder / f"{digest[:32]}.json"
+        self._make = make
+
+    def read(self, utc_s: float) -> T | None:
         """What was kept; None when nothing was, or it can't be believed."""
         try:
             with self._path.open("rb") as file:
                 found = json.loads(file.read(SIZE_MAX))
-            reading = Reading(**found)
+            return self._make(found, utc_s)
         except (OSError, ValueError, TypeError, RecursionError):
             return None
-        return reading if _is_sound(reading, utc_s) else None
 
-    def write(self, reading: Reading) -> None:
-        """Keep a reading; OSError. Whoever reads meanwhile finds the old one or the new one."""
+    def write(self, found: T) -> None:
+        """Keep an answer; OSError. Whoever reads meanwhile finds the old one or the new one."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = self._path.with_suffix(".new")
-        draft.write_text(json.dumps(asdict(reading)))
+        draft.write_text(json.dumps(asdict(found)))
         os.replace(draft, self._path)
 
 
-def _is_sound(reading: Reading, utc_s: float) -> bool:
-    times = reading.as_of_s, reading.checked_s
-    return (
-        type(reading.mg_per_kwh) is int
-        and 0 <= reading.mg_per_kwh <= INTENSITY_MAX_MG_PER_KWH
-        and all(type(each) in (int, float) for each in times)
-        # Of a clock that went wrong: it would be fresh for ever.
-        and all(0 <= each <= utc_s + AHEAD_MAX_S for each in times)
-        and type(reading.etag) is str
-        and len(reading.etag) <= ETAG_CHARS_MAX
-        and reading.etag.isascii()
-        and reading.etag.isprintable()
-    )
+def reading_of(fields: dict[str, Any], utc_s: float) -> Reading:
+    """A reading as it was kept; see Cache."""
+    found = Reading(**fields)
+    _check_mark(found, utc_s)
+    _check_time(found.as_of_s, utc_s + AHEAD_MAX_S)
+    _check_intensity(found.mg_per_kwh)
+    return found
+
+
+def foreseen_of(fields: dict[str, Any], utc_s: float) -> Foreseen:
+    """A forecast as it was kept; see Cache."""
+    found = Foreseen(**{**fields, "steps": tuple((at, mg) for at, mg in fields.get("steps", ()))})
+    _check_mark(found, utc_s)
+    for at, mg in found.steps:
+        _check_time(at, utc_s + FORESEEN_MAX_S)
+        _check_intensity(mg)
+    if len(found.steps) > ENTRIES_MAX or list(found.steps) != sorted(dict(found.steps).items()):
+        raise ValueError("steps that are many, or out of order")
+    return found
+
+
+def _check_mark(found: Reading | Foreseen, utc_s: float) -> None:
+    # Of a clock that went wrong: it would be fresh for ever.
+    _check_time(found.checked_s, utc_s + AHEAD_MAX_S)
+    etag = found.etag
+    if type(etag) is not str or len(etag) > ETAG_CHARS_MAX:
+        raise ValueError("a mark that is none")
+    if not etag.isascii() or not etag.isprintable():
+        raise ValueError("a mark that can't be sent back")
+
+
+def _check_time(seconds: object, most: float) -> None:
+    if type(seconds) not in (int, float) or not 0 <= seconds <= most:  # type: ignore[operator]
+        raise ValueError("a time that can't be")
+
+
+def _check_intensity(mg: object) -> None:
+    if type(mg) is not int or not 0 <= mg <= INTENSITY_MAX_MG_PER_KWH:
+        raise ValueError("an intensity that can't be")

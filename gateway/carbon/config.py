@@ -14,6 +14,12 @@ grid = "aws:eu-west-2"                  # a yearly factor by name …
 g_per_kwh = 225.0                       # … or your own: what counts when nothing better is known
 series = { file = "GB_2023.csv", hour = "hour_utc", value = "g_per_kwh", repeats = true }
 http = { url = "https://api.carbonintensity.org.uk/intensity", value = ["data.0.intensity.actual"] }
+
+[pool.carbon.http.forecast]             # what the same source says of the hours to come
+url = "https://api.carbonintensity.org.uk/intensity/{now}/fw48h"
+entries = "data"
+value = "intensity.forecast"
+time = "from"
 """
 
 from dataclasses import dataclass, fields
@@ -40,6 +46,7 @@ STATIC: Final = "static"
 YEAR_S: Final = 365 * 86_400
 PATHS_MAX: Final = 8  # in an answer, tried in their order
 STEPS_MAX: Final = 10
+NOW: Final = "{now}"  # in the URL of a forecast: from when it is asked for
 TEXT_CHARS_MAX: Final = 2_000
 
 
@@ -51,6 +58,20 @@ class SeriesConfig:
     hour: str = "hour_utc"
     value: str = "g_per_kwh"
     repeats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastConfig:
+    """Where the same source tells of the hours to come: a list, each with its time and intensity.
+
+    `entries` is the path to the list, empty when the answer is one; `value` and `time` are paths
+    within an entry. `{now}` in the URL stands for the time of asking, UTC.
+    """
+
+    url: str
+    value: tuple[str, ...]
+    time: str
+    entries: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +91,7 @@ class HttpConfig:
     key_header: str = ""
     key_file: str = ""
     key_env: str = ""
+    forecast: ForecastConfig | None = None
 
     @property
     def host(self) -> str:
@@ -206,18 +228,31 @@ def _read_http(table: Any) -> HttpConfig:
     values = dict(table)
     for key, value in table.items():
         if key == "value":
-            values[key] = _paths(value)
+            values[key] = _paths("http", value)
+        elif key == "forecast":
+            values[key] = _read_forecast(value)
         elif key.endswith("_s"):
             values[key] = number(f"http: {key}", value, 0.1, 31 * 86_400.0)
         elif key == "time":
-            _check_path("time", value)
+            _check_path("http", "time", value)
         else:
             _text(f"http: {key}", value)
     for key in ("url", "value"):
         if key not in values:
             raise KnobError(f"http: needs {'an' if key == 'url' else 'a'} {key}")
     config = HttpConfig(**values)
-    _check_url(config)
+    _check_http(config)
+    return config
+
+
+def _check_http(config: HttpConfig) -> None:
+    """What one key says of another."""
+    _check_url("http", config.url, has_key=bool(config.key_header))
+    if config.forecast is not None:
+        asked = config.forecast.url.replace(NOW, "")
+        _check_url("forecast", asked, has_key=bool(config.key_header))
+        if urlsplit(asked).hostname != urlsplit(config.url).hostname:
+            raise KnobError("forecast: url is of another host than that of http, whose key it gets")
     if config.key_file and config.key_env:
         raise KnobError("http: key_file and key_env: give one of them")
     if bool(config.key_header) != bool(config.key_file or config.key_env):
@@ -226,39 +261,51 @@ def _read_http(table: Any) -> HttpConfig:
         raise KnobError("http: key_header must be letters, digits and dashes")
     if config.keep_s < config.fresh_s:
         raise KnobError("http: keep_s is less than fresh_s")
-    return config
 
 
-def _check_url(config: HttpConfig) -> None:
+def _read_forecast(table: Any) -> ForecastConfig:
+    _check_table("forecast", table)
+    _check_keys("forecast", table, ForecastConfig)
+    for key in ("url", "value", "time"):
+        if key not in table:
+            raise KnobError(f"forecast: needs {'an' if key == 'url' else 'a'} {key}")
+    _text("forecast: url", table["url"])
+    _check_path("forecast", "time", table["time"])
+    if table.get("entries", "") != "":
+        _check_path("forecast", "entries", table["entries"])
+    return ForecastConfig(**{**table, "value": _paths("forecast", table["value"])})
+
+
+def _check_url(where: str, url: str, *, has_key: bool) -> None:
     # The URL itself is not repeated: there may be a key in it.
     try:
-        parts = urlsplit(config.url)
+        parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise KnobError("http: url is none") from None
-    if parts.scheme not in ("http", "https") or not host or not config.url.isascii():
-        raise KnobError("http: url must be http:// or https://, and ASCII")
+        raise KnobError(f"{where}: url is none") from None
+    if parts.scheme not in ("http", "https") or not host or not url.isascii():
+        raise KnobError(f"{where}: url must be http:// or https://, and ASCII")
     if parts.username is not None or parts.password is not None:
-        raise KnobError("http: url must not hold a password; use key_header")
+        raise KnobError(f"{where}: url must not hold a password; use key_header")
     place = f"[{host}]" if ":" in host else host
-    if config.key_header and parts.scheme == "http" and not is_local(f"tcp://{place}:1"):
-        raise KnobError("http: a key is only sent by https://")
+    if has_key and parts.scheme == "http" and not is_local(f"tcp://{place}:1"):
+        raise KnobError(f"{where}: a key is only sent by https://")
 
 
-def _paths(value: Any) -> tuple[str, ...]:
+def _paths(where: str, value: Any) -> tuple[str, ...]:
     paths = [value] if isinstance(value, str) else value
     if not isinstance(paths, list) or not 1 <= len(paths) <= PATHS_MAX:
-        raise KnobError(f"http: value must be a path, or a list of 1 to {PATHS_MAX} of them")
+        raise KnobError(f"{where}: value must be a path, or a list of 1 to {PATHS_MAX} of them")
     for path in paths:
-        _check_path("value", path)
+        _check_path(where, "value", path)
     return tuple(paths)
 
 
-def _check_path(key: str, value: Any) -> None:
-    _text(f"http: {key}", value)
+def _check_path(where: str, key: str, value: Any) -> None:
+    _text(f"{where}: {key}", value)
     steps = value.split(".")
     if len(steps) > STEPS_MAX or not all(steps):
-        raise KnobError(f"http: {key} must be 1 to {STEPS_MAX} steps, as in data.0.intensity")
+        raise KnobError(f"{where}: {key} must be 1 to {STEPS_MAX} steps, as in data.0.intensity")
 
 
 def _name(key: str, value: Any, known: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import trio
 
+from federation.adverts import Outlook
 from federation.errors import GridError
 from gateway.carbon.config import HttpConfig
 from gateway.carbon.series import HOUR_S, read_series
@@ -28,6 +29,9 @@ class Source(Protocol):
 
     def at(self, utc_s: float) -> Intensity | None:
         """What is known of a time; None: nothing."""
+
+    def ahead(self, utc_s: float) -> Outlook | None:
+        """What is foreseen of the time after that; None: nothing."""
 
 
 class Follower(Source, Protocol):
@@ -81,7 +85,8 @@ class Meters:
             source = self._sources.get(pool.name)
             static = pool.emissions
             intensity = source.at(utc_s) if source is not None else None
-            now = Emissions(static.machine, intensity or static.intensity)
+            ahead = source.ahead(utc_s) if source is not None else None
+            now = Emissions(static.machine, intensity or static.intensity, ahead)
             if now != self._known[pool.name]:
                 self._known[pool.name] = now
                 changed.append(EmissionsKnown(pool.name, now))

@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from federation.adverts import Outlook
 from federation.errors import GridError
 from gateway.carbon.config import SeriesConfig
 from gateway.ledger.records import TIME_LIMIT_S
 from policies.carbon import Intensity, mg_per_kwh
+from policies.outlook import HORIZON_S, outlook
 
 ROWS_MAX: Final = 500_000  # fifty years
 NAME_CHARS_MAX: Final = 100
@@ -35,18 +37,35 @@ class Series:
         self._year: dict[tuple[int, int, int], int] = {}
         for hour in sorted(hours) if repeats else ():
             self._year[_of_year(hour)] = hours[hour]
+        self._ahead: tuple[int, Outlook | None] = -1, None
 
     def at(self, utc_s: float) -> Intensity | None:
         """What is known of an hour; None: nothing."""
         hour = int(utc_s // HOUR_S)
+        found = self._of(hour)
+        if found is None:
+            return None
+        is_own = self._first <= hour <= self._last
+        return Intensity(found, f"series {self.name}" + ("" if is_own else " repeated"))
+
+    def ahead(self, utc_s: float) -> Outlook | None:
+        """What it has of the hours after this one, up to the first that it leaves out."""
+        now = int(utc_s // HOUR_S)
+        if self._ahead[0] != now:
+            hours = range(now + 1, now + 1 + int(HORIZON_S // HOUR_S))
+            known = [(hour * HOUR_S, mg) for hour in hours if (mg := self._of(hour)) is not None]
+            self._ahead = now, outlook(known, utc_s, HOUR_S)
+        return self._ahead[1]
+
+    def _of(self, hour: int) -> int | None:
+        """Milligrams a kilowatt-hour of an hour since 1970."""
         if self._first <= hour <= self._last:
-            found = self._hours.get(hour)
-            return None if found is None else Intensity(found, f"series {self.name}")
+            return self._hours.get(hour)
         month, day, hour_of_day = _of_year(hour)
         found = self._year.get((month, day, hour_of_day))
         if found is None and (month, day) == (2, 29):
             found = self._year.get((2, 28, hour_of_day))
-        return None if found is None else Intensity(found, f"series {self.name} repeated")
+        return found
 
 
 def read_series(config: SeriesConfig) -> Series:

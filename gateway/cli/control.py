@@ -67,7 +67,9 @@ def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool
 @json_option
 @errors_to_exit_codes
 def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
-    """Have a gateway read its configuration again, and go on by its windows, prices and shares.
+    """Have a gateway read its configuration again, and go on by it.
+
+    Windows, prices, shares, budgets and entitlements are taken in.
 
     What that changes in the coming two weeks is said first, and what counts only after a restart.
     With a mistake in the file nothing is changed.
@@ -82,7 +84,8 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
             show.when(each["from_s"]),
             show.when(each["until_s"]),
             each["before"] or "none",
-            each["after"] or "none",
+            (each["after"] or "none")
+            + (", by other rules" if each["before"] == each["after"] else ""),
         ]
         for each in found["windows"]
     ]
@@ -90,8 +93,18 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
     show.table(columns, rows, "windows: no change in the coming two weeks")
     for each in found["prices"]:
         click.echo(show.clean(f"prices of {each['pool']}: {each['before']} → {each['after']}"))
+    for each in found.get("budgets", ()):
+        text = f"{each['budget']}: {each['key']} {each['before']} → {each['after']}"
+        click.echo(show.clean(text))
     if found["shares"]:
         click.echo("slots are shared out otherwise")
+    for word in ("gone", "new"):
+        for each in found.get("entitlements", {}).get(word, ()):
+            click.echo(show.clean(f"entitlement, {word}, line {each['line']}: {each['rule']}"))
+    for each in found.get("warnings", ()):
+        click.echo(show.clean(f"warning: {each}"))
+    if found["reservations"]:
+        click.echo("slots are reserved on other terms from now on; what is booked stays as it is")
     for each in found["later"]:
         click.echo(show.clean(f"counts after a restart: {each}"))
     click.echo("nothing was changed: a dry run" if is_dry else "this holds now")

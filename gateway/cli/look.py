@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from federation.money import format_money, parse_money
-from federation.wishes import wishes_plain
+from federation.wishes import WHEN_CLOSED, wishes_plain
 from gateway.cli import show
 from gateway.cli.common import (
     Reach,
@@ -49,7 +49,7 @@ def sites(reach: Reach, as_json: bool) -> None:
 @json_option
 @errors_to_exit_codes
 def pools(reach: Reach, as_json: bool) -> None:
-    """Show every pool of the federation: capacity, price now and next, tags."""
+    """Show every pool of the federation: capacity, price now and next, tags, carbon."""
     found = ask(reach, "pools")
     if as_json:
         show.as_json(found)
@@ -57,7 +57,7 @@ def pools(reach: Reach, as_json: bool) -> None:
     show.table(
         (
             *("site", "pool", "state", "free", "slots", "queue", "price", "next price", "from"),
-            *("tags", "region", "g/kWh", "age s"),
+            *("tags", "region", "g/kWh", "least ahead", "from", "age s"),
         ),
         [
             [
@@ -69,6 +69,7 @@ def pools(reach: Reach, as_json: bool) -> None:
                 ", ".join(row["tags"]),
                 row["region"],
                 "" if row["carbon_g_per_kwh"] is None else f"{row['carbon_g_per_kwh']:g}",
+                *_least_ahead(row.get("carbon_ahead")),
                 row["age_s"],
             ]
             for row in found
@@ -118,7 +119,7 @@ def deals(reach: Reach, as_json: bool) -> None:
 @reach_options
 @json_option
 @click.option("--tasks", default=1, show_default=True, type=click.IntRange(1), help="How many.")
-@click.option("--task-s", type=float, help="How long one takes, where it was never measured.")
+@click.option("--task-s", type=float, help="How long one takes. [default: as was measured]")
 @click.option("--tags", default="", help="What it asks of its workers, as in linux,gpu=2.")
 @click.option("--python", default="", help="The Python that it was made with. [default: this one]")
 @click.option("--project", default="", help="Who is billed, beside you.")
@@ -131,6 +132,12 @@ def deals(reach: Reach, as_json: bool) -> None:
 @click.option("--not-sites", help="Sites that it must not run at.")
 @click.option("--jurisdictions", help="Where its data may go, as in EU,UK.")
 @click.option("--preemptible", is_flag=True, help="By the price of what makes way for others.")
+@click.option("--deferrable", is_flag=True, help="It may wait for better hours within --within-s.")
+@click.option(
+    "--when-closed",
+    type=click.Choice(WHEN_CLOSED),
+    help="Wait for windows that open later, or go elsewhere. [default: as the objective has it]",
+)
 @click.pass_context
 @errors_to_exit_codes
 def explain(
@@ -152,15 +159,7 @@ def explain(
     if as_json:
         show.as_json(found)
         return
-    click.echo(show.clean(found["text"]))
-    for share in found["shares"]:
-        click.echo(
-            f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
-            f"done by {show.when(share['finish_s'])} UTC, {share['cost']}"
-        )
-    if found.get("short"):
-        why = found.get("short_reason") or "there is no room"
-        click.echo(f"  {found['short']:,} more wait: {show.clean(str(why))}")
+    _show_plan(found)
     show.table(
         ("site", "pool", "price", "wait s", "done by", "cost", "carbon g", "advert age s"),
         [_candidate(row) for row in found["candidates"]],
@@ -172,13 +171,74 @@ def explain(
         for each in group["examples"]:
             where = f"{show.clean(each['site'])}/{show.clean(each['pool'])}"
             click.echo(f"  {where} {show.clean(each['text'])}")
-    if "fair_share" in found:
-        click.echo(show.clean(_turn(found["fair_share"])))
+    _say_whose_turn(found)
     for place in found.get("places", ()):
         why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
         click.echo(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")
     for note in found.get("notes", ()):
         click.echo(f"{show.when(note['at_s'])} UTC: {show.clean(note['text'])}")
+
+
+def _show_plan(found: dict[str, Any]) -> None:
+    """Where it goes, what waits, and what can't be done."""
+    click.echo(show.clean(found["text"]))
+    if found.get("refused_for_money"):
+        click.echo(f"it would be refused: {show.clean(found['refused_for_money'])}")
+    for share in found["shares"]:
+        opens = f"opens at {show.when(share['opens_s'])} UTC, " if share["opens_s"] else ""
+        click.echo(
+            f"  {share['tasks']:,} at {show.clean(share['site'])}/{show.clean(share['pool'])}: "
+            f"{opens}done by {show.when(share['finish_s'])} UTC, {share['cost']}"
+        )
+    deferral = found.get("deferral") or {"waits": 0}
+    if "text" in deferral:
+        _show_deferral(deferral)
+    if found.get("unmet"):
+        click.echo(f"  {show.clean(found['unmet']['text'])}")
+    elif found.get("short") and not deferral["waits"]:
+        why = found.get("short_reason") or "there is no room"
+        click.echo(f"  {found['short']:,} more wait: {show.clean(str(why))}")
+
+
+def _show_deferral(deferral: dict[str, Any]) -> None:
+    """What waits for better hours, until when, and what that saves; or why nothing does."""
+    if not deferral["waits"]:
+        click.echo(f"  {show.clean(deferral['text'])}")
+        return
+    until, end = show.when(deferral["until_s"]), show.when(deferral["finish_s"])
+    click.echo(f"  {show.clean(deferral['text'])}, the first until {until} UTC; done by {end}")
+    for run in deferral["runs"]:
+        where = f"{show.clean(run['site'])}/{show.clean(run['pool'])}"
+        click.echo(
+            f"    {run['tasks']:,} at {where} from {show.when(run['begin_s'])}, "
+            f"{run['carbon_g']:.3g} g CO2e"
+        )
+    if deferral["runs_left_off"]:
+        click.echo(f"    and {deferral['runs_left_off']:,} more")
+    saved = [
+        f"{deferral['carbon_g']:.3g} g CO2e, not {deferral['at_once_carbon_g']:.3g} as at once",
+        f"{deferral['cost']}, not {deferral['at_once_cost']}",
+    ]
+    click.echo(f"    that emits {saved[0]}; it costs {saved[1]}")
+
+
+def _least_ahead(ahead: dict[str, Any] | None) -> list[str]:
+    """The greenest that a pool foresees, and from when on."""
+    if ahead is None:
+        return ["", ""]
+    least = min(ahead["g_per_kwh"])
+    from_s = ahead["from_s"] + ahead["step_s"] * ahead["g_per_kwh"].index(least)
+    return [f"{least:g}", show.when(from_s)]
+
+
+def _say_whose_turn(found: dict[str, Any]) -> None:
+    """What pays for a job, and when its share's turn comes."""
+    for budget in found.get("budgets", ()):
+        name, left = show.clean(budget["name"]), show.clean(budget["left"])
+        why = show.clean(budget["why_not"]) or f"it has {left} left"
+        click.echo(f"paid from {name} ({show.clean(budget['whose'])}): {why}")
+    if "fair_share" in found:
+        click.echo(show.clean(_turn(found["fair_share"])))
 
 
 def _turn(share: dict[str, Any]) -> str:
@@ -219,18 +279,21 @@ def _details(
     objective: str | None,
     max_cost: str | None,
     tags: str,
-    sites: str | None,
-    not_sites: str | None,
-    jurisdictions: str | None,
+    deferrable: bool,
+    when_closed: str | None,
     **rest: Any,
 ) -> dict[str, Any]:
     """A job that does not exist, as a gateway is asked about it."""
+    if deferrable and within_s is None:
+        raise ValueError("--deferrable needs --within-s: how long may it wait?")
     wishes = wishes_plain(
         objective,
         None if within_s is None else time.time() + within_s,
-        sites=_names(sites),
-        not_sites=_names(not_sites),
-        jurisdictions=_names(jurisdictions),
+        deferrable=deferrable,
+        when_closed=when_closed,
+        sites=_names(rest.pop("sites")),
+        not_sites=_names(rest.pop("not_sites")),
+        jurisdictions=_names(rest.pop("jurisdictions")),
     )
     nanos, currency = parse_money(max_cost) if max_cost else (None, "")
     money = {"max_cost_nanos": nanos, "currency": currency}

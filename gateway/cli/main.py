@@ -11,6 +11,8 @@ _COMMANDS: Final = {
     "alerts": ("alerts",),
     "between": ("deliveries", "reconcile", "disputes", "dispute", "answer", "settle", "payments"),
     "books": ("db", "audit"),
+    "budgets": ("budgets",),
+    "can": ("can",),
     "control": ("cancel", "forget", "drain", "reload"),
     "export": ("export",),
     "federate": (
@@ -21,6 +23,7 @@ _COMMANDS: Final = {
     "inspect": ("status", "jobs", "job", "workers"),
     "look": ("sites", "pools", "deals", "explain"),
     "report": ("report",),
+    "reserve": ("reserve", "reservations"),
     "serve": ("up", "gateway", "worker"),
     "shares": ("shares",),
     "tariff": ("tariff",),

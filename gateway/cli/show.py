@@ -14,6 +14,7 @@ from rich.table import Table
 
 _PIPED_CHARS: Final = 10_000  # of a line that goes to a file: none is as long
 _GAP: Final = 2  # between columns
+LAST_S: Final = 253_402_300_800.0  # when the year 10000 begins: no calendar of ours knows it
 # As in 1,234.5; -2.50 USD; 81.0 %; and a dash for what is not known.
 _DECIMAL: Final = re.compile(r"(-?[\d,]+)(?:\.(\d+))?(\D*)")
 _NUMBER: Final = re.compile(r"\N{EN DASH}|-?[\d,]*\.?\d+( ([A-Z]{3}|%))?")
@@ -120,9 +121,11 @@ def fitted(
 
 
 def when(epoch_s: float | None) -> str:
-    """A moment, UTC."""
+    """A moment, UTC; other sites may name one that no calendar has."""
     if epoch_s is None:
         return ""
+    if not epoch_s < LAST_S:
+        return "never"
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 

@@ -5,7 +5,7 @@ from typing import Final
 # What is commented out stands as it is by default; tables in double brackets are examples.
 TEMPLATE: Final = """\
 # Site {site} of federation {federation}. What is commented out has the value that is shown, but for
-# [[tables]], [groups] and [fair_share], which are examples.
+# [[tables]], [groups], [credit] and [fair_share], which are examples.
 # docs/configuration.md says more, docs/trust.md how sites come to trust each other.
 # Run it: gridfed gateway --config {path}
 
@@ -86,6 +86,9 @@ contact = {contact}             # on our card, for people
 # quotes_max = 3                # sites asked for a quote for the same work
 # sites_max = 8                 # places that one job is split over at a time
 # task_s_unknown = 1.0          # a task of unknown length is compared as if it took this
+# defer_gain = 0.1              # what may wait for greener hours does for this share at least,
+# defer_margin_s = 60.0         # ... to be done so long before its deadline,
+# defer_margin = 0.5            # ... also if its tasks took longer by this share
 
 [books]
 # How our books are kept, and compared with other sites': docs/books.md.
@@ -118,6 +121,58 @@ contact = {contact}             # on our card, for people
 # Groups of our users, for reports and budgets: one line a group.
 # [groups]
 # "equity desk" = ["ann", "bob"]
+
+# Who may use which pools: docs/entitlements.md. Without any, our own users may use all of them, and
+# other sites what the trust book permits; with one that allows, only who is named may.
+# [[entitlement]]
+# allow = "group:equity desk"   # or deny; user:, project:, site:NAME, ours, others, all; or a list
+# pools = ["local", "elsewhere"]  # ours by name, and those of other sites; without it: every pool
+# windows = ["risk run"]        # while one of these holds; without it: always
+# slots_max = 40                # at one time, all of them together
+# user_slots_max = 25           # and each user
+# queued_max = 200000           # tasks of all of them here that have not ended
+# user_queued_max = 100000      # and of each user
+# priority_max = 10.0           # the highest that their jobs may have
+# classes = ["guaranteed", "preemptible"]  # price classes that their jobs may have
+# [[entitlement]]
+# deny = "project:legacy"
+
+# Slots kept for somebody for a time: docs/reservations.md. Without it nothing can be reserved.
+# [reservations]
+# slots = "50%"                 # of a pool, reserved at one time; or a number
+# longest = "24h"               # that one may be
+# ahead = "14d"                 # that one may end ahead of now
+# unused_factor = 1.0           # of its price, for reserved time that is not used
+# cancel_factor = 0.1           # of its price, for what is left of it when it is cancelled
+# hold_s = 30.0                 # slots are held so long for who books at several sites
+# drain_lead_s = 0.0            # what must make room is told so long before
+# grace_s = 30.0                # and may run so long after; where a window is open, as that says
+
+# Who may use up how much: docs/budgets.md.
+# [[budget]]
+# name = "risk this month"
+# whose = "project:risk"        # or user:, group:, site:NAME, or ours, others, all
+# amount = "1000 USD"           # or "500 slot-h": the time of slots, whatever it costs
+# period = "month"              # or day, week, quarter, year, ever
+# zone = "Europe/London"        # whose midnight
+# hard = true                   # nothing starts that may take more; false: it only counts
+# running = "finish"            # what becomes of what runs when it is exhausted; or "stop"
+# waiting = "wait"              # and of what waits: it waits for the next period; or "end"
+# factor = 2.0                  # held for a task without a time limit: times what is usual
+# unknown_s = 60.0              # the same where nobody knows what is usual
+# sites = ["paris"]             # that may spend from it, by slices
+# slice_s = 300.0               # how long a slice may be used without a word of ours
+
+# A budget of another site that our users spend from.
+# [[budget]]
+# name = "shared"
+# whose = "project:shared"
+# owner = "paris"
+# slice = "50 USD"              # as much as we like to have at a time
+
+# What sites may owe us at any time; "*": each that has no line of its own.
+# [credit]
+# paris = "500 USD"
 
 # Slots shared out, by what was used: docs/configuration.md, Fair share. Without it nothing is.
 # [fair_share]

@@ -2,26 +2,37 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
 
 from gateway.cli import show
-from gateway.cli.common import config_file_option, json_option
-from gateway.cli.moments import length_s, moment
+from gateway.cli.common import (
+    Reach,
+    ask,
+    config_file_option,
+    errors_to_exit_codes,
+    json_option,
+    reach_options,
+)
+from gateway.cli.moments import LENGTH_MAX_S, length_s, moment
 from gateway.cli.serve import configured
 from gateway.config import PoolConfig
-from gateway.intake import USUAL_POOL
+from gateway.intake import TIME_LIMIT_S, USUAL_POOL
 from gateway.knobs import KnobError
 from gateway.window_config import check_plan
 from policies.claims import Claims
 from policies.crons import Cron
 from policies.hours import show_days
+from policies.parties import Whose, read_party
+from policies.reservations import Reservation, ReservationRules, State, overlay
 from policies.tariffs import MILLION
-from policies.windows import Plan, Span, Window
+from policies.windows import Plan, Rules, Span, Window, rules_at
 
 ROWS_MAX: Final = 5_000
+LATEST_S: Final = TIME_LIMIT_S - 2 * LENGTH_MAX_S  # of what is looked at no date is past the last
 
 
 @click.command()
@@ -29,17 +40,26 @@ ROWS_MAX: Final = 5_000
 @config_file_option
 @click.option("--at", "when", metavar="WHEN", help="A moment: 2026-11-22T18:00, UTC.")
 @click.option("--next", "ahead", metavar="TIME", help="All changes from then on, for 12h, 14d, 4w.")
+@reach_options
 @json_option
+@errors_to_exit_codes
 def windows(
-    pool: str | None, path: str | None, when: str | None, ahead: str | None, as_json: bool
+    pool: str | None,
+    path: str | None,
+    when: str | None,
+    ahead: str | None,
+    reach: Reach,
+    as_json: bool,
 ) -> None:
     """Print which window holds when for each pool, or one, by the configuration.
 
     Of windows that are open at once the one of the highest priority holds; those that it keeps from
-    holding are named beside it.
+    holding are named beside it. With --gateway its reservations are among them.
     """
     config = configured(path, (), None)
     at_s = time.time() if when is None else moment(when, end_of_day=False, option="--at")
+    if not 0 <= at_s <= LATEST_S:
+        raise click.BadParameter("windows are shown from 1970 to 9997", param_hint="--at")
     until_s = None if ahead is None else at_s + length_s(ahead, option="--next")
     plans = {each.name: each.plan for each in config.pools or (PoolConfig(USUAL_POOL),)}
     if pool is not None and pool not in plans:
@@ -51,7 +71,11 @@ def windows(
             check_plan(name, plan, at_s)
         except KnobError as error:
             raise click.UsageError(f"{path}: {error}") from None
-    found = {name: _holding(plan, at_s, until_s) for name, plan in chosen.items()}
+    made = _reserved(reach, config.name) if reach.address else []
+    found = {
+        name: _holding(plan, [each for each in made if each.pool == name], at_s, until_s)
+        for name, plan in chosen.items()
+    }
     if as_json:
         show.as_json(
             [
@@ -61,7 +85,8 @@ def windows(
         )
         return
     for name, plan in chosen.items():
-        click.echo(show.clean(f"{name}: {len(plan.windows)} windows" if plan.windows else name))
+        many = f": {show.count(len(plan.windows), 'window')}" if plan.windows else ""
+        click.echo(show.clean(f"{name}{many}"))
         for line in _lines(plan):
             click.echo(f"  {show.clean(line)}")
         rows = [_row(plan, each) for each in found[name]]
@@ -81,22 +106,39 @@ def windows(
         )
 
 
-def _holding(plan: Plan, at_s: float, until_s: float | None) -> list[Span]:
+def _reserved(reach: Reach, site: str) -> list[Reservation]:
+    """The reservations of the pools of a gateway."""
+    names = ("id", "pool", "slots", "from_s", "until_s", "price_nanos", "currency", "made_s")
+    return [
+        Reservation(
+            **{name: each[name] for name in names},
+            who=read_party(each["who"]),
+            by=Whose(each["user"]),
+            state=State.BOOKED,
+        )
+        for each in ask(reach, "reservations")
+        if each["site"] == site and each["cancelled_s"] is None
+    ]
+
+
+def _holding(plan: Plan, made: list[Reservation], at_s: float, until_s: float | None) -> list[Span]:
     if until_s is None:
-        window = plan.at(at_s)
-        return [Span(at_s, at_s, window, window.claims if window else plan.base)]
+        [span, *_] = overlay(rules_at(plan, at_s, 1.0), made, ReservationRules(), at_s).spans
+        return [replace(span, until_s=at_s)]
     found: list[Span] = []
     for span in plan.spans(at_s, until_s):
         if len(found) == ROWS_MAX:
             raise click.UsageError(f"there are more than {ROWS_MAX:,} changes: ask for less time")
         found.append(span)
-    return found
+    return list(overlay(Rules(tuple(found), at_s), made, ReservationRules(), at_s).spans)
 
 
 def _row(plan: Plan, span: Span) -> dict[str, Any]:
     window = span.window
     others = [each.name for each in plan.open_at(span.from_s) if each != window]
-    zone = window.when.zone if window is not None else UTC
+    near = [window] if window is not None else plan.windows  # while none holds, as the first has it
+    zone = near[0].when.zone if near else UTC
+    others = [name for name in others if window is None or not window.name.startswith(f"{name}, ")]
     return {
         "from_s": span.from_s,
         "until_s": span.until_s if span.until_s > span.from_s else None,
@@ -141,6 +183,8 @@ def _at_its_start(window: Window) -> str:
 
 
 def _claims(claims: Claims) -> Iterator[str]:
+    for seats in claims.reserved:
+        yield f"{seats.who}: {seats.slots} reserved"
     if claims.is_trivial:
         yield "everybody may use everything"
     for each in claims.named:

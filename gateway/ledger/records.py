@@ -20,6 +20,17 @@ TIME_LIMIT_S: Final = 253_402_300_800  # the end of the year 9999, where calenda
 HOUR_S: Final = 3_600
 
 UsageState = Literal["ok", "failed", "preempted", "repeat"]
+
+
+def is_for_its_user(state: str, price_class: str) -> bool:
+    """Whether what was used is for its user to pay: not what was done in vain through our doing.
+
+    That is what ran again through nobody's fault, and what had to make room for others, unless its
+    price says that it may have to.
+    """
+    return state != "repeat" and (state != "preempted" or price_class == "preemptible")
+
+
 PriceClass = Literal["guaranteed", "preemptible"]
 FootprintKnown = Literal["carbon", "energy", ""]
 ContractSide = Literal["buy", "sell"]
@@ -606,6 +617,116 @@ class AlertEnded:
         _check_times(self.ended_at_s)
 
 
+@dataclass(frozen=True, slots=True)
+class ReservationKept:
+    """A reservation as it is from now on, whole: of two records the one of the later step stands.
+
+    Attributes:
+        side: "sell": of a pool of ours; "buy": of another site's, for us.
+        site: the other one; empty: it is between us and a user of ours.
+        who: for whom, as rules name them.
+        whole: the booking that it is a part of.
+        price_nanos: of a slot-hour.
+        step: counts its records, from 0.
+        left_at_s: when it was cancelled.
+        billed_nanos: what was charged at its end, besides what was used; at `billed_at_s`.
+    """
+
+    side: ContractSide
+    reservation: str
+    site: str
+    whole: str
+    step: int
+    state: str
+    pool: str
+    who: str
+    slots: int
+    from_s: float
+    until_s: float
+    price_nanos: int
+    currency: str
+    unused_factor: int
+    cancel_factor: int
+    user: str
+    group: str
+    project: str
+    made_at_s: float
+    lease_s: float
+    left_at_s: float | None = None
+    used_ns: int = 0
+    billed_nanos: int = 0
+    billed_at_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_texts(self.side, self.reservation, self.site, self.whole, self.state, self.pool)
+        _check_texts(self.who, self.currency, self.user, self.group, self.project)
+        _check(self.step, self.slots, self.price_nanos, self.unused_factor, self.cancel_factor)
+        _check(self.used_ns, self.billed_nanos)
+        _check_times(self.from_s, self.until_s, self.made_at_s, self.lease_s, self.left_at_s or 0.0)
+        _check_times(self.billed_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceLent:
+    """What another site holds of a budget of ours; the newest stands. Written before it is said.
+
+    Unique by budget, unit, site and account: the holder's, by when it was opened. Amounts are
+    decimal texts, in nano-units, counted from then: they may be more than an integer holds.
+
+    Attributes:
+        granted: in all; of that `returned` was given back and `spent` is spent, as the holder says.
+        before: what was spent before its period at `since_ms`, as it says.
+        base: what of `spent` was spent before our period at `period_ms`.
+        life, number: of its last question that counted.
+    """
+
+    budget: str
+    unit: str
+    site: str
+    account: int
+    granted: str
+    returned: str
+    spent: str
+    before: str
+    base: str
+    since_ms: int
+    period_ms: int
+    life: int
+    number: int
+    heard_at_s: float
+
+    def __post_init__(self) -> None:
+        _check_texts(self.budget, self.unit, self.site)
+        _check_texts(self.granted, self.returned, self.spent, self.before, self.base)
+        _check(self.account, self.since_ms, self.period_ms, self.life, self.number)
+        _check_times(self.heard_at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceHeld:
+    """An account of ours of another site's budget: what we spend from then on counts.
+
+    Unique by owner, budget and account: when it was opened, in milliseconds since 1970.
+
+    Attributes:
+        unit, party, span, zone: of the budget, as we had it then.
+        is_closed: all of it was spent or given back, and its owner knows.
+    """
+
+    owner: str
+    budget: str
+    account: int
+    unit: str
+    party: str
+    span: str
+    zone: str
+    is_closed: bool = False
+
+    def __post_init__(self) -> None:
+        _check_texts(self.owner, self.budget, self.unit, self.party, self.span, self.zone)
+        _check(self.account)
+
+
 # --- what is read back ---------------------------------------------------------------------------
 
 
@@ -691,6 +812,9 @@ Record = (
     | PaymentsTold
     | AlertFired
     | AlertEnded
+    | ReservationKept
+    | SliceLent
+    | SliceHeld
 )
 
 

@@ -51,6 +51,9 @@ from .records import (
     Posted,
     PostingSettled,
     Record,
+    ReservationKept,
+    SliceHeld,
+    SliceLent,
     StatementKept,
     UsageRecord,
 )
@@ -68,6 +71,9 @@ from .tables import (
     payments,
     payments_told,
     postings,
+    reservations,
+    slices_held,
+    slices_lent,
     statements,
     usage,
 )
@@ -254,8 +260,11 @@ def _changes(dialect: Dialect) -> dict[type[Any], list[ClauseElement]]:
             .where(payments.c.undone_at_s.is_(None))
             .values({name: _field(name) for name in ("undone_at_s", "undone_why")})
         ],
-        PaymentsTold: [_keep_payments(dialect)],
+        PaymentsTold: [_keep_newest(dialect, payments_told, PaymentsTold)],
+        SliceLent: [_keep_newest(dialect, slices_lent, SliceLent)],
+        SliceHeld: [_keep_newest(dialect, slices_held, SliceHeld)],
         StatementKept: [_keep_statement(dialect)],
+        ReservationKept: [_keep_reservation(dialect)],
         ContractEnded: [
             update(contracts)
             .where(*(contracts.c[name] == _field(name) for name in ("side", "contract")))
@@ -282,11 +291,11 @@ def _open_job(dialect: Dialect) -> ClauseElement:
     return opened
 
 
-def _keep_payments(dialect: Dialect) -> ClauseElement:
-    insert = insert_into(dialect, payments_told, PaymentsTold.__dataclass_fields__)
+def _keep_newest(dialect: Dialect, table: Table, record: type[Any]) -> ClauseElement:
+    names = list(record.__dataclass_fields__)
+    insert = insert_into(dialect, table, names)
     kept: ClauseElement = insert.on_conflict_do_update(
-        index_elements=[payments_told.c.site],
-        set_={name: insert.excluded[name] for name in PaymentsTold.__dataclass_fields__},
+        index_elements=list(table.primary_key), set_={name: insert.excluded[name] for name in names}
     )
     return kept
 
@@ -310,6 +319,18 @@ def _keep_statement(dialect: Dialect) -> ClauseElement:
                 not_(statements.c.is_final),
             ),
         ),
+    )
+    return kept
+
+
+def _keep_reservation(dialect: Dialect) -> ClauseElement:
+    insert = insert_into(dialect, reservations, ReservationKept.__dataclass_fields__)
+    keys = [column.name for column in reservations.primary_key]
+    others = [name for name in ReservationKept.__dataclass_fields__ if name not in keys]
+    kept: ClauseElement = insert.on_conflict_do_update(
+        index_elements=keys,
+        set_={name: insert.excluded[name] for name in others},
+        where=reservations.c.step < insert.excluded.step,
     )
     return kept
 

@@ -37,7 +37,16 @@ from .queries import (
     usage_total,
     with_usage,
 )
-from .records import AttachedLost, Capacity, PaymentsTold, Record, StatementKept
+from .records import (
+    AttachedLost,
+    Capacity,
+    PaymentsTold,
+    Record,
+    ReservationKept,
+    SliceHeld,
+    SliceLent,
+    StatementKept,
+)
 from .rollup import Piece, pieces
 from .rows import (
     AlertRow,
@@ -65,6 +74,9 @@ from .tables import (
     jobs,
     outcomes,
     postings,
+    reservations,
+    slices_held,
+    slices_lent,
     usage,
     usage_ranges,
 )
@@ -73,6 +85,7 @@ from .writer import Writer
 # Bundles a read of `bundles`: a reader holds no transaction open while its caller is at work.
 _PAGE: Final = 16
 NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+OPEN_STATES: Final = ("held", "booking", "booked", "releasing")  # of reservations
 LATELY_S: Final = 3600.0  # before the last contract: a clock may have been set back by so much
 
 
@@ -226,6 +239,15 @@ class Store(Protocol):
 
     def alerts(self) -> list[AlertRow]:
         """Return every alert as it was fired last, in order."""
+
+    def reservations(self, limit: int, is_open: bool = False) -> list[ReservationKept]:
+        """Return the reservations that end last, latest first; or those that are open, all."""
+
+    def slices_lent(self) -> list[SliceLent]:
+        """Return what other sites hold of budgets of ours, as it was written last, in order."""
+
+    def slices_held(self) -> list[SliceHeld]:
+        """Return our accounts of other sites' budgets that are not closed, in order."""
 
     def balances(self) -> dict[Account, Balance]:
         """Sum up the transfers by account."""
@@ -542,6 +564,32 @@ class SqlStore:
         query = select(*kept).order_by(*alerts.primary_key.columns)
         with self._reading() as connection:
             return [AlertRow(*row) for row in connection.execute(query)]
+
+    def reservations(self, limit: int, is_open: bool = False) -> list[ReservationKept]:
+        """See Store."""
+        kept = [reservations.c[field.name] for field in fields(ReservationKept)]
+        query = select(*kept).order_by(
+            reservations.c.until_s.desc(), *reservations.primary_key.columns
+        )
+        if is_open:
+            query = query.where(reservations.c.state.in_(OPEN_STATES))
+        else:
+            query = query.limit(limit)
+        with self._reading() as connection:
+            return [ReservationKept(*row) for row in connection.execute(query)]
+
+    def slices_lent(self) -> list[SliceLent]:
+        """See Store."""
+        query = select(slices_lent).order_by(*slices_lent.primary_key)
+        with self._reading() as connection:
+            return [SliceLent(**row._mapping) for row in connection.execute(query)]
+
+    def slices_held(self) -> list[SliceHeld]:
+        """See Store."""
+        query = select(slices_held).where(~slices_held.c.is_closed)
+        with self._reading() as connection:
+            found = connection.execute(query.order_by(*slices_held.primary_key))
+            return [SliceHeld(**row._mapping) for row in found]
 
     def balances(self) -> dict[Account, Balance]:
         """See Store."""

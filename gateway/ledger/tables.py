@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 
 # The newest migration. A database that carries it is opened without loading Alembic.
-SCHEMA_VERSION: Final = "0011"
+SCHEMA_VERSION: Final = "0013"
 
 # Ordered by code points, in PostgreSQL as in SQLite, whatever its locale: reports must not differ.
 TEXT: Final = Text().with_variant(Text(collation="C"), "postgresql")
@@ -331,6 +331,66 @@ alerts = Table(
     Column("at_s", Double, nullable=False),
     Column("ended_at_s", Double),
     sqlite_with_rowid=False,
+)
+
+# Slots that are kept for somebody in a span of time.
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("side", TEXT, primary_key=True),
+    Column("reservation", TEXT, primary_key=True),
+    Column("site", TEXT, nullable=False),
+    Column("whole", TEXT, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("state", TEXT, nullable=False),
+    Column("pool", TEXT, nullable=False),
+    Column("who", TEXT, nullable=False),
+    Column("slots", BigInteger, nullable=False),
+    Column("from_s", Double, nullable=False),
+    Column("until_s", Double, nullable=False),
+    Column("price_nanos", BigInteger, nullable=False),
+    Column("currency", TEXT, nullable=False),
+    Column("unused_factor", BigInteger, nullable=False),
+    Column("cancel_factor", BigInteger, nullable=False),
+    Column("user", TEXT, nullable=False),
+    Column("group", TEXT, nullable=False),
+    Column("project", TEXT, nullable=False),
+    Column("made_at_s", Double, nullable=False),
+    Column("lease_s", Double, nullable=False),
+    Column("left_at_s", Double),
+    Column("used_ns", BigInteger, nullable=False),
+    Column("billed_nanos", BigInteger, nullable=False),
+    Column("billed_at_s", Double, nullable=False),
+)
+Index("reservations_by_end", reservations.c.until_s)
+
+# Parts of budgets: of ours, that other sites hold, and of theirs, that we hold. Amounts that only
+# grow come to more than an integer holds.
+slices_lent = Table(
+    "slices_lent",
+    metadata,
+    Column("budget", TEXT, primary_key=True),
+    Column("unit", TEXT, primary_key=True),
+    Column("site", TEXT, primary_key=True),
+    Column("account", BigInteger, primary_key=True, autoincrement=False),
+    *(
+        Column(name, TEXT, nullable=False)
+        for name in ("granted", "returned", "spent", "before", "base")
+    ),
+    *(
+        Column(name, BigInteger, nullable=False)
+        for name in ("since_ms", "period_ms", "life", "number")
+    ),
+    Column("heard_at_s", Double, nullable=False),
+)
+slices_held = Table(
+    "slices_held",
+    metadata,
+    Column("owner", TEXT, primary_key=True),
+    Column("budget", TEXT, primary_key=True),
+    Column("account", BigInteger, primary_key=True, autoincrement=False),
+    *(Column(name, TEXT, nullable=False) for name in ("unit", "party", "span", "zone")),
+    Column("is_closed", Boolean, nullable=False),
 )
 
 # Double entry; gateway.ledger.postings says what is transferred, and why.

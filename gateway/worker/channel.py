@@ -32,6 +32,9 @@ from federation.wire import CHECKS, pack
 HEADER: Final = struct.Struct("!I")
 MESSAGE_BYTES_MAX: Final = 1 << 31
 READ_BYTES: Final = 1 << 16
+# The kind of all failures that a slot tells of. All others are the agent's to tell: a task that was
+# stopped to make room, say, costs nothing, and runs again as often as that happens.
+FAILED: Final = "error"
 CHANNEL_LOST: Final = 97  # the exit code of a slot that can't reach its agent
 
 
@@ -84,6 +87,8 @@ def is_part(fields: list[Any]) -> bool:
     if not all(CHECKS[kind](value) for kind, value in kinds):
         return False
     if not all(CHECKS["Count"](figure) for figure in used):
+        return False
+    if any(each[1] != FAILED for each in failures):
         return False
     offsets = [each[0] for each in failures]
     return all(0 <= each[0] < len(values) for each in (*failures, *prints)) and all(

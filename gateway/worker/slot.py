@@ -30,7 +30,7 @@ from gateway.worker.cells import (
     Cells,
     open_cells,
 )
-from gateway.worker.channel import CHANNEL_LOST, BlockingChannel, ChannelClosedError
+from gateway.worker.channel import CHANNEL_LOST, FAILED, BlockingChannel, ChannelClosedError
 from gateway.worker.limits import die_with_parent, limit_this_process
 from gateway.worker.prints import Prints
 
@@ -202,7 +202,7 @@ class Slot:
                 self._exit_if_fork()
                 if call is self:
                     text = _explain_unpickling(f"the arguments of a task of job {job}", error)
-                    part.fail("error", text, b"")
+                    part.fail(FAILED, text, b"")
                 else:
                     part.fail(*_explain(error))
             if self._is_fork:
@@ -247,14 +247,14 @@ def _explain(error: BaseException) -> tuple[str, str, bytes]:
     if isinstance(error, _RefusedError):
         return "result", _clip(str(error)), b""
     if isinstance(error, _BrokenError):
-        return "error", _clip(str(error)), b""
+        return FAILED, _clip(str(error)), b""
     text = _show(error)
     try:
         payload = cloudpickle.dumps(error.with_traceback(None), protocol=PROTOCOL)
         pickle.loads(payload)  # noqa: S301 - what can't be rebuilt here can't be in the client
     except BaseException:  # noqa: BLE001 - foreign code again; the text says what happened
         payload = b""
-    return "error", text, payload if len(payload) <= EXCEPTION_BYTES_MAX else b""
+    return FAILED, text, payload if len(payload) <= EXCEPTION_BYTES_MAX else b""
 
 
 def _show(error: BaseException) -> str:

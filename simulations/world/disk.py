@@ -39,6 +39,9 @@ from gateway.ledger.records import (
     Posted,
     PostingSettled,
     Record,
+    ReservationKept,
+    SliceHeld,
+    SliceLent,
     StatementKept,
     UsageRecord,
 )
@@ -56,7 +59,7 @@ from gateway.ledger.rows import (
     PostingRow,
     UsageTotal,
 )
-from gateway.ledger.store import NOTHING
+from gateway.ledger.store import NOTHING, OPEN_STATES
 from gateway.ledger.tables import SUMMED
 from gateway.ledger.writer import AT_ONCE_RECORDS
 
@@ -111,6 +114,9 @@ class _Tables:
     payments_told: dict[str, PaymentsTold] = field(default_factory=dict)
 
     alerts: dict[tuple[str, str, int], AlertRow] = field(default_factory=dict)
+    reservations: dict[tuple[str, str], ReservationKept] = field(default_factory=dict)
+    slices_lent: dict[tuple[str, str, str, int], SliceLent] = field(default_factory=dict)
+    slices_held: dict[tuple[str, str, int], SliceHeld] = field(default_factory=dict)
     booked: dict[str, Booked] = field(default_factory=dict)  # by key, in order
     balances: dict[Account, Balance] = field(default_factory=dict)
 
@@ -204,6 +210,14 @@ class Disk:
 
             case AlertFired() | AlertEnded():
                 self._alert(record)
+            case ReservationKept(side, reservation):
+                known = tables.reservations.get((side, reservation))
+                if known is None or known.step < record.step:
+                    tables.reservations[side, reservation] = record
+            case SliceLent(budget, unit, site, account):
+                tables.slices_lent[budget, unit, site, account] = record
+            case SliceHeld(owner, budget, account):
+                tables.slices_held[owner, budget, account] = record
 
     def _book(self, transfer: Transfer) -> Booked | None:
         tables = self.tables
@@ -685,9 +699,28 @@ class MemoryStore:
         found = sorted(self._tables.payments_told.items())
         return [each for name, each in found if site in ("", name)]
 
+    def reservations(self, limit: int, is_open: bool = False) -> list[ReservationKept]:
+        """See Store."""
+        kept = sorted(
+            self._tables.reservations.values(),
+            key=lambda each: (-each.until_s, each.side, each.reservation),
+        )
+        if is_open:
+            return [each for each in kept if each.state in OPEN_STATES]
+        return kept[:limit]
+
     def alerts(self) -> list[AlertRow]:
         """See Store."""
         return [each for _, each in sorted(self._tables.alerts.items())]
+
+    def slices_lent(self) -> list[SliceLent]:
+        """See Store."""
+        return [each for _, each in sorted(self._tables.slices_lent.items())]
+
+    def slices_held(self) -> list[SliceHeld]:
+        """See Store."""
+        found = (each for _, each in sorted(self._tables.slices_held.items()))
+        return [each for each in found if not each.is_closed]
 
     def balances(self) -> dict[Account, Balance]:
         """See Store."""

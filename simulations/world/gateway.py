@@ -66,6 +66,9 @@ class Member(Host):
             house=plan.house,
             books=plan.books,
             fair_share=plan.fair_share,
+            reservations=plan.reservations,
+            budgets=plan.budgets,
+            entitlements=plan.entitlements,
         )  # fmt: skip
 
     @property

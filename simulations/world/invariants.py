@@ -22,12 +22,14 @@ from gateway.ledger.records import Record, UsageRecord
 from gateway.ledger.rows import Dimension
 from gateway.outcomes import CRASHES_MAX
 from gateway.reception import BACKLOG_MAX
+from policies.entitlements import NO_WINDOW, Rule
 from policies.fairness import Node
 from policies.parties import ANOTHER_SITE
 from policies.windows import Plan as WindowPlan
 from policies.windows import Window
 from simulations.world.client import Job
 from simulations.world.disk import MemoryStore
+from simulations.world.plan import Pool
 from simulations.world.trace import Broken, Entry
 
 if TYPE_CHECKING:
@@ -105,16 +107,31 @@ class EndsOnce(Invariant):
         if kind == "cancelled":
             return job.is_cancelled
         if kind == "refused":
-            return job.is_cancelled or "can ever run it" in ended.text
+            if "tasks that have not ended" in ended.text:
+                return self._has_queue_limit()
+            is_broke = self._has_budgets and "is exhausted" in ended.text
+            return job.is_cancelled or "can ever run it" in ended.text or is_broke
         possible = {
             "error": manner in ("error", "flaky"),
             "crash": manner == "poison",
             "timeout": job.plan.timeout_s is not None,
             "lost": True,  # its worker died under it, three times
-            "budget": job.plan.max_cost_nanos is not None,
+            "budget": job.plan.max_cost_nanos is not None or self._has_budgets,
             "deadline": job.plan.deadline_s is not None,
+            "queue": self._has_queue_limit(),
         }
         return possible.get(kind, False)
+
+    def _has_queue_limit(self) -> bool:
+        """Whether its user may have so many tasks at a time, and no more."""
+        rules = [
+            rule for site in self.world.sites.values() for rule in site.plan.entitlements.rules
+        ]
+        return any(rule.queued_max is not None for rule in rules)
+
+    @property
+    def _has_budgets(self) -> bool:
+        return any(site.budgets for site in self.world.plan.sites)
 
 
 class ChargedOnce(Invariant):
@@ -390,6 +407,34 @@ def _is_shut(window: Window | None) -> bool:
     return not window.claims.levels(1_000)[window.claims.of(ANOTHER_SITE)].most
 
 
+class EntitlementsKept(Invariant):
+    """Nobody is given slots that no rule allows or one denies, nor more than his rule gives."""
+
+    def check(self) -> None:
+        """Look at all that workers were given."""
+        for site in self.world.sites.values():
+            rules = site.plan.entitlements.rules
+            if rules and site.reception is not None:
+                broker, plans = site.reception.broker, site.plan.pools
+                for rule in rules:
+                    self._check(site.name, rule, broker, {each.name: each for each in plans})
+
+    def _check(self, site: str, rule: Rule, broker: Broker, pools: Mapping[str, Pool]) -> None:
+        slots = 0
+        for worker in broker.workers.values():
+            pool = worker.offer.pool
+            if worker.job or not rule.covers(pool):
+                continue
+            held = [a for a in worker.assignments.values() if rule.includes(a.job.whose)]
+            slots += min(worker.slots, sum(len(each.left) for each in held))
+            for each in held if not rule.allows else ():
+                window = pools[pool].windows.at(each.given_s)
+                if rule.holds_in(window.name if window is not None else NO_WINDOW):
+                    self.fail(f"{site} gave {each.job.whose} what it {rule}", each.job.id)
+        if rule.slots_max is not None and slots > rule.slots_max:
+            self.fail(f"{site} has given {slots} slots, and {rule}")
+
+
 class Finishes(Invariant):
     """When faults have stopped everything comes to its end, and nothing is left behind."""
 
@@ -427,5 +472,6 @@ all_invariants: Final[tuple[Callable[["World"], Invariant], ...]] = (
     AddsUp,
     WithinLimits,
     WindowsKept,
+    EntitlementsKept,
     Finishes,
 )

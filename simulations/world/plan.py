@@ -9,7 +9,10 @@ from gateway.books_rules import BookRules
 from gateway.dealing import DealRules
 from gateway.lobby import HouseRules
 from policies.asks import House
+from policies.budgets import Budget
+from policies.entitlements import NO_ENTITLEMENTS, Entitlements
 from policies.placement import TagValue
+from policies.reservations import ReservationRules
 from policies.shares import FairShare
 from policies.windows import NO_WINDOWS
 from policies.windows import Plan as WindowPlan
@@ -45,6 +48,20 @@ class OperatorPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class ReservePlan:
+    """A user of a site reserves slots at others, itself among them or not.
+
+    `slots` at each of `sites`, from `in_s` after `at_s` on for `lasts_s`.
+    """
+
+    at_s: float
+    sites: tuple[str, ...]
+    slots: int
+    in_s: float
+    lasts_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class SitePlan:
     """A site: its gateway's host has the same name.
 
@@ -70,6 +87,10 @@ class SitePlan:
     books: BookRules = field(default_factory=BookRules)
     operator: OperatorPlan = field(default_factory=OperatorPlan)
     fair_share: FairShare | None = None
+    reservations: ReservationRules | None = None
+    reserves: tuple[ReservePlan, ...] = ()
+    budgets: tuple[Budget, ...] = ()
+    entitlements: Entitlements = NO_ENTITLEMENTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,11 @@ from federation.contracts import Phase
 from federation.gossip import State
 from federation.money import parse_money
 from simulations.world.books import BooksAgree, BooksBalance, DaysAgree
+from simulations.world.budgets import BudgetsHold
 from simulations.world.client import Job
 from simulations.world.gateway import Member
 from simulations.world.invariants import WAKING_S, Invariant
+from simulations.world.reserving import ReservationsKept
 from simulations.world.trace import Entry
 
 if TYPE_CHECKING:
@@ -221,10 +223,12 @@ between_sites: Final[tuple[Callable[["World"], Invariant], ...]] = (
     BooksAgree,
     BooksBalance,
     DaysAgree,
+    BudgetsHold,
     PaidOnce,
     HoldsEnd,
     RunsWhereWished,
     LimitsHold,
     LeaseHolds,
     AllAgree,
+    ReservationsKept,
 )

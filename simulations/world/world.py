@@ -9,6 +9,7 @@ from typing import Final, assert_never
 from federation.gossip import State
 from gateway import events
 from simulations.world.books import unsettled
+from simulations.world.budgets import are_given_back
 from simulations.world.client import Client
 from simulations.world.clock import Clock
 from simulations.world.gateway import Gateway, Member
@@ -26,6 +27,7 @@ from simulations.world.plan import (
     Reset,
     SlowStore,
 )
+from simulations.world.reserving import reserve
 from simulations.world.trace import Broken, Trace
 from simulations.world.treaties import between_sites
 from simulations.world.worker import Worker
@@ -113,6 +115,9 @@ class World:
         self.clock.at(self.plan.calm_s, self._calm_down)
         for operator in self.operators:
             operator.begin()
+        for site in self.sites.values():
+            for wish in site.plan.reserves:
+                self.clock.at(wish.at_s, partial(reserve, site, wish))
         self._check()
 
     def acts(self) -> Iterator[tuple[float, Callable[[], bool]]]:
@@ -161,6 +166,7 @@ class World:
         is_empty = not any(each.jobs or each.clients for each in brokers)
         exchanges = [each.exchange for each in receptions]
         is_empty &= not any(each.sales.sales or each.purchases.purchases for each in exchanges)
+        is_empty &= are_given_back(self.sites.values())
         return (
             is_whole and is_idle and is_stored and is_empty and self.is_agreed and self.is_settled
         )

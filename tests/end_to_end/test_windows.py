@@ -15,7 +15,7 @@ from gateway.ledger.rows import Dimension
 from gateway.surroundings import Surroundings
 from policies.claims import NOTHING, Claim, Claims
 from policies.hours import Hours
-from policies.parties import OURS
+from policies.parties import OURS, read_party
 from policies.windows import Plan, Window
 
 NOON_S = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
@@ -117,6 +117,20 @@ def test_a_clock_that_is_set_back_opens_what_it_had_closed(site):
         assert task.result(20) == 1
 
 
+def test_a_job_that_is_only_asked_about_is_judged_by_whose_it_would_be(tmp_path):
+    claims = Claims((Claim(read_party("project:risk")), Claim(OURS, borrows=NOTHING)))
+    pools = (PoolConfig("local", "local", 1, price="0.04 USD", plan=Plan((), claims)),)
+    site = InnerSite(tmp_path, pools=pools)
+    try:
+        with Client(site.address) as client:
+            wait_until(lambda: client.ask("status")["pools"][0]["slots"], "its worker is there")
+            for project, places in (("risk", ["local"]), ("desk", [])):
+                found = client.ask("explain", tasks=1, project=project)
+                assert [each["pool"] for each in found["shares"]] == places
+    finally:
+        site.stop()
+
+
 def detail(client):
     return lambda job: {"why_waiting": []} | client.ask("job", job=job["id"])
 
@@ -199,3 +213,39 @@ def test_another_sites_work_moves_when_a_window_closes_on_it(tmp_path):
         assert ["paris/local", "preempted"] in [row[:2] for row in rows]
         for each in (london, paris):
             run("audit", "--config", str(each.config))  # which fails where anything is wrong
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_job_waits_for_another_sites_window_or_goes_elsewhere_by_its_wish(tmp_path):
+    with dear_and_cheap(tmp_path) as (london, paris), london.client() as client:
+        now, text = datetime.now(UTC), paris.config.read_text()
+        paris.config.write_text(text + CLOSED.format(now, now.replace(hour=(now.hour + 2) % 24)))
+        run("reload", "--gateway", paris.address)
+
+        def shares(when_closed):
+            asked = ["--gateway", london.address, "--when-closed", when_closed, "--json"]
+            return json.loads(run("explain", "--tasks", "1", *asked))["shares"]
+
+        wait_until(lambda: [each["opens_s"] for each in shares("wait")] != [None], "it is known")
+        assert [each["site"] for each in shares("wait")] == ["paris"]
+        assert [each["site"] for each in shares("elsewhere")] == ["london"]
+
+        waits = client.options(name="waits", when_closed="wait").submit(abs, -1)
+        assert client.options(name="goes", when_closed="elsewhere").submit(abs, -2).result(60) == 2
+        explained = client.ask("explain", job=waits.job)
+        assert [group["reason"] for group in explained["refused"]] == ["waits-for-window"]
+        shown = run("explain", "--gateway", london.address, waits.job)
+        assert "at paris/local: opens at " in shown
+        assert not waits.done()
+
+        paris.config.write_text(text)
+        run("reload", "--gateway", paris.address)
+        assert waits.result(60) == 1
+        ran = {tuple(row[:2]) for row in usage(client, "job", "pool")}
+        assert (waits.job, "paris/local") in ran
+        assert not [each for each in ran if each[0] != waits.job and each[1] != "local"]
+
+
+def usage(client, *keys):
+    return client.ask("report", kind="usage", by=list(keys))["rows"]

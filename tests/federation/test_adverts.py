@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from market_support import NOW_S, make_advert, make_pool
 
 from federation import adverts
-from federation.adverts import PoolAdvert, PriceChange, SiteAdvert, TagPrice, Window
+from federation.adverts import Outlook, PoolAdvert, PriceChange, SiteAdvert, TagPrice, Window
 from federation.errors import ProtocolError
 from federation.wire import pack, unpack
 
@@ -37,6 +37,7 @@ FULL = make_pool(
     preemptible=400_000,
     minimum_nanos=100,
     step_ns=10**8,
+    carbon_ahead=Outlook(NOW_S, 1800.0, (0, 2250, 50_000)),
 )
 
 
@@ -65,6 +66,13 @@ pools = st.builds(
     pythons=st.sampled_from([(), ("3.11",), ("3.11", "3.12")]),
     projects=st.none() | st.frozensets(names, max_size=4),
     carbon_g_per_kwh=st.none() | st.floats(0, 1e12),
+    carbon_ahead=st.none()
+    | st.builds(
+        Outlook,
+        st.floats(0, 1e12),
+        st.floats(1, 86_400),
+        st.lists(st.integers(0, 50_000), min_size=1, max_size=96).map(tuple),
+    ),
 )
 
 
@@ -138,6 +146,16 @@ def test_unknown_fields_are_ignored() -> None:
         ({"link_bytes_s": 0.9}, "link_bytes_s"),
         ({"rtt_s": 3601}, "rtt_s"),
         ({"carbon_g_per_kwh": math.nan}, "carbon_g_per_kwh"),
+        ({"carbon_ahead": [0, 3600]}, "carbon_ahead"),
+        ({"carbon_ahead": [0, 3600, []]}, "carbon_ahead must have a step"),
+        ({"carbon_ahead": [0, 3600, [1] * 97]}, "carbon_ahead"),
+        ({"carbon_ahead": [0, 3600, [50_001]]}, "carbon_ahead"),
+        ({"carbon_ahead": [0, 3600, [-1]]}, "carbon_ahead"),
+        ({"carbon_ahead": [0, 3600, [1.5]]}, "carbon_ahead"),
+        ({"carbon_ahead": [0, 0.9, [1]]}, "carbon_ahead"),
+        ({"carbon_ahead": [0, 86_401, [1]]}, "carbon_ahead"),
+        ({"carbon_ahead": [math.nan, 3600, [1]]}, "carbon_ahead"),
+        ({"carbon_ahead": [-1, 3600, [1]]}, "carbon_ahead"),
     ],
 )
 def test_what_is_wrong_with_a_pool_is_named(changes, place) -> None:
@@ -215,8 +233,9 @@ def test_the_newest_version_wins_and_of_one_version_the_one_for_the_reader() -> 
 
 
 def test_a_large_site_fits_into_the_bytes_that_are_allowed() -> None:
+    ahead = Outlook(NOW_S, 1800.0, (adverts.DG_PER_KWH_MAX,) * adverts.OUTLOOK_STEPS_MAX)
+    usual = {name: getattr(FULL, name) for name in ("tags", "windows")}
     some = tuple(
-        make_pool(f"pool-{n}", **{name: getattr(FULL, name) for name in ("tags", "windows")})
-        for n in range(adverts.POOLS_MAX)
+        make_pool(f"pool-{n}", carbon_ahead=ahead, **usual) for n in range(adverts.POOLS_MAX)
     )
     assert len(msgpack.packb(make_advert("a", *some).to_plain())) < adverts.ADVERT_BYTES_MAX

@@ -19,6 +19,7 @@ def test_the_public_names():
         "Client",
         "GridError",
         "JobHandle",
+        "LimitsUnmet",
         "TaskFuture",
         "TlsSettings",
         "as_completed",

@@ -239,3 +239,27 @@ def test_shares_that_can_not_be_are_refused_by_line_and_key(write, table, line, 
     text = re.escape(f"{path}: line {line}: [fair_share]{complaint}")
     with pytest.raises(ConfigError, match=text):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (b"a = " + b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
+        (b"a = " + b"{a = " * 50_000 + b"1" + b"}" * 50_000, "nested too deeply"),
+        (b"[limits]\nsessions = " + b"9" * 5_000, "Exceeds the limit"),
+        (b"#" * (4 << 20) + b"\n", "more than 4,194,304 bytes"),
+        (b"# \xe9", "can't decode byte 0xe9"),
+    ],
+    ids=["lists", "tables", "digits", "length", "latin"],
+)
+def test_a_file_that_nobody_can_read_is_named(tmp_path, body, complaint):
+    path = tmp_path / "site.toml"
+    path.write_bytes(body)
+    with pytest.raises(ConfigError, match=rf"site.toml: .*{complaint}"):
+        load(str(path))
+
+
+def test_a_mark_of_the_byte_order_and_ends_of_lines_of_windows_are_no_mistake(tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_bytes(b'\xef\xbb\xbf[site]\r\nname = "london"\r\n')
+    assert load(str(path)).name == "london"

@@ -7,10 +7,13 @@ from town import UTC_S, dear_and_cheap
 
 from federation import deals
 from federation.session import Session
+from federation.slices import AskSlice
+from gateway.budgets.borrowing import Borrowing
 from gateway.dealings import Dealings
+from gateway.effects import Side
 from gateway.federation_config import FederationConfig
 from gateway.links import LinkDown
-from gateway.lobby import CameIn, Guest, Left
+from gateway.lobby import CameIn, Guest, Left, Said
 from gateway.pace import Pace
 from gateway.surroundings import Surroundings
 from policies.asks import Wishes
@@ -27,13 +30,14 @@ class Office:
         self.london = self.town.sites["london"]
         self.kept: list[str] = []
         self.expelled: list[str] = []
+        self.said: list[tuple[str, object]] = []
         peers = SimpleNamespace(
             registry=Roll("london", ["paris"], 1),
-            links=SimpleNamespace(up=[], post=lambda site, message, *, urgent=False: None),
+            links=SimpleNamespace(up=[], post=self._post),
             directory=SimpleNamespace(may_dial=lambda site: True),
             keep=lambda sites: setattr(self, "kept", list(sites)),
             flush=lambda now_s: None,
-            answer=lambda guest, message, *, urgent=False: None,
+            answer=lambda guest, message, *, urgent=False: self._post(guest.name, message),
             expel=self._expel,
         )
         reception = SimpleNamespace(
@@ -44,6 +48,9 @@ class Office:
         )
         clock = Surroundings(lambda: self.town.now_s, lambda: UTC_S + self.town.now_s, bytes)
         self.dealings = Dealings(peers, reception, clock, print)  # type: ignore[arg-type]
+
+    def _post(self, site: str, message: object, *, urgent: bool = False) -> None:
+        self.said.append((site, message))
 
     def meet(self, site: str) -> Guest:
         """A site dials us, and reads nothing."""
@@ -108,3 +115,21 @@ def test_results_that_are_not_settled_may_wait_besides(office):
     office.dealings.tick()
     [line] = office.expelled
     assert line.endswith("over 10,000 and 30,000 of results")
+
+
+def test_the_links_to_owners_of_budgets_that_we_spend_from_are_kept(office, monkeypatch):
+    monkeypatch.setattr(Borrowing, "owners", {"rome"})
+    office.dealings.tick()
+    assert "rome" in office.kept
+
+
+def test_a_slice_goes_signed_by_whatever_session_there_is(office):
+    asked = AskSlice("b", 1, 1, 1, "USD", "ever", "UTC", "0", "0", "0", 0, "0", "1", "1")
+    office.dealings.carry("paris", Side.SELLER, asked)
+    office.meet("rome")
+    office.dealings.carry("rome", Side.SELLER, asked)
+    sealed = [to for to, each in office.said if isinstance(each, deals.Sealed)]
+    assert sealed == ["paris", "rome"]
+    guest = office.meet("paris")
+    office.dealings.hear_peers([Said(guest, asked)])
+    assert office.expelled == ["paris: protocol error: 'ask-slice' that nobody signed"]

@@ -14,9 +14,12 @@ from gateway import events, views
 from gateway.effects import Side
 from gateway.federation_views import explain_job
 from gateway.ledger import records
-from policies.asks import FASTEST, House, Wishes
+from policies.asks import FASTEST, House, WhenClosed, Wishes
 from policies.brokering import Rest
+from policies.claims import NOTHING, Claim, Claims
+from policies.parties import OTHERS, OURS, read_party
 from policies.tariffs import Tariff
+from policies.windows import Rules, Span
 
 
 @pytest.fixture
@@ -69,16 +72,16 @@ def test_a_cheap_site_that_is_slow_at_a_function_is_dearer_for_it(town):
 def test_of_many_jobs_only_so_many_are_planned_at_a_time_and_none_runs_before_its_turn(
     town, monkeypatch
 ):
-    monkeypatch.setattr("gateway.exchange.LOOKS_MAX", 20)  # ten jobs, when two pools are known
+    monkeypatch.setattr("gateway.looks.LOOKS_MAX", 20)  # ten jobs, when two pools are known
     london = town.sites["london"]
     plans = Counter()
-    decide = london.exchange.decide
+    decide = london.exchange.decide_for
 
     def counted(*asked, **more):
         plans[town.now_s] += 1
         return decide(*asked, **more)
 
-    monkeypatch.setattr(london.exchange, "decide", counted)
+    monkeypatch.setattr(london.exchange, "decide_for", counted)
     abroad = Wishes(forbidden_sites=frozenset({"london"}))
     for number in range(50):
         london.submit(1, f"job {number}", wishes=abroad)
@@ -110,6 +113,54 @@ def test_a_job_that_grows_buys_more_slots_of_a_pool_that_has_them(town):
     town.run(finished(town, 3))
     town.pass_time(3.0)
     assert not london.exchange.purchases.purchases
+
+
+@pytest.mark.parametrize(
+    ("when_closed", "ran_at"), [(WhenClosed.WAIT, "paris/local"), (WhenClosed.ELSEWHERE, "local")]
+)
+def test_work_waits_for_another_sites_window_or_goes_elsewhere_by_its_jobs_wish(
+    town, when_closed, ran_at
+):
+    london, paris = town.sites["london"], town.sites["paris"]
+    opens_s = UTC_S + 5.0
+    nobody, everybody = Claims((Claim(OTHERS, borrows=NOTHING),)), Claims()
+    closed, opened = (
+        Span(UTC_S, opens_s, None, nobody),
+        Span(opens_s, UTC_S + 86_400.0, None, everybody),
+    )
+    paris.do(events.RulesTurned({"local": Rules((closed, opened), UTC_S)}))
+    town.show()
+    london.broker.durations.learn(spec().function, 100, 100 * 10**6)
+    london.submit(20, wishes=Wishes(when_closed=when_closed))
+    town.pass_time(4.0)
+    asked = [m for _, to, m in town.said if to == "paris" and isinstance(m, deals.AskQuote)]
+    assert not asked, "it is known to be closed"
+    if when_closed is WhenClosed.WAIT:
+        assert not london.at_work[1], "it waits"
+        london.exchange.refresh(UTC_S + town.now_s, london.broker.jobs["j"])
+        found = explain_job(
+            london.broker.jobs["j"], london.exchange, london.broker, UTC_S + town.now_s
+        )
+        assert [(each["site"], each["opens_s"]) for each in found["shares"]] == [("paris", opens_s)]
+        assert found["when_closed"] == "wait"
+    town.pass_time(1.5)
+    paris.do(events.RulesTurned({"local": Rules((opened,), UTC_S)}))
+    town.show()
+    town.run(finished(town, 20))
+    used = [each for each in london.books if isinstance(each, records.UsageRecord)]
+    assert {each.pool for each in used} == {ran_at}
+
+
+def test_what_a_job_would_find_at_home_depends_on_whose_it_is(town):
+    london = town.sites["london"]
+    claims = Claims((Claim(read_party("project:risk")), Claim(OURS, borrows=NOTHING)))
+    span = Span(UTC_S, UTC_S + 86_400.0, None, claims)
+    london.do(events.RulesTurned({"local": Rules((span,), UTC_S)}))
+    at_home = frozenset({"london"})
+    for project, goes in (("risk", True), ("desk", False)):
+        asked = spec(project=project, wishes=Wishes(allowed_sites=at_home))
+        london.exchange.refresh(UTC_S, whose=asked.whose)
+        assert (london.exchange.decide(asked, 1, UTC_S).plan is not None) is goes
 
 
 def test_a_contract_is_stored_before_it_is_committed(town):

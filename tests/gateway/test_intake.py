@@ -3,11 +3,15 @@
 import pytest
 
 from federation import messages
+from federation.client import Options
 from federation.wire import pack
-from gateway.intake import BadWorker, check_tags, job_event, worker_joined
+from federation.wishes import wishes_plain
+from gateway.intake import BadJob, BadWorker, check_tags, job_event, worker_joined
+from gateway.intake import wishes_plain as wishes_passed_on
 from gateway.ledger.reports.keys import key_of
 from gateway.terms import stored_terms, terms_plain
 from gateway.worker.settings import parse_tags
+from policies.asks import WhenClosed
 from policies.placement import show_tags
 
 
@@ -51,6 +55,23 @@ def opening(**changes):
     return messages.OpenJob(**{**fields, **changes})
 
 
+@pytest.mark.parametrize("wish", [*WhenClosed])
+def test_what_is_done_about_closed_windows_is_kept_and_not_passed_on(wish):
+    wishes = wishes_plain(None, None, when_closed=wish.value)
+    spec = job_event(opening(wishes=wishes), 1, "ann").spec
+    assert spec.wishes.when_closed is wish
+    assert stored_terms(pack(terms_plain(spec)))["wishes"] == spec.wishes
+    assert wishes_passed_on(spec.wishes) == {}  # it waits here; and older sites refuse the unknown
+
+
+@pytest.mark.parametrize("bad", ["", "later", 1, True, ["wait"], {}])
+def test_a_wish_about_closed_windows_that_is_none_is_refused(bad):
+    with pytest.raises(BadJob, match="when_closed must be wait or elsewhere"):
+        job_event(opening(wishes={"when_closed": bad}), 1, "ann")
+    with pytest.raises(ValueError, match="it must be 'wait' or 'elsewhere'"):
+        Options(when_closed=bad)
+
+
 @pytest.mark.parametrize(("user", "group"), [("ann", "equity desk"), ("eve", "")])
 def test_a_job_is_of_its_users_group_also_after_a_restart(user, group):
     spec = job_event(opening(), 1, user, {"ann": "equity desk"}).spec
@@ -69,3 +90,38 @@ def test_a_tag_is_read_as_it_was_written(value):
     text = show_tags(check_tags({"linux": True, "memory": value}))
     assert key_of("tag:memory").show(text, "") == ("yes" if value is True else f"{value}")
     assert parse_tags(text) == {"linux": True, "memory": value}
+    assert parse_tags(text) == {"linux": True, "memory": value}
+
+
+@pytest.mark.parametrize(
+    ("wishes", "why"),
+    [
+        ({"deferrable": True}, "needs a deadline_s"),
+        ({"deferrable": 1, "deadline_s": 2e9}, "must be true or false"),
+        ({"deferrable": "yes", "deadline_s": 2e9}, "must be true or false"),
+        ({"deferable": True, "deadline_s": 2e9}, "knows no wish 'deferable'"),
+        ({"whole": 1}, "whole must be true or false"),
+    ],
+)
+def test_a_wish_to_wait_that_can_not_be_is_named(wishes, why):
+    with pytest.raises(BadJob, match=why):
+        job_event(opening(wishes=wishes), 1, "ann")
+
+
+def test_what_may_wait_or_is_of_use_as_a_whole_is_known_and_stays_with_us():
+    wishes = {"deferrable": True, "whole": True, "deadline_s": 2e9}
+    spec = job_event(opening(wishes=wishes, tasks=7, task_s=0.5), 1, "a").spec
+    assert (spec.wishes.deferrable, spec.wishes.whole) == (True, True)
+    assert (spec.tasks, spec.task_s) == (7, 0.5)
+    assert wishes_passed_on(spec.wishes) == {"deadline_s": 2e9}
+
+
+@pytest.mark.parametrize("task_s", [0.0, -1.0, 1e10])
+def test_a_length_that_can_not_be_is_refused(task_s):
+    with pytest.raises(BadJob, match=r"task_s is .* above zero"):
+        job_event(opening(task_s=task_s), 1, "ann")
+
+
+def test_more_tasks_are_not_announced_than_a_job_may_have():
+    with pytest.raises(BadJob, match="tasks, over the limit"):
+        job_event(opening(tasks=(1 << 40) + 1), 1, "ann")

@@ -4,7 +4,9 @@ import pytest
 
 from federation.ranges import RangeSet
 from gateway.events import JobSpec
-from gateway.jobs import Job, Run
+from gateway.jobs import Assignment, Job, Run, Worker
+from policies.placement import Offer
+from policies.tariffs import Tariff
 
 SPEC = JobSpec(
     name="prices",
@@ -21,6 +23,8 @@ SPEC = JobSpec(
     python="",
     prints=False,
 )
+
+TARIFF = Tariff(10**9, "USD", "test")
 
 
 @pytest.fixture
@@ -46,3 +50,35 @@ def test_what_is_named_is_taken_out_and_the_rest_stays_in_order(job):
     assert job.withdraw(RangeSet([(2, 4), (8, 22)])) == [(2, 4), (8, 10), (20, 22)]
     assert [(run.first, run.stop) for run in job.queue] == [(0, 2), (4, 8), (22, 25)]
     assert (job.waiting, job.held_bytes) == (9, 9)
+
+
+@pytest.mark.parametrize(
+    ("task_s", "given_s", "now_s", "left_s"),
+    [
+        (60.0, [0.0, 0.0], 0.0, 120.0),
+        (60.0, [0.0, 0.0], 45.0, 30.0),
+        (60.0, [0.0, 30.0], 45.0, 60.0),
+        (60.0, [0.0, 30.0], 40.0, 70.0),
+        (60.0, [0.0, 0.0], 900.0, 15.0),  # over their time, and who knows for how long
+        (60.0, [50.0], 45.0, 60.0),  # a clock that was set back
+        (0.01, [0.0, 0.0], 900.0, 0.02),  # queued ahead: nobody knows which of them runs
+        (0.0, [0.0], 900.0, 0.0),  # of a length that nobody knows
+    ],
+)
+def test_what_a_worker_has_left_is_less_what_its_long_tasks_had(
+    job, task_s, given_s, now_s, left_s
+):
+    worker = Worker(1, "w", Offer("w", "p", {}, "3.11", "USD"), 4, None, {})
+    held = [
+        Assignment(
+            at, job, worker, Run(at, [b""], 0), task_s, each, RangeSet([(at, at + 1)]), TARIFF
+        )
+        for at, each in enumerate(given_s)
+    ]
+    for each in held:
+        worker.hold(each, 1)
+    assert worker.left_s(now_s) == pytest.approx(left_s)
+    for each in held:
+        worker.hold(each, -1)
+    assert worker.left_s(now_s) == pytest.approx(0.0)
+    assert worker.given_s == 0.0

@@ -2,10 +2,18 @@
 
 import json
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
+import trio
+import trio.testing
+from click.testing import CliRunner
 
+from federation.messages import Ask
+from gateway.cli import control
+from gateway.cli.main import cli
 from gateway.config import check, load
+from gateway.desk import Desk
 from gateway.knobs import ConfigError
 from gateway.reload import NothingToReload, read_again
 from policies.parties import Kind
@@ -58,6 +66,34 @@ def windows(change):
     ]
 
 
+MONEY = """\
+[[budget]]
+name = "risk"
+whose = "project:risk"
+amount = "10 USD"
+
+[credit]
+paris = "5 USD"
+
+[site]
+"""
+
+
+def test_the_amounts_of_budgets_and_credit_are_taken_in(tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text(FILE.replace("[site]\n", MONEY))
+    config = check(load(str(path)), NOON_S)
+    path.write_text(path.read_text().replace("10 USD", "20 USD").replace("5 USD", "7 USD"))
+    change = read_again(config, NOON_S)
+    assert [tuple(each.values()) for each in change.to_plain()["budgets"]] == [
+        ("risk", "amount", "10 USD", "20 USD"),
+        ("credit of paris", "amount", "5 USD", "7 USD"),
+    ]
+    assert change.later == []
+    assert change.config.budgets[0].amount_nanos == 20 * 10**9
+    assert change.config.credit == {"paris": ((7 * 10**9, "USD"),)}
+
+
 def test_the_same_file_changes_nothing(running):
     change = running()
     assert (windows(change), dict(change.prices), change.later) == ([], {}, [])
@@ -107,6 +143,9 @@ def test_a_price_is_taken_in_with_its_new_name(running):
         ("slots = 2", "slots = 3", ["[[pool]] fast: slots"]),
         ('name = "london"', 'name = "paris"', ["[site] name"]),
         ("[site]", "[limits]\nclient_jobs = 7\n[site]", ["[limits]"]),
+        ("[site]", '[credit]\nparis = "7 USD"\n[site]', ["[credit]"]),
+        ("[site]", '[[budget]]\nname = "b"\namount = "7 USD"\n[site]',
+         ["[[budget]] b, which is new"]),
         ('name = "fast"', 'name = "quick"', ["[[pool]] fast, which is gone",
                                              "[[pool]] quick, which is new"]),
     ],
@@ -131,6 +170,21 @@ def test_a_mistake_is_said(running, old, new, complaint):
     assert complaint in str(caught.value)
 
 
+def test_people_see_where_the_same_window_has_other_rules(running, monkeypatch):
+    def answer(change):
+        found = change.to_plain() | {"applied": False}
+        monkeypatch.setattr(control, "ask", lambda *_, **__: found)
+        return CliRunner().invoke(cli, ["reload", "--dry-run"], catch_exceptions=False).stdout
+
+    assert "risk run, by other rules" in answer(
+        running('to = "23:00"', 'to = "23:00"\ngrace_s = 5')
+    )
+    text = answer(running("price =", 'claims = [{ who = "others" }]\nprice ='))
+    assert "none, by other rules" in text
+    assert "by other rules" not in answer(running("17:00", "18:00"))
+    assert "no change in the coming two weeks" in answer(running())
+
+
 def test_a_gateway_without_a_file_has_none_to_read():
     with pytest.raises(NothingToReload, match="started without a file"):
         read_again(check(load(None), NOON_S), NOON_S)
@@ -138,3 +192,33 @@ def test_a_gateway_without_a_file_has_none_to_read():
 
 def test_what_is_said_can_travel(running):
     assert json.loads(json.dumps(running("17:00", "18:00").to_plain()))["later"] == []
+
+
+def test_of_two_that_are_asked_for_at_once_the_file_that_was_read_last_holds(running):
+    """The first is held up on its way: what it has read must not take the place of the second's."""
+    taken, held = [], trio.Event()
+    versions = iter(("0.05 USD", "0.06 USD"))
+
+    async def read(_function, _config, _utc_s):
+        price = next(versions)
+        if price == "0.05 USD":
+            await held.wait()
+        return running('price = "0.04 USD"', f'price = "{price}"')
+
+    site = SimpleNamespace(
+        config=running.config,
+        surroundings=SimpleNamespace(utc_s=lambda: NOON_S, read=read),
+        take_in=lambda config, _used: taken.append(config.pools[0].price),
+    )
+    desk, guest = Desk(site), SimpleNamespace(is_local=True, user="ann")
+    ask = Ask(1, "reload", {})
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(desk._find, guest, ask)
+            nursery.start_soon(desk._find, guest, ask)
+            await trio.testing.wait_all_tasks_blocked()
+            held.set()
+
+    trio.run(main)
+    assert taken == ["0.05 USD", "0.06 USD"]

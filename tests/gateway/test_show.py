@@ -139,3 +139,19 @@ def test_a_delivery_of_no_possible_number_is_a_mistake_of_the_command_line(verb,
     result = CliRunner().invoke(cli, [*verb, "c", "--reason", "x", "--only", only])
     assert (result.exit_code, result.exc_info[0]) == (2, SystemExit)
     assert "write EPOCH/FIRST" in result.output
+
+
+@pytest.mark.parametrize(
+    ("epoch_s", "text"),
+    [
+        (None, ""),
+        (0.0, "1970-01-01 00:00:00"),
+        (253_402_300_799.0, "9999-12-31 23:59:59"),
+        (253_402_300_800.0, "never"),
+        (1e12, "never"),
+        (float("inf"), "never"),
+        (float("nan"), "never"),
+    ],
+)
+def test_a_moment_that_another_site_made_up_ends_no_table(epoch_s, text):
+    assert show.when(epoch_s) == text

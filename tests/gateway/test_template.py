@@ -9,16 +9,18 @@ from click.testing import CliRunner
 from gateway.alerts.settings import Pace
 from gateway.books_rules import BookRules
 from gateway.cli.main import cli
-from gateway.config import _LIMITS, ConfigError, load
+from gateway.config import _LIMITS, ConfigError, check, load
 from gateway.dealing import DealRules
 from gateway.federation_config import FederationConfig
 from policies.asks import House
 
 # What follows stands for nothing by default.
-EXAMPLES = re.compile(r"^# \[(\[[\w.]+\]|groups|fair_share)\]")
+EXAMPLES = re.compile(r"^# \[(\[[\w.]+\]|groups|credit|fair_share|reservations)\]")
 TABLES = (
     *("[site]", '[[pool]]\nname = "p"', "[[show]]\nhidden = true"),
-    *("[fair_share]", '[[fair_share.share]]\nname = "p"'),
+    *("[reservations]", "[fair_share]", '[[fair_share.share]]\nname = "p"'),
+    '[[entitlement]]\nallow = "ours"',
+    '[[budget]]\nname = "b"\namount = "1 USD"',
 )
 
 
@@ -99,5 +101,9 @@ def test_the_examples_are_good_ones(written):
     found = load(str(written))
     assert [each.rule.name for each in found.alerts.watched] == ["risk this month"]
     assert found.groups["ann"] == "equity desk"
+    assert [each.owner for each in found.budgets] == ["", "paris"]
+    assert found.credit == {"paris": ((500 * 10**9, "USD"),)}
     assert [each.name for each in found.fair_share.shares] == ["trading desk", "risk"]
+    assert [each.allows for each in found.entitlements.rules] == [True, False]
+    check(found, 0.0)
     assert [each.name for each in found.pools] == ["local"]

@@ -7,7 +7,7 @@ from town import spec
 from federation.wire import pack
 from gateway.events import JobSpec
 from gateway.terms import stored_terms, terms_plain
-from policies.asks import Objective, Wishes
+from policies.asks import Objective, WhenClosed, Wishes
 
 # Of the row itself, or of jobs that another site sent, which are not stored.
 ELSEWHERE = {"name", "user", "project", "detached", "price", "path", "given", "hops_left", "pool"}
@@ -32,7 +32,12 @@ def full() -> JobSpec:
             frozenset({"london", "paris"}),
             frozenset({"tokyo"}),
             frozenset({"EU"}),
+            WhenClosed.WAIT,
+            deferrable=True,
+            whole=True,
         ),
+        tasks=12,
+        task_s=2.5,
     )
 
 

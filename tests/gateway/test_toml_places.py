@@ -67,3 +67,15 @@ def test_every_place_is_in_the_document():
         found = document
         for step in path:
             found = found[step]
+
+
+def test_lines_are_those_of_toml():
+    """Which knows no others than these; a text or a comment may hold what Unicode has besides."""
+    text = "# one\u2028two\x85three\r\n[site]\r\nname = 1\r\n"
+    assert find_places(text) == {("site",): 2, ("site", "name"): 3}
+
+
+def test_a_line_of_spaces_takes_no_time():
+    """It took seconds for thousands of them, and years for a million."""
+    text = f"a = [\n[{' ' * 1_000_000}\n1]]\n"
+    assert find_places(text) == {("a",): 1}

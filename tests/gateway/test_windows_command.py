@@ -1,6 +1,7 @@
 """`[[pool.window]]` and `[calendar.*]` of a file, and what `gridfed windows` prints of them."""
 
 import json
+import os
 
 import pytest
 from click.testing import CliRunner
@@ -122,6 +123,7 @@ def test_people_see_times_there_and_who_may_use_what(write):
     done = windows("fast", "--config", write(), "--at", "2026-11-30", "--next", "2d")
     assert done.exit_code == 0
     assert "Tue 17:00 GMT" in done.stdout
+    assert "Tue 23:00 GMT" in done.stdout  # when it ends, too
     assert "project:risk: guaranteed 80%, lends 0 of it" in done.stdout
     assert "risk run (priority 0): business, 17:00 to 23:00 Europe/London" in done.stdout
     assert "slow" not in done.stdout
@@ -170,12 +172,52 @@ def test_rubbish_in_a_holiday_file_is_said_with_both_lines(write):
         load(write(holidays="2026-12-25\nx\n"))
 
 
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("~nobody-of-this-name/london.txt", "No such file"),
+        ("/dev/zero", "it is no file"),
+        ("pipe", "it is no file"),
+    ],
+)
+def test_holidays_that_are_in_no_file_are_said(write, tmp_path, name, complaint):
+    os.mkfifo(tmp_path / "pipe")
+    path = write('holidays = "london.txt"', f'holidays = "{name}"')
+    with pytest.raises(ConfigError, match=rf"\[calendar.london\]: holidays, .*: .*{complaint}"):
+        load(path)
+
+
+def test_a_mark_of_the_byte_order_is_no_holiday(write):
+    load(write(holidays="\ufeff2026-12-25\n"))
+
+
 def test_windows_of_one_priority_that_meet_are_refused_with_the_moment(write):
     done = windows("--config", write("priority = 5", "priority = 0"), "--at", "2026-11-01")
     assert done.exit_code == 2
     assert "line 28: [[pool.window]] 'month end' of fast: it is open at" in done.output
     assert "2026-11-30 17:00:00 UTC, and 'risk run' is as well" in done.output
     assert "give the one that is to hold a higher one" in done.output
+
+
+def test_windows_that_begin_and_end_too_often_are_refused(write):
+    busy = """
+[[pool.window]]
+name = "busy"
+cron = "*/2 * * * *"
+lasts_s = 60
+priority = 1
+"""
+    done = windows("--config", write("[[pool.window]]", f"{busy}[[pool.window]]"))
+    assert done.exit_code == 2
+    assert "[[pool.window]] 'busy' of fast: with it windows of this pool begin" in done.output
+
+
+@pytest.mark.parametrize("moment", ["1969-12-31", "9999-06-01", "0001-01-01"])
+def test_moments_of_which_no_calendar_knows_are_refused(write, moment):
+    done = windows("--config", write(), "--at", moment)
+    assert done.exit_code == 2
+    assert "windows are shown from 1970 to 9997" in done.output
+    assert windows("--config", write(), "--at", "9997-06-01", "--next", "400d").exit_code == 0
 
 
 def test_a_pool_that_there_is_not_is_said(write):

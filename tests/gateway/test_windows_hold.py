@@ -3,100 +3,17 @@
 from dataclasses import replace
 
 import pytest
+from windows_support import NO_OTHERS, PRICE, RISK, World, assigned, orders
 
 from federation import messages
 from federation.reasons import Reason
 from gateway import events
-from gateway.accounts import Limits
-from gateway.broker import Broker
-from gateway.effects import Order, Remark, Tell, Write
-from gateway.events import JobSpec
+from gateway.effects import Remark, Tell, Write
 from gateway.ledger import records
 from policies.claims import EVERYTHING, NOTHING, Amount, Claim, Claims
 from policies.hours import Hours
 from policies.parties import OTHERS, OURS, read_party
-from policies.tariffs import Tariff
-from policies.windows import EVERYBODY, Plan, Window, rules_at
-
-PRICE = Tariff(3_600_000_000, "USD", "1")
-DAY_S = 86_400.0
-NOON = 12 * 3600.0  # of the first of January 1970
-RISK = read_party("project:risk")
-NO_OTHERS = Claims((Claim(OTHERS, borrows=NOTHING),))
-
-
-def spec(name="pricing", site="", **changes):
-    made = JobSpec(
-        name, name.encode() * 8, False, f"{name}@{site}" if site else "ann", name, 0.0, {}, None,
-        0, None, None, "3.11", False,
-    )  # fmt: skip
-    sold = {"path": (site,), "price": PRICE} if site else {}
-    return replace(made, **sold, **changes)
-
-
-class World:
-    """A broker, its pool "fast", and a client for each job."""
-
-    def __init__(self, *windows, base=EVERYBODY, slots=(4,), at_s=NOON):
-        self.now_s = at_s
-        self.broker = Broker({"fast": PRICE}, limits=Limits(tasks_max=10_000))
-        self.turn(*windows, base=base)
-        for number, each in enumerate(slots, 1):
-            self.do(events.WorkerJoined(number, f"w{number}", "fast", each, {}, "3.11"))
-        self.clients = 100
-
-    def turn(self, *windows, base=EVERYBODY):
-        self.plan = Plan(windows, base)
-        return self.do(events.RulesTurned({"fast": rules_at(self.plan, self.now_s)}))
-
-    def pass_to(self, at_s):
-        self.now_s = at_s
-        return self.do(events.RulesTurned({"fast": rules_at(self.plan, at_s)}))
-
-    def do(self, *happened):
-        effects = []
-        for event in happened:
-            effects += self.broker.handle(event, self.now_s)
-        return effects + self.broker.settle(self.now_s)
-
-    def submit(self, job, tasks, **about):
-        self.clients += 1
-        return self.do(
-            events.ClientJoined(self.clients, "ann"),
-            events.JobOpened(self.clients, job, spec(**about)),
-            events.TasksArrived(self.clients, job, 0, [b"x"] * tasks),
-        )
-
-    def learn(self, task_s, name="pricing"):
-        self.broker.durations.learn(name.encode() * 8, 1_000, round(task_s * 1e12))
-
-    def running(self, job):
-        return self.broker.jobs[job].in_flight
-
-    def why(self, job):
-        job = self.broker.jobs[job]
-        found = [
-            self.broker.refusal(job, each, self.now_s) for each in self.broker.workers.values()
-        ]
-        return {each.reason for each in found if each}, [each.text for each in found if each]
-
-    def report(self, order, *, kind="", wall_s=1.0, worker=1):
-        tasks = len(order.arguments)
-        failures = [[at, kind, "", b""] for at in range(tasks)] if kind else []
-        return self.do(
-            events.Reported(
-                worker, order.assignment, order.first, [b""] * tasks, failures,
-                wall_ns=round(wall_s * 1e9),
-            )
-        )  # fmt: skip
-
-
-def orders(effects, kind=messages.Assign):
-    return [e.message for e in effects if isinstance(e, Order) and isinstance(e.message, kind)]
-
-
-def assigned(effects):
-    return sum(len(each.arguments) for each in orders(effects))
+from policies.windows import EVERYBODY, Window
 
 
 def window(claims=NO_OTHERS, from_h=17, to_h=23, **knobs):
@@ -198,6 +115,59 @@ def test_what_runs_is_told_before_a_window_begins():
     assert [each.in_s for each in orders(effects, messages.Notice)] == [629.0]
     assert not orders(effects, messages.Recall)
     assert "17:00:30 UTC: window 'risk run' begins at" in world.broker.jobs["theirs"].notes[-1][1]
+
+
+def test_what_was_told_ahead_stands_when_its_window_begins_and_is_called_back_then():
+    world = World(window(drain_lead_s=20.0, grace_s=5.0, stops_per_minute=4))
+    world.submit("theirs", 4, site="paris")
+    ahead = orders(world.pass_to(17 * 3600.0 - 20.0), messages.Notice)
+    effects = world.pass_to(17 * 3600.0)
+    again = orders(effects, messages.Notice)
+    assert [(each.assignment, each.first, each.stop) for each in again] == [
+        (each.assignment, each.first, each.stop) for each in ahead
+    ]
+    assert [each.in_s for each in ahead + again] == [25.0, 5.0]
+    assert len(orders(effects, messages.Recall)) == 1
+    assert not [each for each in effects if isinstance(each, Remark)]  # it was said
+
+
+@pytest.mark.parametrize("change", [{"grace_s": 60.0}, {"is_dry": True}, {"preempts": False}])
+@pytest.mark.parametrize("ahead_s", [10.0, 0.0])
+def test_what_was_told_ahead_by_other_rules_counts_no_more(change, ahead_s):
+    world = World(window(drain_lead_s=20.0, grace_s=5.0))
+    world.submit("theirs", 4, site="paris")
+    assert orders(world.pass_to(17 * 3600.0 - 20.0), messages.Notice)
+    world.now_s = 17 * 3600.0 - ahead_s
+    effects = world.turn(window(**({"drain_lead_s": 20.0, "grace_s": 5.0} | change)))
+    told = [each.in_s for each in orders(effects, messages.Notice)]
+    assert told == ([None, 60.0 + ahead_s] if "grace_s" in change else [None])
+
+
+def test_looking_at_the_calendar_again_gives_nobody_more_time():
+    world = World(window(spill_s=3600.0, grace_s=30.0))
+    world.submit("theirs", 4, site="paris")
+    assert orders(world.pass_to(17 * 3600.0), messages.Notice)[-1].in_s == 3630.0
+    assert orders(world.pass_to(17.75 * 3600.0), messages.Notice)[-1].in_s == 930.0
+
+
+@pytest.mark.parametrize(("task_s", "begun"), [(59.0, 4), (61.0, 0)])
+def test_nothing_begins_that_would_not_be_done_when_a_window_ends_that_gave_it_more(task_s, begun):
+    world = World(window(EVERYBODY), base=NO_OTHERS, at_s=23 * 3600.0 - 60)
+    world.learn(task_s)
+    assert assigned(world.submit("theirs", 10, site="paris")) == begun
+    if not begun:
+        assert world.why("theirs")[1] == [
+            "begins nothing of it that may not be done by 1970-01-01 23:00:00 UTC, when it may "
+            "have fewer slots"
+        ]
+
+
+def test_what_runs_on_when_such_a_window_ends_is_not_stopped():
+    world = World(window(EVERYBODY), base=NO_OTHERS, at_s=22 * 3600.0)
+    world.submit("theirs", 4, site="paris")
+    effects = world.pass_to(23 * 3600.0)
+    assert not orders(effects, messages.Notice)
+    assert len(orders(effects, messages.Recall)) == 1
 
 
 def test_a_window_that_is_taken_away_takes_its_notices_with_it():
@@ -320,3 +290,164 @@ def test_a_pool_that_shrinks_has_those_stopped_who_are_over_their_claim():
     world.now_s += 1
     effects = world.do(events.DrainAsked(3 - busy, on=True))
     assert sum(each.stop - each.first for each in orders(effects, messages.Notice)) == 1
+
+
+def test_what_was_told_ahead_counts_once_against_what_may_be_stopped_in_a_minute():
+    world = World(window(stops_per_minute=3, drain_lead_s=20.0, grace_s=5.0), slots=(1,) * 4)
+    world.submit("theirs", 4, site="paris")
+    told = orders(world.pass_to(17 * 3600.0 - 10), messages.Notice)
+    assert [each.in_s for each in told] == [15.0] * 3
+    said_again = orders(world.pass_to(17 * 3600.0), messages.Notice)
+    assert {(each.assignment, each.in_s) for each in said_again} == {
+        (each.assignment, 5.0) for each in told
+    }
+
+
+def test_what_was_told_ahead_and_is_not_too_much_any_more_is_let_off():
+    claims = Claims((Claim(OTHERS, borrows=Amount(2)),))
+    world = World(window(claims, drain_lead_s=60.0, grace_s=30.0), slots=(1,) * 4)
+    given = orders(world.submit("theirs", 4, site="paris"))
+    told = {each.assignment for each in orders(world.pass_to(17 * 3600.0 - 10), messages.Notice)}
+    assert len(told) == 2
+    for order in given:
+        if order.assignment not in told:
+            [handle] = [
+                each.handle
+                for each in world.broker.workers.values()
+                if order.assignment in each.assignments
+            ]
+            world.report(order, worker=handle)
+    taken_back = orders(world.pass_to(17 * 3600.0), messages.Notice)
+    assert {(each.assignment, each.in_s) for each in taken_back} == {(each, None) for each in told}
+
+
+def test_what_has_not_begun_is_called_back_also_of_what_was_told_ahead():
+    world = World(window(drain_lead_s=60.0, grace_s=30.0))
+    world.submit("theirs", 4, site="paris")
+    assert not orders(world.pass_to(17 * 3600.0 - 10), messages.Recall)
+    assert len(orders(world.pass_to(17 * 3600.0), messages.Recall)) == 1
+
+
+def test_of_two_who_may_have_equally_many_neither_makes_room_for_the_other():
+    parties = (read_party("user:ada@paris"), read_party("user:bob@paris"))
+    claims = Claims(tuple(Claim(each, borrows=Amount(2)) for each in parties))
+    world = World(window(claims, drain_lead_s=60.0), slots=(1,) * 4)
+    world.submit("a", 2, name="ada", site="paris")
+    world.submit("b", 2, name="bob", site="paris")
+    assert not orders(world.pass_to(17 * 3600.0 - 10), messages.Notice)
+    assert not orders(world.pass_to(17 * 3600.0), messages.Notice)
+
+
+def test_slots_are_called_back_by_when_it_was_said_also_before_another_window():
+    """Whoever was told that he must go by 17:00, and then sooner, goes then."""
+    day = Window("day", Hours(0, 17 * 3600), Claims((Claim(OURS, Amount(2)),)), grace_s=30.0)
+    night = Window("night", Hours(17 * 3600, 86_400), NO_OTHERS, drain_lead_s=600.0)
+    world = World(day, night)
+    world.submit("theirs", 4, site="paris")
+    told = orders(world.pass_to(17 * 3600.0 - 500), messages.Notice)
+    assert [(each.first, each.stop, each.in_s) for each in told] == [(0, 4, 500.0)]
+    world.now_s += 1
+    told = orders(world.submit("ours", 2), messages.Notice)
+    assert [(each.first, each.stop, each.in_s) for each in told] == [(2, 4, 30.0)]
+    for _ in range(3):
+        world.now_s += 10
+        assert not orders(world.do(), messages.Notice)
+
+
+@pytest.mark.parametrize("jump_s", [0.0, 100.0, 3_600.0])
+def test_who_must_make_room_has_no_longer_when_rules_are_told_again(jump_s):
+    """Of a window that goes on: as when a day has passed, a clock has jumped, or a file changed."""
+    world = World(window(grace_s=30.0, spill_s=60.0))
+    world.submit("theirs", 4, site="paris")
+    told = orders(world.pass_to(17 * 3600.0), messages.Notice)
+    assert [each.in_s for each in told] == [90.0]
+    world.now_s += jump_s
+    said_again = orders(world.pass_to(world.now_s), messages.Notice)
+    if jump_s:  # it is past the moment: what has not been stopped has the grace once more
+        assert [each.in_s for each in said_again] == [30.0]
+    else:
+        assert [each.in_s for each in said_again] == [90.0]
+
+
+@pytest.mark.parametrize("back_s", [60.0, 7_200.0])
+def test_a_clock_that_is_set_back_gives_nobody_longer(back_s):
+    world = World(window(grace_s=30.0), at_s=18 * 3600.0 - 1)
+    world.turn()
+    world.submit("theirs", 4, site="paris")
+    assert [each.in_s for each in orders(world.turn(*[window(grace_s=30.0)]), messages.Notice)]
+    told = orders(world.pass_to(world.now_s - back_s), messages.Notice)
+    begun = back_s < 3_000
+    assert [each.in_s for each in told if each.in_s is not None] == [30.0] * begun
+
+
+GUARANTEED = window(Claims((Claim(RISK, Amount(2)),)), 0, 24, grace_s=5.0)
+
+
+def for_another_pool(world):
+    """A worker of another pool has what the job asks for, and is busy."""
+    world.broker.tariffs["large"] = PRICE
+    world.do(events.WorkerJoined(9, "w9", "large", 1, {"gpu": 1}, "3.11"))
+    world.submit("busy", 1, name="risk", tags={"gpu": 1})
+    world.submit("run", 2, name="risk", tags={"gpu": 1})
+
+
+def unread(world):
+    """Its user does not read results."""
+    world.submit("run", 0, name="risk")
+    world.do(
+        events.ClientReading(world.clients, ready=False),
+        events.TasksArrived(world.clients, "run", 0, [b"x"] * 2),
+    )
+
+
+def too_long(world):
+    """It would not be done when it may have nothing any more."""
+    world.turn(
+        replace(GUARANTEED, when=Hours(0, 13 * 3600)),
+        Window("fx", Hours(13 * 3600, 86_400), Claims((Claim(RISK, borrows=NOTHING),))),
+    )
+    world.learn(7_200.0, name="risk")
+    world.submit("run", 2, name="risk")
+
+
+@pytest.mark.parametrize("submit", [for_another_pool, unread, too_long])
+def test_nobody_makes_room_for_what_does_not_begin_here(submit):
+    """Others took the slots again, and were stopped again, for as long as it waited."""
+    world = World(GUARANTEED, slots=(1,) * 4)
+    world.submit("theirs", 50, site="paris")
+    submit(world)
+    assert world.broker.jobs["run"].waiting == 2
+    world.now_s += 1
+    effects = world.do()
+    assert not orders(effects, messages.Notice)
+    assert not orders(effects, messages.Recall)
+
+
+def test_a_worker_that_stops_nothing_is_told_of_and_not_waited_for():
+    world = World(window(Claims((Claim(OTHERS, borrows=Amount(2)),)), 0, 24), slots=(1,) * 3)
+    world.submit("theirs", 2, site="paris")
+    [idle] = [each.handle for each in world.broker.workers.values() if not each.in_flight]
+    first, second = (each for each in (1, 2, 3) if each != idle)
+    world.now_s += 1
+    less = Claims((Claim(OTHERS, borrows=Amount(1)),))
+    [notice] = orders(world.turn(window(less, 0, 24)), messages.Notice)
+    [deaf] = [
+        each for each in world.broker.workers.values() if notice.assignment in each.assignments
+    ]
+    world.now_s += 9
+    assert not orders(world.do(), messages.Notice)
+    world.now_s += 2
+    effects = world.do()
+    [notice] = orders(effects, messages.Notice)
+    assert {deaf.handle} ^ {first, second} == {
+        each.handle
+        for each in world.broker.workers.values()
+        if notice.assignment in each.assignments
+    }
+    said = [each.text for each in effects if isinstance(each, Remark)]
+    assert said[0] == (
+        f"worker {deaf.name} of pool fast still has 1 of the tasks that it was to stop by "
+        "1970-01-01 12:00:01 UTC: others make room instead"
+    )
+    world.now_s += 2
+    assert not [each for each in world.do() if isinstance(each, Remark)]

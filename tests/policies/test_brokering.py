@@ -21,7 +21,7 @@ from market_support import (
 
 from federation.adverts import PriceChange, SiteAdvert, Window
 from federation.reasons import Reason
-from policies.asks import CHEAPEST, FASTEST, GREENEST, Ask, Objective
+from policies.asks import CHEAPEST, FASTEST, GREENEST, Ask, Objective, WhenClosed
 from policies.brokering import Quote, Rest, choose_quote, place
 from policies.decisions import Why
 from policies.market import Market
@@ -430,3 +430,97 @@ def test_an_advert_grows_old_between_decisions() -> None:
     later = decide(make_ask(), market, now_s=NOW_S + 6)
     assert shares(later) == {"a": 100}
     assert later.verdict(("b", "main")).reason == Reason.ADVERT_STALE
+
+
+# --- windows that open later ---------------------------------------------------------------------
+
+
+def opening(in_s, **changes):
+    """A pool that has no slots until then, and 100 for an hour after that."""
+    price_nanos = changes.pop("price_nanos", CENT)
+    opens = Window(NOW_S + in_s, NOW_S + in_s + 3600.0, 100, price_nanos)
+    return make_pool(slots_total=0, windows=(opens,), price_nanos=price_nanos, **changes)
+
+
+@pytest.mark.parametrize(
+    ("objective", "when_closed", "goes", "asked"),
+    [
+        # A thousand seconds to save three quarters: who counts time does not wait, unless told to.
+        (CHEAPEST, None, {"a"}, ["a", "b"]),
+        (CHEAPEST, WhenClosed.WAIT, {"a"}, []),
+        (CHEAPEST, WhenClosed.ELSEWHERE, {"b"}, ["b"]),
+        (Objective(money=1, time=1), None, {"b"}, ["b", "a"]),
+        (Objective(money=1, time=1), WhenClosed.WAIT, {"a"}, []),
+        (Objective(money=1, time=1), WhenClosed.ELSEWHERE, {"b"}, ["b"]),
+    ],
+)
+def test_a_window_that_opens_later_is_waited_for_by_the_jobs_wish(
+    objective, when_closed, goes, asked
+) -> None:
+    market = make_market(a=opening(1000.0), b=make_pool())
+    decision = decide(make_ask(objective, when_closed=when_closed), market)
+    assert set(shares(decision)) == goes
+    assert [site for site, _ in decision.quotes_from] == asked
+    assert decision.plan.short == 0
+
+
+def test_who_goes_elsewhere_waits_where_nothing_else_is_open() -> None:
+    decision = decide(make_ask(when_closed=WhenClosed.ELSEWHERE), make_market(a=opening(60.0)))
+    assert decision.why is Why.NOBODY
+    assert not decision.is_hopeless
+    refusal = decision.verdict(("a", "main"))
+    assert refusal.reason is Reason.WINDOW_CLOSED
+    assert refusal.text == "opens in 60 s, and the job goes elsewhere meanwhile, by its wish"
+
+
+def test_who_waits_says_for_whom_and_until_when() -> None:
+    market = make_market(a=opening(1000.0), b=make_pool())
+    decision = decide(make_ask(when_closed=WhenClosed.WAIT), market)
+    refusal = decision.verdict(("b", "main"))
+    assert refusal.reason is Reason.WAITS_FOR_WINDOW
+    assert refusal.text == "could run it, and the job waits for a/main, by its wish"
+    plain = decision.to_plain()
+    assert plain["when_closed"] == "wait"
+    assert [each["opens_s"] for each in plain["shares"]] == [NOW_S + 1000.0]
+
+
+def test_who_waits_begins_at_once_where_the_best_is_open() -> None:
+    market = make_market(a=opening(1000.0, price_nanos=9 * CENT), b=make_pool())
+    decision = decide(make_ask(when_closed=WhenClosed.WAIT), market)
+    assert shares(decision) == {"b": 100}
+    assert decision.verdict(("a", "main")).key == ("a", "main")  # no refusal
+    assert [each["opens_s"] for each in decision.to_plain()["shares"]] == [None]
+
+
+def test_nobody_waits_beyond_a_deadline() -> None:
+    market = make_market(a=opening(1000.0), b=make_pool())
+    ask = make_ask(when_closed=WhenClosed.WAIT, deadline_s=NOW_S + 900.0)
+    assert shares(decide(ask, market)) == {"b": 100}
+
+
+def test_a_site_that_is_spared_now_may_be_waited_for() -> None:
+    market = make_market(a=opening(1000.0), b=make_pool())
+    resting = {"a": Rest(NOW_S + 5)}
+    asks = (make_ask(when_closed=each) for each in (WhenClosed.WAIT, None))
+    assert [shares(decide(ask, market, resting=resting)) for ask in asks] == [
+        {"a": 100},
+        {"b": 100},
+    ]
+
+
+def test_a_pool_is_asked_when_it_has_opened_by_its_own_clock_as_well() -> None:
+    market = make_market(a=opening(10.0), b=make_pool())
+    ask = make_ask(when_closed=WhenClosed.WAIT)
+    for since_s, asked in ((-1.0, []), (1.0, []), (3.0, ["a", "b"])):
+        now_s = NOW_S + 10.0 + since_s
+        resting = {"a": Rest(now_s + 0.5)} if not asked else {}
+        decision = decide(ask, market, now_s=now_s, resting=resting)
+        assert shares(decision) == {"a": 100}
+        assert [site for site, _ in decision.quotes_from] == asked
+
+
+def test_what_may_begin_at_home_does_not_wait_for_others() -> None:
+    market = make_market(home=make_pool(), a=opening(1000.0))
+    house = make_house(prefer_own_s=60.0)
+    decision = decide(make_ask(when_closed=WhenClosed.WAIT), market, house)
+    assert shares(decision) == {"home": 100}

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from market_support import make_advert, make_pool
 
-from federation.adverts import SiteAdvert, Window
+from federation.adverts import Outlook, SiteAdvert, Window
 from policies.disclosure import Disclosure, redact
 
 POOL = make_pool(
@@ -16,6 +16,8 @@ POOL = make_pool(
     windows=(Window(0.0, 1.0, 70, 1), Window(2.0, 3.0, 9, 2)),
     projects=frozenset({"risk"}),
     sites=frozenset({"b"}),
+    carbon_g_per_kwh=225.0,
+    carbon_ahead=Outlook(1_000.0, 3_600.0, (2_250, 900)),
 )
 ADVERT = make_advert("a", POOL)
 
@@ -67,3 +69,11 @@ def test_what_no_rule_shows_is_hidden() -> None:
     for rules in (only_open, hidden_first):
         assert [pool.pool for pool in redact(two, rules).pools] == ["open"]
     assert redact(two, []).pools == ()
+
+
+def test_how_clean_a_pool_is_and_will_be_is_shown_with_it() -> None:
+    """It is the weather's, and no secret of the site's."""
+    for rule in (Disclosure(coarse=True), Disclosure(windows=False)):
+        (shown,) = redact(ADVERT, [rule]).pools
+        assert shown.carbon_g_per_kwh == POOL.carbon_g_per_kwh
+        assert shown.carbon_ahead == POOL.carbon_ahead

@@ -1,5 +1,6 @@
 """Periods of the calendar: their ends, when clocks change and when they don't."""
 
+import math
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -93,6 +94,12 @@ def test_a_moment_is_in_its_period_and_periods_meet(span, zone, at_s):
     following = period_at(span, zone, period.end_s)
     assert following.start_s == period.end_s
     assert following.key != period.key
+
+
+def test_a_moment_before_midnight_is_in_the_day_before_however_short():
+    midnight_s = at("2029-01-01T00:00")
+    day = period_at(Span.DAY, ZoneInfo("UTC"), math.nextafter(midnight_s, 0.0))
+    assert (day.key, day.end_s) == ("2028-12-31", midnight_s)
 
 
 @pytest.mark.parametrize(

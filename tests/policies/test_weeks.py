@@ -5,7 +5,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from policies.weeks import DAY_S, Span, changes, check_apart, week_second
@@ -115,6 +115,9 @@ spans = st.builds(
     st.sampled_from([LONDON, NEW_YORK, ZoneInfo("Asia/Kolkata"), ZoneInfo("Australia/Lord_Howe")]),
     st.integers(int(utc("2026-01-01")), int(utc("2027-01-01"))),
 )
+@example(
+    Span(15 * 60, 90 * 60, frozenset({6})), ZoneInfo("Australia/Lord_Howe"), 1_790_343_000
+).via("a clock that jumps on the day after the last one that is looked at")
 def test_nothing_changes_between_two_changes(span, zone, start_s):
     found = [start_s, *changes(start_s, zone, [span])]
     for first, last in pairwise(found):

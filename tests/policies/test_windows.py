@@ -91,6 +91,41 @@ def test_windows_that_meet_leave_no_moment_between_them():
     assert plan.clash(start_s, start_s + 2 * DAY_S) is None
 
 
+class Counted:
+    """When a window is open, with how often that was asked."""
+
+    def __init__(self, when):
+        self.when, self.asked = when, 0
+
+    def is_open(self, at_s):
+        self.asked += 1
+        return self.when.is_open(at_s)
+
+    def edges(self, start_s, end_s):
+        return self.when.edges(start_s, end_s)
+
+
+def test_each_window_is_asked_for_its_own_times_alone():
+    """Else what is to come takes seconds for a pool of many windows, while all its work waits."""
+    times = [Counted(Hours(60 * at, 60 * at + 60)) for at in range(60)]
+    plan = Plan(tuple(Window(f"w{at}", when) for at, when in enumerate(times)))
+    start_s = at("2026-11-20T12:00")
+    assert len(rules_at(plan, start_s, 2 * DAY_S).spans) == 2 * 60 + 2 + 1
+    assert plan.clash(start_s, start_s + 2 * DAY_S) is None
+    assert max(each.asked for each in times) <= 2 * (2 * 2 + 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_too_busy"),
+    [("*/15 * * * *", True), ("*/30 * * * *", False), ("*/2 * 1-14 5 *", True)],
+)
+def test_windows_may_not_begin_and_end_too_often(fields, is_too_busy):
+    window = Window("w", Cron(fields, 60))
+    start_s = at("2026-11-20T00:00")
+    found = Plan((RISK_RUN, window)).busiest(start_s, start_s + 400 * DAY_S)
+    assert found == (window if is_too_busy else None)
+
+
 def test_two_windows_of_one_name_are_refused():
     with pytest.raises(ValueError, match="two windows 'weekend'"):
         Plan((WEEKEND, WEEKEND))
@@ -112,7 +147,7 @@ def test_when_somebody_must_make_room():
     rules = rules_at(PLAN, at("2026-11-20T12:00"))
     begins_s = at("2026-11-20T17:00")
     assert closing(rules, PARIS, 100) == Closing(
-        begins_s, begins_s, begins_s - 600, begins_s + 30, 0, "risk run"
+        begins_s, begins_s, begins_s - 600, begins_s + 30, 0, "risk run", 0, 100
     )
     assert closing(rules, ADA, 100) is None
 
@@ -121,6 +156,22 @@ def test_what_may_spill_over_and_what_is_never_stopped():
     window = Window("w", Hours(17 * HOUR_S, 23 * HOUR_S), OURS_ALONE, preempts=False, spill_s=60.0)
     found = closing(rules_at(Plan((window,)), at("2026-11-20T12:00")), PARIS, 100)
     assert (found.ends_s, found.stops_s) == (at("2026-11-20T17:01"), inf)
+
+
+def test_the_end_of_a_window_that_gave_more_is_known_too():
+    plan = Plan((WEEKEND,), OURS_ALONE)
+    monday_s = at("2026-11-23T00:00")
+    found = closing(rules_at(plan, at("2026-11-21T12:00")), PARIS, 100)
+    assert found is not None
+    assert (found.at_s, found.stops_s, found.slots, found.window) == (monday_s, inf, 0, "")
+
+
+def test_when_a_window_began_is_known_as_far_back_as_work_may_spill_into_it():
+    """So that whoever looks again does not let work run longer for it."""
+    window = Window("w", Hours(17 * HOUR_S, 23 * HOUR_S), OURS_ALONE, spill_s=600.0)
+    begins_s = at("2026-11-20T17:00")
+    for looked_s, begun_s in ((0, 0), (60, 0), (599, 0), (600, 0), (3_600, 3_000)):
+        assert rules_at(Plan((window,)), begins_s + looked_s).begun_s == begins_s + begun_s
 
 
 def test_where_nothing_is_claimed_base_claims_hold():

@@ -34,6 +34,8 @@ FIRST = {
     "double-charge": 71,
     "leaked-hold": 118,
     "endless-lease": 118,
+    "unheeded-entitlements": 6,
+    "forgotten-slots": 6,
     "no-epoch": 67,
     "paid-after-failover": 67,
     "endless-hold": 28,
@@ -52,10 +54,14 @@ FIRST = {
     "hasty-agreement": 615,
     "backdated-reversal": 16,
     "unheeded-windows": 39,
+    "overbooked-slots": 7,
+    "unheld-tasks": 12,
+    "unheld-contracts": 460,
+    "forgotten-slices": 215,
 }
 
 
-QUICK = {"soft-bill", "open-door", "unheard-payments"}
+QUICK = {"soft-bill", "open-door", "unheard-payments", "unheld-tasks", "overbooked-slots"}
 
 
 @pytest.mark.slow

@@ -20,7 +20,9 @@ Cell = str | int | None
 
 HOUR_NS: Final = 3_600 * 10**9
 _WHOLE_ENDS: Final = ("_nanos", "_ns", "_uj", "_ng", "_bytes", "_tasks")
-_COUNTS: Final = frozenset({"records", "tasks", "tasks_failed", "tasks_repeated"})
+_COUNTS: Final = frozenset(
+    {"records", "tasks", "tasks_failed", "tasks_preempted", "tasks_repeated"}
+)
 _DECIMALS: Final = frozenset(
     {
         *("cost", "list_cost", "idle_cost", "full_cost", "dearest", "dearest_saved", "static"),

@@ -18,14 +18,16 @@ _SHOWN: Final = Decimal("0.01")
 
 _COST: Final = ("tasks", "cost_nanos", "cost", "list_cost_nanos", "list_cost")
 _USAGE: Final = (
-    *("records", "tasks", "tasks_failed", "tasks_repeated"),
-    *("wall_ns", "failed_ns", "repeated_ns", "cpu_ns", "peak_memory_bytes", "cost_nanos", "cost"),
+    *("records", "tasks", "tasks_failed", "tasks_preempted", "tasks_repeated"),
+    *("wall_ns", "failed_ns", "preempted_ns", "repeated_ns", "cpu_ns", "peak_memory_bytes"),
+    *("cost_nanos", "cost"),
 )
 _CARBON: Final = (
     *("tasks", "wall_ns", "energy_uj", "energy_kwh"),
     *("carbon_ng", "carbon_g", "embodied_ng", "embodied_g", "g_per_kwh"),
     *("energy_unknown_ns", "carbon_unknown_ns"),
 )
+_APART: Final = ("failed", "preempted", "repeat")  # states, as the columns of usage have them
 # What the rows of a report are made of, beside its keys.
 USAGE_EXTRA: Final = (Dimension.STATE,)
 CARBON_EXTRA: Final = (Dimension.FOOTPRINT,)
@@ -37,7 +39,7 @@ def cost_report(question: Question, found: Iterable[UsageTotal]) -> Report:
 
 
 def usage_report(question: Question, found: Iterable[UsageTotal]) -> Report:
-    """What ran, `found` by the keys and state; failed and repeated work in columns of its own.
+    """What ran, `found` by the keys and state; what did not end well in columns of its own.
 
     `tasks` and `wall_ns` are of all runs, whatever became of them: a task that ran twice counts
     twice.
@@ -64,16 +66,13 @@ def _cost_cells(group: Sum) -> tuple[Cell, ...]:
 
 def _usage_cells(group: Sum) -> tuple[Cell, ...]:
     total = merged(group)
-    failed = [each for each in group if each.key[-1] == "failed"]
-    repeated = [each for each in group if each.key[-1] == "repeat"]
+    apart = [[each for each in group if each.key[-1] == state] for state in _APART]
     return (
         total.records,
         total.tasks,
-        sum(each.tasks for each in failed),
-        sum(each.tasks for each in repeated),
+        *(sum(each.tasks for each in some) for some in apart),
         total.wall_ns,
-        sum(each.wall_ns for each in failed),
-        sum(each.wall_ns for each in repeated),
+        *(sum(each.wall_ns for each in some) for some in apart),
         total.cpu_ns,
         total.peak_memory_bytes,
         *money(total.cost_nanos),

@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.carbon.answers import BadAnswer, Reading, read_answer
-from gateway.carbon.config import HttpConfig
+from gateway.carbon.answers import (
+    FORESEEN_MAX_S,
+    BadAnswer,
+    Foreseen,
+    Reading,
+    read_answer,
+    read_forecast,
+)
+from gateway.carbon.config import ForecastConfig, HttpConfig
 
 GB = HttpConfig(
     "https://api.carbonintensity.org.uk/intensity",
@@ -17,6 +24,9 @@ GB = HttpConfig(
 )
 MAPS = HttpConfig("https://api.electricitymap.org/", ("carbonIntensity",), "datetime")
 PLAIN = HttpConfig("https://h.example/", ("g",))
+GB_AHEAD = ForecastConfig("https://h/{now}/fw48h", ("intensity.forecast",), "from", "data")
+MAPS_AHEAD = ForecastConfig("https://h/", ("carbonIntensity",), "datetime", "forecast")
+BARE_AHEAD = ForecastConfig("https://h/", ("g",), "t")
 NOW_S = datetime(2026, 11, 22, 10, 20, tzinfo=UTC).timestamp()
 HALF_PAST_S = NOW_S - 20 * 60
 
@@ -114,3 +124,70 @@ def test_whatever_comes_is_a_reading_or_refused(document):
         return
     assert 0 <= found.mg_per_kwh <= 5_000_000
     assert 0 <= found.as_of_s <= NOW_S
+
+
+# --- hours to come -------------------------------------------------------------------------------
+
+
+def test_great_britain_tells_of_half_hours():
+    rows = [
+        ("2026-11-22T10:00Z", 146, None),
+        ("2026-11-22T11:00Z", 150, None),
+        ("2026-11-22T10:30Z", 148, None),
+    ]
+    data = [
+        {"from": at, "to": at, "intensity": {"forecast": told, "actual": real, "index": "low"}}
+        for at, told, real in rows
+    ]
+    found = read_forecast(GB_AHEAD, json.dumps({"data": data}).encode(), '"v1"', NOW_S)
+    half_hours = [(HALF_PAST_S, 146_000), (HALF_PAST_S + 1_800, 148_000)]
+    assert found == Foreseen((*half_hours, (HALF_PAST_S + 3_600, 150_000)), NOW_S, '"v1"')
+
+
+def test_electricity_maps_tells_of_hours():
+    body = b"""{"zone": "DK-DK2", "updatedAt": "2026-11-22T09:25:24.685Z", "forecast": [
+        {"carbonIntensity": 326, "datetime": "2026-11-22T11:00:00.000Z"},
+        {"carbonIntensity": 297.5, "datetime": "2026-11-22T12:00:00.000Z"}]}"""
+    found = read_forecast(MAPS_AHEAD, body, "", NOW_S)
+    assert found.steps == ((HALF_PAST_S + 3_600, 326_000), (HALF_PAST_S + 7_200, 297_500))
+
+
+def test_what_is_not_known_yet_and_what_is_too_far_ahead_is_left_out():
+    far = datetime.fromtimestamp(NOW_S + FORESEEN_MAX_S + 1, UTC).isoformat()
+    rows = [{"g": None, "t": "2026-11-22T11:00Z"}, {"g": 3, "t": "2026-11-22T12:00Z"}]
+    body = json.dumps([*rows, {"g": 4, "t": far}]).encode()
+    found = read_forecast(BARE_AHEAD, body, "", NOW_S)
+    assert found.steps == ((HALF_PAST_S + 7_200, 3_000),)
+
+
+@pytest.mark.parametrize(
+    ("config", "body", "why"),
+    [
+        (GB_AHEAD, b"<html>", "not JSON"),
+        (GB_AHEAD, b"[]", "no list at data"),
+        (GB_AHEAD, b'{"data": {}}', "no list at data"),
+        (BARE_AHEAD, b"{}", "no list at its top"),
+        (BARE_AHEAD, b"[]", "no intensity in its forecast"),
+        (BARE_AHEAD, b'[{"g": null, "t": "2026-11-22T11:00Z"}]', "no intensity in its forecast"),
+        (BARE_AHEAD, b'[{"g": 1}]', "its time is none"),
+        (BARE_AHEAD, b'[{"g": 1, "t": "soon"}]', "its time is none"),
+        (BARE_AHEAD, b'[{"g": 1, "t": "1826-11-22T11:00Z"}]', "long ago"),
+        (BARE_AHEAD, b'[{"g": "1", "t": "2026-11-22T11:00Z"}]', "no number at g"),
+        (BARE_AHEAD, b'[{"g": -1, "t": "2026-11-22T11:00Z"}]', "can't be"),
+        (BARE_AHEAD, b"[7]", "its time is none"),
+    ],
+)
+def test_a_forecast_that_can_not_be_believed_is_refused(config, body, why):
+    with pytest.raises(BadAnswer, match=why):
+        read_forecast(config, body, "", NOW_S)
+
+
+@given(plain | st.binary())
+def test_whatever_comes_is_a_forecast_or_refused(document):
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    for config in (GB_AHEAD, BARE_AHEAD):
+        try:
+            found = read_forecast(config, body, "", NOW_S)
+        except BadAnswer:
+            continue
+        assert all(0 <= mg <= 5_000_000 for _, mg in found.steps)

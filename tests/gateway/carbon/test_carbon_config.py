@@ -58,6 +58,47 @@ def test_a_series_and_a_source_on_the_net(read):
     assert (http.host, http.value, http.every_s) == ("h.example", ("a.0.b",), 60)
 
 
+FORECAST = """[pool.carbon.http]
+url = "https://h.example/x"
+value = "a"
+key_header = "auth-token"
+key_env = "K"
+[pool.carbon.http.forecast]
+url = "https://h.example/{now}/fw48h"
+entries = "data"
+value = ["forecast", "estimate"]
+time = "from"
+"""
+
+
+def test_what_a_source_tells_of_hours_to_come(read):
+    found = read(FORECAST).carbon.http.forecast
+    assert (found.url, found.entries) == ("https://h.example/{now}/fw48h", "data")
+    assert (found.value, found.time) == (("forecast", "estimate"), "from")
+    assert read(FORECAST.replace('entries = "data"', "")).carbon.http.forecast.entries == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('url = "https://h.example/{now}/fw48h"', "", "forecast: needs an url"),
+        ('value = ["forecast", "estimate"]', "", "forecast: needs a value"),
+        ('time = "from"', "", "forecast: needs a time"),
+        ('time = "from"', 'time = "a..b"', "forecast: time must be 1 to 10 steps"),
+        ('time = "from"', 'time = "from"\nlist = "data"', "forecast has no key 'list'"),
+        ('entries = "data"', "entries = 3", "forecast: entries must be text"),
+        ("h.example/{now}/fw48h", "other.example/{now}", "forecast: url is of another host"),
+        ("https://h.example/{now}/fw48h", "ftp://h.example/", "forecast: url must be http"),
+        ("https://h.example/{now}/fw48h", "https://a:hush@h.example/", "must not hold a password"),
+        ("https://h.example/{now}/fw48h", "http://h.example/", "only sent by https://"),
+    ],
+)
+def test_each_mistake_of_a_forecast_is_named(read, old, new, why):
+    with pytest.raises(ConfigError, match=r"\[\[pool\]\] p.*" + why) as caught:
+        read(FORECAST.replace(old, new))
+    assert "hush" not in str(caught.value)
+
+
 HTTP = '[pool.carbon.http]\nurl = "https://h.example/"\nvalue = "a"\n'
 
 

@@ -8,8 +8,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import trio
 
-from gateway.carbon.config import HttpConfig
-from gateway.carbon.feed import BODY_BYTES_MAX, RETRY_S, Feed
+from federation.adverts import Outlook
+from gateway.carbon.asking import BODY_BYTES_MAX, RETRY_S
+from gateway.carbon.config import ForecastConfig, HttpConfig
+from gateway.carbon.feed import Feed
 from gateway.carbon.meters import Meters
 from gateway.config import PoolConfig, load
 from policies.carbon import Intensity
@@ -25,9 +27,10 @@ class Source(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.asked = []
+        self.asked, self.asked_for = [], []
         self.released = threading.Event()
         self.answer = (200, {}, b'{"g": 91.44}')
+        self.forecast = (200, {}, b"[]")
         self.is_slow = self.is_dripping = False
 
     @property
@@ -41,7 +44,9 @@ class Handler(BaseHTTPRequestHandler):
         source.asked.append(dict(self.headers))
         if source.is_slow:
             source.released.wait()
-        status, headers, body = source.answer
+        is_forecast = self.path.startswith("/ahead")
+        source.asked_for.append(self.path)
+        status, headers, body = source.forecast if is_forecast else source.answer
         if "ETag" in headers and self.headers.get("If-None-Match") == headers["ETag"]:
             status, body = 304, b""
         self.send_response(status)
@@ -228,6 +233,78 @@ async def test_one_who_takes_his_time_is_not_waited_for(make, clock, source, sai
     feed = make(timeout_s=20)
     await ask(feed)
     assert known(feed, clock) == (1_000, "2026-11-22T10:00Z")
+
+
+# --- hours to come -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def foreseeing(make, source):
+    """A feed that asks for hours to come as well: 10:00 to 13:00, and nothing of 14:00."""
+    steps = [(10, 90), (11, 80), (12, 70.06), (13, 60), (15, 50)]
+    entries = [{"g": g, "t": f"2026-11-22T{hour}:00Z"} for hour, g in steps]
+    source.forecast = (200, {"ETag": '"f1"'}, json.dumps(entries).encode())
+    url = source.url.replace("/intensity?", "/ahead/{now}?")
+    return lambda **changes: make(forecast=ForecastConfig(url, ("g",), "t"), **changes)
+
+
+async def test_hours_to_come_are_asked_for_from_now_on(foreseeing, source, clock, said):
+    feed = foreseeing()
+    assert feed.ahead(NOW_S) is None
+    await ask(feed)
+    assert feed.ahead(NOW_S) == Outlook(NOW_S + 3_600, 3_600.0, (800, 701, 600))
+    assert "/ahead/2026-11-22T10:00Z?token=in-the-url" in source.asked_for
+    clock.utc_s += 3_600
+    assert feed.ahead(clock()) == Outlook(NOW_S + 7_200, 3_600.0, (701, 600))
+    await ask(feed)
+    assert source.asked[-1]["If-None-Match"] == '"f1"'
+    clock.utc_s += 86_400  # nothing of it is ahead any more
+    assert feed.ahead(clock()) is None
+    assert said == []
+
+
+async def test_what_was_foreseen_is_known_after_a_restart_and_for_a_day(foreseeing, clock, source):
+    await ask(foreseeing(keep_s=7_200.0, fresh_s=60.0))
+    again = foreseeing(keep_s=7_200.0, fresh_s=60.0)
+    assert again.ahead(NOW_S + 60) == Outlook(NOW_S + 3_600, 3_600.0, (800, 701, 600))
+    assert again.ahead(NOW_S + 7_200) is not None
+    assert again.ahead(NOW_S + 7_201) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        '{"steps": 3, "checked_s": 1}',
+        '{"steps": [[1, 1], [1, 1]], "checked_s": 1}',
+        '{"steps": [[2, 1], [1, 1]], "checked_s": 1}',
+        '{"steps": [[1, -1]], "checked_s": 1}',
+        '{"steps": [[1, 1.5]], "checked_s": 1}',
+        '{"steps": [[1e99, 1]], "checked_s": 1}',
+        '{"steps": [["x", 1]], "checked_s": 1}',
+        '{"steps": [[1]], "checked_s": 1}',
+        '{"steps": [[1, 1]], "checked_s": 9e99}',
+        '{"steps": [[1, 1]], "checked_s": 1, "etag": "a\\r\\nb"}',
+    ],
+)
+async def test_a_forecast_that_was_spoilt_on_disk_is_not_believed(foreseeing, tmp_path, text):
+    await ask(foreseeing())
+    for path in (tmp_path / "carbon").iterdir():
+        path.write_text(text)
+    again = foreseeing()
+    assert again.ahead(NOW_S) is None
+    assert again.at(NOW_S) is None
+
+
+async def test_the_one_is_known_though_the_other_fails(foreseeing, source, said, clock):
+    source.forecast = (500, {}, b"")
+    feed = foreseeing()
+    await ask(feed)
+    assert known(feed, clock) == (91_440, "2026-11-22T10:00Z")
+    assert feed.ahead(NOW_S) is None
+    assert said == [
+        "carbon: 127.0.0.1: it answers 500; going on with what it foresaw before, if anything"
+    ]
 
 
 async def test_nobody_there(make, clock, said):

@@ -59,6 +59,36 @@ def test_an_hour_that_is_left_out_is_not_filled_in():
         assert series.at(at("2023-06-01 12:00")) is None
 
 
+@pytest.mark.parametrize(
+    ("when", "from_s", "tenths"),
+    [
+        # As far as the file goes without a gap, which begins with the second of January.
+        ("2023-01-01 20:30", "2023-01-01 21:00", 3),
+        ("2023-01-01 23:00", None, 0),
+        ("2023-06-01 12:00", None, 0),
+    ],
+)
+def test_the_hours_that_follow_are_foreseen(when, from_s, tenths):
+    series = read_series(REAL)
+    found = series.ahead(at(when))
+    if from_s is None:
+        assert found is None
+        return
+    assert (found.from_s, found.step_s, len(found.dg_per_kwh)) == (at(from_s), 3_600.0, tenths)
+    mg = [series.at(at(from_s) + 3_600 * hour).mg_per_kwh for hour in range(tenths)]
+    assert found.dg_per_kwh == tuple((each + 50) // 100 for each in mg)
+    assert series.ahead(at(when) + 60) is found, "it is packed once an hour"
+
+
+def test_a_series_that_repeats_foresees_two_days(write):
+    days = [f"2023-{month:02}-{day:02}" for month, day in ((12, 31), (1, 1), (1, 2))]
+    rows = [f"{day}T{hour:02}:00Z,{hour + 1}" for day in days for hour in range(24)]
+    series = read_series(write("hour_utc,g_per_kwh\n" + "\n".join(rows) + "\n", repeats=True))
+    found = series.ahead(at("2026-12-31 20:15"))
+    assert (found.from_s, len(found.dg_per_kwh)) == (at("2026-12-31 21:00"), 48)
+    assert found.dg_per_kwh[:5] == (220, 230, 240, 10, 20)
+
+
 def test_outside_of_its_span_nothing_is_known():
     for when in ("2022-12-31 23:59:59", "2024-01-01 00:00", "2026-11-22 10:00"):
         assert read_series(REAL).at(at(when)) is None

@@ -28,6 +28,7 @@ from gateway.ledger.records import (
     Posted,
     PostingSettled,
     Record,
+    ReservationKept,
     StatementKept,
     UsageRecord,
 )
@@ -100,6 +101,10 @@ RECORDS: list[Record] = [
     Payment("paris", "reference", "USD", "paid", "bank", 1, "note", 1.0),
     AlertFired("a", "k", 0, 1.0),
     AlertEnded("a", "k", 0, 1.0),
+    ReservationKept(
+        *("sell", "r", "paris", "w", 0, "booked", "fast", "user:ada", 1, 1.0, 2.0, 1, "USD", 1, 1),
+        *("ada", "quants", "risk", 1.0, 1.0),
+    ),
 ]
 
 

@@ -98,31 +98,38 @@ def test_cost_by_user_with_its_totals(store: Store, commit: Commit, usage: Usage
     )
 
 
-def test_failed_and_repeated_work_is_told_apart(store: Store, commit: Commit, usage: Usage) -> None:
+def test_failed_stopped_and_repeated_work_is_told_apart(
+    store: Store, commit: Commit, usage: Usage
+) -> None:
     commit(
         store,
         usage(first=0, tasks=5, wall_ns=50, cpu_ns=5, peak_memory_bytes=7),
         usage(first=5, tasks=2, wall_ns=20, cpu_ns=2, state="failed"),
         usage(first=0, tasks=1, wall_ns=10, cpu_ns=1, state="repeat", attempt=1, cost_nanos=0),
+        usage(first=7, tasks=3, wall_ns=30, cpu_ns=3, state="preempted", cost_nanos=0),
     )
     report = ask(store, "usage", "project")
     assert dict(zip(report.columns, report.rows[0], strict=True)) == {
         "project": "risk",
         "currency": "USD",
-        "records": 3,
-        "tasks": 8,
+        "records": 4,
+        "tasks": 11,
         "tasks_failed": 2,
+        "tasks_preempted": 3,
         "tasks_repeated": 1,
-        "wall_ns": 80,
+        "wall_ns": 110,
         "failed_ns": 20,
+        "preempted_ns": 30,
         "repeated_ns": 10,
-        "cpu_ns": 8,
+        "cpu_ns": 11,
         "peak_memory_bytes": 2**20,
         "cost_nanos": 2 * 16_667,
         "cost": "0.000033334",
     }
     by_state = ask(store, "usage", "state")
-    assert column(by_state, "state", "tasks") == [("failed", 2), ("ok", 5), ("repeat", 1)]
+    assert column(by_state, "state", "tasks") == [
+        *(("failed", 2), ("ok", 5), ("preempted", 3), ("repeat", 1)),
+    ]
 
 
 def test_carbon_is_added_up_across_currencies(store: Store, commit: Commit, usage: Usage) -> None:
@@ -437,7 +444,7 @@ def test_sums_are_equal_however_they_are_grouped(usage: Usage, kind: str, data: 
     assert len(keys) >= len(set(keys))
 
 
-SUMMED = ("records", "tasks", "tasks_failed", "tasks_repeated")
+SUMMED = ("records", "tasks", "tasks_failed", "tasks_preempted", "tasks_repeated")
 
 
 def _sums(report: Report, rows: Any) -> Any:

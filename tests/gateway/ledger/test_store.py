@@ -24,6 +24,9 @@ from gateway.ledger.records import (
     OutcomeKept,
     Posted,
     PostingSettled,
+    ReservationKept,
+    SliceHeld,
+    SliceLent,
     UsageRecord,
 )
 from gateway.ledger.rows import AlertRow, CapacityTotal, Dimension, UsageTotal
@@ -594,3 +597,54 @@ def test_an_alert_that_is_over_can_be_fired_again(store: Store, commit: Commit) 
     assert store.alerts() == [AlertRow("a", "x", 0, 2.0, 3.0)]
     commit(store, AlertFired("a", "x", 0, 5.0))
     assert store.alerts() == [AlertRow("a", "x", 0, 5.0, None)]
+
+
+def reservation(name: str, step: int, state: str, until_s: float = 9.0, **more: Any) -> Any:
+    about: dict[str, Any] = dict.fromkeys(("whole", "site", "user", "group", "project"), "")
+    numbers = dict.fromkeys(("price_nanos", "unused_factor", "cancel_factor", "lease_s"), 7)
+    about |= {"side": "sell", "reservation": name, "step": step, "state": state, "pool": "fast"}
+    about |= {"who": "all", "slots": 4, "from_s": 1.0, "until_s": until_s, "currency": "USD"}
+    return ReservationKept(**{**about, **numbers, "made_at_s": 0.5, **more})
+
+
+def test_a_reservation_is_as_its_latest_step_says(open_store: OpenStore, commit: Commit) -> None:
+    store = open_store()
+    first, last = reservation("a", 0, "held"), reservation("a", 2, "booked", left_at_s=5.0)
+    commit(store, first, last, reservation("a", 1, "booked"), first)
+    ended = reservation("b", 1, "ended", 8.0, used_ns=5, billed_nanos=2**62)
+    commit(store, reservation("b", 0, "booking", 8.0), ended)
+    bought = reservation("a", 0, "booking", 10.0, side="buy", site="paris")
+    commit(store, bought)
+    commit(store)
+    store.close()
+    store = open_store()
+    assert store.reservations(9) == [bought, last, ended]
+    assert store.reservations(2) == [bought, last]
+    assert store.reservations(0, is_open=True) == [bought, last]
+
+
+def test_what_others_hold_of_our_budgets_is_kept_as_it_was_written_last(
+    open_store: OpenStore, commit: Commit
+) -> None:
+    store = open_store()
+    first = SliceLent("b", "USD", "paris", 1, "5", "0", "0", "0", "0", 0, 0, 1, 1, 10.0)
+    more = replace(first, granted="9" * 38, spent="7", since_ms=3, period_ms=2, number=2)
+    other = replace(first, account=2)
+    commit(store, first, other)
+    commit(store, more)
+    store.close()
+    assert open_store().slices_lent() == [more, other]
+
+
+def test_our_accounts_of_others_budgets_are_known_until_they_are_closed(
+    open_store: OpenStore, commit: Commit
+) -> None:
+    store = open_store()
+    account = SliceHeld("london", "b", 1, "slot-s", "user:ada", "day", "Europe/London")
+    commit(store, account, replace(account, account=2), replace(account, owner="essex"))
+    assert [(each.owner, each.account) for each in store.slices_held()] == [
+        *(("essex", 1), ("london", 1), ("london", 2))
+    ]
+    commit(store, replace(account, is_closed=True), replace(account, owner="essex", is_closed=True))
+    store.close()
+    assert open_store().slices_held() == [replace(account, account=2)]

@@ -13,6 +13,7 @@ from gateway.worker.channel import (
     Decoder,
     NonsenseError,
     encode,
+    is_part,
 )
 
 MESSAGES = [["ready"], ["part", 1, [b"x" * 300, b""], [], [], 1, 2, 3, True], ["forget", b"d"]]
@@ -49,3 +50,12 @@ def test_the_slots_end_says_when_the_agent_is_gone():
     with pytest.raises(ChannelClosedError):
         channel.receive()
     channel.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_good"),
+    [("error", True), *((each, False) for each in ("preempted", "cancelled", "crash", "timeout"))],
+)
+def test_a_slot_can_only_say_that_a_task_failed(kind, is_good):
+    """Whoever reaches its end could else say that he was stopped, and pay nothing."""
+    assert is_part([[b""], [[0, kind, "", b""]], [], 1, 2, 3, True]) == is_good

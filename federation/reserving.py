@@ -1,0 +1,83 @@
+"""What two gateways say to each other about slots that one reserves at the other.
+
+    buyer                                          seller
+      Reserve(hold) ────────────────────────────────►     slots are held for a moment
+      ◄──────────────────────────────────── Reserved      held, at this price; or refused
+      Reserve(book) ────────────────────────────────►     once all sites hold theirs
+      ◄──────────────────────────────────── Reserved      booking
+      Reserve(keep) ────────────────────────────────►     once all sites have booked theirs
+      ◄──────────────────────────────────── Reserved      booked; later ended, with the bill
+      Reserve(settle) ──────────────────────────────►     the bill is booked, and will be paid
+      ◄──────────────────────────────────── Reserved      settled
+      Reserve(release) ─────────────────────────────►     not wanted any more
+      ◄──────────────────────────────────── Reserved      cancelled, or expired
+
+Both travel sealed. Each is said again until it is answered, and saying one again changes nothing;
+why that books all or nothing is in policies.coallocation. `reservation` is the buyer's name for it,
+of the form of a contract's, never used twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, Final
+
+from federation.wire import Count, Text
+
+
+class Step(StrEnum):
+    """What a buyer wants of a reservation."""
+
+    HOLD = "hold"
+    BOOK = "book"
+    KEEP = "keep"
+    SETTLE = "settle"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Do this with a reservation: `slots` of `pool` (empty: of any) in [from_ms, until_ms).
+
+    `user` is for whom, at the buyer's; empty: for all that it sends. All of it is said each time.
+    """
+
+    kind: ClassVar[str] = "reserve"
+    reservation: Text
+    step: Text
+    pool: Text
+    slots: Count
+    from_ms: Count
+    until_ms: Count
+    user: Text
+    project: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """How a reservation stands at the seller: its state, or "refused" and why.
+
+    `price_nanos` is of a slot-hour; the factors are millionths of that for what is not used and
+    for what is left when it is cancelled. `lease_ms`: so long it is held. Once it is over,
+    `used_ns` of slot time were used, and `billed_nanos` are charged besides, as of `at_ms`.
+    """
+
+    kind: ClassVar[str] = "reserved"
+    reservation: Text
+    state: Text
+    reason: Text
+    pool: Text
+    price_nanos: Count
+    currency: Text
+    unused_factor: Count
+    cancel_factor: Count
+    lease_ms: Count
+    used_ns: Count
+    billed_nanos: Count
+    at_ms: Count
+
+
+FROM_BUYER: Final = (Reserve,)
+FROM_SELLER: Final = (Reserved,)
+SEALED: Final = (*FROM_BUYER, *FROM_SELLER)

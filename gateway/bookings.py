@@ -1,0 +1,408 @@
+"""What is reserved of a site's pools: booked, kept, cancelled and billed. No loops, no waiting.
+
+What is allowed and what it costs is policies.reservations'; here it meets the pools as they are,
+the store and the broker. Each change is written whole (`ReservationKept`) before anybody is told,
+and the broker learns of it by its timetable.
+
+A bill comes when the last task that was given out in it has ended, so that all that it used is in
+the books by then: what was used is read there, by the name of its price.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, Final
+
+from federation.contracts import Delivery, Verdict
+from gateway.broker import Broker
+from gateway.config import PoolConfig, SiteConfig
+from gateway.effects import Effect, Remark, Write
+from gateway.ledger.records import (
+    ContractEnded,
+    ContractOpened,
+    ContractSide,
+    Record,
+    ReservationKept,
+    UsageRecord,
+    posted,
+    settled,
+)
+from gateway.ledger.rows import Dimension
+from gateway.ledger.store import Store
+from gateway.recalling import Recall
+from policies.parties import Whose, read_party
+from policies.reservations import (
+    BOOKED_MAX,
+    NAMED,
+    OPEN,
+    Book,
+    CantReserve,
+    Reservation,
+    ReservationRules,
+    State,
+    check_span,
+    price_over,
+)
+
+ID_BYTES: Final = 8
+OVER_MAX: Final = 1_000
+BILL: Final = "reserved-"  # before its id: what the bill is booked as, in place of a job
+
+
+class Bookings:
+    """The reservations of our pools.
+
+    Args:
+        level: of a pool's spot price now.
+        random_bytes: chance, for ids.
+        recall: how the store is asked for what was used.
+        perform: carries out effects that come of what the store has said.
+    """
+
+    def __init__(
+        self,
+        config: SiteConfig,
+        broker: Broker,
+        store: Store,
+        *,
+        random_bytes: Callable[[int], bytes],
+        recall: Recall,
+        perform: Callable[[Iterable[Effect]], object],
+    ) -> None:
+        self._site = config.name
+        self._broker = broker
+        self._store = store
+        self._random_bytes = random_bytes
+        self._recall = recall
+        self._perform = perform
+        self.open: dict[str, Reservation] = {}
+        self.over: dict[str, Reservation] = {}  # lately: other sites may ask how it ended
+        self._steps: dict[str, int] = {}
+        self._billing: set[str] = set()
+        self.has_changed = False  # since the timetable was told
+        self.take_in(config)
+
+    def take_in(self, config: SiteConfig) -> None:
+        """Go on by another configuration, of the same pools."""
+        self._owner = config.reservations
+        self._pools: Mapping[str, PoolConfig] = {pool.name: pool for pool in config.pools}
+        self.has_changed = True
+
+    @property
+    def rules(self) -> ReservationRules:
+        """On what terms; where nothing can be reserved any more, what was booked is kept."""
+        return self._owner or ReservationRules()
+
+    def recover(self, kept: Iterable[ReservationKept]) -> None:
+        """Take up what the last gateway left in the store."""
+        for row in kept:
+            if row.side == "sell":
+                self._put(reservation_of(row))
+                self._steps[row.reservation] = row.step
+        self.has_changed = True
+
+    # --- booking -------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        slots: int,
+        from_s: float,
+        until_s: float,
+        who: str,
+        by: Whose,
+        utc_s: float,
+        pool: str = "",
+    ) -> Reservation:
+        """What could be reserved, with its price; in any of our pools unless one is named.
+
+        Of those that have room the cheapest, then the first. Raises CantReserve.
+        """
+        if self._owner is None:
+            raise CantReserve(f"nothing can be reserved at {self._site}: it has no [reservations]")
+        if pool and pool not in self._pools:
+            known = ", ".join(sorted(self._pools))
+            raise CantReserve(f"there is no pool {pool[:60]!r} at {self._site}; there are: {known}")
+        check_span(self._owner, slots, from_s, until_s, utc_s)
+        if len(self.open) >= BOOKED_MAX:
+            raise CantReserve(f"{BOOKED_MAX:,} reservations are open here: no more can be made")
+        found, errors = [], []
+        for name in (pool,) if pool else self._pools:
+            try:
+                self.book_of(name, utc_s).check(by, slots, from_s, until_s, utc_s)
+            except CantReserve as error:
+                errors.append(f"pool {name}: {error}")
+                continue
+            found.append((self._price(name, from_s, until_s, by.site), name))
+        if not found:
+            raise CantReserve("; ".join(errors[:5]))
+        (price_nanos, currency), name = min(found, key=lambda each: each[0][0])
+        return Reservation(
+            self._random_bytes(ID_BYTES).hex(),
+            name,
+            read_party(who),
+            slots,
+            from_s,
+            until_s,
+            price_nanos,
+            currency,
+            by,
+            made_s=utc_s,
+            lease_s=utc_s + self._owner.hold_s,
+            unused_factor=self._owner.unused_factor,
+            cancel_factor=self._owner.cancel_factor,
+        )
+
+    def book_of(self, pool: str, utc_s: float) -> Book:
+        """What is reserved of a pool, and could be."""
+        made = [each for each in self.open.values() if each.pool == pool]
+        workers = self._broker.workers.values()
+        total = sum(
+            each.slots
+            for each in workers
+            if each.offer.pool == pool and not each.job and not each.draining
+        )
+        total = 0 if self._broker.draining else total
+        return Book(self._pools[pool].plan, total, self.rules, made)
+
+    def _price(self, pool: str, from_s: float, until_s: float, site: str) -> tuple[int, str]:
+        prices = self._pools[pool].prices
+        now = self._broker.prices.get(pool)
+        level = now.level if now is not None else 0
+        return price_over(prices, level, from_s, until_s, site), prices.currency
+
+    def keep(self, reservation: Reservation) -> Effect:
+        """Have a reservation as it is from now on; it is written before anybody is told."""
+        name = reservation.id
+        step = self._steps.get(name, -1) + 1
+        self._steps[name] = step
+        self._put(reservation)
+        self.has_changed = True
+        return Write(kept_as(reservation, "sell", step), durable=True)
+
+    def _put(self, reservation: Reservation) -> None:
+        name = reservation.id
+        if reservation.state in OPEN:
+            self.open[name] = reservation
+            return
+        self.open.pop(name, None)
+        self.over[name] = reservation
+        while len(self.over) > OVER_MAX:
+            gone = next(iter(self.over))
+            del self.over[gone]
+            self._steps.pop(gone, None)
+
+    def find(self, name: str) -> Reservation | None:
+        """A reservation that is open, or was lately."""
+        return self.open.get(name) or self.over.get(name)
+
+    def cancel(self, reservation: Reservation, utc_s: float) -> Effect:
+        """End a reservation before its time; what of that is charged is told in its bill."""
+        return self.keep(replace(reservation, left_s=utc_s))
+
+    # --- as time passes ------------------------------------------------------------------------
+
+    def tick(self, utc_s: float) -> Iterator[Effect]:
+        """Let go of holds that have lapsed, and see to the bills of what is over."""
+        for each in list(self.open.values()):
+            if each.has_lapsed(utc_s):
+                yield self.keep(replace(each, state=State.EXPIRED))
+            elif each.state is State.BOOKED and (each.left_s is not None or utc_s >= each.until_s):
+                self._look_at_end(each, utc_s)
+
+    def _look_at_end(self, reservation: Reservation, utc_s: float) -> None:
+        is_used = any(
+            assignment.tariff.version == reservation.tariff_name
+            for worker in self._broker.workers.values()
+            if worker.offer.pool == reservation.pool
+            for assignment in worker.assignments.values()
+        )
+        if is_used or reservation.id in self._billing or self._broker.trouble:
+            return
+        self._billing.add(reservation.id)
+        self._recall(
+            partial(used_ns, self._store, reservation, utc_s),
+            partial(self._bill, reservation.id, utc_s),
+        )
+
+    def _bill(self, name: str, utc_s: float, used: int | str) -> None:
+        """End a reservation, and charge what was not used of it."""
+        self._billing.discard(name)
+        reservation = self.open.get(name)
+        if reservation is None or isinstance(used, str):
+            return  # the store can't be read now: it is looked at again
+        billed_nanos = reservation.bill_nanos(used)
+        over = State.ENDED if reservation.left_s is None else State.CANCELLED
+        ended = replace(
+            reservation,
+            state=over,
+            used_ns=used,
+            billed_nanos=billed_nanos,
+            billed_s=round(utc_s, 3),  # as it travels
+        )
+        effects: list[Effect] = [self.keep(ended)]
+        if billed_nanos:
+            records = [bill_of(ended), *(delivered(ended, "sell") if ended.by.site else ())]
+            effects += [Write(each, durable=True) for each in records]
+        text = f"{ended.tariff_name} of {ended.slots} slots of {ended.pool} for {ended.who}: {over}"
+        self._perform([*effects, Remark(text)])
+
+
+def used_ns(store: Store, reservation: Reservation, utc_s: float) -> int:
+    """The slot time that was used of a reservation, by the books."""
+    name = reservation.tariff_name
+    by, start_s = (Dimension.TARIFF, Dimension.STATE), min(reservation.from_s, utc_s)
+    # Whole hours are quick, and nothing has this price before.
+    found = store.usage_totals(by, start_s // 3600 * 3600, None, {Dimension.TARIFF: name})
+    # What had to make room is not used.
+    return sum(each.wall_ns for each in found if each.key[1] in ("ok", "failed", "repeat"))
+
+
+def bill_of(reservation: Reservation, seller: str = "") -> UsageRecord:
+    """What is charged at the end of a reservation of a pool, ours or a seller's."""
+    by, pool = reservation.by, reservation.pool
+    job = BILL + reservation.id
+    return UsageRecord(
+        job=f"{by.site}:{job}" if by.site else job,
+        first=0,
+        tasks=0,
+        attempt=1,
+        user=by.user,
+        project=by.project,
+        name=f"{NAMED}{reservation.id}, not used",
+        pool=f"{seller}/{pool}" if seller else pool,
+        worker="",
+        state="ok",
+        started_at_s=reservation.billed_s,
+        ended_at_s=reservation.billed_s,
+        wall_ns=0,
+        cpu_ns=0,
+        peak_memory_bytes=0,
+        price_nanos=reservation.price_nanos,
+        currency=reservation.currency,
+        tariff=reservation.tariff_name,
+        cost_nanos=reservation.billed_nanos,
+        group=by.group,
+    )
+
+
+def delivered(reservation: Reservation, side: ContractSide, seller: str = "") -> Iterator[Record]:
+    """The same between two sites: one delivery under a contract that is over at once.
+
+    It has the reservation's name, and is as old as that: names of contracts only ever grow.
+    """
+    site, name = seller or reservation.by.site, reservation.id
+    at_ms = round(reservation.billed_s * 1000)
+    delivery = Delivery(1, 0, 1, reservation.billed_nanos, 0, at_ms)
+    yield ContractOpened(
+        contract=name,
+        side=side,
+        site=site,
+        job=BILL + name,
+        pool=reservation.pool,
+        slots=reservation.slots,
+        price_nanos=reservation.price_nanos,
+        currency=reservation.currency,
+        lease_s=0.0,
+        opened_at_s=reservation.made_s,
+        tariff=reservation.tariff_name,
+    )
+    yield posted(name, side, site, delivery, reservation.currency)
+    yield ContractEnded(name, side, "settled", reservation.billed_s)
+    if side == "buy":
+        yield paid(reservation, side, site, reservation.billed_s)
+
+
+def paid(reservation: Reservation, side: ContractSide, site: str, utc_s: float) -> Record:
+    """That such a delivery will be paid for."""
+    at_ms, name = round(reservation.billed_s * 1000), reservation.id
+    delivery = Delivery(1, 0, 1, reservation.billed_nanos, 0, at_ms)
+    return settled(name, side, site, delivery, Verdict.POST, reservation.currency, utc_s)
+
+
+# --- as the store has them ----------------------------------------------------------------------
+
+
+def kept_as(
+    reservation: Reservation, side: ContractSide, step: int, site: str = ""
+) -> ReservationKept:
+    """A reservation as the store has it; `site` is whose pool it is of, if we buy."""
+    plain = asdict(reservation)
+    by = reservation.by
+    del plain["by"]
+    return ReservationKept(
+        side=side,
+        reservation=plain.pop("id"),
+        site=site or by.site,
+        step=step,
+        user=by.user,
+        group=by.group,
+        project=by.project,
+        state=str(plain.pop("state")),
+        who=str(reservation.who),
+        made_at_s=plain.pop("made_s"),
+        left_at_s=plain.pop("left_s"),
+        billed_at_s=plain.pop("billed_s"),
+        **{key: each for key, each in plain.items() if key != "who"},
+    )
+
+
+def reservation_of(row: ReservationKept) -> Reservation:
+    """A reservation that the store has."""
+    site = row.site if row.side == "sell" else ""
+    return Reservation(
+        id=row.reservation,
+        pool=row.pool,
+        who=read_party(row.who),
+        slots=row.slots,
+        from_s=row.from_s,
+        until_s=row.until_s,
+        price_nanos=row.price_nanos,
+        currency=row.currency,
+        by=Whose(row.user, row.group, row.project, site),
+        made_s=row.made_at_s,
+        state=State(row.state),
+        lease_s=row.lease_s,
+        unused_factor=row.unused_factor,
+        cancel_factor=row.cancel_factor,
+        left_s=row.left_at_s,
+        used_ns=row.used_ns,
+        billed_nanos=row.billed_nanos,
+        billed_s=row.billed_at_s,
+        whole=row.whole,
+    )
+
+
+def view(row: ReservationKept, here: str, utc_s: float, used: int | None = None) -> dict[str, Any]:
+    """A reservation as people and programs see it; `used` what it has used so far, if known."""
+    each = reservation_of(row)
+    used = each.used_ns if used is None else used
+    is_over = each.state not in OPEN
+    return {
+        "id": each.id,
+        "whole": each.whole or each.id,
+        "site": row.site if row.side == "buy" else here,
+        "pool": each.pool,
+        "state": each.standing(utc_s),
+        "slots": each.slots,
+        "from_s": each.from_s,
+        "until_s": each.until_s,
+        "who": str(each.who),
+        "user": each.by.user,
+        "project": each.by.project,
+        "buyer": each.by.site,
+        "made_s": each.made_s,
+        "price_nanos": each.price_nanos,
+        "currency": each.currency,
+        "total_nanos": each.total_nanos,
+        "unused_factor": each.unused_factor / 10**6,
+        "cancel_factor": each.cancel_factor / 10**6,
+        "used_ns": used,
+        "unused_ns": max(0, each.slot_ns(min(utc_s, each.ends_s)) - used),
+        "billed_nanos": each.billed_nanos if is_over else None,
+        "cancelled_s": each.left_s,
+    }
+
+
+def sort_of(rows: Sequence[ReservationKept]) -> list[ReservationKept]:
+    """Reservations as they are listed: what comes first first."""
+    return sorted(rows, key=lambda each: (each.from_s, each.reservation))

@@ -1,0 +1,1 @@
+"""Budgets: what is paid from which purse, here and at other sites."""

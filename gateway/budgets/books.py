@@ -1,0 +1,85 @@
+"""What the books say was spent of budgets, and is owed by sites: read when a gateway starts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.alerts.books import spans
+from gateway.budgets.borrowing import former_budget
+from gateway.budgets.purses import Debtor, Purses, Spent, owed_by
+from gateway.ledger.records import SliceHeld, is_for_its_user
+from gateway.ledger.rows import Dimension
+from gateway.ledger.store import Store
+from policies.budgets import Budget
+from policies.parties import Kind, Party
+
+Chosen = Mapping[Dimension, str | int]
+_OURS: Final[Chosen] = {Dimension.ORIGIN: ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was spent, by budget and by our accounts of others' budgets; and what sites owe us."""
+
+    spent: Mapping[str, Spent]
+    accounts: Mapping[SliceHeld, Spent]
+    owed: Mapping[Debtor, int]
+
+
+def read_known(store: Store, purses: Purses, now_s: float) -> Known:
+    """Everything that purses begin with."""
+    held = {
+        each: _spent_of(store, former_budget(each), each, now_s) for each in store.slices_held()
+    }
+    ours = {(each.owner, each.budget): spent for each, spent in held.items()}
+    spent = {}
+    for name, purse in purses.own.items():
+        owner = purse.budget.owner
+        if owner:
+            spent[name] = ours.get((owner, name), Spent(0, 0))
+        else:
+            spent[name] = _spent_of(store, purse.budget, None, now_s)
+    return Known(spent, held, owed_by(store.balances()) if purses.has_credit else {})
+
+
+def _spent_of(store: Store, budget: Budget, account: SliceHeld | None, now_s: float) -> Spent:
+    """What was spent of a budget, in all and in its period: from when an account was opened."""
+    opened_s = account.account / 1000 if account is not None else 0.0
+    period = budget.period_at(now_s)
+    start_s = max(opened_s, period.start_s if period is not None else 0.0)
+    now = spent_between(store, budget, start_s, now_s)
+    before = spent_between(store, budget, opened_s, start_s) if account is not None else 0
+    return Spent(before + now, now)
+
+
+def spent_between(store: Store, budget: Budget, start_s: float, end_s: float) -> int:
+    """What the books say was spent of a budget in [start_s, end_s), in nano-units."""
+    by = (Dimension.STATE, Dimension.PRICE_CLASS, Dimension.ORIGIN)
+    found = 0
+    for span in spans(start_s, end_s) if start_s < end_s else ():
+        for total in store.usage_totals(by, *span, _chosen(budget.party)):
+            state, price_class, origin = map(str, total.key)
+            if budget.party.kind is Kind.OTHERS and not origin:
+                continue
+            if not budget.is_money:
+                found += total.wall_ns if is_for_its_user(state, price_class) else 0
+            elif total.currency == budget.unit:
+                found += total.cost_nanos
+    return found
+
+
+def _chosen(party: Party) -> Chosen:
+    """What of the books is work of a party; as Budget.covers."""
+    match party.kind:
+        case Kind.USER:
+            return {Dimension.USER: party.name}
+        case Kind.GROUP:
+            return {Dimension.GROUP: party.name, **_OURS}
+        case Kind.PROJECT:
+            return {Dimension.PROJECT: party.name, **_OURS}
+        case Kind.SITE:
+            return {Dimension.ORIGIN: party.name}
+        case Kind.OURS:
+            return _OURS
+        case Kind.OTHERS | Kind.ALL:
+            return {}

@@ -1,0 +1,305 @@
+"""Slices that we hold of other sites' budgets: what we were given, and what we ask for. Pure.
+
+For each such budget there is one account, which is on our disk before anything is asked: all that
+we spend from then on counts, as the books have it. So after a restart we know what was spent, and
+the owner tells us what we were given. An account whose budget is not configured any more, or is
+configured otherwise, is told of once more, and given back.
+
+We ask when work waits, and ahead of that while we spend; and give back what is idle. What we have
+lasts for a while from when we asked: whoever can't reach the owner stops beginning new work.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+from federation.errors import ProtocolError
+from federation.reasons import Reason
+from federation.slices import AskSlice, Slice, amount
+from gateway.budgets.lending import PASSING, Wants, calendar, start_ms
+from gateway.budgets.purses import Purses, Spent
+from gateway.budgets.settings import EVER
+from gateway.dealing import Outcome
+from gateway.effects import Side
+from gateway.ledger.records import SliceHeld
+from policies.budgets import Budget, Purse
+from policies.parties import read_party
+from policies.periods import Span, read_zone
+
+AGAIN_S: Final = 0.25  # between two questions, while we are given what we want
+ANSWER_S: Final = 2.0  # how long an answer is waited for; and when it was no, until we ask again
+REFUSED_S: Final = 30.0  # the same when the owner would not have it at all
+PROBE_S: Final = 10.0  # how often is asked whether a budget is exhausted still, when nothing waits
+REST_S: Final = 600.0  # how often is asked when we have nothing: the owner may believe otherwise
+WANTED_S: Final = 2.0  # what waits is noted anew within less
+IDLE_S: Final = 10.0  # what was not used for so long is given back
+SLICE_MAX_S: Final = 86_400.0
+TEXT_CHARS_MAX: Final = 300
+RENEWALS: Final = 3  # questions in the time for which a slice lasts
+
+
+@dataclass(slots=True)
+class Account:
+    """Our account of another site's budget. Of a former one there is no purse, but what it spent.
+
+    `until_s` and `asked_s` are monotonic.
+    """
+
+    kept: SliceHeld
+    purse: Purse | None
+    spent: Spent | None = None  # of a former one
+    since_ms: int = 0  # likewise
+    granted: int = 0
+    returned: int = 0
+    early: int = 0  # of what we were given: for a period that has not begun by our clock
+    early_ms: int = 0  # when that does
+    number: int = 0  # of the last question
+    answered: int = 0  # the last that was
+    asked_s: float = -inf
+    until_s: float = -inf
+    lasts_s: float = 0.0
+    busy_s: float = -inf  # when it was last used, or wanted
+    # What there was no room for when it was noted last: a task needed so much, or so much.
+    wanted: int = 0
+    wanted_most: int = 0
+    wanted_s: float = -inf
+    told: int = 0  # the last that we said was spent
+    seen: tuple[int, int] = (0, 0)  # spent and held, when we looked last
+    period_ms: int = 0  # the period then
+    code: str = ""  # why it is not as much as we want
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an answer is awaited."""
+        return self.answered < self.number
+
+    def pause_s(self, *, is_wanting: bool) -> float:
+        """How long after the last question the next one is asked."""
+        if not self.number:
+            return 0.0
+        if self.is_waiting:
+            return ANSWER_S
+        if self.code not in PASSING:
+            return REFUSED_S
+        if is_wanting:
+            return ANSWER_S if self.code else AGAIN_S
+        if self.is_given_back:
+            return PROBE_S if self.code else REST_S
+        return max(self.lasts_s / RENEWALS, AGAIN_S)
+
+    @property
+    def is_given_back(self) -> bool:
+        """Whether the owner knows that nothing of it will be spent any more."""
+        is_known = 0 < self.answered == self.number
+        return is_known and self.granted <= self.returned + self.told
+
+
+class Borrowing:
+    """What we hold of other sites' budgets.
+
+    Args:
+        purses: ours.
+        boot: which life of ours this is.
+        outcome: where questions, and what is to be stored before them, are put.
+    """
+
+    def __init__(self, purses: Purses, boot: int, outcome: Outcome) -> None:
+        self._purses = purses
+        self._boot = boot
+        self._outcome = outcome
+        self._accounts: list[Account] = []
+
+    @property
+    def owners(self) -> set[str]:
+        """The sites whose budgets we spend from."""
+        return {each.kept.owner for each in self._accounts}
+
+    def recover(self, spent: Mapping[SliceHeld, Spent], utc_s: float) -> None:
+        """Take up our accounts that are not closed, and open those that are new.
+
+        `spent` is what the books say was spent under each.
+        """
+        found = {(each.owner, each.budget): each for each in spent if self._is_ours(each)}
+        for row in spent:
+            if found.get((row.owner, row.budget)) != row:
+                period = Purse(former_budget(row), utc_s)
+                self._accounts.append(Account(row, None, spent[row], start_ms(period)))
+        for purse in self._purses.own.values():
+            if purse.budget.owner:
+                kept = found.get((purse.budget.owner, purse.budget.name))
+                self._accounts.append(Account(kept or self._open(purse, utc_s), purse))
+
+    def _is_ours(self, row: SliceHeld) -> bool:
+        purse = self._purses.own.get(row.budget)
+        return purse is not None and row == held_of(purse, row.account)
+
+    def _open(self, purse: Purse, utc_s: float) -> SliceHeld:
+        kept = held_of(purse, round(utc_s * 1000))
+        self._outcome.write(kept, durable=True)
+        return kept
+
+    # --- as time passes ------------------------------------------------------------------------
+
+    def tick(self, now_s: float, utc_s: float) -> None:
+        """Ask for what is needed, give back what is not, and stop where a slice has lapsed."""
+        for account in list(self._accounts):
+            if account.purse is None:
+                self._tell_former(account, now_s)
+            else:
+                self._tick(account, account.purse, now_s, utc_s)
+
+    def _tick(self, account: Account, purse: Purse, now_s: float, utc_s: float) -> None:
+        purse.turn(utc_s)
+        purse.is_open = now_s < account.until_s
+        if account.early and start_ms(purse) >= account.early_ms:
+            purse.allotted_nanos += account.early
+            account.early = 0
+        if start_ms(purse) != account.period_ms:
+            account.period_ms = start_ms(purse)
+            purse.refused, account.code = "", ""  # it may have begun anew at its owner's as well
+        free = max(0, purse.allotted_nanos - purse.total_nanos - purse.held_nanos)
+        usable = free if purse.is_open else 0
+        needed = purse.least_short_nanos or purse.short_nanos
+        if needed > usable:
+            account.wanted, account.wanted_most = needed, purse.short_nanos
+            account.wanted_s = now_s
+        is_short = account.wanted > usable and now_s - account.wanted_s < WANTED_S
+        used = purse.total_nanos, purse.held_nanos
+        if is_short or used != account.seen:
+            account.busy_s = now_s
+        account.seen = used
+        is_refused = account.code not in PASSING
+        is_busy = now_s - account.busy_s < IDLE_S and not is_refused
+        is_low = is_busy and 2 * free < purse.budget.amount_nanos
+        # Less than a task may use up is of no use here: others may have the rest of what it needs.
+        is_useless = is_short and free < account.wanted and not purse.held_nanos
+        is_idle = free > 0 and (not is_busy or (is_useless and account.code == Reason.BUSY))
+        if now_s - account.asked_s < account.pause_s(is_wanting=is_short or is_low or is_idle):
+            return
+        if is_idle:
+            account.returned += free
+            purse.allotted_nanos -= free
+        most = max(purse.budget.amount_nanos, account.wanted_most)
+        wants = Wants(
+            purse.held_nanos,
+            most if is_busy and (is_short or account.granted) else 0,
+            account.wanted if is_short else 1,
+        )
+        spent = Spent(purse.total_nanos, purse.spent_nanos)
+        self._say(account, calendar(purse), spent, start_ms(purse), wants, now_s)
+
+    def _tell_former(self, account: Account, now_s: float) -> None:
+        """Say what an account came to whose budget we don't spend from any more."""
+        # What has run on since then is held in the new purse: until that has room, this one pays.
+        heir = self._purses.own.get(account.kept.budget)
+        if heir is not None and heir.budget.owner == account.kept.owner and heir.room_nanos < 0:
+            return
+        pause_s = ANSWER_S if account.is_waiting else AGAIN_S
+        if now_s - account.asked_s < pause_s:
+            return
+        assert account.spent is not None
+        if account.is_given_back:
+            self._outcome.write(replace(account.kept, is_closed=True))
+            self._accounts.remove(account)
+            return
+        account.returned = max(account.returned, account.granted - account.spent.total_nanos)
+        kept = account.kept
+        where = (kept.span, kept.zone)
+        self._say(account, where, account.spent, account.since_ms, Wants(0, 0, 1), now_s)
+
+    def _say(
+        self,
+        account: Account,
+        where: tuple[str, str],
+        spent: Spent,
+        since_ms: int,
+        wants: Wants,
+        now_s: float,
+    ) -> None:
+        account.number += 1
+        account.asked_s = now_s
+        account.told = spent.total_nanos
+        kept = account.kept
+        # What is said to be spent must be so after a power cut, too.
+        self._outcome.harden()
+        self._outcome.say(
+            kept.owner,
+            Side.SELLER,
+            AskSlice(
+                *(kept.budget, kept.account, self._boot, account.number, kept.unit, *where),
+                returned=str(account.returned),
+                spent=str(spent.total_nanos),
+                before=str(spent.total_nanos - spent.period_nanos),
+                since_ms=since_ms,
+                held=str(wants.held),
+                want=str(wants.most),
+                least=str(wants.least),
+            ),
+        )
+
+    # --- what an owner says --------------------------------------------------------------------
+
+    def hear(self, owner: str, message: Slice) -> None:
+        """Take what an owner says; ProtocolError."""
+        granted, returned = amount(message.granted), amount(message.returned)
+        left = amount(message.left)
+        if not 0 <= message.lasts_s <= SLICE_MAX_S:
+            raise ProtocolError("a slice that lasts for no time, or for ever")
+        for account in self._accounts:
+            kept = account.kept
+            asked = (owner, message.budget, message.account)
+            if asked != (kept.owner, kept.budget, kept.account) or message.life != self._boot:
+                continue
+            if message.number <= account.number:
+                self._heard(account, message, granted, returned, left)
+
+    def _heard(
+        self, account: Account, message: Slice, granted: int, returned: int, left: int
+    ) -> None:
+        if account.purse is not None and message.since_ms > start_ms(account.purse):
+            account.early += max(0, granted - account.granted)
+            account.early_ms = message.since_ms
+        account.granted = max(account.granted, granted)
+        account.returned = max(account.returned, returned)
+        purse = account.purse
+        if purse is not None:
+            purse.allotted_nanos = account.granted - account.returned - account.early
+        if message.number <= account.answered:
+            return  # overtaken: of what it says only what was given counts
+        account.answered = message.number
+        account.code, account.lasts_s = _shown(message.code), message.lasts_s
+        is_newest = message.number == account.number
+        if is_newest:  # of an older one nobody remembers when we asked
+            account.until_s = account.asked_s + message.lasts_s
+        if purse is not None:
+            is_refused = message.code not in ("", Reason.BUSY)
+            purse.refused = _shown(message.reason) if is_refused else ""
+            purse.refused_nanos = left + 1  # for what needs less there may be some
+            purse.is_open = message.lasts_s > 0 if is_newest else purse.is_open
+
+    def lasts_s(self, purse: Purse, now_s: float) -> float | None:
+        """For how long what we hold of a budget may be used; None: it is not another's."""
+        for account in self._accounts:
+            if account.purse is purse:
+                return max(0.0, account.until_s - now_s)
+        return None
+
+
+def held_of(purse: Purse, account: int) -> SliceHeld:
+    """An account of another site's budget, as it is stored."""
+    budget = purse.budget
+    where = (budget.owner, budget.name, account, budget.unit, str(budget.party))
+    return SliceHeld(*where, *calendar(purse))
+
+
+def former_budget(row: SliceHeld) -> Budget:
+    """The budget of a stored account, as it was configured when that was opened."""
+    span = None if row.span == EVER else Span(row.span)
+    zone = read_zone(row.zone)
+    return Budget(row.budget, read_party(row.party), row.unit, 1, span, zone, owner=row.owner)
+
+
+def _shown(text: str) -> str:
+    """What another site says, as people here may be shown it."""
+    return "".join(each if each.isprintable() else "?" for each in text[:TEXT_CHARS_MAX])

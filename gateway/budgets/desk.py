@@ -1,0 +1,73 @@
+"""Answers questions about budgets, takes the one order there is, and trues up what sites owe."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import trio
+from sqlalchemy.exc import SQLAlchemyError
+
+from federation.errors import GridError
+from gateway.budgets import views
+from gateway.budgets.purses import owed_by
+from gateway.ledger.errors import StoreError
+from gateway.views import narrow
+
+if TYPE_CHECKING:
+    from gateway.site import Site
+
+
+class BadBudgetQuestion(GridError):
+    """An order about budgets that can't be followed as it was given."""
+
+
+def budgets(site: "Site") -> list[Any]:
+    """Every budget, quota and credit, and where it stands at this site."""
+    exchange, now_s = site.exchange, site.surroundings.now_s()
+    purses = site.broker.purses
+    for purse in purses:
+        purse.turn(site.surroundings.utc_s())
+    exchange.lending.tick(site.surroundings.utc_s())
+    rows = [
+        views.standing(
+            purse,
+            () if purse.budget.is_credit else exchange.lending.of(purse.budget.name),
+            exchange.borrowing.lasts_s(purse, now_s),
+        )
+        for purse in purses
+    ]
+    return [{key: _narrow(each) for key, each in row.items()} for row in rows]
+
+
+def _narrow(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_narrow(each) for each in value]
+    return narrow(value)
+
+
+async def write_off(site: "Site", details: Mapping[str, Any]) -> Any:
+    """Count what a site has told of its slice as all that it will ever spend."""
+    name, other = details.get("name"), details.get("site")
+    if not isinstance(name, str) or not isinstance(other, str):
+        raise BadBudgetQuestion("`name` must be a budget's, and `site` a site's")
+    purse = site.broker.purses.own.get(name)
+    freed = site.exchange.lending.write_off(name, other, site.surroundings.utc_s())
+    site.reception.act([])
+    await site.harden()
+    assert purse is not None
+    return {"name": name, "site": other, "freed": purse.budget.show(freed)}
+
+
+async def watch_credit(site: "Site") -> None:
+    """Compare what sites owe us, as it is counted here, with the books, for ever.
+
+    What was charged to a site and never delivered (it was stopped) is counted here, and not owed.
+    """
+    purses = site.broker.purses
+    while True:
+        await trio.sleep(site.config.books.reconcile_s)
+        try:
+            before = purses.owing()
+            await site.record()  # all that is counted by now is in the books then
+            purses.true_up(before, owed_by(await site.read(site.store.balances)))
+        except (StoreError, SQLAlchemyError) as error:
+            site.tell_store_trouble(error)

@@ -1,0 +1,158 @@
+"""The purses of a site, and which of them pay for somebody's work. Pure.
+
+Beside the budgets of the configuration there is the credit of each site that has a limit: a purse
+without a period, whose `spent` is what the site owes us. It goes down when the site pays; what is
+booked says so (`note`).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from gateway.budgets.settings import ANY_SITE, NO_CREDIT, Credit
+from gateway.ledger.postings import Account, Balance, Transfer, transfers_of
+from gateway.ledger.records import Posted, Record
+from policies.budgets import Budget, Purse
+from policies.parties import Kind, Party, Whose
+
+REMEMBERED_MAX: Final = 10_000  # of those whose purses were looked up
+
+# A site, and a currency: what it owes us is counted in each by itself.
+Debtor = tuple[str, str]
+
+
+class Spent(NamedTuple):
+    """What the books say was spent, in nano-units of a budget: in all, and in its period."""
+
+    total_nanos: int
+    period_nanos: int
+
+
+class Purses:
+    """Where the budgets of a site stand.
+
+    Args:
+        budgets: with distinct names.
+        credit: what sites may owe us.
+        now_s: UTC.
+    """
+
+    def __init__(
+        self, budgets: Iterable[Budget] = (), credit: Credit = NO_CREDIT, now_s: float = 0.0
+    ) -> None:
+        self.own = {each.name: Purse(each, now_s) for each in budgets}
+        self._credit = credit
+        self._of_debtor: dict[Debtor, Purse] = {}
+        self._owed: Counter[Debtor] = Counter()  # as far as it is known
+        self._by_whose: dict[Whose, tuple[Purse, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.own or self._credit)
+
+    def __iter__(self) -> Iterator[Purse]:
+        yield from self.own.values()
+        yield from self._of_debtor.values()
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether any site has a limit on what it may owe us."""
+        return bool(self._credit)
+
+    def of(self, whose: Whose) -> tuple[Purse, ...]:
+        """All that pay for somebody's work."""
+        if not self:
+            return ()
+        found = self._by_whose.get(whose)
+        if found is None:
+            if len(self._by_whose) >= REMEMBERED_MAX:
+                self._by_whose.clear()
+            own = (each for each in self.own.values() if each.budget.covers(whose))
+            found = self._by_whose[whose] = (*own, *self.credit_of(whose.site))
+        return found
+
+    def take_up(self, spent: Mapping[str, Spent], owed: Mapping[Debtor, int], now_s: float) -> None:
+        """Begin with what the books have at a moment: by the name of the budget, and by debtor."""
+        for name, each in spent.items():
+            purse = self.own[name]
+            purse.turn(now_s)  # its period may have ended since it was made
+            purse.total_nanos, purse.spent_nanos = each
+        self._owed = Counter(owed)
+        for site in {site for site, _ in owed}:
+            self.credit_of(site)
+
+    def take_in(self, budgets: Iterable[Budget], credit: Credit) -> None:
+        """Go on by other amounts and rules, of the same budgets and limits."""
+        for each in budgets:
+            self.own[each.name].budget = each
+        self._credit = credit
+        for site in {site for site, _ in self._of_debtor}:
+            for nanos, currency in self._limits(site):
+                purse = self._of_debtor[site, currency]
+                purse.budget = replace(purse.budget, amount_nanos=nanos)
+
+    # --- credit --------------------------------------------------------------------------------
+
+    def credit_of(self, site: str) -> tuple[Purse, ...]:
+        """What a site may owe us, in each currency in which it may; empty: there is no limit."""
+        limits = self._limits(site)
+        for nanos, currency in limits:
+            if (site, currency) not in self._of_debtor:
+                party = Party(Kind.SITE, site)
+                name = f"credit of {site}, {currency}"
+                budget = Budget(name, party, currency, nanos, span=None, is_credit=True)
+                purse = self._of_debtor[site, currency] = Purse(budget, 0.0)
+                purse.spent_nanos = self._owed[site, currency]
+        return tuple(self._of_debtor[site, currency] for _, currency in limits)
+
+    def _limits(self, site: str) -> tuple[tuple[int, str], ...]:
+        return self._credit.get(site, self._credit.get(ANY_SITE, ())) if site else ()
+
+    def note(self, record: Record) -> None:
+        """Count what a record changes in what a site owes us.
+
+        Not what is delivered to it: that was spent when it was reported.
+        """
+        if isinstance(record, Posted) and record.side == "sell":
+            return
+        for transfer in transfers_of(record):
+            for debtor, nanos in _changes(transfer):
+                self._owe(debtor, nanos)
+
+    def owing(self) -> Counter[Debtor]:
+        """What each site owes us, as it is counted here."""
+        known = {each: purse.spent_nanos for each, purse in self._of_debtor.items()}
+        return Counter({**self._owed, **known})
+
+    def true_up(self, before: Mapping[Debtor, int], owed: Mapping[Debtor, int]) -> None:
+        """Count on from what the books said, at a moment when it was `before` that was counted."""
+        for debtor in {*self.owing(), *owed}:
+            self._owe(debtor, owed.get(debtor, 0) - before.get(debtor, 0))
+
+    def _owe(self, debtor: Debtor, nanos: int) -> None:
+        if debtor in self._of_debtor:
+            self._of_debtor[debtor].spent_nanos += nanos
+        else:
+            self._owed[debtor] += nanos
+
+
+def owed_by(balances: Mapping[Account, Balance]) -> dict[Debtor, int]:
+    """What each site owes us by the accounts: for good, and delivered without a verdict.
+
+    What it has delivered to us counts once it has one.
+    """
+    return {
+        (account.name, account.currency): balance.net_nanos + balance.held_debits_nanos
+        for account, balance in balances.items()
+        if account.kind == "site"
+    }
+
+
+def _changes(transfer: Transfer) -> Iterator[tuple[Debtor, int]]:
+    """What a transfer adds to what sites owe us, where a hold of theirs counts already."""
+    done = transfer.kind in ("entry", "reversal")
+    if transfer.debit.kind == "site" and (done or transfer.kind == "void"):
+        sign = -1 if transfer.kind == "void" else 1
+        yield (transfer.debit.name, transfer.debit.currency), sign * transfer.amount_nanos
+    if transfer.credit.kind == "site" and (done or transfer.kind == "post"):
+        yield (transfer.credit.name, transfer.credit.currency), -transfer.amount_nanos

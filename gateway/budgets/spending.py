@@ -1,0 +1,300 @@
+"""The broker's part that knows of money: who may begin, what was spent, what has to end. Pure.
+
+A job is paid from all purses of whoever it is for, and each hard one must have room. What its tasks
+may come to is held for them in Handout, or for a contract in Purchases; here is the rest.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from federation.reasons import Reason
+from gateway.budgets.purses import Purses
+from gateway.events import JobSpec
+from gateway.jobs import Assignment, Job
+from gateway.ledger.records import UsageRecord, is_for_its_user
+from policies.budgets import Purse, Running, Waiting, named, payers
+from policies.parties import Kind
+from policies.tariffs import Tariff
+
+TOLD_AGAIN: Final = 10  # when this part of a limit is left, its end is news once more
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What must end of a job because a budget is exhausted: these assignments, and what waits."""
+
+    job: Job
+    reason: str
+    assignments: tuple[Assignment, ...] = ()
+    is_waiting: bool = False
+
+
+class Spending:
+    """What is decided about money.
+
+    Args:
+        purses: ours.
+        jobs: by name; read.
+        tariffs: what our pools charge, for a job.
+        task_s: how long a task of a function takes on average; None: it was never measured.
+        offered: what other sites that may be able to run a job are known to charge.
+    """
+
+    def __init__(
+        self,
+        purses: Purses,
+        jobs: Mapping[str, Job],
+        tariffs: Callable[[JobSpec], Iterable[Tariff]],
+        task_s: Callable[[bytes], float | None],
+        offered: Callable[[JobSpec], Iterable[Tariff]],
+    ) -> None:
+        self._purses = purses
+        self._jobs = jobs
+        self._tariffs = tariffs
+        self._task_s = task_s
+        self._offered = offered
+        self._news: list[str] = []
+
+    # --- who may begin -------------------------------------------------------------------------
+
+    def denominated(self, spec: JobSpec) -> JobSpec:
+        """A job of ours in the currency of its hard budgets: no other can be paid from them."""
+        if not self._purses or spec.price is not None or spec.currency is not None:
+            return spec
+        units = [each.budget.unit for each in self._hard_payers(spec)]
+        return replace(spec, currency=units[0]) if units else spec
+
+    def refusal(self, spec: JobSpec) -> tuple[str, str] | None:
+        """Why no budget pays for a new job, as code and sentence, with the figure."""
+        purses = self._purses.of(spec.whose)
+        return self._unpayable(purses, spec) or self.given_up(purses, spec) if purses else None
+
+    def _unpayable(self, purses: Iterable[Purse], spec: JobSpec) -> tuple[str, str] | None:
+        """Why a job can't be paid at all: what it is charged in is not what there is."""
+        currency = _currency(spec)
+        units = [each.budget.unit for each in purses if each.budget.is_credit]
+        if units and currency not in units:
+            known = ", ".join(units)
+            text = f"{spec.whose.site} has credit in {known} here, and none in {currency}"
+            return Reason.CREDIT_LIMIT, text
+        for purse in payers(purses):
+            budget = purse.budget
+            if budget.is_hard and not budget.is_credit and budget.unit != currency:
+                text = f"{named(budget)} is in {budget.unit}, and pays for nothing in {currency}"
+                return Reason.CURRENCY_DIFFERS, text
+        return None
+
+    def objection(self, spec: JobSpec, site: str, tariff: Tariff) -> tuple[str, str] | None:
+        """Why we don't sell to a site at such a price; as `refusal`."""
+        if not self._purses:
+            return None
+        return self.refusal(replace(spec, price=tariff, path=(site,)))
+
+    def _hard_payers(self, spec: JobSpec) -> list[Purse]:
+        purses = payers(self._purses.of(spec.whose))
+        return [each for each in purses if each.budget.is_hard]
+
+    def _least_nanos(self, purse: Purse, spec: JobSpec) -> int:
+        """What one task may use up where that is least, as far as we know; 1 if nobody knows.
+
+        At another site, where a contract bounds it, that is what it should come to.
+        """
+        budget, task_s = purse.budget, self._task_s(spec.function)
+        found = self._bounds(purse, spec)
+        for each in self._offered(spec) if spec.price is None and budget.is_money else ():
+            if each.currency == budget.unit:
+                task_ns = None if task_s is None else round(task_s * 1e9)
+                found.append(1 if task_ns is None else each.charge_nanos(1, task_ns))
+        return min(found, default=1)
+
+    def _bounds(self, purse: Purse, spec: JobSpec) -> list[int]:
+        """What would be held for a task in each of our pools."""
+        task_s = self._task_s(spec.function)
+        own = self._tariffs(spec) if spec.price is None else (spec.price,)
+        bounds = (purse.budget.bound_nanos(each, spec.timeout_s, task_s) for each in own)
+        return [each for each in bounds if each is not None]
+
+    def no_room_here(self, spec: JobSpec) -> str:
+        """Which budget has no room now for a task of our users in any of our own pools, if one."""
+        for purse, _ in self._short(spec):
+            return named(purse.budget)
+        return ""
+
+    def may_go_elsewhere(self, spec: JobSpec) -> bool:
+        """Whether quotas of our users have room for a task: time counts wherever it is spent."""
+        return all(purse.budget.is_money for purse, _ in self._short(spec))
+
+    def want(self, job: Job) -> None:
+        """A job is to be placed: note what its budgets lack for a task of it here."""
+        for purse, one_nanos in self._short(job.spec):
+            purse.lack(one_nanos)
+
+    def _short(self, spec: JobSpec) -> Iterator[tuple[Purse, int]]:
+        """The hard budgets without room for a task here, and what one may use up at the least."""
+        for purse in self._purses.of(spec.whose) if spec.price is None else ():
+            bounds = self._bounds(purse, spec) if purse.budget.is_hard else []
+            if bounds and purse.room_nanos < min(bounds):
+                yield purse, min(bounds)
+
+    # --- what was spent ------------------------------------------------------------------------
+
+    def charge(self, job: Job, used: Iterable[UsageRecord], now_s: float) -> None:
+        """Count what a report came to."""
+        for purse in job.purses:
+            nanos = sum(used_of(purse, record) for record in used)
+            if nanos:
+                purse.spend(nanos, now_s)
+
+    # --- what has to end -----------------------------------------------------------------------
+
+    def ticked(self, now_s: float) -> list[Ending]:
+        """Time has passed: periods end, and what runs may have come to more than was held for it.
+
+        Returns what must end of our own users' jobs. Work that was sold is given back by Sales.
+        """
+        if not self._purses:
+            return []
+        for purse in self._purses:
+            purse.turn(now_s)
+        return [*self._run_over(now_s), *self._wait_in_vain()]
+
+    def _run_over(self, now_s: float) -> Iterator[Ending]:
+        """Hold more for what has outrun its hold; what must stop, where that is the rule."""
+        by_now: Counter[Purse] = Counter()  # what runs has used up
+        for job in self._jobs.values():
+            for assignment in job.assignments.values() if job.purses else ():
+                for purse, nanos in grown(assignment, now_s):
+                    by_now[purse] += nanos
+        over = [
+            purse
+            for purse in self._purses
+            if purse.budget.is_hard
+            and purse.budget.running is Running.STOP
+            and (not purse.budget.owner or purse.refused)  # else we may get more of it
+            and purse.left_nanos <= by_now[purse]
+        ]
+        for purse in over:
+            self._tell(purse, purse.objection())
+            for job in list(self._jobs.values()):
+                if purse not in job.purses or job.spec.price is not None:
+                    continue
+                found = tuple(
+                    each
+                    for each in job.assignments.values()
+                    if any(held is purse for held, _ in each.holds)
+                )
+                if found:
+                    yield Ending(job, purse.objection(), found)
+
+    def _wait_in_vain(self) -> Iterator[Ending]:
+        """What waits, and can't be paid before the next period, where it need not wait for that."""
+        for purse in self._purses:
+            needed_nanos = purse.short_nanos
+            purse.short_nanos = purse.least_short_nanos = 0
+            is_ending = purse.budget.waiting is Waiting.END and needed_nanos > 0
+            if not is_ending or not purse.is_exhausted(needed_nanos):
+                continue
+            for job in list(self._jobs.values()):
+                if job.waiting and purse in job.purses and job.spec.price is None:
+                    one_nanos = self._least_nanos(purse, job.spec)
+                    if purse.is_exhausted(one_nanos):
+                        self._tell(purse, purse.objection(one_nanos))
+                        yield Ending(job, purse.objection(one_nanos), is_waiting=True)
+
+    # --- what people are told ------------------------------------------------------------------
+
+    def given_up(self, purses: Iterable[Purse], spec: JobSpec) -> tuple[str, str] | None:
+        """Why not one task more of a job can be paid in this period; None: one can."""
+        for purse in purses:
+            one_nanos = self._least_nanos(purse, spec)
+            if _pays(purse, spec) and purse.is_exhausted(one_nanos):
+                code = Reason.CREDIT_LIMIT if purse.budget.is_credit else Reason.BUDGET_EXHAUSTED
+                return code, _told(purse, spec, one_nanos)
+        return None
+
+    def why_waiting(self, job: Job) -> dict[Purse, str]:
+        """The purses that have no room for one more task of a job now, and why."""
+        found = {}
+        for purse in (each for each in job.purses if _pays(each, job.spec)):
+            budget, least_nanos = purse.budget, self._least_nanos(purse, job.spec)
+            one_nanos = min(self._bounds(purse, job.spec), default=least_nanos)
+            if not budget.is_hard or purse.room_nanos >= one_nanos:
+                continue
+            if purse.is_exhausted(least_nanos):
+                found[purse] = purse.objection(one_nanos)
+            elif not purse.is_open:
+                why = (
+                    purse.refused or f"{budget.owner} has not given us a part of it, or not lately"
+                )
+                found[purse] = f"{named(budget)} has no room: {why}"
+            else:
+                found[purse] = f"{named(budget)} has no room now: {purse.standing(one_nanos)}"
+        return found
+
+    def news(self) -> list[str]:
+        """What people are to be told, once: what is exhausted."""
+        for purse in self._purses:
+            is_out = purse.left_nanos <= 0 and (not purse.budget.owner or bool(purse.refused))
+            if is_out:
+                self._tell(purse, purse.objection())
+            elif TOLD_AGAIN * purse.left_nanos >= purse.limit_nanos:
+                purse.was_told = False  # else it would be told because of a little that came back
+        found, self._news = self._news, []
+        return found
+
+    def _tell(self, purse: Purse, text: str) -> None:
+        if not purse.was_told:
+            purse.was_told = True
+            self._news.append(text)
+
+
+def _currency(spec: JobSpec) -> str | None:
+    """What a job is charged in, if that is known."""
+    return spec.price.currency if spec.price is not None else spec.currency
+
+
+def _pays(purse: Purse, spec: JobSpec) -> bool:
+    """Whether a purse counts for a job: of another site's credit, that in its currency alone."""
+    return not purse.budget.is_credit or purse.budget.unit == _currency(spec)
+
+
+def _told(purse: Purse, spec: JobSpec, one_nanos: int) -> str:
+    """Why nothing more is paid; another site is told the figures of what is its own alone."""
+    if spec.price is None or purse.budget.party.kind is Kind.SITE:
+        return purse.objection(one_nanos)
+    return "what this site lets others use up is used up"
+
+
+def used_of(purse: Purse, record: UsageRecord) -> int:
+    """What a record has used up of a purse: of time only what is for its user to pay."""
+    if not purse.budget.is_money:
+        return record.wall_ns if is_for_its_user(record.state, record.price_class) else 0
+    return record.cost_nanos if record.currency == purse.budget.unit else 0
+
+
+def grown(assignment: Assignment, now_s: float) -> list[tuple[Purse, int]]:
+    """What an assignment has used up by now, at the most, of each purse that pays for it.
+
+    Of tasks without a time limit more is held when that is more than was thought.
+    """
+    if not assignment.holds:
+        return []
+    left = len(assignment.left)
+    running = min(left, assignment.worker.slots)
+    wall_ns = round(max(0.0, now_s - assignment.given_s) * 1e9) * running
+    is_limited = assignment.job.spec.timeout_s is not None
+    holds, found = [], []
+    for purse, each_nanos in assignment.holds:
+        nanos = purse.budget.used_nanos(assignment.tariff, running, wall_ns)
+        if is_limited:
+            nanos = min(nanos, each_nanos * left)
+        elif left and nanos > each_nanos * left:
+            more_nanos = -(-nanos // left)
+            purse.held_nanos += (more_nanos - each_nanos) * left
+            each_nanos = more_nanos
+        holds.append((purse, each_nanos))
+        found.append((purse, nanos))
+    assignment.holds = tuple(holds)
+    return found

@@ -1,0 +1,74 @@
+"""The table [reservations]: what of this site's pools may be reserved, and on what terms.
+
+    [reservations]
+    slots = "50%"               # of a pool, reserved at one time; or a number
+    longest = "24h"             # that one may be
+    ahead = "14d"               # that one may end ahead of now
+    unused_factor = 1.0         # of its price, for reserved time that is not used
+    cancel_factor = 0.1         # of its price, for what is left of it when it is cancelled
+    hold_s = 30                 # slots are held so long for who books at several sites
+    drain_lead_s = 0            # work that must make room is told so long before
+    grace_s = 30                # and may run so long after; where a window is open, as that says
+
+Only at a site that has this table can anything be reserved. What is booked stays on its terms.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from gateway.knobs import check_known, guarded, length_s, number
+from gateway.toml_places import Path as Place
+from gateway.window_config import GRACE_MAX_S, LEAD_MAX_S, at_line
+from policies.claims import read_amount
+from policies.reservations import ReservationRules
+from policies.tariffs import MILLION
+
+LONGEST: Final = ("1m", "7d")
+AHEAD: Final = ("1m", "14d")  # as far as windows are known to other sites
+HOLD_S: Final = (1.0, 600.0)
+KEYS: Final = frozenset(
+    {"slots", "longest", "ahead", "unused_factor", "cancel_factor"}
+    | {"hold_s", "drain_lead_s", "grace_s"}
+)
+_PLACE: Final = ("reservations",)
+
+
+def read_reservations(table: Mapping[str, Any], places: Mapping[Place, int]) -> ReservationRules:
+    """Read [reservations]. Raises KnobError, with line and key in its text."""
+    line = at_line(places, _PLACE)
+    guarded(f"{line}[reservations]", partial(check_known, table, KEYS))
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        where = at_line(places, (*_PLACE, key)) or line
+        name, read = _READERS[key]
+        values[name] = guarded(f"{where}[reservations]", partial(read, key, value))
+    return ReservationRules(**values)
+
+
+def _factor(key: str, value: Any) -> int:
+    return round(number(key, value, 0, 1) * MILLION)
+
+
+def _amount(key: str, value: Any) -> Any:
+    return guarded(key, partial(read_amount, value))
+
+
+def _length(key: str, value: Any, *, bounds: tuple[str, str]) -> float:
+    return length_s(key, value, *bounds)
+
+
+def _seconds(key: str, value: Any, *, bounds: tuple[float, float]) -> float:
+    return float(number(key, value, *bounds))
+
+
+_READERS: Final[Mapping[str, tuple[str, Any]]] = {
+    "slots": ("most", _amount),
+    "longest": ("longest_s", partial(_length, bounds=LONGEST)),
+    "ahead": ("ahead_s", partial(_length, bounds=AHEAD)),
+    "unused_factor": ("unused_factor", _factor),
+    "cancel_factor": ("cancel_factor", _factor),
+    "hold_s": ("hold_s", partial(_seconds, bounds=HOLD_S)),
+    "drain_lead_s": ("drain_lead_s", partial(_seconds, bounds=(0, LEAD_MAX_S))),
+    "grace_s": ("grace_s", partial(_seconds, bounds=(0, GRACE_MAX_S))),
+}

@@ -1,0 +1,454 @@
+"""Slots that we reserve at other sites, and that other sites reserve here. No loops, no waiting.
+
+Who coordinates what, and why it ends as it does, is policies.coallocation's; here it meets the
+store and the post. What a coordinator has decided is in the store, a row for each part (side
+"buy"), before it is said. Our own part of a booking over several sites is one of our reservations
+(side "sell"), and is asked and told as all others are, on the spot.
+
+A seller that has ended a reservation is asked for its bill, by saying again that it is to be kept.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from federation.errors import ProtocolError
+from federation.money import check_currency
+from federation.reserving import Reserve, Reserved, Step
+from gateway.bookings import Bookings, bill_of, delivered, kept_as, paid, reservation_of
+from gateway.dealing import Permits
+from gateway.effects import Effect, Remark, Say, Side, Write
+from gateway.ledger.records import NUMBER_LIMIT, ReservationKept
+from policies import coallocation
+from policies.coallocation import OVER, Coallocation, Decide, Phase
+from policies.parties import Kind, Party, Whose
+from policies.pricelist import PRICE_NANOS_MAX
+from policies.reservations import OPEN, CantReserve, Reservation, State, advanced
+from policies.tariffs import MILLION, Tariff
+
+SITES_MAX: Final = 16  # of one booking
+OPEN_MAX: Final = 100  # of one buyer, here
+WHOLES_MAX: Final = 1_000
+SETTLED: Final = "settled"  # a seller's answer: it has heard that its bill is paid
+_ANSWERS: Final = (coallocation.REFUSED, SETTLED)
+ASK_BILL_S: Final = 30.0
+AHEAD_MAX_S: Final = 3_600.0  # that another's clock may be ahead of ours in what it bills
+TIME_MS_MAX: Final = 253_402_300_799_000
+SLOTS_MAX: Final = 10**8
+CHARS_MAX: Final = 200
+_STATE: Final = {
+    Phase.BOOKING: State.BOOKING,
+    Phase.BOOKED: State.BOOKED,
+    Phase.RELEASING: State.RELEASING,
+    Phase.RELEASED: State.CANCELLED,
+}
+_PHASE: Final = {state: phase for phase, state in _STATE.items()}
+
+
+class Selling:
+    """What other sites reserve of our pools.
+
+    Args:
+        permits: what they may.
+    """
+
+    def __init__(self, site: str, bookings: Bookings, permits: Permits) -> None:
+        self._site = site
+        self._bookings = bookings
+        self._permits = permits
+
+    def hear(self, buyer: str, message: Reserve, utc_s: float) -> Iterator[Effect]:
+        """Do what a site wants of a reservation, and answer; ProtocolError when it may not ask."""
+        _check(buyer, message)
+        known = self._bookings.find(message.reservation)
+        if known is None and message.step == Step.HOLD:
+            try:
+                known = self._hold(buyer, message, utc_s)
+            except CantReserve as error:
+                yield Say(buyer, Side.BUYER, _refused(message.reservation, str(error)))
+                return
+            yield self._bookings.keep(known)
+        if known is None:
+            yield Say(buyer, Side.BUYER, _expired(message.reservation))
+            return
+        if message.step == Step.SETTLE:
+            if known.state in (State.ENDED, State.CANCELLED) and known.billed_nanos:
+                yield Write(paid(known, "sell", buyer, utc_s), durable=True)
+            yield Say(buyer, Side.BUYER, replace(_answer(known, utc_s), state=SETTLED))
+            return
+        yield from self.advance(known, message.step, utc_s)
+        now = self._bookings.find(message.reservation)
+        yield Say(buyer, Side.BUYER, _answer(now or known, utc_s))
+
+    def advance(self, known: Reservation, step: str, utc_s: float) -> Iterator[Effect]:
+        """Take a step with a part that we have; nothing where there is none to take."""
+        now = advanced(known, step, utc_s)
+        if now != known and known.id in self._bookings.open:
+            yield self._bookings.keep(now)
+
+    def _hold(self, buyer: str, message: Reserve, utc_s: float) -> Reservation:
+        open_ = [each for each in self._bookings.open.values() if each.by.site == buyer]
+        if len(open_) >= OPEN_MAX:
+            raise CantReserve(f"{OPEN_MAX} reservations of {buyer} are open here")
+        user = f"{message.user}@{buyer}" if message.user else ""
+        who = Party(Kind.USER, user) if user else Party(Kind.SITE, buyer)
+        by = Whose(user or buyer, "", message.project, buyer)
+        from_s, until_s = message.from_ms / 1000, message.until_ms / 1000
+        asked = message.slots, from_s, until_s, str(who), by, utc_s, message.pool
+        found = self._bookings.ask(*asked)
+        had = sum(
+            each.slots
+            for each in open_
+            if each.pool == found.pool and each.from_s < until_s and from_s < each.ends_s
+        )
+        price = Tariff(found.price_nanos, found.currency, found.tariff_name)
+        slots = had + found.slots
+        if self._permits.may_send(buyer, buyer, found.pool, message.project, slots, price):
+            reason = f"the rules of {self._site} let {buyer} have no {slots} slots of {found.pool}"
+            raise CantReserve(reason)
+        return replace(found, id=message.reservation, whole=message.reservation)
+
+
+@dataclass(slots=True)
+class Whole:
+    """A booking of ours over several sites.
+
+    Attributes:
+        parts: by site, as far as its site has told.
+        own: the id of our own part, if there is one.
+        steps: how often each part was written.
+        ended: the sites whose part is over, and billed.
+    """
+
+    id: str
+    machine: Coallocation
+    parts: dict[str, Reservation]
+    own: str = ""
+    steps: dict[str, int] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    asked_bill_s: float = 0.0
+
+    @property
+    def by(self) -> Whose:
+        """Who made it."""
+        return next(iter(self.parts.values())).by
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether people can be told what came of it."""
+        return self.machine.phase in (Phase.BOOKED, Phase.RELEASING, Phase.RELEASED)
+
+
+class Buying:
+    """What we reserve at several sites, our own among them or not.
+
+    Args:
+        new_name: names a part at another site.
+    """
+
+    def __init__(
+        self, site: str, bookings: Bookings, selling: Selling, new_name: Callable[[], str]
+    ) -> None:
+        self._site = site
+        self._bookings = bookings
+        self._selling = selling
+        self._new_name = new_name
+        self.wholes: dict[str, Whole] = {}
+        self._of_part: dict[str, str] = {}
+
+    def recover(self, kept: Iterable[ReservationKept], now_s: float) -> Iterator[Effect]:
+        """Take up what the last gateway had decided, and go on with it."""
+        rows: dict[str, list[ReservationKept]] = {}
+        for row in kept:
+            if row.side == "buy":
+                rows.setdefault(row.whole, []).append(row)
+        for name, parts in rows.items():
+            phases = {_PHASE[State(each.state)] for each in parts if State(each.state) in _PHASE}
+            own = [each for each in self._bookings.open.values() if each.whole == name]
+            whole = Whole(name, Coallocation(tuple(each.site for each in parts)), {})
+            if own:
+                whole.own, whole.parts[self._site] = own[0].id, own[0]
+            for row in parts:
+                whole.parts[row.site] = reservation_of(row)
+                whole.steps[row.site] = row.step
+                self._of_part[row.reservation] = name
+            whole.machine = Coallocation(tuple(whole.parts))
+            self.wholes[name] = whole
+            # Of one decision all parts are written together.
+            yield from self._do(whole, whole.machine.resume(min(phases), now_s), now_s, 0.0)
+
+    def begin(
+        self,
+        sites: Iterable[str],
+        wanted: Reservation,
+        now_s: float,
+        utc_s: float,
+    ) -> tuple[Whole, list[Effect]]:
+        """Begin to book slots as wanted at each of these sites; its id is that of the whole."""
+        if len(self.wholes) >= WHOLES_MAX:
+            raise CantReserve(
+                f"{WHOLES_MAX:,} bookings at other sites are open: no more can be made"
+            )
+        parts, own = {}, ""
+        for site in sorted(set(sites)):
+            if site == self._site:
+                own = wanted.id
+                parts[site] = replace(wanted, whole=wanted.id)
+            else:
+                parts[site] = replace(wanted, id=self._new_name(), whole=wanted.id)
+        whole = Whole(wanted.id, Coallocation(tuple(parts)), parts, own)
+        self.wholes[whole.id] = whole
+        for site, part in parts.items():
+            if site != self._site:
+                self._of_part[part.id] = whole.id
+        acts = whole.machine.begin(now_s)
+        return whole, list(self._do(whole, acts, now_s, utc_s))
+
+    def find(self, name: str) -> Whole | None:
+        """A booking by its name, or by that of a part."""
+        parts = ((each, part) for each in self.wholes.values() for part in each.parts.values())
+        return self.wholes.get(name) or next(
+            (each for each, part in parts if part.id == name), None
+        )
+
+    def cancel(self, whole: Whole, now_s: float, utc_s: float) -> list[Effect]:
+        """Give all of it back; each site bills what its rules say."""
+        acts = whole.machine.release("it was cancelled", now_s)
+        return list(self._do(whole, acts, now_s, utc_s))
+
+    def hear(self, seller: str, message: Reserved, now_s: float, utc_s: float) -> Iterator[Effect]:
+        """A site says how a part of ours stands; ProtocolError when it may not be."""
+        _check_answer(message)
+        whole = self.wholes.get(self._of_part.get(message.reservation, ""))
+        part = whole.parts.get(seller) if whole is not None else None
+        if whole is None or part is None or part.id != message.reservation:
+            if message.state in (State.HELD, State.BOOKING):
+                # What we never decided, or don't know any more, is not wanted.
+                yield Say(seller, Side.SELLER, _wish(message.reservation, None, "release"))
+            return
+        if message.state == State.HELD and whole.machine.phase is Phase.HOLDING:
+            _check_offer(message)
+            part = replace(
+                part,
+                pool=message.pool,
+                price_nanos=message.price_nanos,
+                currency=message.currency,
+                unused_factor=message.unused_factor,
+                cancel_factor=message.cancel_factor,
+            )
+            whole.parts[seller] = part
+        elif message.state == SETTLED:
+            yield from self._settled(whole, seller)
+            return
+        elif message.state in OVER and message.state != coallocation.REFUSED:
+            yield from self._over(whole, seller, message, utc_s)
+        lease_s = now_s + message.lease_ms / 1000
+        state = message.state
+        before = whole.machine.phase
+        acts = whole.machine.heard(seller, state, now_s, lease_s)
+        if whole.machine.phase is not before and state == coallocation.REFUSED:
+            whole.machine.reason = f"{seller}: {message.reason[:500]}"
+        yield from self._do(whole, acts, now_s, utc_s)
+
+    def tick(self, now_s: float, utc_s: float) -> Iterator[Effect]:
+        """Time has passed: say again what was not answered, and ask for bills."""
+        for whole in list(self.wholes.values()):
+            if now_s >= whole.asked_bill_s:
+                yield from self._ask_bills(whole, now_s, utc_s)
+            yield from self._do(whole, whole.machine.tick(now_s), now_s, utc_s)
+            self._forget(whole)
+
+    def _ask_bills(self, whole: Whole, now_s: float, utc_s: float) -> Iterator[Effect]:
+        """Ask for the bills of parts whose time is over, or that were given back."""
+        was_booked = bool(whole.steps)
+        for site, part in whole.parts.items():
+            is_over = utc_s >= part.until_s or whole.machine.phase is Phase.RELEASED
+            if was_booked and is_over and site not in (self._site, *whole.ended):
+                whole.asked_bill_s = now_s + ASK_BILL_S
+                yield Say(site, Side.SELLER, _wish(part.id, part, Step.KEEP))
+
+    def _over(self, whole: Whole, seller: str, message: Reserved, utc_s: float) -> Iterator[Effect]:
+        """A site says that a part is over: what it bills must be what was agreed on.
+
+        It is booked and settled here and there; doing so twice changes nothing.
+        """
+        part = whole.parts[seller]
+        was_booked = seller in whole.steps and whole.machine.phase is not Phase.BOOKING
+        if not was_booked or seller in whole.ended:
+            return
+        if message.state == State.EXPIRED and whole.machine.phase is Phase.BOOKED:
+            yield Remark(f"{seller} has let go of reservation {part.id}: it never heard to keep it")
+        billed_s = message.at_ms / 1000
+        if message.billed_nanos > part.total_nanos or billed_s > utc_s + AHEAD_MAX_S:
+            yield Remark(
+                f"{seller} bills {message.billed_nanos} for reservation {part.id}, of which all "
+                f"costs {part.total_nanos}, as of {message.at_ms}: it is not booked"
+            )
+            return
+        state = State.ENDED if message.state == State.ENDED else State.CANCELLED
+        part = whole.parts[seller] = replace(
+            part,
+            state=state,
+            used_ns=message.used_ns,
+            billed_nanos=message.billed_nanos,
+            billed_s=billed_s,
+        )
+        if not part.billed_nanos:
+            yield from self._settled(whole, seller)
+            return
+        for record in (bill_of(part, seller), *delivered(part, "buy", seller)):
+            yield Write(record, durable=True)
+        yield Say(seller, Side.SELLER, _wish(part.id, part, Step.SETTLE))
+
+    def _settled(self, whole: Whole, seller: str) -> Iterator[Effect]:
+        """Nothing is to be said about a part any more."""
+        part = whole.parts[seller]
+        if part.state in OPEN or seller in whole.ended:
+            return
+        whole.ended.add(seller)
+        yield self._write(whole, seller, part)
+
+    def _forget(self, whole: Whole) -> None:
+        """Let go of a booking of which nothing is left."""
+        others = {site for site in whole.parts if site != self._site}
+        # One that was never decided has nothing that could be billed.
+        is_over = others <= whole.ended or not whole.steps
+        if is_over and whole.machine.phase in (Phase.BOOKED, Phase.RELEASED):
+            del self.wholes[whole.id]
+            for site in others:
+                self._of_part.pop(whole.parts[site].id, None)
+
+    def _do(
+        self, whole: Whole, acts: Iterable[coallocation.Act], now_s: float, utc_s: float
+    ) -> Iterator[Effect]:
+        """Carry out what was decided; our own part answers on the spot."""
+        left = list(acts)
+        while left:
+            act = left.pop(0)
+            if isinstance(act, Decide):
+                # What was never decided has left nothing behind.
+                is_new = act.phase is Phase.BOOKING
+                for site, part in whole.parts.items():
+                    is_open = site not in whole.ended and (is_new or site in whole.steps)
+                    if site != self._site and is_open:
+                        whole.parts[site] = replace(part, state=_STATE[act.phase])
+                        yield self._write(whole, site, whole.parts[site])
+            elif act.site == self._site:
+                answered: list[coallocation.Act] = []
+                yield from self._own(whole, act.step, now_s, utc_s, answered)
+                left += answered
+            else:
+                part = whole.parts[act.site]
+                yield Say(act.site, Side.SELLER, _wish(part.id, part, act.step))
+
+    def _own(
+        self,
+        whole: Whole,
+        step: str,
+        now_s: float,
+        utc_s: float,
+        answered: list[coallocation.Act],
+    ) -> Iterator[Effect]:
+        """Take a step with our own part, as any site would."""
+        part, bookings = whole.parts[self._site], self._bookings
+        known = bookings.find(part.id)
+        if known is None and step == Step.HOLD:
+            asked = part.slots, part.from_s, part.until_s, str(part.who), part.by
+            try:
+                found = bookings.ask(*asked, utc_s, part.pool)
+            except CantReserve as error:
+                answered += whole.machine.heard(self._site, coallocation.REFUSED, now_s)
+                whole.machine.reason = f"{self._site}: {error}"
+                return
+            known = replace(found, id=part.id, whole=whole.id)
+            yield bookings.keep(known)
+        state, lease_s = State.EXPIRED, now_s
+        if known is not None:
+            yield from self._selling.advance(known, step, utc_s)
+            known = bookings.find(part.id) or known
+            whole.parts[self._site] = known
+            # One that its user has given back waits for its bill: that is no other's matter.
+            state = State.CANCELLED if known.left_s is not None else known.state
+            lease_s = now_s + known.lease_s - utc_s
+        answered += whole.machine.heard(self._site, state, now_s, lease_s)
+
+    def _write(self, whole: Whole, site: str, part: Reservation) -> Effect:
+        step = whole.steps.get(site, -1) + 1
+        whole.steps[site] = step
+        return Write(kept_as(part, "buy", step, site), durable=True)
+
+
+# --- messages ------------------------------------------------------------------------------------
+
+
+def _wish(name: str, part: Reservation | None, step: str) -> Reserve:
+    if part is None:
+        return Reserve(name, step, "", 1, 0, 1, "", "")
+    by = part.by
+    user = part.who.name if part.who.kind is Kind.USER else ""
+    from_ms, until_ms = round(part.from_s * 1000), round(part.until_s * 1000)
+    return Reserve(name, step, part.pool, part.slots, from_ms, until_ms, user, by.project)
+
+
+def _answer(known: Reservation, utc_s: float) -> Reserved:
+    return Reserved(
+        known.id,
+        State.EXPIRED if known.has_lapsed(utc_s) else known.state,
+        "",
+        known.pool,
+        known.price_nanos,
+        known.currency,
+        known.unused_factor,
+        known.cancel_factor,
+        max(0, round((known.lease_s - utc_s) * 1000)),
+        known.used_ns,
+        known.billed_nanos,
+        round(known.billed_s * 1000),
+    )
+
+
+def _refused(name: str, reason: str) -> Reserved:
+    return Reserved(name, coallocation.REFUSED, reason[:1_000], "", 0, "", 0, 0, 0, 0, 0, 0)
+
+
+def _expired(name: str) -> Reserved:
+    return Reserved(name, State.EXPIRED, "", "", 0, "", 0, 0, 0, 0, 0, 0)
+
+
+def _check(buyer: str, message: Reserve) -> None:
+    """Raise ProtocolError for what nobody may ask."""
+    name = message.reservation
+    if not name.startswith(f"{buyer}-") or len(name) > CHARS_MAX or not name.isprintable():
+        raise ProtocolError("a reservation by a name that is not its buyer's")
+    if message.step not in set(Step):
+        raise ProtocolError("a reservation is held, booked, kept or released")
+    if not 0 <= message.slots <= SLOTS_MAX:
+        raise ProtocolError("a reservation of a number of slots that nobody has")
+    if not (0 <= message.from_ms <= TIME_MS_MAX and 0 <= message.until_ms <= TIME_MS_MAX):
+        raise ProtocolError("a reservation at a time that is none")
+    for text in (message.pool, message.user, message.project):
+        if len(text) > CHARS_MAX or not (text == "" or text.isprintable()):
+            raise ProtocolError("a reservation with a name that is none")
+
+
+def _check_answer(message: Reserved) -> None:
+    """Raise ProtocolError for what no seller may say."""
+    numbers = message.used_ns, message.billed_nanos, message.price_nanos, message.lease_ms
+    if not all(0 <= each <= NUMBER_LIMIT for each in numbers):
+        raise ProtocolError("a reservation with a number that nobody can book")
+    if not 0 <= message.at_ms <= TIME_MS_MAX or message.state not in (*State, *_ANSWERS):
+        raise ProtocolError("a reservation in a state, or at a time, that is none")
+    try:
+        check_currency(message.currency or "USD")
+    except ValueError as error:
+        raise ProtocolError(f"a reservation that costs nothing known: {error}") from None
+
+
+def _check_offer(message: Reserved) -> None:
+    """Raise ProtocolError for terms that can't be."""
+    factors = message.unused_factor, message.cancel_factor
+    if not message.pool or len(message.pool) > CHARS_MAX or not message.pool.isprintable():
+        raise ProtocolError("a reservation in a pool that has no name")
+    is_known = bool(message.currency) and message.price_nanos <= PRICE_NANOS_MAX
+    if not is_known or not all(0 <= each <= MILLION for each in factors):
+        raise ProtocolError("a reservation on terms that can't be")

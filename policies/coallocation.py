@@ -1,0 +1,204 @@
+"""Slots at several sites, or at none: ordered two-phase booking, as one coordinator sees it. Pure.
+
+    holding ──► booking ──► booked          every site holds, then every site has booked
+       └───────────┴──────► releasing ──► released
+
+*Holding.* Sites are asked to hold their part one after the other, by name, all coordinators in the
+same order: of two that want the same slots the one that is first at the first site has them, and
+neither waits for the other holding what that one wants. Each hold lapses by itself after a while.
+Nothing is written: a coordinator that dies here has decided nothing, and its holds lapse.
+
+*Booking.* When all hold, and for a while yet, it decides: that is written before it is said
+(`Decide`). Then all are told to book, again and again until each has answered. A part that is
+booked lapses later: some minutes after that (KEEP_S), or when it begins, whatever comes last, and
+when it would be over; unless it is kept by then.
+
+*Booked.* When all have booked, that is written, people are told, and all are told to keep theirs.
+
+*Releasing.* Who refuses, or has let a hold lapse (what was said came too late), or does not answer
+in time: that is written if the decision to book was, and all are told to release theirs, again and
+again until each has answered that it has nothing.
+
+So, whatever is lost, late or said twice:
+
+1. A site books only what it holds, so nothing is ever oversold.
+2. "Booked" is decided only when every site has said that it has booked, and soon (BOOK_S is far
+   below KEEP_S); none of those lets go of it before it lapses, unless the coordinator says so,
+   which after that it does only for its user.
+3. Otherwise it is released: by the coordinator, as soon as it is heard; by the lease, where it was
+   only held; and later, where the coordinator is never heard again: after leases none is left.
+4. A site that booked, and hears nothing until that lapses, lets go of it though the coordinator may
+   have decided for it: then the two could not talk all that time, and no work could have come. No
+   rule for messages that may be lost can do without such a last step (two generals); this one costs
+   nobody slots that he could have used.
+5. What a site has let go of it never takes up again: what is late finds that it is over.
+
+(Gray 1978; presumed abort: Mohan, Lindsay, Obermarck 1986; ordered acquisition: Havender 1968.)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+ASK_S: Final = 5.0  # for an answer to a hold
+MARGIN_S: Final = 2.0  # that each hold must last when it is decided to book
+BOOK_S: Final = 60.0  # until all must have booked
+KEEP_S: Final = 300.0  # that a part stays booked, at least, for who has not said to keep it
+AGAIN_S: Final = 2.0  # what was not answered is said again
+
+# What sites answer.
+HELD: Final = "held"
+BOOKING: Final = "booking"
+BOOKED: Final = "booked"
+REFUSED: Final = "refused"
+OVER: Final = frozenset({REFUSED, "cancelled", "expired", "ended"})
+
+
+class Phase(StrEnum):
+    """How far a booking has come."""
+
+    HOLDING = "holding"
+    BOOKING = "booking"
+    BOOKED = "booked"
+    RELEASING = "releasing"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Tell a site: hold, book, keep or release its part."""
+
+    site: str
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """Write down that this is so, before anything after it is said."""
+
+    phase: Phase
+
+
+Act = Say | Decide
+
+
+@dataclass(slots=True)
+class Coallocation:
+    """One booking at several sites; each call says what is to be done, in order.
+
+    Attributes:
+        sites: by name.
+        states: what each site has answered last.
+        leases_s: until when each holds its part.
+        reason: why it is being released.
+    """
+
+    sites: tuple[str, ...]
+    phase: Phase = Phase.HOLDING
+    states: dict[str, str] = field(default_factory=dict)
+    leases_s: dict[str, float] = field(default_factory=dict)
+    reason: str = ""
+    _since_s: float = 0.0
+    _said_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.sites = tuple(sorted(set(self.sites)))
+
+    def begin(self, now_s: float) -> list[Act]:
+        """Ask the first site."""
+        self._since_s = self._said_s = now_s
+        return [Say(self.sites[0], "hold")]
+
+    def resume(self, phase: Phase, now_s: float) -> list[Act]:
+        """Go on after a restart, from what was written last."""
+        self.phase, self._since_s = phase, now_s
+        self.states.clear()
+        return self._say_all(now_s)
+
+    def heard(self, site: str, state: str, now_s: float, lease_s: float = 0.0) -> list[Act]:
+        """A site has answered; `lease_s`: until when it holds."""
+        if site not in self.sites:
+            return []
+        if self.phase is Phase.RELEASED:
+            return [] if state in OVER else [Say(site, "release")]
+        before = self.states.get(site)
+        self.states[site] = state
+        match self.phase:
+            case Phase.HOLDING:
+                return self._heard_holding(site, state, before, now_s, lease_s)
+            case Phase.BOOKING:
+                if state in OVER:
+                    return self.release(f"{site} did not book: {state}", now_s)
+                if all(self.states.get(each) in (BOOKING, BOOKED) for each in self.sites):
+                    self.phase = Phase.BOOKED
+                    return [Decide(Phase.BOOKED), *self._say_all(now_s)]
+            case Phase.RELEASING:
+                if all(self.states.get(each) in OVER for each in self.sites):
+                    self.phase = Phase.RELEASED
+                    return [Decide(Phase.RELEASED)]
+        return []
+
+    def _heard_holding(
+        self, site: str, state: str, before: str | None, now_s: float, lease_s: float
+    ) -> list[Act]:
+        if state in OVER:
+            return self.release(f"{site}: {state}", now_s)
+        if before is not None or site != self._asked()[-1]:
+            return []
+        self.leases_s[site] = lease_s
+        at = self.sites.index(site)
+        if at + 1 < len(self.sites):
+            self._since_s = self._said_s = now_s
+            return [Say(self.sites[at + 1], "hold")]
+        if min(self.leases_s.values()) < now_s + MARGIN_S:
+            return self.release("what was held first would not last until all is booked", now_s)
+        self.phase, self._since_s = Phase.BOOKING, now_s
+        return [Decide(Phase.BOOKING), *self._say_all(now_s)]
+
+    def release(self, reason: str, now_s: float) -> list[Act]:
+        """Let go of all of it: one of them failed, or its user does not want it any more."""
+        was_decided = self.phase is not Phase.HOLDING
+        self.reason, self.phase, self._since_s = reason, Phase.RELEASING, now_s
+        written: list[Act] = [Decide(Phase.RELEASING)] if was_decided else []
+        asked = [each for each in self.sites if was_decided or each in self._asked()]
+        for each in self.sites:
+            if each not in asked:
+                self.states[each] = "expired"  # it was never asked
+        for each, state in list(self.states.items()):
+            if state not in OVER:
+                del self.states[each]
+        if all(self.states.get(each) in OVER for each in self.sites):
+            self.phase = Phase.RELEASED
+            return [*written, Decide(Phase.RELEASED)]
+        return [*written, *self._say_all(now_s)]
+
+    def _asked(self) -> tuple[str, ...]:
+        """The sites that were asked to hold: those that have answered, and the next."""
+        return self.sites[: len(self.leases_s) + 1]
+
+    def tick(self, now_s: float) -> list[Act]:
+        """Time has passed: say again what was not answered, and give up what takes too long."""
+        waited_s = now_s - self._since_s
+        if self.phase is Phase.HOLDING and waited_s >= ASK_S:
+            site = self._asked()[-1]
+            return self.release(f"{site} did not answer within {ASK_S:g} s", now_s)
+        if self.phase is Phase.BOOKING and waited_s >= BOOK_S:
+            late = [each for each in self.sites if self.states.get(each) not in (BOOKING, BOOKED)]
+            return self.release(f"{', '.join(late)} did not book in time", now_s)
+        if self.phase in (Phase.HOLDING, Phase.RELEASED) or now_s - self._said_s < AGAIN_S:
+            return []
+        return self._say_all(now_s)
+
+    def _say_all(self, now_s: float) -> list[Act]:
+        """What is to be said to whom has not answered it."""
+        self._said_s = now_s
+        step, done = _SAID[self.phase]
+        return [Say(each, step) for each in self.sites if self.states.get(each) not in done]
+
+
+_SAID: Final[Mapping[Phase, tuple[str, frozenset[str]]]] = {
+    Phase.BOOKING: ("book", frozenset({BOOKING, BOOKED})),
+    Phase.BOOKED: ("keep", frozenset({BOOKED, *OVER})),
+    Phase.RELEASING: ("release", OVER),
+}

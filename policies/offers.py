@@ -1,0 +1,227 @@
+"""Whether a job can keep its deadline and its budget, and if not, what comes nearest. Pure.
+
+By Nimrod-G's rule (Buyya, Abramson, Giddy 2000; Buyya and Murshed 2002) a job whose limits can't be
+kept together is refused when it is submitted, and told by what limits it would be taken: the
+earliest end within its budget, and the least money by its deadline. What judges is the planner
+itself (`brokering.place`): a job is taken if there is a place for all of it, and an offer is named
+only if it would be taken, so that who accepts it is not refused again. Which of time and money
+counts more within the limits is the objective's to say, there as always.
+
+Only what is known refuses. Nothing is judged while the length of a task is unknown; pools that are
+shut, full of others' work, or not heard of lately count as they are; and where no offer can be
+named, nobody is refused: who comes later may have room.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, Final, Literal
+
+from federation.money import NANOS_LIMIT, format_money
+from federation.offers import PLACES_MAX, Offer, show_time
+from federation.reasons import NEVER, Reason
+from policies.asks import CHEAPEST, FASTEST, Ask, House
+from policies.brokering import Rest, place
+from policies.decisions import Decision
+from policies.market import Market
+from policies.ranking import Chance
+
+# Tasks vary: an offer has so much more time and money than is expected, and a minute to take it in.
+SPARE: Final = 0.05
+KEEP_S: Final = 60.0
+HALVINGS: Final = 6  # the earliest end is found to a part of 64
+STRETCHES: Final = 3  # limits that seemed enough, and weren't, are widened by half so often
+DIGITS: Final = 3  # of an amount that people read, rounded up
+
+FAR_S: Final = 1e9  # later than any job is waited for
+# Reasons for which a plan is short because of the job's own limits.
+OWN_LIMITS: Final = frozenset({Reason.DEADLINE, Reason.COST_LIMIT})
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """An ask that can't keep its limits: how many of its tasks are too many, and the offers."""
+
+    ask: Ask
+    short: int
+    reason: Reason
+    offers: tuple[Offer, ...]
+
+    @property
+    def text(self) -> str:
+        """In words: what can't be done, how much of it could, and what can."""
+        ask, limits = self.ask, []
+        if ask.deadline_s is not None:
+            limits.append(f"by {show_time(ask.deadline_s)}")
+        if ask.budget_nanos is not None:
+            limits.append(f"for {format_money(ask.budget_nanos, ask.terms.need.currency or '')}")
+        length_s = ask.task_s or 0.0
+        seconds = f"{length_s:.3g}" if length_s < 100 else f"{length_s:,.0f}"
+        them, could = "It", ""
+        tasks = f"1 task of {seconds} s"
+        if ask.tasks > 1:
+            them, tasks = "All", f"{ask.tasks:,} tasks of {seconds} s"
+            fitting = ask.tasks - self.short
+            could = f"; {fitting:,} of them could" if fitting else "; none of them could"
+        found = f"{tasks} can't{' all' * (ask.tasks > 1)} be done {' '.join(limits)}{could}"
+        if not self.offers:
+            return found
+        return f"{found}. {them} can {'; or '.join(offer.text for offer in self.offers)}"
+
+    def to_plain(self) -> dict[str, Any]:
+        """As it is told: values that any program can read."""
+        return {
+            "text": self.text,
+            "short": self.short,
+            "reason": self.reason.value,
+            "offers": [offer.to_plain() for offer in self.offers],
+        }
+
+
+def judge(
+    ask: Ask,
+    market: Market,
+    house: House,
+    now_s: float,
+    chance: Chance,
+    resting: Mapping[str, Rest] | None = None,
+) -> Unmet | None:
+    """Judge whether all of an ask can be done within its limits; None when it can, as far as
+    anybody knows.
+
+    The arguments are those of `place`.
+    """
+    if ask.task_s is None or (ask.deadline_s is None and ask.budget_nanos is None):
+        return None
+    # Waiting for better hours is what it may do with the time that it has, and no limit.
+    question = _Question(
+        replace(ask, deferrable=False), market, house, now_s, chance, resting or {}
+    )
+    found = question.plan()
+    if _is_whole(found):
+        return None
+    later, dearer = _later(question), _dearer(question)
+    offers = tuple(offer for offer in (later, dearer) if offer is not None)
+    return Unmet(ask, *_short(found), offers)
+
+
+def falls_short(decision: Decision) -> bool:
+    """Whether a plan leaves out what its job's own limits have no room for, and nothing else."""
+    ask = decision.ask
+    if ask.task_s is None or (ask.deadline_s is None and ask.budget_nanos is None):
+        return False
+    if decision.plan is not None:
+        return decision.plan.short > 0 and decision.plan.reason in OWN_LIMITS
+    hopes = [refusal.reason for _, refusal in decision.refused if refusal.reason not in NEVER]
+    return bool(hopes) and OWN_LIMITS.issuperset(hopes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """An ask, and all that it takes to plan it under other limits."""
+
+    ask: Ask
+    market: Market
+    house: House
+    now_s: float
+    chance: Chance
+    resting: Mapping[str, Rest]
+
+    def plan(self, **changes: Any) -> Decision:
+        """Where it would go, were it changed so."""
+        return self._place(self.house, changes)
+
+    def plan_freely(self, **changes: Any) -> Decision:
+        """The same, were the house to like nothing but the best."""
+        return self._place(replace(self.house, band=0.0, prefer_own_s=0.0), changes)
+
+    def _place(self, house: House, changes: dict[str, Any]) -> Decision:
+        ask = replace(self.ask, **changes)
+        return place(ask, self.market, house, self.now_s, self.chance, self.resting)
+
+
+def _later(question: _Question) -> Offer | None:
+    """The earliest end within the budget."""
+    ask, now_s = question.ask, question.now_s
+    if ask.deadline_s is None:
+        return None
+    far_s = now_s + FAR_S
+    quickest = question.plan_freely(deadline_s=far_s, objective=FASTEST)
+    if not _is_whole(quickest):  # among others than these, it may be
+        quickest = question.plan(deadline_s=far_s)
+    if not _is_whole(quickest) or quickest.plan is None:
+        return None
+    low_s, need_s = max(0.0, ask.deadline_s - now_s), quickest.plan.finish_s
+
+    def takes(span_s: float) -> bool:
+        return _is_whole(question.plan(deadline_s=now_s + span_s))
+
+    high_s = next((each for each in _stretched(need_s) if takes(each)), None)
+    if high_s is None:
+        return None
+    for _ in range(HALVINGS):
+        middle_s = (low_s + high_s) / 2
+        low_s, high_s = (low_s, middle_s) if takes(middle_s) else (middle_s, high_s)
+    deadline_s = float(ceil(now_s + high_s * (1 + SPARE) + KEEP_S))
+    return _offer("later", question.plan(deadline_s=deadline_s))
+
+
+def _dearer(question: _Question) -> Offer | None:
+    """The least cost by the deadline."""
+    if question.ask.budget_nanos is None:
+        return None
+    cheapest = question.plan_freely(budget_nanos=None, objective=CHEAPEST)
+    if not _is_whole(cheapest):
+        cheapest = question.plan(budget_nanos=None)
+    if not _is_whole(cheapest) or cheapest.plan is None:
+        return None
+    for cost in _stretched(cheapest.plan.cost_nanos * (1 + SPARE)):
+        budget_nanos = _rounded_up(cost)
+        if budget_nanos > NANOS_LIMIT:
+            return None
+        found = _offer("dearer", question.plan(budget_nanos=budget_nanos))
+        if found is not None:
+            return found
+    return None
+
+
+def _stretched(least: float) -> list[float]:
+    return [least * 1.5**times for times in range(STRETCHES + 1)]
+
+
+def _rounded_up(nanos: float) -> int:
+    """An amount as people write it."""
+    step: int = 10 ** max(0, len(str(ceil(nanos))) - DIGITS)
+    return -(-ceil(nanos) // step) * step
+
+
+def _offer(kind: Literal["later", "dearer"], decision: Decision) -> Offer | None:
+    """An offer, by a plan that keeps it; None when the plan does not."""
+    plan, ask = decision.plan, decision.ask
+    if plan is None or not _is_whole(decision):
+        return None
+    largest = sorted(plan.shares, key=lambda share: -share[1])[:PLACES_MAX]
+    currencies = {lane.currency for lane, _ in plan.shares}
+    is_one = len(currencies) == 1
+    return Offer(
+        kind,
+        ask.deadline_s,
+        ask.budget_nanos,
+        currencies.pop() if is_one else "",
+        decision.made_s + plan.finish_s,
+        min(plan.cost_nanos, NANOS_LIMIT) if is_one else None,
+        tuple((*lane.key, tasks) for lane, tasks in largest),
+    )
+
+
+def _is_whole(decision: Decision) -> bool:
+    return decision.plan is not None and not decision.plan.short
+
+
+def _short(decision: Decision) -> tuple[int, Reason]:
+    """How many tasks have no place, and why."""
+    if decision.plan is not None:
+        return decision.plan.short, decision.plan.reason or Reason.DEADLINE
+    reasons = {refusal.reason for _, refusal in decision.refused}
+    is_dear = Reason.COST_LIMIT in reasons and Reason.DEADLINE not in reasons
+    return decision.ask.tasks, Reason.COST_LIMIT if is_dear else Reason.DEADLINE

@@ -1,0 +1,167 @@
+"""What must hold of budgets, whatever happens: of those of one site, and of one that several share.
+
+A hard budget is exceeded by nothing but what tasks took beyond what was held for them, which only a
+worker that was stopped itself can bring about: by so much it may be. In worlds with budgets all
+tasks have the same time limit (draw._with_budgets), by which that is reckoned here anew.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from gateway.ledger.journal import Booked
+from gateway.ledger.records import Record, UsageRecord, is_for_its_user
+from policies.budgets import KILL_S, Budget, Purse
+from policies.parties import Whose
+from simulations.world.gateway import Member
+from simulations.world.invariants import Invariant
+from simulations.world.plan import SitePlan
+from simulations.world.trace import Entry
+
+if TYPE_CHECKING:
+    from simulations.world.world import World
+
+HOUR_NS: Final = 3_600 * 10**9
+
+# A budget is known by the site that owns it, and its name.
+Key = tuple[str, str]
+
+
+class BudgetsHold(Invariant):
+    """No hard budget is overrun: neither in the books of all sites, nor by what is under way."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._spent: Counter[tuple[str, str]] = Counter()  # by site and budget, on its disk
+        self._over: Counter[Key] = Counter()  # beyond what was held, in all sites' lives
+        self._amounts = {
+            _key(site, budget): budget.amount_nanos
+            for site in world.plan.sites
+            for budget in site.budgets
+            if budget.is_hard and not budget.owner
+        }
+        limits = [job.timeout_s for each in world.plan.clients for job in each.jobs]
+        self._limit_ns = round((max(each or 0.0 for each in limits) + KILL_S) * 1e9)
+
+    def see(self, entry: Entry) -> None:
+        """Count what was charged beyond what was held for it."""
+        if entry.what == "charges" and isinstance(entry.data, UsageRecord):
+            for budget in self.world.sites[entry.host].plan.budgets:
+                if budget.covers(_whose(entry.data)):
+                    most = self._most_nanos(budget, entry.data)
+                    over = max(0, _used(budget, entry.data) - most)
+                    self._over[_key(self.world.sites[entry.host].plan, budget)] += over
+
+    def _most_nanos(self, budget: Budget, usage: UsageRecord) -> int:
+        """What tasks may use up at the most that keep to their time limit."""
+        if budget.is_money:
+            return usage.tasks * -(-usage.price_nanos * self._limit_ns // HOUR_NS)
+        return usage.tasks * self._limit_ns
+
+    def committed(
+        self, site: Member, records: Sequence[Record], booked: Sequence[Booked], *, is_anew: bool
+    ) -> None:
+        """Add up what the books of all sites have of each budget."""
+        for budget in site.plan.budgets:
+            if is_anew:
+                self._spent[site.name, budget.name] = 0
+            for each in records:
+                if isinstance(each, UsageRecord) and _is_kept(site, each):
+                    used = _used(budget, each) if budget.covers(_whose(each)) else 0
+                    self._spent[site.name, budget.name] += used
+            if budget.is_hard:
+                self._compare("the books have", _key(site.plan, budget), self._in_books)
+
+    def check(self) -> None:
+        """Add up what is spent, held and may be spent everywhere; and recount what is held."""
+        for key in self._amounts:
+            self._compare("spent, or may be, are", key, self._at_stake)
+        for site in self.world.sites.values():
+            if site.reception is not None:
+                self._recount(site)
+
+    def _compare(self, what: str, key: Key, count: Callable[[Member, Budget], int]) -> None:
+        found = {site.name: count(site, budget) for site, budget in self._spenders(key)}
+        most = self._amounts[key] + self._over[key]
+        if sum(found.values()) > most:
+            self.fail(f"budget {key[1]!r} of {key[0]}: {what} {found}, and there are {most}")
+
+    def _spenders(self, key: Key) -> Iterator[tuple[Member, Budget]]:
+        for site in self.world.sites.values():
+            for budget in site.plan.budgets:
+                if _key(site.plan, budget) == key:
+                    yield site, budget
+
+    def _in_books(self, site: Member, budget: Budget) -> int:
+        return self._spent[site.name, budget.name]
+
+    def _at_stake(self, site: Member, budget: Budget) -> int:
+        """What is spent at a site, and what it may still spend without asking anybody."""
+        if site.reception is None:
+            return self._in_books(site, budget)
+        purse = site.reception.broker.purses.own[budget.name]
+        return max(purse.total_nanos + purse.held_nanos, purse.allotted_nanos)
+
+    def _recount(self, site: Member) -> None:
+        assert site.reception is not None
+        held: Counter[Purse] = Counter()
+        for job in site.reception.broker.jobs.values():
+            for assignment in job.assignments.values():
+                for purse, nanos in assignment.holds:
+                    held[purse] += nanos * len(assignment.left)
+        for purchase in site.reception.exchange.purchases.purchases.values():
+            if purchase.earmark is not None:
+                for purse in purchase.earmark.purses:
+                    held[purse] += purchase.earmark.left_nanos
+        for purse in site.reception.broker.purses:
+            if purse.held_nanos != held[purse]:
+                text = f"{site.name}: {purse.budget.name!r} holds {purse.held_nanos}"
+                self.fail(f"{text}, and {held[purse]} for what is under way")
+
+    def finish(self) -> None:
+        """Nothing is held or lent in the end, and everybody knows what was spent."""
+        for site in self.world.sites.values():
+            if site.reception is None:
+                continue  # Finishes says so
+            for budget in site.plan.budgets:
+                purse = site.reception.broker.purses.own[budget.name]
+                spent = self._spent[site.name, budget.name]
+                if (purse.held_nanos, purse.total_nanos) != (0, spent):
+                    text = f"{site.name}: {budget.name!r} has {purse.total_nanos} spent"
+                    self.fail(f"{text}, {purse.held_nanos} held; the books have {spent}")
+                for share in site.reception.exchange.lending.of(budget.name):
+                    told, theirs = share.spent, self._spent[share.site, budget.name]
+                    unheard = theirs - told
+                    if share.unspent or not 0 <= unheard <= self._over[_key(site.plan, budget)]:
+                        text = f"{site.name}: {share.site} has {share.unspent} of {budget.name!r}"
+                        self.fail(f"{text}, and told {told} of {theirs} that it has spent")
+
+
+def are_given_back(sites: Iterable[Member]) -> bool:
+    """Whether nobody holds a part of another site's budget any more."""
+    return not any(
+        share.unspent
+        for site in sites
+        if site.reception is not None
+        for budget in site.plan.budgets
+        for share in site.reception.exchange.lending.of(budget.name)
+    )
+
+
+def _key(site: SitePlan, budget: Budget) -> Key:
+    return budget.owner or site.name, budget.name
+
+
+def _is_kept(site: Member, usage: UsageRecord) -> bool:
+    """Whether it is what the disk has, and not the same once more."""
+    return site.disk.tables.usage[usage.job][usage.first, usage.attempt] is usage
+
+
+def _whose(usage: UsageRecord) -> Whose:
+    return Whose(usage.user, usage.group, usage.project, usage.origin)
+
+
+def _used(budget: Budget, usage: UsageRecord) -> int:
+    if budget.is_money:
+        return usage.cost_nanos
+    return usage.wall_ns if is_for_its_user(usage.state, usage.price_class) else 0

@@ -1,0 +1,233 @@
+"""A site of the year: the real exchange, broker, windows and prices, and nothing around them.
+
+What gateway.reception, gateway.outbox and gateway.dealings do with sessions, frames and the store
+is left out: an event is an event, a record is stored when it is written, and a message to another
+site is there after a moment. Nothing is decided here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol, assert_never
+
+from federation.adverts import SiteAdvert
+from federation.messages import MESSAGES
+from gateway import events
+from gateway.broker import Broker
+from gateway.config import PoolConfig, SiteConfig
+from gateway.effects import (
+    AnswerBill,
+    Effect,
+    Expel,
+    Harden,
+    Order,
+    Remark,
+    Say,
+    SendFunction,
+    Side,
+    Tell,
+    Write,
+)
+from gateway.exchange import Exchange
+from gateway.ledger.records import UsageRecord
+from gateway.notary import SigningNotary
+from gateway.prices import Prices
+from gateway.timetable import Timetable
+from policies.carbon import Emissions, Intensity, mg_per_kwh
+from simulations.world.clock import Clock
+from simulations.world.peers import Roll
+from simulations.world.plan import PYTHON
+from simulations.year.facts import BEGIN_S, electricity
+from simulations.year.scenario import ELASTIC_SLOTS, Scenario, SitePlan
+from simulations.year.slots import Slots
+from simulations.year.work import Work
+
+OWNED, ELASTIC = "grid", "cloud"
+MESSAGE_BYTES_MAX = 64 << 20
+SIDES = {Side.BUYER: Side.SELLER, Side.SELLER: Side.BUYER}
+
+
+class Listener(Protocol):
+    """Who looks on, and works there."""
+
+    def told(self, site: str, client: int, message: Any) -> None:
+        """A client of a site is told something."""
+
+    def booked(self, site: str, record: UsageRecord) -> None:
+        """A site has booked what something used."""
+
+
+class Member:
+    """A site.
+
+    Args:
+        plan: what it is.
+        others: with whom it deals; none: it is alone.
+        works: by the arguments of their tasks.
+        listener: see there.
+        say: takes messages to others: from whom, to whom, as what, what.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        plan: SitePlan,
+        scenario: Scenario,
+        others: Iterable[str],
+        works: Mapping[bytes, Work],
+        listener: Listener,
+        say: Callable[[str, str, Side, bytes], None],
+    ) -> None:
+        self._clock = clock
+        self._scenario = scenario
+        self._listener = listener
+        self._send = say
+        self.plan = plan
+        self.name = plan.name
+        self.config = _for_scenario(plan.config(), scenario)
+        self._power = electricity(plan.electricity)
+        self._hour = -1
+        utc_s = self.utc_s()
+        self._prices = Prices(self.config.pools, utc_s)
+        self._timetable = Timetable({pool.name: pool.plan for pool in self.config.pools})
+        self.broker = Broker(
+            {name: each.tariff for name, each in self._prices.now.items()}, boot=int(utc_s)
+        )
+        self.broker.prices.update(self._prices.now)
+        roll = Roll(self.name, others, int(utc_s))
+        self.exchange = Exchange(
+            self.name,
+            int(utc_s),
+            self.broker,
+            self.config.deals,
+            self.config.house,
+            roll,
+            {pool.name: pool.facts for pool in self.config.pools},
+            SigningNotary(roll),
+        )
+        self._came: list[events.Event] = []
+        self._heard: list[tuple[str, Side, bytes]] = []
+        self._is_looking = False
+        self._shown_s = -scenario.advert_s
+        self.slots: dict[str, Slots] = {}
+        for number, pool in enumerate(self.config.pools, 1):
+            total = plan.slots if pool.name == OWNED else ELASTIC_SLOTS
+            self.slots[pool.name] = Slots(
+                clock, number, total, works, self.expect, scenario.length_s
+            )
+            self._came.append(
+                events.WorkerJoined(number, pool.name, pool.name, total, pool.tags, PYTHON)
+            )
+        self._by_handle = {each.handle: each for each in self.slots.values()}
+
+    def utc_s(self) -> float:
+        """Its calendar."""
+        return self._scenario.begin_s + self._clock.now_s
+
+    # --- what comes in -------------------------------------------------------------------------
+
+    def expect(self, *happened: events.Event) -> None:
+        """Something has happened here: it is looked at together with all else of this moment."""
+        self._came += happened
+        self._look_soon()
+
+    def hear(self, site: str, side: Side, frame: bytes) -> None:
+        """A message has come from a site, which is our buyer or our seller in it."""
+        self._heard.append((site, side, frame))
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if not self._is_looking:
+            self._is_looking = True
+            self._clock.after(0.0, self._look)
+
+    def _look(self) -> None:
+        self._is_looking = False
+        heard, self._heard = self._heard, []
+        came, self._came = self._came, []
+        for site, side, frame in heard:
+            message = MESSAGES.decode(frame, MESSAGE_BYTES_MAX)
+            self.exchange.hear(site, side, message, self._clock.now_s, self.utc_s())
+        self._act(came)
+
+    def tick(self) -> None:
+        """Time has passed: another hour, a window, leases, work that is to be planned anew."""
+        happened = self._news_of_the_hour()
+        utc_s = self.utc_s()
+        news = (self._timetable.renew(utc_s), self._prices.renew(self.broker, utc_s))
+        happened += [each for each in news if each is not None]
+        is_due = self.exchange.tick(self._clock.now_s, utc_s)
+        if happened or is_due or self.broker.is_uneven or self.broker.occupancy.pools:
+            self._act(happened)
+
+    def _news_of_the_hour(self) -> list[events.Event]:
+        """What electricity costs and emits, when that is another than it was."""
+        hour = self._power.hour(self.utc_s() - BEGIN_S)
+        if hour == self._hour:
+            return []
+        self._hour = hour
+        self._prices.replace(self._priced(pool) for pool in self.config.pools)
+        return [
+            events.EmissionsKnown(pool.name, self._emissions(pool)) for pool in self.config.pools
+        ]
+
+    def _emissions(self, pool: PoolConfig) -> Emissions:
+        grams = self._power.g_per_kwh[self._hour]
+        source = f"green-dcc {self.plan.electricity} 2023"
+        return replace(pool.emissions, intensity=Intensity(mg_per_kwh(grams), source))
+
+    def _priced(self, pool: PoolConfig) -> PoolConfig:
+        """A pool with the electricity of the hour in its price; what is on demand has it in it."""
+        if pool.name != OWNED:
+            return pool
+        amount, currency = pool.price.split()
+        machine = pool.emissions.machine
+        watts = machine.busy_watts if machine is not None else 0.0
+        power = max(0.0, self._power.usd_per_kwh[self._hour]) * watts / 1000
+        return replace(pool, price=f"{float(amount) + power:.9f} {currency}")
+
+    @property
+    def usd_per_kwh(self) -> float:
+        """What electricity costs here now."""
+        return self._power.usd_per_kwh[self._hour]
+
+    # --- what goes out -------------------------------------------------------------------------
+
+    def _act(self, happened: Iterable[events.Event]) -> None:
+        for effect in self.exchange.act(happened, self._clock.now_s, self.utc_s()):
+            self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Write():
+                if isinstance(effect.record, UsageRecord):
+                    self._listener.booked(self.name, effect.record)
+            case Tell(client, message):
+                self._listener.told(self.name, client, message)
+            case Order(worker, message):
+                self._by_handle[worker].order(message)
+            case Say(site, side, message):
+                self._send(self.name, site, SIDES[side], MESSAGES.encode(message))
+            case Expel() | AnswerBill():
+                raise AssertionError(f"{self.name}: nobody breaks the rules here: {effect}")
+            case Harden() | Remark() | SendFunction():
+                return
+            case _:
+                assert_never(effect)
+
+    def advert(self) -> SiteAdvert | None:
+        """What it tells the others of itself, when it is time to."""
+        if self._clock.now_s - self._shown_s < self._scenario.advert_s:
+            return None
+        self._shown_s = self._clock.now_s
+        return replace(self.exchange.show(self.utc_s()), valid_s=5 * self._scenario.advert_s)
+
+
+def _for_scenario(config: SiteConfig, scenario: Scenario) -> SiteConfig:
+    """A configuration, with the fault that a scenario plants in it."""
+    if scenario.preempts:
+        return config
+    pools = []
+    for pool in config.pools:
+        windows = tuple(replace(each, preempts=False) for each in pool.plan.windows)
+        pools.append(replace(pool, plan=replace(pool.plan, windows=windows)))
+    return replace(config, pools=tuple(pools))

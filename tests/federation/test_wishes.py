@@ -1,0 +1,49 @@
+"""Wishes as they are written: what nobody made does not travel, what can't be is told."""
+
+import pytest
+
+from federation.client import Options
+from federation.wishes import wishes_plain
+
+SOON_S = 2e9
+
+
+@pytest.mark.parametrize(
+    ("wishes", "plain"),
+    [
+        ({"objective": None, "deadline_s": None}, {}),
+        ({"objective": "greenest", "deadline_s": None}, {"objective": "greenest"}),
+        ({"objective": None, "deadline_s": SOON_S}, {"deadline_s": SOON_S}),
+        (
+            {"objective": None, "deadline_s": SOON_S, "deferrable": True, "whole": True},
+            {"deadline_s": SOON_S, "deferrable": True, "whole": True},
+        ),
+        ({"objective": None, "deadline_s": None, "whole": True}, {"whole": True}),
+        ({"objective": None, "deadline_s": None, "deferrable": False, "whole": False}, {}),
+    ],
+)
+def test_what_nobody_wished_does_not_travel(wishes, plain):
+    assert wishes_plain(**wishes) == plain
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "why"),
+    [
+        ({"deferrable": True}, ValueError, "deferrable needs deadline_s"),
+        ({"deferrable": "yes", "deadline_s": SOON_S}, TypeError, "deferrable is 'yes'"),
+        ({"whole": 1}, TypeError, "whole is 1; it must be True or False"),
+        ({"task_s": 0}, ValueError, "task_s is 0; it must be above zero"),
+        ({"task_s": -1.0}, ValueError, "task_s is -1.0"),
+        ({"task_s": float("nan")}, ValueError, "task_s is nan"),
+        ({"task_s": True}, ValueError, "task_s is True"),
+        ({"task_s": "a minute"}, ValueError, "task_s is 'a minute'"),
+    ],
+)
+def test_what_can_not_be_is_told(options, error, why):
+    with pytest.raises(error, match=why):
+        Options(**options)
+
+
+def test_options_that_plan_otherwise_make_another_job():
+    views = [Options(), Options(task_s=1.0), Options(whole=True), Options(deadline_s=SOON_S)]
+    assert len({each.key() for each in views}) == len(views)

@@ -1,0 +1,189 @@
+"""A broker whose pool has reservations: who has the slots, what may begin before, what is paid."""
+
+from windows_support import NOON, World, assigned, orders, spec
+
+from federation import messages
+from federation.reasons import Reason
+from gateway import events
+from gateway.effects import Write
+from gateway.ledger.records import UsageRecord
+from policies.claims import Claim, Claims
+from policies.parties import Whose, read_party
+from policies.reservations import Reservation, ReservationRules, State, overlay
+from policies.windows import EVERYBODY, Plan, rules_at
+
+HOUR_S = 3600.0
+OWNER = ReservationRules(grace_s=30.0)
+
+
+def reservation(name="r1", slots=3, from_s=NOON + HOUR_S, until_s=NOON + 2 * HOUR_S, who="ann"):
+    return Reservation(
+        name, "fast", read_party(f"user:{who}"), slots, from_s, until_s, 7_200_000_000, "USD",
+        Whose(who), made_s=0.0, state=State.BOOKED,
+    )  # fmt: skip
+
+
+class Reserved(World):
+    """A broker of four slots, some of which are reserved."""
+
+    def __init__(self, *made, base=EVERYBODY, **about):
+        self.made = made
+        super().__init__(base=base, **about)
+
+    def turn(self, *windows, base=EVERYBODY):
+        self.plan = Plan(windows, base)
+        return self.pass_to(self.now_s)
+
+    def pass_to(self, at_s):
+        self.now_s = at_s
+        rules = overlay(rules_at(self.plan, at_s), self.made, OWNER, at_s)
+        return self.do(events.RulesTurned({"fast": rules}))
+
+
+def notices(effects):
+    return [(each.in_s, each.stop - each.first) for each in orders(effects, messages.Notice)]
+
+
+def prices(world, job):
+    return {
+        each.tariff.version
+        for worker in world.broker.workers.values()
+        for each in worker.assignments.values()
+        if each.job.id == job
+    }
+
+
+def test_slots_are_kept_for_its_party_while_it_runs():
+    world = Reserved(reservation())
+    world.pass_to(NOON + HOUR_S)
+    assert assigned(world.submit("theirs", 10, user="bob")) == 1
+    assert world.why("theirs") == (
+        {Reason.OVER_CLAIM},
+        [
+            "has no more slots for all in window 'reservation r1', until 1970-01-01 14:00:00 UTC: "
+            "it has 1 of 1"
+        ],
+    )
+    assert assigned(world.submit("hers", 10)) == 3
+    assert prices(world, "hers") == {"reservation r1"}
+
+
+def test_its_partys_other_work_has_other_slots_at_the_usual_price():
+    world = Reserved(reservation())
+    world.pass_to(NOON + HOUR_S)
+    assert assigned(world.submit("hers", 10)) == 4
+    assert prices(world, "hers") == {"reservation r1", "1"}
+
+
+def test_what_runs_in_it_is_charged_as_it_was_booked():
+    world = Reserved(reservation(slots=4))
+    world.pass_to(NOON + HOUR_S)
+    [order] = orders(world.submit("hers", 1))
+    world.now_s += 1800.0
+    effects = world.report(order, wall_s=1800.0)
+    [used] = [e.record for e in effects if isinstance(e, Write) and type(e.record) is UsageRecord]
+    assert (used.tariff, used.cost_nanos) == ("reservation r1", 3_600_000_000)
+
+
+def test_backfilling_what_is_done_in_time_runs_in_the_gap_and_what_is_not_waits():
+    world = Reserved(reservation(slots=3))
+    world.learn(HOUR_S - 60, "short")
+    world.learn(HOUR_S + 60, "long")
+    assert assigned(world.submit("long", 10, name="long")) == 1
+    assert world.why("long") == (
+        {Reason.WINDOW_CLOSED},
+        [
+            "begins nothing of it that may not be done when window 'reservation r1' begins at "
+            "1970-01-01 13:00:00 UTC"
+        ],
+    )
+    assert assigned(world.submit("short", 10, name="short")) == 3
+
+
+def test_what_is_long_goes_into_the_gap_before_one_that_is_far_enough():
+    world = Reserved(reservation(from_s=NOON + 3 * HOUR_S, until_s=NOON + 4 * HOUR_S))
+    world.learn(HOUR_S + 60, "long")
+    assert assigned(world.submit("long", 10, name="long")) == 4
+
+
+def test_what_would_run_into_a_second_one_does_not_begin_either():
+    world = Reserved(
+        reservation(slots=1),
+        reservation("r2", 4, NOON + 2 * HOUR_S, NOON + 3 * HOUR_S),
+    )
+    world.learn(HOUR_S * 2 - 60, "half")
+    world.learn(HOUR_S * 2 + 60, "long")
+    assert assigned(world.submit("long", 10, name="long")) == 0
+    assert assigned(world.submit("half", 10, name="half")) == 3
+
+
+def test_several_parties_together_leave_what_is_reserved():
+    base = Claims((Claim(read_party("user:bob")), Claim(read_party("user:eve"))))
+    world = Reserved(reservation(slots=2), base=base)
+    world.learn(2 * HOUR_S, "long")
+    assert assigned(world.submit("his", 10, name="long", user="bob")) == 2
+    assert assigned(world.submit("hers", 10, name="long", user="eve")) == 0
+
+
+def test_what_runs_when_it_begins_makes_way_with_grace():
+    world = Reserved(reservation(slots=3))
+    assert assigned(world.submit("theirs", 4, user="bob")) == 4
+    effects = world.pass_to(NOON + HOUR_S)
+    assert notices(effects) == [(30.0, 3)]
+
+
+def test_its_own_work_from_before_is_work_as_any():
+    world = Reserved(reservation(slots=3))
+    assert assigned(world.submit("early", 4)) == 4
+    assert sum(tasks for _, tasks in notices(world.pass_to(NOON + HOUR_S))) == 3
+    assert prices(world, "early") == {"1"}
+
+
+def test_what_is_not_done_at_its_end_goes_on_as_any_work():
+    world = Reserved(reservation(slots=4))
+    world.pass_to(NOON + HOUR_S)
+    assert assigned(world.submit("hers", 4)) == 4
+    assert notices(world.pass_to(NOON + 2 * HOUR_S)) == []
+    assert assigned(world.submit("theirs", 4, user="bob")) == 0
+
+
+def test_what_is_not_done_when_the_next_one_begins_makes_way_and_is_told_before():
+    after = reservation("r2", 4, NOON + 2 * HOUR_S, NOON + 3 * HOUR_S, "bob")
+    world = Reserved(reservation(slots=4), after)
+    world.pass_to(NOON + HOUR_S)
+    world.learn(HOUR_S - 60, "short")
+    world.learn(HOUR_S + 60, "long")
+    assert assigned(world.submit("long", 4, name="long")) == 0
+    assert assigned(world.submit("short", 4, name="short")) == 4
+    assert notices(world.pass_to(NOON + 2 * HOUR_S)) == [(30.0, 4)]
+
+
+def test_slots_come_back_when_it_is_cancelled():
+    world = Reserved(reservation(slots=4))
+    world.pass_to(NOON + HOUR_S)
+    assert assigned(world.submit("theirs", 4, user="bob")) == 0
+    world.made = ()
+    assert assigned(world.pass_to(NOON + HOUR_S + 60)) == 4
+
+
+def test_what_was_sold_as_reserved_has_those_slots_and_no_others():
+    made = reservation(slots=2, who="ann@paris")
+    world = Reserved(made)
+    world.pass_to(NOON + HOUR_S)
+    sold = spec("pricing", "paris", user="ann@paris", price=made.tariff)
+    world.do(events.ClientJoined(1, "paris"), events.JobOpened(1, "j", sold))
+    effects = world.do(events.TasksArrived(1, "j", 0, [b"x"] * 10))
+    assert assigned(effects) == 2
+    occupancy = world.broker.occupancy
+    assert occupancy.slots_for("fast", sold, None, world.now_s) == 2
+    assert occupancy.shut("fast", sold, None, world.now_s) is None
+    world.pass_to(NOON + 2 * HOUR_S)
+    assert occupancy.shut("fast", sold, None, world.now_s).text == "has ended reservation r1"
+
+
+def test_a_limit_of_cost_is_kept_by_the_price_that_was_booked():
+    world = Reserved(reservation(slots=4))
+    world.learn(1800.0)
+    world.pass_to(NOON + HOUR_S)
+    effects = world.submit("hers", 4, max_cost_nanos=3_000_000_000, currency="USD")
+    assert assigned(effects) == 1

@@ -1,0 +1,430 @@
+"""Slots reserved between sites: what is asked, answered, booked; and what nobody may say."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.errors import ProtocolError
+from federation.reserving import Reserve, Reserved
+from gateway import events
+from gateway.bookings import Bookings
+from gateway.broker import Broker
+from gateway.config import PoolConfig, SiteConfig
+from gateway.effects import Remark, Say, Write
+from gateway.ledger.records import (
+    ContractEnded,
+    ContractOpened,
+    Posted,
+    PostingSettled,
+    ReservationKept,
+    UsageRecord,
+)
+from gateway.recalling import recall_now
+from gateway.reserving import OPEN_MAX, Buying, Selling
+from policies.claims import Amount
+from policies.coallocation import KEEP_S, Phase
+from policies.parties import Whose, read_party
+from policies.reservations import Reservation, ReservationRules, State
+from policies.tariffs import Tariff
+from simulations.world.disk import Disk, MemoryStore
+
+NOON = 43_200.0
+RULES = ReservationRules(Amount(part=10_000), unused_factor=500_000)
+ADA = Whose("ada", "", "risk")
+
+
+class Permits:
+    """Lets a site have so many slots."""
+
+    def __init__(self, most=100):
+        self.most = most
+
+    def may_send(self, _site, _origin, _pool, _project, slots, _price):
+        return "over-slots" if slots > self.most else ""
+
+
+class Site:
+    """A gateway's reservations, its store, and what it says to others."""
+
+    def __init__(self, name, slots, rules=RULES, most=100):
+        self.name, self.slots = name, slots
+        self.config = SiteConfig(
+            name=name, pools=(PoolConfig("fast", price="1 USD"),), reservations=rules
+        )
+        self.permits = Permits(most)
+        self.rows, self.records, self.remarks = {}, [], []
+        self.out = []
+        self.lives = 0
+        self.start(NOON)
+
+    def start(self, now_s):
+        """Begin a life, from what is on disk."""
+        self.lives += 1
+        self.numbers = 0
+        broker = Broker({"fast": Tariff(10**9, "USD", "1")})
+        broker.handle(events.WorkerJoined(1, "w", "fast", self.slots, {}, "3.11"), now_s)
+        self.broker = broker
+        self.bookings = Bookings(
+            self.config,
+            broker,
+            MemoryStore(Disk(), lambda: now_s),
+            random_bytes=lambda count: bytes([self.lives % 256]) * count,
+            recall=recall_now,
+            perform=self.do,
+        )
+        self.selling = Selling(self.name, self.bookings, self.permits)
+        self.buying = Buying(self.name, self.bookings, self.selling, self.new_name)
+        rows = list(self.rows.values())
+        self.bookings.recover(rows)
+        is_open = [
+            each for each in rows if each.state in ("held", "booking", "booked", "releasing")
+        ]
+        self.do(self.buying.recover(is_open, now_s))
+
+    def new_name(self):
+        self.numbers += 1
+        return f"{self.name}-{self.lives}-{self.numbers}"
+
+    def do(self, effects):
+        for effect in effects:
+            match effect:
+                case Write(ReservationKept() as row):
+                    key = row.side, row.reservation
+                    if key not in self.rows or self.rows[key].step < row.step:
+                        self.rows[key] = row
+                case Write(record):
+                    self.records.append(record)
+                case Say(site, _, message):
+                    self.out.append((site, message))
+                case Remark(text):
+                    self.remarks.append(text)
+
+
+class World:
+    """Some sites, and what is on the way between them."""
+
+    def __init__(self, *sites):
+        self.sites = {each.name: each for each in sites}
+        self.now_s = NOON
+        self.wire = []
+
+    def collect(self):
+        for name, site in self.sites.items():
+            self.wire += [(name, to, message) for to, message in site.out]
+            site.out.clear()
+
+    def deliver(self, at=0):
+        sender, to, message = self.wire.pop(at % len(self.wire))
+        site = self.sites[to]
+        if isinstance(message, Reserve):
+            site.do(site.selling.hear(sender, message, self.now_s))
+        else:
+            site.do(site.buying.hear(sender, message, self.now_s, self.now_s))
+        self.collect()
+
+    def run(self):
+        self.collect()
+        while self.wire:
+            self.deliver()
+
+    def tick(self, by_s=2.0):
+        self.now_s += by_s
+        for site in self.sites.values():
+            site.do(site.bookings.tick(self.now_s))
+            site.do(site.buying.tick(self.now_s, self.now_s))
+        self.collect()
+
+    def begin(self, sites, slots=4, at="london", from_h=1, **changes):
+        from_s = self.now_s + from_h * 3600.0
+        name = f"{at}-{self.now_s}-{len(self.sites[at].buying.wholes)}"
+        wanted = Reservation(
+            f"{name}-{self.sites[at].numbers}", "", read_party("user:ada"),
+            slots, from_s, from_s + 3600.0, 0, "", ADA, self.now_s, **changes,
+        )  # fmt: skip
+        whole, effects = self.sites[at].buying.begin(sites, wanted, self.now_s, self.now_s)
+        self.sites[at].do(effects)
+        self.collect()
+        return whole
+
+    def states(self, site):
+        found = self.sites[site].rows
+        return sorted((side, row.state) for (side, _), row in found.items())
+
+    def taken(self, site):
+        bookings = self.sites[site].bookings
+        return sum(each.slots for each in bookings.open.values() if each.takes_slots(self.now_s))
+
+
+@pytest.fixture
+def world():
+    return World(Site("london", 4), Site("paris", 8), Site("rome", 8))
+
+
+def test_all_sites_book_and_both_sides_have_it_on_disk(world):
+    whole = world.begin(["paris", "london", "rome"])
+    world.run()
+    assert whole.machine.phase is Phase.BOOKED
+    assert world.states("london") == [("buy", "booked"), ("buy", "booked"), ("sell", "booked")]
+    assert world.states("paris") == world.states("rome") == [("sell", "booked")]
+    [part] = world.sites["paris"].bookings.open.values()
+    assert (str(part.who), part.by) == (
+        "user:ada@london",
+        Whose("ada@london", "", "risk", "london"),
+    )
+
+
+def test_who_refuses_says_why_and_nothing_is_left(world):
+    whole = world.begin(["london", "paris"], slots=5)
+    world.run()
+    assert whole.machine.phase is Phase.RELEASED
+    assert whole.machine.reason == ("london: pool fast: 5 slots are more than the 4 that there are")
+    assert world.states("paris") == []
+    whole = world.begin(["paris", "rome"], slots=9)
+    world.run()
+    assert whole.machine.reason == "paris: pool fast: 9 slots are more than the 8 that there are"
+    world.tick()
+    assert world.sites["london"].buying.wholes == {}
+
+
+def test_rules_of_a_site_bound_what_another_has_in_all(world):
+    world.sites["paris"].permits.most = 6
+    world.begin(["paris"])
+    world.run()
+    whole = world.begin(["paris"])
+    world.run()
+    assert whole.machine.reason == "paris: the rules of paris let london have no 8 slots of fast"
+    other = world.begin(["paris"], from_h=5)
+    world.run()
+    assert other.machine.phase is Phase.BOOKED
+
+
+def test_what_was_not_used_is_booked_by_both_and_paid(world):
+    world.begin(["paris"])
+    world.run()
+    world.now_s += 7200.0
+    world.tick()
+    world.run()
+    world.tick(40.0)
+    world.run()
+    [part] = world.sites["london"].rows.values()
+    assert (part.state, part.billed_nanos) == ("ended", 2 * 10**9)  # 4 slot-hours, at half
+    for name, side in (("london", "buy"), ("paris", "sell")):
+        records = world.sites[name].records
+        kinds = {type(each) for each in records}
+        wanted = {UsageRecord, ContractOpened, Posted, PostingSettled, ContractEnded}
+        assert kinds == wanted
+        [delivery] = {each.delivery for each in records if isinstance(each, Posted)}
+        assert delivery.cost_nanos == 2 * 10**9
+        assert {each.side for each in records if isinstance(each, Posted)} == {side}
+        assert {each.state for each in records if isinstance(each, PostingSettled)} == {"post"}
+    world.tick()
+    assert world.sites["london"].buying.wholes == {}
+
+
+def test_what_its_user_gives_back_is_billed_by_each_sites_rule(world):
+    whole = world.begin(["paris", "london"])
+    world.run()
+    london = world.sites["london"]
+    london.do(london.buying.cancel(whole, world.now_s, world.now_s))
+    world.run()
+    for _ in range(20):
+        world.tick()
+        world.run()
+    assert world.states("london") == [("buy", "cancelled"), ("sell", "cancelled")]
+    [row] = world.sites["paris"].rows.values()
+    assert (row.state, row.billed_nanos) == ("cancelled", 4 * 10**8)
+    assert world.taken("paris") == world.taken("london") == 0
+
+
+def test_a_seller_that_bills_too_much_is_not_booked(world):
+    world.begin(["paris"])
+    world.run()
+    world.now_s += 7200.0
+    world.tick()
+    [(_, _, message)] = [each for each in world.wire if isinstance(each[2], Reserve)]
+    world.wire.clear()
+    london = world.sites["london"]
+    said = Reserved(
+        message.reservation, "ended", "", "fast", 10**9, "USD", 0, 0, 0, 0, 4 * 10**9 + 1, 1
+    )
+    london.do(london.buying.hear("paris", said, world.now_s, world.now_s))
+    assert london.records == []
+    assert "it is not booked" in london.remarks[0]
+    late = replace(said, billed_nanos=1, at_ms=round((world.now_s + 7200) * 1000))
+    london.do(london.buying.hear("paris", late, world.now_s, world.now_s))
+    assert london.records == []
+
+
+def test_another_site_can_not_speak_of_a_part_that_is_not_its_own(world):
+    world.begin(["paris"])
+    [(_, _, hold)] = world.wire
+    said = Reserved(hold.reservation, "refused", "no", "", 0, "", 0, 0, 0, 0, 0, 0)
+    london = world.sites["london"]
+    london.do(london.buying.hear("rome", said, world.now_s, world.now_s))
+    world.run()
+    assert world.states("london") == [("buy", "booked")]
+
+
+HOLD = Reserve("london-1-1", "hold", "", 1, 46_800_000, 50_400_000, "ada", "risk")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reservation": "rome-1-1"},
+        {"reservation": "london-" + "1" * 300},
+        {"reservation": "london-\n"},
+        {"step": "steal"},
+        {"slots": -1},
+        {"slots": 10**9},
+        {"from_ms": -1},
+        {"until_ms": 10**18},
+        {"user": "a\0"},
+        {"pool": "x" * 300},
+    ],
+)
+def test_what_a_buyer_may_not_say(world, changes):
+    with pytest.raises(ProtocolError):
+        list(world.sites["paris"].selling.hear("london", replace(HOLD, **changes), NOON))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"slots": 0}, "one slot at least"),
+        ({"until_ms": HOLD.from_ms}, "has no length"),
+        ({"from_ms": 1_000_000}, "which is past"),
+        ({"pool": "slow"}, "there is no pool 'slow' at paris"),
+    ],
+)
+def test_what_a_buyer_can_not_have(world, changes, text):
+    [said] = world.sites["paris"].selling.hear("london", replace(HOLD, **changes), NOON)
+    assert said.message.state == "refused"
+    assert text in said.message.reason
+
+
+def test_a_buyer_has_so_many_open_and_no_more(world):
+    paris = world.sites["paris"]
+    for number in range(OPEN_MAX):
+        part = replace(
+            HOLD,
+            reservation=f"london-1-{number}",
+            from_ms=HOLD.from_ms + number * 10**6,
+            until_ms=HOLD.from_ms + (number + 1) * 10**6,
+        )
+        paris.do(paris.selling.hear("london", part, NOON))
+    paris.out.clear()
+    paris.do(paris.selling.hear("london", replace(HOLD, reservation="london-1-999"), NOON))
+    [(_, said)] = paris.out
+    assert said.reason == f"{OPEN_MAX} reservations of london are open here"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pool": ""},
+        {"currency": ""},
+        {"currency": "gold"},
+        {"unused_factor": 10**6 + 1},
+        {"price_nanos": -1},
+        {"price_nanos": 10**17},
+        {"state": "mine"},
+        {"used_ns": 2**63},
+        {"at_ms": 10**18},
+    ],
+)
+def test_what_a_seller_may_not_offer(world, changes):
+    world.begin(["paris"])
+    [(_, _, hold)] = world.wire
+    offer = Reserved(hold.reservation, "held", "", "fast", 1, "USD", 0, 0, 30_000, 0, 0, 0)
+    london = world.sites["london"]
+    with pytest.raises(ProtocolError):
+        list(london.buying.hear("paris", replace(offer, **changes), NOON, NOON))
+
+
+def test_what_nobody_knows_any_more_is_given_back(world):
+    said = Reserved("london-9-9", "booking", "", "fast", 1, "USD", 0, 0, 30_000, 0, 0, 0)
+    london = world.sites["london"]
+    [told] = london.buying.hear("paris", said, NOON, NOON)
+    assert (told.message.reservation, told.message.step) == ("london-9-9", "release")
+
+
+def test_a_site_without_the_table_refuses():
+    world = World(Site("london", 4), Site("paris", 8, rules=None))
+    whole = world.begin(["london", "paris"])
+    world.run()
+    assert whole.machine.reason == (
+        "paris: nothing can be reserved at paris: it has no [reservations]"
+    )
+    assert world.taken("london") == 0
+
+
+def test_a_gateway_that_dies_after_its_decision_goes_on(world):
+    world.begin(["paris", "rome"])
+    while not any(m.step == "book" for _, _, m in world.wire if isinstance(m, Reserve)):
+        world.deliver()
+    world.wire.clear()
+    world.sites["london"].start(world.now_s)
+    world.run()
+    assert world.states("paris") == world.states("rome") == [("sell", "booked")]
+
+
+def test_a_gateway_that_dies_before_its_decision_leaves_holds_that_lapse(world):
+    world.begin(["paris", "rome"])
+    world.deliver()
+    world.wire.clear()
+    world.sites["london"].start(world.now_s)
+    assert world.taken("paris") == 4
+    world.tick(RULES.hold_s)
+    assert world.taken("paris") == 0
+    assert world.states("paris") == [("sell", "expired")]
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["deliver"] * 8 + ["lose", "double", "die", "tick", "begin"]),
+        st.integers(0, 40),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS)
+def test_whatever_is_lost_late_or_dies_all_is_booked_or_nothing(steps):
+    world = World(Site("london", 6), Site("paris", 6), Site("rome", 6))
+    wholes = [world.begin(["london", "paris", "rome"]), world.begin(["rome", "paris"], at="paris")]
+    names = sorted(world.sites)
+    for what, at in steps:
+        if world.now_s > NOON + KEEP_S / 2:
+            break
+        match what:
+            case "deliver" if world.wire:
+                world.deliver(at)
+            case "lose" if world.wire:
+                world.wire.pop(at % len(world.wire))
+            case "double" if world.wire:
+                world.wire.append(world.wire[at % len(world.wire)])
+            case "die":
+                world.sites[names[at % 3]].start(world.now_s)
+                world.collect()
+            case "tick":
+                world.tick(float(at % 8))
+            case "begin" if len(wholes) < 5:
+                wholes.append(world.begin(["paris", "rome"], at="rome", slots=1 + at % 6))
+        for name in names:
+            assert world.taken(name) <= 6
+    for _ in range(60):
+        world.run()
+        world.tick()
+    for whole in wholes:
+        parts = [
+            (row.reservation, row.state)
+            for site in world.sites.values()
+            for (side, _), row in site.rows.items()
+            if side == "sell" and row.reservation in {each.id for each in whole.parts.values()}
+        ]
+        booked = [state == State.BOOKED for _, state in parts]
+        assert (all(booked) and len(booked) in (0, len(whole.parts))) or not any(booked), parts
