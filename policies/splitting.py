@@ -219,9 +219,17 @@ def _level(lanes: Sequence[Lane], tasks: int) -> list[float]:
 
 def _round(lanes: Sequence[Lane], shares: Sequence[float], tasks: int) -> list[int]:
     """Whole tasks that add up: what is left goes where most was cut off, and there is room."""
-    given = [min(int(share), lane.tasks_max) for lane, share in zip(lanes, shares, strict=True)]
+    given = [
+        max(lane.tasks_min, min(int(share), lane.tasks_max))
+        for lane, share in zip(lanes, shares, strict=True)
+    ]
     left = tasks - sum(given)
     order = sorted(range(len(lanes)), key=lambda at: given[at] - shares[at])
+    # Shares of rates that differ by more than a float's digits may add up to too much.
+    for at in reversed(order):
+        less = min(max(0, -left), given[at] - lanes[at].tasks_min)
+        given[at] -= less
+        left += less
     for most in (1, tasks):
         for at in order:
             more = min(most, left, lanes[at].tasks_max - given[at])

@@ -32,9 +32,11 @@ from federation.wire import CHECKS, pack
 HEADER: Final = struct.Struct("!I")
 MESSAGE_BYTES_MAX: Final = 1 << 31
 READ_BYTES: Final = 1 << 16
-# The kind of all failures that a slot tells of. All others are the agent's to tell: a task that was
-# stopped to make room, say, costs nothing, and runs again as often as that happens.
+# The kinds of failures that a slot tells of: a task failed, or its result can't be sent. All others
+# are the agent's to tell: what was stopped to make room, say, costs nothing, and runs again as often
+# as that happens.
 FAILED: Final = "error"
+UNSENT: Final = "result"
 CHANNEL_LOST: Final = 97  # the exit code of a slot that can't reach its agent
 
 
@@ -88,7 +90,7 @@ def is_part(fields: list[Any]) -> bool:
         return False
     if not all(CHECKS["Count"](figure) for figure in used):
         return False
-    if any(each[1] != FAILED for each in failures):
+    if any(each[1] not in (FAILED, UNSENT) for each in failures):
         return False
     offsets = [each[0] for each in failures]
     return all(0 <= each[0] < len(values) for each in (*failures, *prints)) and all(

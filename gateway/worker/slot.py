@@ -30,7 +30,13 @@ from gateway.worker.cells import (
     Cells,
     open_cells,
 )
-from gateway.worker.channel import CHANNEL_LOST, FAILED, BlockingChannel, ChannelClosedError
+from gateway.worker.channel import (
+    CHANNEL_LOST,
+    FAILED,
+    UNSENT,
+    BlockingChannel,
+    ChannelClosedError,
+)
 from gateway.worker.limits import die_with_parent, limit_this_process
 from gateway.worker.prints import Prints
 
@@ -245,7 +251,7 @@ def _type_name(value: Any) -> str:
 def _explain(error: BaseException) -> tuple[str, str, bytes]:
     """A failure's kind, its text from the task's own frames on, and a pickle if it survives one."""
     if isinstance(error, _RefusedError):
-        return "result", _clip(str(error)), b""
+        return UNSENT, _clip(str(error)), b""
     if isinstance(error, _BrokenError):
         return FAILED, _clip(str(error)), b""
     text = _show(error)

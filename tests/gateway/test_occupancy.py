@@ -5,7 +5,7 @@ from gateway.occupancy import Pool
 from policies.claims import NOTHING, Amount, Claim, Claims
 from policies.hours import Hours
 from policies.parties import OTHERS, Whose, read_party
-from policies.windows import Plan, Window, closing, rules_at
+from policies.windows import Plan, Window, closings, rules_at
 
 NOON = 12 * 3600.0
 NIGHT = Claims((Claim(read_party("project:risk")), Claim(OTHERS, borrows=NOTHING)))
@@ -18,11 +18,11 @@ PLAN = Plan(
 def counted(monkeypatch):
     asked = []
 
-    def closing_(*details):
+    def closings_(*details):
         asked.append(details)
-        return closing(*details)
+        return closings(*details)
 
-    monkeypatch.setattr(occupancy, "closing", closing_)
+    monkeypatch.setattr(occupancy, "closings", closings_)
     return asked
 
 
@@ -34,10 +34,8 @@ def test_however_many_users_another_site_makes_up_is_looked_at_once(monkeypatch)
     for total in (10, 11):
         pool.size(total)
         for whose in users:
-            assert (pool.claim(whose), pool.closing(whose) is None) == (
-                0,
-                whose.project == "risk",
-            )
+            assert pool.claim(whose) == 0
+            assert (pool.closing(whose, 0) is None) == (whose.project == "risk")
     assert len(asked) == 2 * 2
     assert len(pool.examples) == 2
 

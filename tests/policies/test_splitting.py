@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from market_support import CENT
 
@@ -288,3 +288,13 @@ def test_more_money_or_time_never_makes_it_worse() -> None:
     ]
     assert shorts == sorted(shorts, reverse=True)
     assert shorts[-1] == 0
+
+
+@given(st.floats(0, 1e4), st.integers(2, 4), st.integers(1, 5))
+@example(3600.0, 3, 1)
+def test_tasks_add_up_whatever_the_rates(start_s, places, tasks) -> None:
+    """A hundred million slots for tasks of a microsecond: no digits are left for one task."""
+    lanes = [lane(str(at), 10**8, 1e-6, start_s=start_s, tasks_max=tasks) for at in range(places)]
+    given = fastest(lanes, tasks)
+    assert sum(given) == tasks
+    assert min(given) >= 0

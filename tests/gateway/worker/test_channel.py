@@ -54,7 +54,11 @@ def test_the_slots_end_says_when_the_agent_is_gone():
 
 @pytest.mark.parametrize(
     ("kind", "is_good"),
-    [("error", True), *((each, False) for each in ("preempted", "cancelled", "crash", "timeout"))],
+    [
+        ("error", True),
+        ("result", True),
+        *((each, False) for each in ("preempted", "cancelled", "crash", "timeout")),
+    ],
 )
 def test_a_slot_can_only_say_that_a_task_failed(kind, is_good):
     """Whoever reaches its end could else say that he was stopped, and pay nothing."""
