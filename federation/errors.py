@@ -23,6 +23,7 @@
     │   │                       that is of use only as a `whole` can't be done for so much
     │   ├── DeadlinePassed      the job's `deadline_s` passed before the task could start; or a
     │   │                       `whole` can't be done by then
+    │   ├── QueueLimitReached   its user has as many unfinished as the rules allow
     │   └── TaskStopped         somebody cancelled it
     └── ProtocolError           the other side broke the protocol
         ├── UnknownMessage      a message of no kind that we know (federation.wire)
