@@ -62,6 +62,7 @@ AT_ONCE_S: Final = 0.2  # what a goodbye may take when the agent stops at once
 # A report holds a few small results, texts and prints beside the largest result there can be.
 REPORT_SLACK_BYTES: Final = 512 << 10
 ALL_TASKS: Final = 1 << 62
+START_MAX_NS: Final = 120 * 10**9  # of a slot: a busy host, and a container that is unpacked
 QUIET_MAX_NS: Final = 5 * 10**9
 NOBODY: Final = -1
 NOTICE_MAX_S: Final = 30 * 86_400.0
@@ -442,6 +443,10 @@ class Agent:
         elif now_ns - process.quiet_since_ns > QUIET_MAX_NS:
             # It has work, is at none, and says nothing: a report was garbled on its way.
             process.distrust()
+        if not slot.is_ready and now_ns - process.born_ns > START_MAX_NS:
+            process.kill(
+                Doom(NOBODY, "environment", f"it did not start in {START_MAX_NS / 1e9:g} s")
+            )
         limit_bytes = self._settings.memory_bytes
         used_bytes = memory_used_bytes(process.pid, limit_bytes) if limit_bytes else 0
         if used_bytes > limit_bytes or process.lost_memory:

@@ -10,6 +10,7 @@ host's failure left behind.
 """
 
 import os
+import resource
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -25,7 +26,8 @@ NOBODY: Final = "65534:65534"
 KIT: Final = "/gridfed/kit"
 DOOR: Final = "/gridfed/door"
 SOCKET_NAME: Final = "slot"
-FILES_MAX: Final = 1024  # open at a time; the runtimes' own default needs a right we may not have
+FILES_MAX: Final = 1024  # open at a time, in one process
+PROCESSES_MAX: Final = 16_384  # podman has 32,768 at most
 ASK_S: Final = 60.0
 PULL_S: Final = 1800.0
 MEMORY_OVERHEAD_BYTES: Final = 16 << 20  # of the container's first process
@@ -82,8 +84,7 @@ def run_command(runtime: Runtime, image: str, rules: Rules, shape: Shape) -> tup
         command += ["--memory", limit, "--memory-swap", limit]
     command += ["--cpus", f"{rules.cpus:g}", "--pids-limit", str(rules.pids_max)]
     command += ["--cpuset-cpus", shape.cores] if shape.cores else []
-    command += ["--ulimit", f"nofile={FILES_MAX}:{FILES_MAX}", "--ulimit", "core=0:0"]
-    command += ["--ulimit", f"nproc={rules.pids_max}:{rules.pids_max}"]
+    command += ["--ulimit", "core=0:0", *ulimits()]
     command += ["--tmpfs", f"/tmp:rw,nosuid,nodev,mode=1777,size={rules.tmp_bytes}"]  # noqa: S108
     command += ["--volume", f"{shape.kit}:{KIT}:ro", "--volume", f"{shape.door}:{DOOR}:ro"]
     variables = {"PYTHONPATH": KIT, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp"}  # noqa: S108
@@ -93,6 +94,22 @@ def run_command(runtime: Runtime, image: str, rules: Rules, shape: Shape) -> tup
     command += ["--workdir", "/tmp", "--entrypoint", rules.image_python]  # noqa: S108
     command += [image, "-s", "-m", "gateway.worker.contained", f"{DOOR}/{SOCKET_NAME}"]
     return (*command, str(shape.memory_bytes))
+
+
+def ulimits() -> list[str]:
+    """Limits no higher than ours: those of the runtimes may be, and take a right of their own.
+
+    Of processes it is one user's, over all containers: a slot's own limit is --pids-limit.
+    """
+    found = []
+    for name, key, most in (
+        ("nofile", resource.RLIMIT_NOFILE, FILES_MAX),
+        ("nproc", resource.RLIMIT_NPROC, PROCESSES_MAX),
+    ):
+        ours = resource.getrlimit(key)[1]
+        limit = most if ours == resource.RLIM_INFINITY else min(most, ours)
+        found += ["--ulimit", f"{name}={limit}:{limit}"]
+    return found
 
 
 def explain_end(code: int, said: str, image: str, rules: Rules) -> str:
@@ -135,9 +152,7 @@ def works(runtime: Runtime, image: str, rules: Rules) -> "subprocess.CompletedPr
     command = [*runtime.command, "run", "--rm", "--pull", "never", "--network", "none"]
     command += ["--read-only", "--log-driver", "none", "--label", f"{LABEL}=probe"]
     command += ["--cap-drop", "all", "--user", NOBODY, "--memory", str(256 << 20)]
-    command += ["--ulimit", f"nofile={FILES_MAX}:{FILES_MAX}"]
-    command += ["--ulimit", f"nproc={rules.pids_max}:{rules.pids_max}"]
-    command += ["--entrypoint", rules.image_python, image, "-c", "pass"]
+    command += [*ulimits(), "--entrypoint", rules.image_python, image, "-c", "pass"]
     return _ask(command)
 
 

@@ -247,7 +247,7 @@ class Housing:
             dict(os.environ),
             self._memory_bytes,
             socket=str(door / containers.SOCKET_NAME),
-            remove=(*self._runtime.command, "rm", "--force", "--ignore", name),
+            remove=(*self._runtime.command, "rm", "--force", name),
             python=self._needs_python[home.environment],
         )
 

@@ -90,7 +90,7 @@ class SlotProcess:
         self.is_breached = False
         self._is_over_memory = False  # ended by the kernel, or by its container, for that
         self.is_unfit = False  # what it was started in is of no use, and will not be
-        self.quiet_since_ns = time.monotonic_ns()
+        self.quiet_since_ns = self.born_ns = time.monotonic_ns()
         self._tail = bytearray()
         self._decoder = Decoder()
         self._outgoing: deque[bytes] = deque()

@@ -156,6 +156,10 @@ def _check(rules: Rules) -> None:
         _image("sandbox_image", rules.sandbox_image)
     elif rules.sandbox_image:
         raise KnobError('sandbox_image is of use with sandbox = "image" only')
+    if rules.sandbox != "none" and rules.packages and not rules.wheels_only:
+        raise KnobError(
+            "wheels_only = false with a sandbox: what others bring would be built outside of it"
+        )
     if not rules.image_python:
         raise KnobError("image_python must name the interpreter in images, as in python3")
     if rules.has_images and not rules.runtimes:

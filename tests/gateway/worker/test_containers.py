@@ -269,6 +269,44 @@ def test_an_image_is_built_from_a_folder(gateway, start, image, tmp_path):
     subprocess.run(["podman", "rmi", "-f", name], check=False, capture_output=True)
 
 
+@pytest.fixture
+def docker(tmp_path, image):
+    """docker's own command line, and podman behind it."""
+    need("docker")
+    address = f"unix://{tmp_path}/podman.sock"
+    command = ["podman", "--runtime", "runc", "system", "service", "--time", "0", address]
+    service = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end_s = time.monotonic() + 20
+    while not (tmp_path / "podman.sock").exists():
+        assert time.monotonic() < end_s
+        assert service.poll() is None
+    yield address
+    service.terminate()
+    service.wait(20)
+
+
+def test_docker_runs_them_as_well(gateway, start, docker):
+    from dataclasses import replace
+
+    agent = start(rules=replace(RULES, runtimes=("docker",)), DOCKER_HOST=docker)
+    guest = gateway.guest()
+    work = gateway.assign(guest, in_image(look), [()]).wait(40)
+    assert not work.failures()
+    assert work.values()[0]["uid"] == 65534
+    assert "runs images with docker" in agent.text()
+
+    def hang():
+        while True:
+            pass
+
+    failure = gateway.assign(guest, in_image(hang), [()], timeout_s=0.3).wait(40).failures()[0]
+    assert failure[0] == "timeout"
+    owner = owner_of(agent.process.pid)
+    agent.process.kill()
+    agent.process.wait(20)
+    wait_until_gone(owner)
+
+
 def test_others_work_runs_in_the_owners_image(gateway, start, image):
     start(rules=Rules(sandbox="image", sandbox_image=image))
     guest = gateway.guest()
