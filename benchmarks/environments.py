@@ -85,6 +85,7 @@ def environments(repeats: int, quick: bool) -> None:
             )
     notes = [
         "`floor` is a bare slot. `begins` is the first task after the other contestant had the "
-        "slot: its process ends, and another begins, for a container by podman."
+        "slot: its process ends, and another begins, for a container by podman. The image has a "
+        "Python of the same minor version but another build: in long maps that shows, either way."
     ]
     save("environments", facts, found, notes)

@@ -35,7 +35,7 @@ class Door:
         self._life, self._lifeline = os.pipe()
         self._pidfd: int | None = None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(path)
+        _bind(self._listener, self._path)
         # Whoever its user is: only its container can see it.
         os.chmod(path, 0o666)  # noqa: S103
         self._listener.listen(1)
@@ -102,3 +102,12 @@ class Door:
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
+
+
+def _bind(listener: socket.socket, path: Path) -> None:
+    """Bind a socket below a folder of any length: an address has room for 107 bytes."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        listener.bind(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)

@@ -21,11 +21,12 @@ from gateway.worker.cgroups import Cgroups, CgroupsUnavailable, Limits, open_cgr
 from gateway.worker.homes import Home, key_of
 from gateway.worker.kit import make_kit
 from gateway.worker.launch import SLOT, Launch, bare
-from gateway.worker.owners import owner_of
+from gateway.worker.owners import lives, owner_of
 from gateway.worker.pinning import show_cores
 from gateway.worker.rules import FREE, Confines, Rules
 from policies.environments import IMAGE, SANDBOX_TAG, matches, tags_of
 
+PREFIX: Final = "gridfed-slots-"
 OFFERS_NONE: Final = (
     "this worker offers no environments: its pool has no [pool.environments] that allows that"
 )
@@ -83,7 +84,8 @@ class Housing:
         rules = self._rules
         if rules is None:
             return
-        self._folder = Path(tempfile.mkdtemp(prefix="gridfed-slots-"))
+        _remove_strays()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{self._owner}-"))
         self._kit = make_kit(self._folder / "kit")
         images: tuple[str, ...] = ()
         try:
@@ -257,3 +259,11 @@ class Housing:
             image = home.environment.removeprefix(IMAGE).partition("|")[0]
             return containers.explain_end(code or 0, said, image, self._rules)
         return f"{home} can't be started"
+
+
+def _remove_strays() -> None:
+    """Remove folders of agents that were killed; other users' are not ours to remove."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        owner = path.name.removeprefix(PREFIX).rpartition("-")[0]
+        if path.lstat().st_uid == os.getuid() and not lives(owner):
+            shutil.rmtree(path, ignore_errors=True)

@@ -3,10 +3,12 @@
 import pytest
 
 from federation import messages
+from federation.wire import pack
 from gateway import dispatch, events
 from gateway.broker import Broker
 from gateway.effects import Order, Tell
 from gateway.events import JobSpec
+from gateway.terms import stored_terms, terms_plain
 from policies.asks import Wishes
 from policies.environments import tags_of
 from policies.tariffs import Tariff
@@ -130,3 +132,12 @@ def test_a_worker_is_told_whose_it_is_and_what_it_holds(changes, origin, holds):
     world.join(2, {"gpu": 4, "linux": True, **OFFERS})
     [order] = orders(world.submit(**changes))
     assert (order.message.origin, order.message.holds) == (origin, holds)
+
+
+@pytest.mark.parametrize("environment", [IMAGE, "packages:uv:" + "0a" * 32, ""])
+def test_a_restart_forgets_no_environment(environment):
+    spec = JobSpec(
+        *("f", b"f" * 32, True, "ann", "risk", 0.0, {}, None, 0, None, None),
+        *("3.11", False, Wishes(environment=environment)),
+    )
+    assert stored_terms(pack(terms_plain(spec)))["wishes"].environment == environment

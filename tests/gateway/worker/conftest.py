@@ -313,7 +313,7 @@ class AgentProcess:
             [*arguments, *more],
             folder,
             self.log,
-            {**os.environ, **env},
+            {**os.environ, "TMPDIR": str(folder), **env},
             is_heard=False,
         )
         self.me = psutil.Process(self.process.pid)

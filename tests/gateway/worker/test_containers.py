@@ -171,7 +171,7 @@ def test_a_recalled_task_is_killed_in_its_container(gateway, start):
     assert work.wait().failures()[0][0] == "cancelled"
 
 
-def test_nothing_is_left_when_the_agent_is_killed(gateway, start):
+def test_nothing_is_left_when_the_agent_is_killed(gateway, start, tmp_path):
     agent = start(2)
     guest = gateway.guest()
 
@@ -197,6 +197,10 @@ def test_nothing_is_left_when_the_agent_is_killed(gateway, start):
     agent.process.kill()
     agent.process.wait(20)
     wait_until_gone(owner)
+    [folder] = tmp_path.glob("gridfed-slots-*")
+    start()
+    gateway.guest(1)
+    assert not folder.exists()
 
 
 def test_nothing_is_left_when_the_agent_stops(gateway, start):
