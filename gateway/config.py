@@ -144,13 +144,11 @@ from gateway.toml_places import Path as Place
 from gateway.toml_places import find_places
 from gateway.window_config import check_plan, read_calendars, read_plan
 from gateway.worker.rules import (
-    CGROUPS,
-    CPUS_MAX,
-    CPUS_MIN,
-    PIDS_MAX,
-    PIDS_MIN,
     Confines,
     Rules,
+    check_confines,
+    gpus_tagged,
+    read_gpus,
     read_rules,
 )
 from policies.asks import House
@@ -168,7 +166,6 @@ FILE_BYTES_MAX: Final = 4 << 20
 DEFAULT_PRICE: Final = "0.04 USD"
 
 
-GPUS_MAX: Final = 1024
 # What a worker that dials in says of itself.
 LOCAL_ONLY: Final = (
     *("slots", "memory_bytes", "cpus", "pids_max", "cgroups", "pin", "gpus", "environments"),
@@ -229,7 +226,7 @@ class PoolConfig:
     @property
     def gpus_given(self) -> tuple[str, ...]:
         """The GPUs that are given out: as many as its tag says, by name or number."""
-        return self.gpus or tuple(map(str, range(_gpus_tagged(self.tags))))
+        return self.gpus or tuple(map(str, range(gpus_tagged(self.tags))))
 
     @property
     def slots_wanted(self) -> int:
@@ -577,36 +574,6 @@ def _limits(table: dict[str, Any]) -> tuple[HouseRules, dict[str, Any]]:
     return HouseRules(**values), own
 
 
-def _gpus_tagged(tags: Mapping[str, Any]) -> int:
-    """The GPUs that a tag counts; a plain one counts none."""
-    amount = tags.get("gpu", 0)
-    return int(amount) if type(amount) in (int, float) else 0
-
-
-def _check_confines(pool: PoolConfig) -> PoolConfig:
-    """Check what holds a local pool's slots; KnobError."""
-    if pool.cpus:
-        number("cpus", pool.cpus, CPUS_MIN, CPUS_MAX)
-    if pool.pids_max:
-        count("pids_max", pool.pids_max, PIDS_MIN, PIDS_MAX)
-    if pool.cgroups not in CGROUPS:
-        raise KnobError(f"cgroups is {pool.cgroups!r:.40}: it must be one of {', '.join(CGROUPS)}")
-    if type(pool.pin) is not bool:
-        raise KnobError("pin must be true or false")
-    given: Any = pool.gpus
-    if not isinstance(given, list | tuple) or not all(
-        isinstance(each, str) and each.isprintable() and "," not in each and 0 < len(each) <= 100
-        for each in given
-    ):
-        raise KnobError('gpus must be a list of names, as CUDA_VISIBLE_DEVICES has them: ["0"]')
-    tagged = _gpus_tagged(pool.tags) if isinstance(pool.tags, dict) else 0
-    if tagged > GPUS_MAX:
-        raise KnobError(f"the tag gpu is {tagged}: a host has at most {GPUS_MAX}")
-    if given and len(given) != tagged:
-        raise KnobError(f"gpus are {len(given)} and the tag gpu is {tagged}: they must agree")
-    return replace(pool, gpus=tuple(given))
-
-
 def _check_facts(pool: PoolConfig, where: str) -> None:
     for key in ("region", "jurisdiction"):
         text = getattr(pool, key)
@@ -668,7 +635,8 @@ def _pool(table: dict[str, Any], plan: Plan) -> PoolConfig:
             raise ConfigError(f"{where}: {key} must be a whole number of zero or more")
     _check_facts(pool, where)
     try:
-        pool = _check_confines(pool)
+        check_confines(pool.confines)
+        pool = replace(pool, gpus=read_gpus(pool.gpus, pool.tags))
     except KnobError as error:
         raise ConfigError(f"{where}: {error}") from None
     if 0 < pool.memory_bytes < MEMORY_BYTES_MIN:

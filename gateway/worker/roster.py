@@ -341,13 +341,10 @@ class Roster:
         return pieces
 
     def evict_home(self, home: Home) -> list[Piece]:
-        """Give up all queued tasks of a home, and begin its slots anew as bare ones."""
-        gone = {
-            piece.terms.function for piece in self._runnable() if self.home_of(piece.terms) == home
-        }
-        pieces = [piece for piece in self._queue if piece.terms.function in gone]
-        pieces = [piece for piece in pieces if self.home_of(piece.terms) == home]
-        self._queue = deque(each for each in self._queue if all(each is not one for one in pieces))
+        """Give up all queued tasks of a home; they must be reported as failed."""
+        pieces = [piece for piece in self._runnable() if self.home_of(piece.terms) == home]
+        gone = set(map(id, pieces))
+        self._queue = deque(piece for piece in self._queue if id(piece) not in gone)
         for piece in pieces:
             self._settle(piece.terms.assignment, piece.first, piece.stop)
         return pieces

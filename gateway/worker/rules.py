@@ -42,6 +42,7 @@ RUNTIMES: Final = ("podman", "docker")
 TEXT_CHARS_MAX: Final = 500
 _PATTERN: Final = re.compile(r"[a-z0-9*][A-Za-z0-9._/:@*-]*")
 # With bounds: 0.05 of a core starts Python in a minute; below 16 processes it has no threads.
+GPUS_MAX: Final = 1024
 CPUS_MIN: Final = 0.05
 CPUS_MAX: Final = 1024.0
 PIDS_MIN: Final = 16
@@ -109,6 +110,38 @@ class Rules:
     def to_json(self) -> str:
         """As an agent is told them."""
         return json.dumps(asdict(self))
+
+
+def check_confines(confines: Confines) -> None:
+    """Refuse what can't hold a slot: KnobError."""
+    if confines.cpus:
+        number("cpus", confines.cpus, CPUS_MIN, CPUS_MAX)
+    if confines.pids_max:
+        count("pids_max", confines.pids_max, PIDS_MIN, PIDS_MAX)
+    _choice("cgroups", confines.cgroups, CGROUPS)
+    if type(confines.pin) is not bool:
+        raise KnobError("pin must be true or false")
+
+
+def gpus_tagged(tags: Any) -> int:
+    """The GPUs that a pool's tag counts; a plain one counts none."""
+    amount = tags.get("gpu", 0) if isinstance(tags, Mapping) else 0
+    return int(amount) if type(amount) in (int, float) and 0 <= amount <= 1e12 else 0
+
+
+def read_gpus(given: Any, tags: Any) -> tuple[str, ...]:
+    """The names of a pool's GPUs; KnobError."""
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(each, str) and each.isprintable() and "," not in each and 0 < len(each) <= 100
+        for each in given
+    ):
+        raise KnobError('gpus must be a list of names, as CUDA_VISIBLE_DEVICES has them: ["0"]')
+    tagged = gpus_tagged(tags)
+    if tagged > GPUS_MAX:
+        raise KnobError(f"the tag gpu is {tagged}: a host has at most {GPUS_MAX}")
+    if given and len(given) != tagged:
+        raise KnobError(f"gpus are {len(given)} and the tag gpu is {tagged}: they must agree")
+    return tuple(given)
 
 
 def read_rules(table: Any) -> Rules:

@@ -54,6 +54,8 @@ def test_gpus_are_counted_by_their_tag(read, tags, given):
         ('gpus = ["0,1"]', "gpus must be a list of names"),
         ('gpus = ["0"]', "gpus are 1 and the tag gpu is 0: they must agree"),
         ("tags = { gpu = 1e12 }", "a host has at most 1024"),
+        ("tags = { gpu = nan }", "tag gpu is nan"),
+        ("tags = { gpu = -1 }", "tag gpu is -1"),
         ('[pool.environments]\npull = "now"', "[pool.environments]: pull is 'now'"),
         ("environments = 3", "[pool.environments]: must be a table"),
     ],
