@@ -73,7 +73,7 @@ webhook = "https://alerts.example.com/gridfed"
 
 [[budget]]                              # see gateway.budgets.settings
 name = "risk"
-whose = "project:risk"
+who = "project:risk"
 amount = "1000 USD"
 
 [credit]                                # what sites may owe us, likewise

@@ -18,7 +18,7 @@ T = TypeVar("T")
 # What is taken in of a budget, and what is not, by the keys of the file.
 _TAKEN: Final = ("amount_nanos", "running", "waiting", "factor", "unknown_s", "sites", "slice_s")
 _KEPT: Final = {
-    "party": "whose",
+    "party": "who",
     "unit": "amount, in another unit",
     "span": "period",
     "zone": "zone",

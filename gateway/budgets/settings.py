@@ -28,7 +28,7 @@ _NUMBERS: Final = {
 }
 BUDGET_KEYS: Final = frozenset(
     {
-        *("name", "whose", "amount", "period", "zone", "hard", "running", "waiting"),
+        *("name", "who", "amount", "period", "zone", "hard", "running", "waiting"),
         *("owner", "slice", "sites", *_NUMBERS),
     }
 )
@@ -146,7 +146,7 @@ def _budget(table: dict[str, Any]) -> Budget:
     span, zone = _calendar(table)
     return Budget(
         name,
-        guarded("whose", partial(read_party, _text(table.get("whose", "ours")))),
+        guarded("who", partial(read_party, _text(table.get("who", "ours")))),
         unit,
         nanos,
         span,

@@ -151,7 +151,7 @@ contact = {contact}             # on our card, for people
 # Who may use up how much: docs/budgets.md.
 # [[budget]]
 # name = "risk this month"
-# whose = "project:risk"        # or user:, group:, site:NAME, or ours, others, all
+# who = "project:risk"          # or user:, group:, site:NAME, or ours, others, all
 # amount = "1000 USD"           # or "500 slot-h": the time of slots, whatever it costs
 # period = "month"              # or day, week, quarter, year, ever
 # zone = "Europe/London"        # whose midnight
@@ -166,7 +166,7 @@ contact = {contact}             # on our card, for people
 # A budget of another site that our users spend from.
 # [[budget]]
 # name = "shared"
-# whose = "project:shared"
+# who = "project:shared"
 # owner = "paris"
 # slice = "50 USD"              # as much as we like to have at a time
 

@@ -57,6 +57,11 @@ def windows(
     holding are named beside it. With --gateway its reservations are among them.
     """
     config = configured(path, (), None)
+    if not config.source:
+        raise click.UsageError(
+            "windows are read from a gateway's configuration: name it with --config, or its folder "
+            "with $GRIDFED_CONFIG_DIR"
+        )
     at_s = time.time() if when is None else moment(when, end_of_day=False, option="--at")
     if not 0 <= at_s <= LATEST_S:
         raise click.BadParameter("windows are shown from 1970 to 9997", param_hint="--at")

@@ -32,9 +32,9 @@ from federation.wire import CHECKS, pack
 HEADER: Final = struct.Struct("!I")
 MESSAGE_BYTES_MAX: Final = 1 << 31
 READ_BYTES: Final = 1 << 16
-# The kinds of failures that a slot tells of: a task failed, or its result can't be sent. All others
-# are the agent's to tell: what was stopped to make room, say, costs nothing, and runs again as
-# often as that happens.
+# The kinds of failures that a slot tells of: a task failed, or its result can't be sent. All
+# others are the agent's to tell: what was stopped to make room, say, costs nothing, and runs again
+# as often as that happens.
 FAILED: Final = "error"
 UNSENT: Final = "result"
 CHANNEL_LOST: Final = 97  # the exit code of a slot that can't reach its agent

@@ -56,7 +56,7 @@ def spend(site, tasks, **options):
 COMMON = """
 [[budget]]
 name = "risk"
-whose = "project:risk"
+who = "project:risk"
 period = "year"
 zone = "Europe/London"
 waiting = "end"

@@ -69,7 +69,7 @@ def windows(change):
 MONEY = """\
 [[budget]]
 name = "risk"
-whose = "project:risk"
+who = "project:risk"
 amount = "10 USD"
 
 [credit]

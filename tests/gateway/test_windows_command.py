@@ -220,6 +220,13 @@ def test_moments_of_which_no_calendar_knows_are_refused(write, moment):
     assert windows("--config", write(), "--at", "9997-06-01", "--next", "400d").exit_code == 0
 
 
+def test_without_a_configuration_there_are_no_windows_to_print(monkeypatch):
+    monkeypatch.delenv("GRIDFED_CONFIG_DIR", raising=False)
+    found = CliRunner().invoke(cli, ["windows", "--next", "3d"])
+    assert found.exit_code == 2
+    assert "name it with --config" in found.output
+
+
 def test_a_pool_that_there_is_not_is_said(write):
     done = windows("medium", "--config", write())
     assert "there is no pool 'medium' here; there are: fast, slow" in done.output

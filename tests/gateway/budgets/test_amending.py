@@ -39,7 +39,7 @@ def test_how_much_there_is_and_what_then_is_taken_in(budget, changes, told):
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"party": read_party("user:ann")}, "whose"),
+        ({"party": read_party("user:ann")}, "who"),
         ({"unit": "EUR"}, "amount, in another unit"),
         ({"unit": SLOT_TIME}, "amount, in another unit"),
         ({"span": Span.DAY}, "period"),

@@ -38,7 +38,7 @@ def test_every_key_is_read():
     (found,) = read(
         """
         name = "b"
-        whose = "user:ada"
+        who = "user:ada"
         amount = "1.5 slot-h"
         period = "ever"
         zone = "Europe/London"
@@ -90,8 +90,8 @@ def test_an_amount_is_money_or_time_of_slots(text, nanos, unit):
         ('name = "b"\namount = "x slot-h"', 'write "1000 USD", "36000 slot-s"'),
         ('name = "b"\namount = "2562048 slot-h"', "it is too large"),
         ('name = "b"\namount = "1 USD"\nlimit = 3', "has no key 'limit'; there are amount,"),
-        ('name = "b"\namount = "1 USD"\nwhose = "ada"', "whose: 'ada' is nobody"),
-        ('name = "b"\namount = "1 USD"\nwhose = 3', "whose: '3' is nobody"),
+        ('name = "b"\namount = "1 USD"\nwho = "ada"', "who: 'ada' is nobody"),
+        ('name = "b"\namount = "1 USD"\nwho = 3', "who: '3' is nobody"),
         ('name = "b"\namount = "1 USD"\nperiod = "fortnight"', "period is 'fortnight'"),
         ('name = "b"\namount = "1 USD"\nzone = "Mars"', "zone: 'Mars' is not a time zone"),
         ('name = "b"\namount = "1 USD"\nzone = 3', "zone: '3' is not a time zone"),
