@@ -181,16 +181,21 @@ def _open_first(root: Path, ours: dict[str, str], name: str) -> Cgroups:
             except OSError as error:
                 why = f"{error.filename}: {error.strerror}"
         else:
+            Cgroups(1, folders).close()  # those of other controllers
             raise CgroupsUnavailable(why)
     return Cgroups(1, folders)
 
 
 def _parents(root: Path, path: str) -> Iterator[Path]:
-    """Our own group, then the root: within a container our own may not be below the mount."""
+    """Our own group, then the root: within a container our own may not be below the mount.
+
+    Both without what agents that are gone have left there.
+    """
     own = root / path.lstrip("/")
-    if own != root and own.is_dir():
-        yield own
-    yield root
+    found = [own, root] if own != root and own.is_dir() else [root]
+    for each in found:
+        _remove_strays(each)
+    yield from found
 
 
 def _enable(folder: Path) -> None:
@@ -198,12 +203,15 @@ def _enable(folder: Path) -> None:
 
 
 def _make_ours(parent: Path, name: str) -> Path:
-    for stray in parent.glob(f"{PREFIX}*"):
-        if stray.is_dir() and not lives(stray.name.removeprefix(PREFIX)):
-            _remove_tree(stray)
     folder = parent / name
     folder.mkdir()
     return folder
+
+
+def _remove_strays(parent: Path) -> None:
+    for stray in parent.glob(f"{PREFIX}*"):
+        if stray.is_dir() and not lives(stray.name.removeprefix(PREFIX)):
+            _remove_tree(stray)
 
 
 def _remove_tree(folder: Path) -> None:
@@ -217,10 +225,13 @@ def _remove_tree(folder: Path) -> None:
 def _remove(folder: Path) -> None:
     """Kill what is in a group until nothing is, and remove it."""
     for _ in range(REMOVE_TRIES):
+        inside: list[str] = []
+        with contextlib.suppress(OSError):
+            inside = (folder / "cgroup.procs").read_text().split()
+        for number in inside:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(int(number), signal.SIGKILL)
         try:
-            for number in (folder / "cgroup.procs").read_text().split():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(int(number), signal.SIGKILL)
             folder.rmdir()
         except FileNotFoundError:
             return

@@ -33,6 +33,7 @@ from federation.messages import (
 from federation.nng import NngPort
 from federation.ranges import RangeSet
 from federation.session import DIALLER_WINDOW, Session
+from gateway.worker.cgroups import CgroupsUnavailable, open_cgroups
 
 DEADLINE_S = 20.0
 
@@ -400,3 +401,6 @@ def start_agent(tmp_path: Path) -> Iterator[Callable[..., AgentProcess]]:
     yield start
     for agent in started:
         agent.stop()
+    # Of agents that were killed groups stay, for the next to take away.
+    with contextlib.suppress(CgroupsUnavailable, OSError):
+        open_cgroups(os.getppid()).close()

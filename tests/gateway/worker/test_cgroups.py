@@ -218,3 +218,13 @@ def test_slots_are_pinned_to_cores_of_their_own(gateway, start_agent):
     found = set(gateway.assign(gateway.guest(), cores, [(0,), (1,)]).wait().values().values())
     assert len(found) == 2
     assert set.intersection(*map(set, found)) == set()
+
+
+def test_what_was_made_before_a_controller_failed_is_taken_away(tmp_path):
+    root, proc = pretend(tmp_path, 1)
+    mine = f"gridfed-{owner_of(os.getpid())}"
+    for parent in (root / "pids", root / "pids" / "mine"):
+        (parent / mine).touch()  # where a folder should be
+    with pytest.raises(CgroupsUnavailable, match="File exists"):
+        open_cgroups(os.getpid(), root, proc)
+    assert not [each for each in root.rglob("gridfed-*") if each.is_dir()]

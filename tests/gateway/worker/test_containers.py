@@ -92,8 +92,8 @@ def test_a_slot_in_a_container_is_shut_in(gateway, start):
     assert "work" not in seen["roots"]
 
 
-def test_tasks_of_one_environment_share_a_process_and_others_run_beside(gateway, start):
-    start(2)
+def test_tasks_of_one_environment_share_a_process_and_others_run_bare(gateway, start):
+    start()
     guest = gateway.guest()
 
     def count(_):
