@@ -11,6 +11,7 @@ the books by then: what was used is read there, by the name of its price.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 from federation.contracts import Delivery, Verdict
@@ -30,10 +31,12 @@ from gateway.ledger.records import (
 from gateway.ledger.rows import Dimension
 from gateway.ledger.store import Store
 from gateway.recalling import Recall
-from policies.parties import Whose, read_party
+from policies.entitlements import Work, name_of
+from policies.parties import Kind, Party, Whose, read_party
 from policies.reservations import (
     BOOKED_MAX,
     NAMED,
+    ONES_MAX,
     OPEN,
     Book,
     CantReserve,
@@ -125,9 +128,13 @@ class Bookings:
         check_span(self._owner, slots, from_s, until_s, utc_s)
         if len(self.open) >= BOOKED_MAX:
             raise CantReserve(f"{BOOKED_MAX:,} reservations are open here: no more can be made")
+        own = sum((each.by.site, each.by.user) == (by.site, by.user) for each in self.open.values())
+        if own >= ONES_MAX:
+            raise CantReserve(f"{own} reservations of {by.user} are open here: no more can be made")
         found, errors = [], []
         for name in (pool,) if pool else self._pools:
             try:
+                self._check_entitled(name, read_party(who), by, slots, (from_s, until_s))
                 self.book_of(name, utc_s).check(by, slots, from_s, until_s, utc_s)
             except CantReserve as error:
                 errors.append(f"pool {name}: {error}")
@@ -152,6 +159,23 @@ class Bookings:
             cancel_factor=self._owner.cancel_factor,
         )
 
+    def _check_entitled(
+        self, pool: str, who: Party, by: Whose, slots: int, span: tuple[float, float]
+    ) -> None:
+        """Refuse what entitlements keep its party from using, in any part of its time."""
+        rules, work = self._broker.entitling.rules, Work(by)
+        for each in self._pools[pool].plan.spans(*span):
+            verdict = rules.verdict(work, pool, name_of(each))
+            if not verdict.is_yes:
+                raise CantReserve(rules.explain(verdict, work))
+            most = verdict.slots_max
+            if who.kind is not Kind.USER and verdict.fits:  # it is shared by several
+                most = max(
+                    inf if rule.slots_max is None else rule.slots_max for rule in verdict.fits
+                )
+            if slots > most:
+                raise CantReserve(f"{by.user} may have {most:g} slots ({verdict.rule})")
+
     def book_of(self, pool: str, utc_s: float) -> Book:
         """What is reserved of a pool, and could be."""
         made = [each for each in self.open.values() if each.pool == pool]
@@ -173,7 +197,9 @@ class Bookings:
     def keep(self, reservation: Reservation) -> Effect:
         """Have a reservation as it is from now on; it is written before anybody is told."""
         name = reservation.id
-        step = self._steps.get(name, -1) + 1
+        # By the clock at first: should a name come again after it is forgotten here, the store has
+        # an older reservation of it, which must not stand in the way of this one.
+        step = self._steps.get(name, round(reservation.made_s * 1000) - 1) + 1
         self._steps[name] = step
         self._put(reservation)
         self.has_changed = True
@@ -187,7 +213,10 @@ class Bookings:
         self.open.pop(name, None)
         self.over[name] = reservation
         while len(self.over) > OVER_MAX:
-            gone = next(iter(self.over))
+            # For what was billed a buyer still asks: that must not be forgotten because somebody
+            # holds and releases again and again.
+            free = (name for name, each in self.over.items() if not each.billed_nanos)
+            gone = next(free, None) or next(iter(self.over))
             del self.over[gone]
             self._steps.pop(gone, None)
 

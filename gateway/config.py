@@ -387,8 +387,8 @@ def check(config: SiteConfig, utc_s: float) -> SiteConfig:
         check_pools(config.alerts, config.name, [pool.name for pool in pools])
         check_entitlements(config.entitlements, {pool.name: pool.plan for pool in pools})
         check_budgets(config.budgets, config.name, is_federated=config.federation is not None)
-    except KnobError as error:
-        raise ConfigError(str(error)) from None
+    except KnobError as error:  # of the file, all of these: none has an option in its place
+        raise ConfigError(f"{config.source}: {error}" if config.source else str(error)) from None
     for address in config.addresses:
         try:
             check_address(address)

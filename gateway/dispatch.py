@@ -93,7 +93,7 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
     if job.spec.pool not in ("", worker.offer.pool):
         return Refusal(Reason.ELSEWHERE, "is not the pool that was sold")
     if job.places is not None and job.places.get(worker.offer.pool, 0) < 1:
-        return Refusal(Reason.ELSEWHERE, "gets none of it now: `gridfed explain` says why")
+        return Refusal(Reason.ELSEWHERE, "is given none of it by the plan (`gridfed explain JOB`)")
     for name, amount in job.counted.items():
         if worker.free[name] < amount:
             return Refusal(

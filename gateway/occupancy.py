@@ -212,12 +212,12 @@ class Occupancy:
         claim, reserved = pool.claim(job.whose), pool.reserved(job)
         left = worker.slots - sum(pool.tasks[worker.handle, each] for each in (claim, *reserved))
         for each in reserved:
-            slots = self._slots_for(pool, job.whose, each, task_s, utc_s)
+            slots = self._slots_for(pool, job.spec, each, task_s, utc_s)
             if slots:
                 return max(0, min(slots, left))
         if is_reserved(job.spec):
             return 0  # it was sold what is reserved, and nothing else
-        slots = self._slots_for(pool, job.whose, claim, task_s, utc_s)
+        slots = self._slots_for(pool, job.spec, claim, task_s, utc_s)
         return None if slots is None else max(0, min(slots, left))
 
     def seats(self, name: str, job: Job, task_s: float | None, utc_s: float) -> Seats | None:
@@ -227,17 +227,17 @@ class Occupancy:
             return None
         first = pool.rules.now.claims.first_reserved
         for each in pool.reserved(job):
-            if self._slots_for(pool, job.whose, each, task_s, utc_s):
+            if self._slots_for(pool, job.spec, each, task_s, utc_s):
                 return pool.seats[each - first]
         return None
 
     def _slots_for(
-        self, pool: Pool, whose: Whose, claim: int, task_s: float | None, utc_s: float
+        self, pool: Pool, spec: JobSpec, claim: int, task_s: float | None, utc_s: float
     ) -> int | None:
         """How many more slots tasks of this length may have; None: as many as are free."""
         found = None if pool.is_free_for(claim) else pool.more(claim)
-        for closes in pool.ahead(whose, claim):
-            if _is_done_by(closes, task_s, utc_s):
+        for closes in pool.ahead(spec.whose, claim):
+            if _may_begin(closes, spec, task_s, utc_s):
                 continue  # in time for this one; of others, more may be left for less long
             others = sum(pool.used[each] for each in range(pool.rules.now.claims.first_reserved))
             left = min(closes.slots - pool.used[claim], closes.room - others)
@@ -257,7 +257,7 @@ class Occupancy:
         if pool is None:
             return inf
         claim = pool.claim(job.whose)
-        more = self._slots_for(pool, job.whose, claim, task_s, utc_s)
+        more = self._slots_for(pool, job, claim, task_s, utc_s)
         return inf if more is None else more + pool.used[claim]
 
     def reserved_for(self, name: str, whose: Whose) -> list[Seats]:
@@ -270,7 +270,7 @@ class Occupancy:
         pool = self.pools[name]
         for claim in (*pool.reserved(job), pool.claim(job.whose)):
             ahead = pool.ahead(job.whose, claim)
-            late = (each for each in ahead if not _is_done_by(each, task_s, utc_s))
+            late = (each for each in ahead if not _may_begin(each, job.spec, task_s, utc_s))
             if all(each.slots > pool.used[claim] for each in late):
                 return True
         return False
@@ -286,7 +286,7 @@ class Occupancy:
         if not pool.levels[claim].most:
             return _closed(pool, claim)
         closes = pool.closing(job.whose, claim)
-        if closes is None or closes.slots or _is_done_by(closes, task_s, utc_s):
+        if closes is None or closes.slots or _may_begin(closes, job, task_s, utc_s):
             return None
         return _closes(closes)
 
@@ -315,7 +315,7 @@ class Occupancy:
         if not pool.levels[claim].most:
             return _closed(pool, claim)
         for closes in pool.ahead(job.whose, claim):
-            if not _is_done_by(closes, task_s, utc_s):
+            if not _may_begin(closes, job.spec, task_s, utc_s):
                 return _closes(closes)
         words = "has no more slots for {}{}: it has {} of {}"
         used, most = pool.used[claim], pool.levels[claim].most
@@ -336,11 +336,16 @@ def is_reserved(job: JobSpec) -> bool:
     return job.price_name.startswith(NAMED)
 
 
-def _is_done_by(closes: Closing, task_s: float | None, utc_s: float) -> bool:
-    """Whether a task that begins now is done when it must be; of unknown length, if we guess so."""
-    if task_s is None:
-        return utc_s < closes.told_s
-    return utc_s + task_s <= closes.ends_s
+def _may_begin(closes: Closing, spec: JobSpec, task_s: float | None, utc_s: float) -> bool:
+    """Whether a task may begin now: it is done when it must be, or may be stopped.
+
+    Of unknown length it may as long as nobody is told to make room; so may one that is paid less
+    because it may have to, where it would be stopped.
+    """
+    if task_s is not None and utc_s + task_s <= closes.ends_s:
+        return True
+    may_stop = spec.price_class == "preemptible" and closes.stops_s < inf
+    return (task_s is None or may_stop) and utc_s < closes.told_s
 
 
 def _closed(pool: Pool, claim: int) -> Refusal:

@@ -19,9 +19,10 @@ from gateway.bookings import Bookings, bill_of, delivered, kept_as, paid, reserv
 from gateway.dealing import Permits
 from gateway.effects import Effect, Remark, Say, Side, Write
 from gateway.ledger.records import NUMBER_LIMIT, ReservationKept
+from gateway.sale import number_of
 from policies import coallocation
 from policies.coallocation import OVER, Coallocation, Decide, Phase
-from policies.parties import Kind, Party, Whose
+from policies.parties import NAME_CHARS_MAX, Kind, Party, Whose
 from policies.pricelist import PRICE_NANOS_MAX
 from policies.reservations import OPEN, CantReserve, Reservation, State, advanced
 from policies.tariffs import MILLION, Tariff
@@ -91,6 +92,8 @@ class Selling:
         if len(open_) >= OPEN_MAX:
             raise CantReserve(f"{OPEN_MAX} reservations of {buyer} are open here")
         user = f"{message.user}@{buyer}" if message.user else ""
+        if len(user) > NAME_CHARS_MAX:
+            raise CantReserve(f"{len(user)} characters are too many for a user: {user[:60]}…")
         who = Party(Kind.USER, user) if user else Party(Kind.SITE, buyer)
         by = Whose(user or buyer, "", message.project, buyer)
         from_s, until_s = message.from_ms / 1000, message.until_ms / 1000
@@ -189,6 +192,9 @@ class Buying:
             raise CantReserve(
                 f"{WHOLES_MAX:,} bookings at other sites are open: no more can be made"
             )
+        # As it travels: else what a site counts and bills would be a little more than we expect.
+        from_s, until_s = round(wanted.from_s, 3), round(wanted.until_s, 3)
+        wanted = replace(wanted, from_s=from_s, until_s=until_s)
         parts, own = {}, ""
         for site in sorted(set(sites)):
             if site == self._site:
@@ -247,7 +253,8 @@ class Buying:
         before = whole.machine.phase
         acts = whole.machine.heard(seller, state, now_s, lease_s)
         if whole.machine.phase is not before and state == coallocation.REFUSED:
-            whole.machine.reason = f"{seller}: {message.reason[:500]}"
+            said = "".join(each if each.isprintable() else "?" for each in message.reason[:500])
+            whole.machine.reason = f"{seller}: {said}"
         yield from self._do(whole, acts, now_s, utc_s)
 
     def tick(self, now_s: float, utc_s: float) -> Iterator[Effect]:
@@ -279,10 +286,12 @@ class Buying:
         if message.state == State.EXPIRED and whole.machine.phase is Phase.BOOKED:
             yield Remark(f"{seller} has let go of reservation {part.id}: it never heard to keep it")
         billed_s = message.at_ms / 1000
-        if message.billed_nanos > part.total_nanos or billed_s > utc_s + AHEAD_MAX_S:
+        is_back = whole.machine.phase in (Phase.RELEASING, Phase.RELEASED)
+        most_nanos = _most_nanos(part) if is_back or utc_s >= part.until_s else 0
+        if message.billed_nanos > most_nanos or billed_s > utc_s + AHEAD_MAX_S:
             yield Remark(
-                f"{seller} bills {message.billed_nanos} for reservation {part.id}, of which all "
-                f"costs {part.total_nanos}, as of {message.at_ms}: it is not booked"
+                f"{seller} bills {message.billed_nanos} for reservation {part.id}, which may come "
+                f"to {most_nanos} now by its terms, as of {message.at_ms}: it is not booked"
             )
             return
         state = State.ENDED if message.state == State.ENDED else State.CANCELLED
@@ -378,6 +387,11 @@ class Buying:
         return Write(kept_as(part, "buy", step, site), durable=True)
 
 
+def _most_nanos(part: Reservation) -> int:
+    """What a part may be billed at the most: nothing of it was used, or all of it given back."""
+    return max(part.bill_nanos(0), replace(part, left_s=part.from_s).bill_nanos(0))
+
+
 # --- messages ------------------------------------------------------------------------------------
 
 
@@ -417,9 +431,7 @@ def _expired(name: str) -> Reserved:
 
 def _check(buyer: str, message: Reserve) -> None:
     """Raise ProtocolError for what nobody may ask."""
-    name = message.reservation
-    if not name.startswith(f"{buyer}-") or len(name) > CHARS_MAX or not name.isprintable():
-        raise ProtocolError("a reservation by a name that is not its buyer's")
+    number_of(buyer, message.reservation)  # it is billed as a contract of that name
     if message.step not in set(Step):
         raise ProtocolError("a reservation is held, booked, kept or released")
     if not 0 <= message.slots <= SLOTS_MAX:

@@ -23,7 +23,7 @@ from enum import StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from federation.money import format_amount
+from federation.money import NANOS_LIMIT, format_amount
 from policies.parties import Kind, Party, Whose
 from policies.periods import UTC_ZONE, Period, Span, period_at
 from policies.tariffs import Tariff
@@ -290,9 +290,12 @@ def payers(purses: Iterable[Purse]) -> tuple[Purse, ...]:
 
 
 def money_room(purses: Iterable[Purse]) -> int | None:
-    """What a job may be promised money for: the least room of its hard budgets; None: no limit."""
+    """What a job may be promised money for: the least room of its hard budgets; None: no limit.
+
+    No more than a promise can say, whatever another site says that we may spend of its budget.
+    """
     rooms = [each.room_nanos for each in payers(purses) if each.budget.is_hard]
-    return max(0, min(rooms)) if rooms else None
+    return max(0, min(*rooms, NANOS_LIMIT)) if rooms else None
 
 
 def note_short(purses: Iterable[Purse]) -> None:

@@ -17,7 +17,8 @@ when it would be over; unless it is kept by then.
 
 *Releasing.* Who refuses, or has let a hold lapse (what was said came too late), or does not answer
 in time: that is written if the decision to book was, and all are told to release theirs, again and
-again until each has answered that it has nothing.
+again until each has answered that it has nothing; of what was not decided no longer than a hold
+may last anywhere (FORGET_S): a site that is gone for good must not fill the list of bookings.
 
 So, whatever is lost, late or said twice:
 
@@ -45,6 +46,8 @@ ASK_S: Final = 5.0  # for an answer to a hold
 MARGIN_S: Final = 2.0  # that each hold must last when it is decided to book
 BOOK_S: Final = 60.0  # until all must have booked
 KEEP_S: Final = 300.0  # that a part stays booked, at least, for who has not said to keep it
+# What was only held has lapsed by itself after so long, whether its site answers or not.
+FORGET_S: Final = 900.0
 AGAIN_S: Final = 2.0  # what was not answered is said again
 
 # What sites answer.
@@ -99,6 +102,7 @@ class Coallocation:
     states: dict[str, str] = field(default_factory=dict)
     leases_s: dict[str, float] = field(default_factory=dict)
     reason: str = ""
+    _is_decided: bool = False  # to book
     _since_s: float = 0.0
     _said_s: float = 0.0
 
@@ -112,7 +116,7 @@ class Coallocation:
 
     def resume(self, phase: Phase, now_s: float) -> list[Act]:
         """Go on after a restart, from what was written last."""
-        self.phase, self._since_s = phase, now_s
+        self.phase, self._since_s, self._is_decided = phase, now_s, True
         self.states.clear()
         return self._say_all(now_s)
 
@@ -153,7 +157,7 @@ class Coallocation:
             return [Say(self.sites[at + 1], "hold")]
         if min(self.leases_s.values()) < now_s + MARGIN_S:
             return self.release("what was held first would not last until all is booked", now_s)
-        self.phase, self._since_s = Phase.BOOKING, now_s
+        self.phase, self._since_s, self._is_decided = Phase.BOOKING, now_s, True
         return [Decide(Phase.BOOKING), *self._say_all(now_s)]
 
     def release(self, reason: str, now_s: float) -> list[Act]:
@@ -186,6 +190,9 @@ class Coallocation:
         if self.phase is Phase.BOOKING and waited_s >= BOOK_S:
             late = [each for each in self.sites if self.states.get(each) not in (BOOKING, BOOKED)]
             return self.release(f"{', '.join(late)} did not book in time", now_s)
+        if self.phase is Phase.RELEASING and not self._is_decided and waited_s >= FORGET_S:
+            self.phase = Phase.RELEASED
+            return [Decide(Phase.RELEASED)]
         if self.phase in (Phase.HOLDING, Phase.RELEASED) or now_s - self._said_s < AGAIN_S:
             return []
         return self._say_all(now_s)

@@ -207,7 +207,9 @@ class Entitlements:
                 return f"its priority is {work.priority:g}, {user} may have {most:g} {end}"
             case Why.OTHER_CLASS:
                 classes = " or ".join(sorted(rule.classes))
-                return f"it is {work.price_class}, {user} may have {classes} work {end}"
+                return (
+                    f"its price class is {work.price_class}, {user} may have {classes} work {end}"
+                )
         return f"it is {verdict.why} to {user} {end}"
 
     def most_of_others(self, pool: str, window: str) -> float:

@@ -99,7 +99,9 @@ def fits(ask: Ask, found: Estimate) -> int:
         return ask.tasks
     limit_s = found.closes_s if ask.deadline_s is None else min(found.closes_s, ask.deadline_s)
     tasks = ask.tasks
-    if found.finish_s > limit_s:
+    if _may_be_stopped(ask) and found.begin_s + found.task_s > found.closes_s:
+        tasks = min(tasks, found.slots)  # one for each slot: more would begin when it is closed
+    elif found.finish_s > limit_s:
         tasks = min(tasks, tasks_by(limit_s - found.begin_s, found.slots, found.task_s))
     if ask.budget_nanos is not None:
         task_ns = round(found.task_s * 1e9)
@@ -168,7 +170,7 @@ def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, now_s: float)
     """Whether one task keeps the limits. Only what is known refuses, not a guess of its length."""
     task_s = 0.0 if ask.task_s is None else found.task_s
     ends_s = found.begin_s + task_s
-    if ends_s > found.closes_s:
+    if (found.begin_s if _may_be_stopped(ask) else ends_s) > found.closes_s:
         words = "closes in {:.0f} s, before a task that starts in {:.0f} s could end"
         figures = (found.closes_s - now_s, found.begin_s - now_s)
         return Refusal(Reason.WINDOW_CLOSED, words, figures)
@@ -183,6 +185,11 @@ def _check_limits(ask: Ask, candidate: Candidate, found: Estimate, now_s: float)
             texts = tuple(format_money(each, candidate.advert.currency) for each in amounts)
             return Refusal(Reason.COST_LIMIT, "would cost {} a task, {} is left", texts)
     return None
+
+
+def _may_be_stopped(ask: Ask) -> bool:
+    """Whether its tasks may begin where they could not end in time: they pay less for that."""
+    return ask.price_class == "preemptible"
 
 
 def affords(ask: Ask, candidate: Candidate) -> bool:

@@ -30,12 +30,13 @@ from policies.parties import Kind, Party, Whose
 from policies.pricelist import Adjustment, PriceList
 from policies.tariffs import HOUR_NS, MILLION, Tariff, cost_nanos, round_half_up
 from policies.weeks import DAY_S
-from policies.windows import AHEAD_S, Plan, Rules, Span, Window
+from policies.windows import AHEAD_S, Plan, Rules, Window
 
 NAMED: Final = "reservation "  # before its id: a tariff's version, and a window's name
 BOOKED_MAX: Final = 1_000  # that are to come, of a site
-TRIED_MAX: Final = 400  # beginnings, for another offer
+ONES_MAX: Final = 250  # of these one user's: the shortest cost nothing, and would keep others out
 HALF: Final = Amount(part=5_000)
+LAST_S: Final = 253_402_300_799.0  # the end of the year 9999
 CLOCK_S: Final = 60.0  # so long before now one may still begin: it takes time to ask
 
 
@@ -247,19 +248,34 @@ class Book:
 
     def free(self, whose: Whose, from_s: float, until_s: float, utc_s: float) -> int:
         """How many slots may be reserved for somebody's work over all of a span; 0 or more."""
-        made = [each for each in self.made if each.takes_slots(utc_s)]
-        edges = {edge for each in made for edge in (each.from_s, each.ends_s)}
-        least = self.total
+        return max(0, min(slots for _, slots in self._steps(whose, from_s, until_s, utc_s)))
+
+    def _steps(
+        self, whose: Whose, from_s: float, until_s: float, utc_s: float
+    ) -> Iterator[tuple[float, int]]:
+        """From when on how many slots may be reserved, over a span; below zero: too many are."""
+        changes: dict[float, tuple[int, int]] = {}
+        for each in self.made:
+            if each.takes_slots(utc_s):
+                had = each.slots if each.who.includes(whose) else 0
+                for at_s, sign in ((each.from_s, 1), (each.ends_s, -1)):
+                    slots, own = changes.get(at_s, (0, 0))
+                    changes[at_s] = slots + sign * each.slots, own + sign * had
+        edges = sorted(changes.items(), reverse=True)
+        taken = had = 0
         for span in self.plan.spans(from_s, until_s):
             kept = sum(each.guaranteed for each in span.claims.levels(self.total))
             own = span.most(whose, self.total)
             most = min(self.total - kept, self.rules.most.of(self.total))
-            for at_s in {span.from_s, *edges_in(edges, span.from_s, span.until_s)}:
-                there = [each for each in made if each.from_s <= at_s < each.ends_s]
-                taken = sum(each.slots for each in there)
-                had = sum(each.slots for each in there if each.who.includes(whose))
-                least = min(least, most - taken, own - had)
-        return max(0, least)
+            at_s = span.from_s
+            while True:
+                while edges and edges[-1][0] <= at_s:
+                    _, (slots, mine) = edges.pop()
+                    taken, had = taken + slots, had + mine
+                yield at_s, min(most - taken, own - had)
+                if not edges or edges[-1][0] >= span.until_s:
+                    break
+                at_s = edges[-1][0]
 
     def check(self, whose: Whose, slots: int, from_s: float, until_s: float, utc_s: float) -> None:
         """Refuse what does not fit, and say what does. Raises CantReserve."""
@@ -281,16 +297,22 @@ class Book:
     def first_fit(
         self, whose: Whose, slots: int, lasts_s: float, after_s: float, utc_s: float
     ) -> float | None:
-        """The first moment after one from which so many slots could be had for so long."""
-        end_s = utc_s + self.rules.ahead_s - lasts_s
-        if end_s <= after_s:
+        """The first moment after one from which so many slots could be had for so long.
+
+        All is gone through once, however much is reserved: anybody may ask, again and again.
+        """
+        end_s = utc_s + self.rules.ahead_s
+        if end_s - lasts_s <= after_s:
             return None
-        ends = {each.ends_s for each in self.made if each.takes_slots(utc_s)}
-        found = sorted({*edges_in(ends, after_s, end_s), *self.plan.edges(after_s, end_s)})
-        for at_s in found[:TRIED_MAX]:
-            if self.free(whose, at_s, at_s + lasts_s, utc_s) >= slots:
-                return at_s
-        return None
+        since_s: float | None = None
+        for at_s, free in self._steps(whose, after_s, end_s, utc_s):
+            if since_s is not None and at_s - since_s >= lasts_s:
+                break
+            if free < slots:
+                since_s = None
+            elif since_s is None and at_s > after_s:
+                since_s = at_s
+        return since_s if since_s is not None and since_s + lasts_s < end_s else None
 
 
 def edges_in(edges: Iterable[float], start_s: float, end_s: float) -> Iterator[float]:
@@ -329,45 +351,64 @@ def overlay(
 ) -> Rules:
     """What holds for a pool with its reservations: spans change where one begins or ends.
 
-    Holds are in it too: nothing that would have to be stopped begins meanwhile.
+    Holds are in it too, but only from when they lapse: nothing that would have to be stopped begins
+    meanwhile, and nobody makes way for slots that nobody has booked.
     """
     standing = sorted(
-        (each for each in made if each.takes_slots(utc_s)), key=lambda each: (each.made_s, each.id)
+        (_confirmed(each) for each in made if each.takes_slots(utc_s)),
+        key=lambda each: (each.made_s, each.id),
     )
     if not standing:
         return rules
     edges = {edge for each in standing for edge in (each.from_s, each.ends_s)}
+    seats = [Seats(each.who, each.slots, each.tariff, each.ends_s) for each in standing]
     spans = []
-    alike: dict[Claims, Claims] = {}  # who looks at them tells them apart by identity
+    # Who looks at them tells them apart by identity. Of a thousand reservations it takes seconds to
+    # compare all that each span has: their places in the list say as much.
+    alike: dict[tuple[Claims, tuple[int, ...]], Claims] = {}
     for span in rules.spans:
         cuts = [span.from_s, *sorted(edges_in(edges, span.from_s, span.until_s)), span.until_s]
         for from_s, until_s in pairwise(cuts):
-            there = [each for each in standing if each.from_s <= from_s < each.ends_s]
-            part = _with(replace(span, from_s=from_s, until_s=until_s), there, owner)
-            claims = alike.setdefault(part.claims, part.claims) if there else part.claims
-            spans.append(replace(part, claims=claims))
+            there = tuple(
+                at for at, each in enumerate(standing) if each.from_s <= from_s < each.ends_s
+            )
+            part = replace(span, from_s=from_s, until_s=until_s)
+            if there:
+                claims = alike.get((span.claims, there))
+                if claims is None:
+                    claims = replace(span.claims, reserved=tuple(seats[at] for at in there))
+                    alike[span.claims, there] = claims
+                window = _window(span.window, standing[there[0]], owner)
+                part = replace(part, window=window, claims=claims)
+            spans.append(part)
     begun = (each.from_s for each in standing if each.from_s <= rules.now.from_s < each.ends_s)
     return Rules(tuple(spans), max(rules.begun_s, *begun, 0.0))
 
 
-def _with(span: Span, there: Sequence[Reservation], owner: ReservationRules) -> Span:
-    if not there:
-        return span
-    seats = tuple(Seats(each.who, each.slots, each.tariff, each.ends_s) for each in there)
-    # The first alone: who has been told to make room is not told anew when another is booked.
-    name = there[0].tariff_name
-    bare = Window(name, Hours(), drain_lead_s=owner.drain_lead_s, grace_s=owner.grace_s)
-    window = (
-        bare if span.window is None else replace(span.window, name=f"{span.window.name}, {name}")
-    )
-    return replace(span, window=window, claims=replace(span.claims, reserved=seats))
+def _confirmed(reservation: Reservation) -> Reservation:
+    """As it would be if it were booked just before it lapses."""
+    if reservation.state is not State.HELD:
+        return reservation
+    return replace(reservation, from_s=max(reservation.from_s, reservation.lapses_s))
+
+
+def _window(window: Window | None, first: Reservation, owner: ReservationRules) -> Window:
+    """What a span is called in which something is reserved.
+
+    By the first alone: who has been told to make room is not told anew when another is booked.
+    """
+    name = first.tariff_name
+    if window is not None:
+        return replace(window, name=f"{window.name}, {name}")
+    return Window(name, Hours(), drain_lead_s=owner.drain_lead_s, grace_s=owner.grace_s)
 
 
 # --- for people ----------------------------------------------------------------------------------
 
 
 def clock(at_s: float) -> str:
-    """A moment, as errors have it."""
+    """A moment, as errors have it; what is beyond all calendars, as the last that there is."""
+    at_s = min(at_s, LAST_S)
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

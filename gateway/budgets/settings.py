@@ -120,7 +120,7 @@ def _budget(table: dict[str, Any]) -> Budget:
         raise KnobError(f"needs a name of 1 to {NAME_CHARS_MAX} printable characters")
     check_known(table, BUDGET_KEYS)
     owner = table.get("owner", "")
-    if owner:
+    if owner != "":
         _site("owner", owner)
     size = "slice" if owner else "amount"
     for key in ("amount", "sites", "slice_s") if owner else ("slice",):

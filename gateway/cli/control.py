@@ -69,7 +69,7 @@ def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool
 def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
     """Have a gateway read its configuration again, and go on by it.
 
-    Windows, prices, shares, budgets and entitlements are taken in.
+    Windows, prices, shares, budgets, entitlements and what may be reserved are taken in.
 
     What that changes in the coming two weeks is said first, and what counts only after a restart.
     With a mistake in the file nothing is changed.
@@ -104,7 +104,9 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
     for each in found.get("warnings", ()):
         click.echo(show.clean(f"warning: {each}"))
     if found["reservations"]:
-        click.echo("slots are reserved on other terms from now on; what is booked stays as it is")
+        click.echo(
+            "[reservations] counts for what is booked from now on; what is booked is as it was"
+        )
     for each in found["later"]:
         click.echo(show.clean(f"counts after a restart: {each}"))
     click.echo("nothing was changed: a dry run" if is_dry else "this holds now")

@@ -182,8 +182,9 @@ def explain(
 def _show_plan(found: dict[str, Any]) -> None:
     """Where it goes, what waits, and what can't be done."""
     click.echo(show.clean(found["text"]))
-    if found.get("refused_for_money"):
-        click.echo(f"it would be refused: {show.clean(found['refused_for_money'])}")
+    for kind in ("refused_by_rule", "refused_for_money"):
+        if found.get(kind):
+            click.echo(f"it would be refused: {show.clean(found[kind])}")
     for share in found["shares"]:
         opens = f"opens at {show.when(share['opens_s'])} UTC, " if share["opens_s"] else ""
         click.echo(

@@ -23,7 +23,9 @@ _COLUMNS: Final = (
 @click.option("--site", "sites", multiple=True, help="Where: all of these, or none. Repeat it.")
 @click.option("--pool", default="", help="In which pool. [default: the cheapest that has room]")
 @click.option("--who", default="", help="For user:, group: or project:NAME. [default: yourself]")
-@click.option("--project", default="", help="To which project it is billed.")
+@click.option(
+    "--project", default="default", show_default=True, help="To which project it is billed."
+)
 @click.option(
     "--dry-run", "is_dry", is_flag=True, help="Only say what could be had, and its price."
 )

@@ -627,7 +627,7 @@ class ReservationKept:
         who: for whom, as rules name them.
         whole: the booking that it is a part of.
         price_nanos: of a slot-hour.
-        step: counts its records, from 0.
+        step: counts its records; the first is when it was made, in milliseconds since 1970, or 0.
         left_at_s: when it was cancelled.
         billed_nanos: what was charged at its end, besides what was used; at `billed_at_s`.
     """

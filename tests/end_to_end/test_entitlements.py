@@ -133,6 +133,11 @@ def test_a_group_has_its_slots_and_tasks_and_no_more(site, tmp_path):
         pytest.raises(JobRefused, match=r"no \[\[entitlement\]\] of site.toml allows it to zoe"),
     ):
         zoe.submit(abs, -1).result(20)
+    with Client(site.address, user="zoe") as zoe:
+        refused_by = zoe.ask("explain", tasks=1)["refused_by_rule"]
+    assert refused_by == "no [[entitlement]] of site.toml allows it to zoe"
+    with Client(site.address, user="ann") as ann:
+        assert ann.ask("explain", tasks=1)["refused_by_rule"] == ""
 
 
 # --- two sites, real processes -------------------------------------------------------------------

@@ -162,7 +162,7 @@ def test_at_the_command_line_and_over_a_death(tmp_path):
         site.kill()
         site.start()
         [kept] = json.loads(run("reservations", *reach, "--json"))
-        assert (kept["state"], kept["slots"]) == ("running", 2)
+        assert (kept["state"], kept["slots"], kept["project"]) == ("running", 2, "default")
         assert "is cancelled" in run("reserve", *reach, "--cancel", kept["id"])
         gone = lambda: json.loads(run("reservations", *reach, "--json")) == []  # noqa: E731
         wait_until(gone, "it is billed")

@@ -133,6 +133,7 @@ def test_a_mistake_is_told_with_its_line_and_changes_nothing(path, old, new, tex
     with pytest.raises(ConfigError) as caught:
         read_again(before, NOON_S)
     assert text in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ")
 
 
 def test_reload_tells_rules_that_are_gone_and_new_and_takes_them_in(path):

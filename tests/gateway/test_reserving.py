@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from federation.errors import ProtocolError
 from federation.reserving import Reserve, Reserved
 from gateway import events
-from gateway.bookings import Bookings
+from gateway.bookings import OVER_MAX, Bookings
 from gateway.broker import Broker
 from gateway.config import PoolConfig, SiteConfig
 from gateway.effects import Remark, Say, Write
@@ -24,9 +24,10 @@ from gateway.ledger.records import (
 from gateway.recalling import recall_now
 from gateway.reserving import OPEN_MAX, Buying, Selling
 from policies.claims import Amount
-from policies.coallocation import KEEP_S, Phase
+from policies.coallocation import FORGET_S, KEEP_S, Phase
+from policies.entitlements import Entitlements, Rule
 from policies.parties import Whose, read_party
-from policies.reservations import Reservation, ReservationRules, State
+from policies.reservations import ONES_MAX, CantReserve, Reservation, ReservationRules, State
 from policies.tariffs import Tariff
 from simulations.world.disk import Disk, MemoryStore
 
@@ -276,6 +277,8 @@ HOLD = Reserve("london-1-1", "hold", "", 1, 46_800_000, 50_400_000, "ada", "risk
         {"reservation": "rome-1-1"},
         {"reservation": "london-" + "1" * 300},
         {"reservation": "london-\n"},
+        {"reservation": "london-eye"},  # would keep us from starting again, once it is billed
+        {"reservation": "london-eye-1-1"},  # that is another site's
         {"step": "steal"},
         {"slots": -1},
         {"slots": 10**9},
@@ -297,6 +300,7 @@ def test_what_a_buyer_may_not_say(world, changes):
         ({"until_ms": HOLD.from_ms}, "has no length"),
         ({"from_ms": 1_000_000}, "which is past"),
         ({"pool": "slow"}, "there is no pool 'slow' at paris"),
+        ({"user": "a" * 200}, "207 characters are too many for a user"),
     ],
 )
 def test_what_a_buyer_can_not_have(world, changes, text):
@@ -349,6 +353,98 @@ def test_what_nobody_knows_any_more_is_given_back(world):
     london = world.sites["london"]
     [told] = london.buying.hear("paris", said, NOON, NOON)
     assert (told.message.reservation, told.message.step) == ("london-9-9", "release")
+
+
+def test_one_user_does_not_take_all_that_may_be_open(world):
+    bookings = world.sites["paris"].bookings
+    for number in range(ONES_MAX):
+        from_s = NOON + number
+        found = bookings.ask(1, from_s, from_s + 1, "user:ada", ADA, NOON)
+        bookings.keep(replace(found, id=f"r{number}", state=State.BOOKED))
+    with pytest.raises(CantReserve, match="250 reservations of ada are open here"):
+        bookings.ask(1, NOON, NOON + 1, "user:ada", ADA, NOON)
+    bookings.ask(1, NOON, NOON + 1, "user:bob", Whose("bob"), NOON)
+
+
+@pytest.mark.parametrize("state", ["ended", "cancelled", "expired"])
+def test_a_seller_that_bills_before_the_end_is_not_booked(world, state):
+    whole = world.begin(["paris"])
+    world.run()
+    [part] = world.sites["paris"].bookings.open.values()
+    london = world.sites["london"]
+    said = Reserved(
+        part.id, state, "", "fast", 10**9, "USD", 0, 0, 0, 0, 1, round(world.now_s * 1000)
+    )
+    london.do(london.buying.hear("paris", said, world.now_s, world.now_s))
+    assert london.records == []
+    assert "it is not booked" in london.remarks[-1]
+    # At its end at half of its price, by its terms, and no more.
+    world.now_s = whole.parts["paris"].until_s
+    for billed_nanos, is_booked in ((2 * 10**9 + 1, False), (2 * 10**9, True)):
+        late = replace(said, billed_nanos=billed_nanos)
+        london.do(london.buying.hear("paris", late, world.now_s, world.now_s))
+        assert bool(london.records) is is_booked
+
+
+def test_what_was_billed_is_known_however_much_is_held_and_released(world):
+    world.begin(["paris"])
+    world.run()
+    world.now_s += 7200.0
+    world.tick()
+    world.wire.clear()
+    paris = world.sites["paris"]
+    [name] = paris.bookings.over
+    for number in range(OVER_MAX + 1):
+        hold = replace(
+            HOLD,
+            reservation=f"rome-1-{number}",
+            from_ms=HOLD.from_ms + 10**8,
+            until_ms=HOLD.until_ms + 10**8,
+        )
+        paris.do(paris.selling.hear("rome", hold, world.now_s))
+        paris.do(paris.selling.hear("rome", replace(hold, step="release"), world.now_s))
+    assert len(paris.bookings.over) == OVER_MAX
+    assert paris.bookings.find(name).billed_nanos == 2 * 10**9
+    # A name that was forgotten, and comes again, is on disk as it is now.
+    again = replace(hold, reservation="rome-1-0")
+    paris.do(paris.selling.hear("rome", again, world.now_s + 1))
+    assert paris.rows["sell", "rome-1-0"].state == "held"
+
+
+def test_a_site_that_never_answers_does_not_fill_the_list_of_bookings(world):
+    world.begin(["paris"])
+    for _ in range(2):
+        world.wire.clear()
+        world.tick(FORGET_S)
+    assert world.sites["london"].buying.wholes == {}
+
+
+def test_what_a_site_says_is_shown_without_its_control_characters(world):
+    whole = world.begin(["paris"])
+    [(_, _, hold)] = world.wire
+    said = Reserved(hold.reservation, "refused", "no\x1b[2J", "", 0, "", 0, 0, 0, 0, 0, 0)
+    london = world.sites["london"]
+    london.do(london.buying.hear("paris", said, NOON, NOON))
+    assert whole.machine.reason == "paris: no?[2J"
+
+
+@pytest.mark.parametrize(
+    ("rules", "text"),
+    [
+        ([Rule(False, (read_party("site:london"),))], "it is denied to ada@london"),
+        ([Rule(True, (read_party("site:rome"),))], "no [[entitlement]] allows it to ada@london"),
+        ([Rule(True, (read_party("site:london"),), slots_max=3)], "may have 3 slots"),
+        ([Rule(True, (read_party("site:london"),), slots_max=4)], ""),
+    ],
+)
+def test_nobody_reserves_what_no_entitlement_lets_him_use(world, rules, text):
+    paris = world.sites["paris"]
+    known = events.EntitlementsKnown(Entitlements(tuple(rules)), {"fast": ()})
+    paris.broker.handle(known, NOON)
+    whole = world.begin(["paris"])
+    world.run()
+    assert text in whole.machine.reason
+    assert (whole.machine.phase is Phase.BOOKED) is (not text)
 
 
 def test_a_site_without_the_table_refuses():

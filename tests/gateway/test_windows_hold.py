@@ -87,6 +87,17 @@ def test_what_nobody_knows_the_length_of_begins_up_to_the_drain_lead(ahead_s, be
     assert assigned(world.submit("theirs", 10, site="paris")) == begun
 
 
+@pytest.mark.parametrize(
+    ("price_class", "preempts", "begun"),
+    [("preemptible", True, 2), ("preemptible", False, 0), ("guaranteed", True, 0)],
+)
+def test_what_is_paid_less_for_it_begins_where_it_will_be_stopped(price_class, preempts, begun):
+    world = World(window(NO_OTHERS, 13, 23, preempts=preempts), slots=(1, 1))
+    world.learn(7_200.0)
+    world.submit("theirs", 5, site="paris", price_class=price_class)
+    assert world.broker.jobs["theirs"].in_flight == begun
+
+
 def test_when_a_window_begins_all_is_called_back_and_what_runs_is_stopped():
     world = World(window(grace_s=30.0))
     [order] = orders(world.submit("theirs", 4, site="paris"))

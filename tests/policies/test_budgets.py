@@ -226,6 +226,13 @@ def test_a_contract_is_held_in_every_purse_that_pays_for_it():
     assert [each.held_nanos for each in purses] == [0, 0, 0]
 
 
+def test_no_more_is_promised_than_a_promise_can_say():
+    """Whatever the owner of a budget says that we may spend of it."""
+    found = purse(owner="london")
+    found.is_open, found.allotted_nanos = True, 10**37
+    assert money_room([found]) == 2**63 - 1
+
+
 def test_a_contract_of_a_former_life_is_held_whatever_there_is():
     found = purse(amount=100)
     found.spent_nanos = 90

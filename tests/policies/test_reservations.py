@@ -130,6 +130,7 @@ def test_what_does_not_fit_is_refused_with_figures_and_what_does():
         (1, -30, 30, "which is past"),
         (1, 0, 86_401, "longer than 1 d, the longest here"),
         (1, 14 * 86_400 - 60, 61, "at the latest at 2026-12-07 12:00:00 UTC"),
+        (1, 10**12, 61, "it would end at 9999-12-31 23:59:59 UTC"),
     ],
 )
 def test_what_nobody_can_have(slots, from_s, lasts_s, text):
@@ -308,6 +309,42 @@ def test_what_is_offered_instead_can_be_had(taken, slots, lasts_h):
     book = Book(NO_WINDOWS, 10, RULES, booked)
     found_s = book.first_fit(BOB, slots, lasts_h * HOUR_S, NOON, NOON)
     assert found_s is None or book.free(BOB, found_s, found_s + lasts_h * HOUR_S, NOON) >= slots
+
+
+def test_nobody_makes_way_for_what_is_only_held():
+    held = made(from_h=-0.01, state=State.HELD, lease_s=NOON + 30)
+    rules = rules_at(NO_WINDOWS, NOON, 14 * 86_400.0)
+    before, during, _ = overlay(rules, [held], RULES, NOON).spans
+    assert (before.until_s, before.claims.reserved) == (NOON + 30, ())
+    assert [each.slots for each in during.claims.reserved] == [4]
+    booked = overlay(rules, [replace(held, state=State.BOOKED)], RULES, NOON)
+    assert [each.slots for each in booked.now.claims.reserved] == [4]
+
+
+def test_a_refusal_looks_at_each_reservation_once():
+    """Anybody may ask, again and again: it took minutes for a thousand that overlap."""
+    looks = 0
+
+    class Counted(Party):
+        def includes(self, whose):
+            nonlocal looks
+            looks += 1
+            return super().includes(whose)
+
+    who = Counted(Kind.USER, "ada")
+    booked = [made(str(n), 1, 1 + n / 100, 50 + n / 100, who=who) for n in range(300)]
+    book = Book(NO_WINDOWS, 310, RULES, booked)
+    with pytest.raises(CantReserve, match="10 slots could be then; 300 from 2026-11-25 16:5"):
+        book.check(BOB, 300, NOON + 20 * HOUR_S, NOON + 30 * HOUR_S, NOON)
+    assert looks <= 3 * len(booked)
+
+
+def test_spans_with_the_same_reservations_have_the_same_claims_and_each_its_seats_once():
+    booked = [made(str(n), 1, 1 + n / 100, 50 + n / 100) for n in range(100)]
+    spans = overlay(rules_at(NO_WINDOWS, NOON, 14 * 86_400.0), booked, RULES, NOON).spans
+    seats = {id(each) for span in spans for each in span.claims.reserved}
+    assert len(spans) == 201
+    assert len(seats) == len(booked)
 
 
 @pytest.mark.parametrize(

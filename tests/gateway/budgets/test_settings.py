@@ -108,6 +108,7 @@ def test_an_amount_is_money_or_time_of_slots(text, nanos, unit):
         ('name = "b"\nowner = "london"', "b: slice: '' is not an amount"),
         ('name = "b"\nowner = "L"\nslice = "1 USD"', "owner is 'L', which is no site's name"),
         ('name = "b"\nowner = 3\nslice = "1 USD"', "owner is 3"),
+        ('name = "b"\namount = "1 USD"\nowner = []', "owner is []"),
         (
             'name = "b"\nowner = "london"\nslice = "1 USD"\namount = "1 USD"',
             "has amount, and is of",
