@@ -31,7 +31,7 @@ from gateway.ledger.records import (
 from gateway.ledger.rows import Dimension
 from gateway.ledger.store import Store
 from gateway.recalling import Recall
-from policies.entitlements import Work, name_of
+from policies.entitlements import Work
 from policies.parties import Kind, Party, Whose, read_party
 from policies.reservations import (
     BOOKED_MAX,
@@ -46,6 +46,7 @@ from policies.reservations import (
     check_span,
     price_over,
 )
+from policies.windows import Span
 
 ID_BYTES: Final = 8
 OVER_MAX: Final = 1_000
@@ -56,7 +57,7 @@ class Bookings:
     """The reservations of our pools.
 
     Args:
-        level: of a pool's spot price now.
+        broker, store: read.
         random_bytes: chance, for ids.
         recall: how the store is asked for what was used.
         perform: carries out effects that come of what the store has said.
@@ -74,6 +75,7 @@ class Bookings:
     ) -> None:
         self._site = config.name
         self._broker = broker
+        self.reserved = broker.reserved  # in budgets
         self._store = store
         self._random_bytes = random_bytes
         self._recall = recall
@@ -143,7 +145,7 @@ class Bookings:
         if not found:
             raise CantReserve("; ".join(errors[:5]))
         (price_nanos, currency), name = min(found, key=lambda each: each[0][0])
-        return Reservation(
+        made = Reservation(
             self._random_bytes(ID_BYTES).hex(),
             name,
             read_party(who),
@@ -158,6 +160,10 @@ class Bookings:
             unused_factor=self._owner.unused_factor,
             cancel_factor=self._owner.cancel_factor,
         )
+        objection = self.reserved.objection(by, made.total_nanos, currency)
+        if objection:
+            raise CantReserve(objection)
+        return made
 
     def _check_entitled(
         self, pool: str, who: Party, by: Whose, slots: int, span: tuple[float, float]
@@ -165,7 +171,7 @@ class Bookings:
         """Refuse what entitlements keep its party from using, in any part of its time."""
         rules, work = self._broker.entitling.rules, Work(by)
         for each in self._pools[pool].plan.spans(*span):
-            verdict = rules.verdict(work, pool, name_of(each))
+            verdict = rules.verdict(work, pool, each.named)
             if not verdict.is_yes:
                 raise CantReserve(rules.explain(verdict, work))
             most = verdict.slots_max
@@ -186,7 +192,12 @@ class Bookings:
             if each.offer.pool == pool and not each.job and not each.draining
         )
         total = 0 if self._broker.draining else total
-        return Book(self._pools[pool].plan, total, self.rules, made)
+        entitling = self._broker.entitling
+
+        def entitled(whose: Whose, span: Span) -> float:
+            return entitling.slots_max(Work(whose), pool, span.named)
+
+        return Book(self._pools[pool].plan, total, self.rules, made, entitled)
 
     def _price(self, pool: str, from_s: float, until_s: float, site: str) -> tuple[int, str]:
         prices = self._pools[pool].prices
@@ -209,8 +220,10 @@ class Bookings:
         name = reservation.id
         if reservation.state in OPEN:
             self.open[name] = reservation
+            self.reserved.hold(reservation)
             return
-        self.open.pop(name, None)
+        if self.open.pop(name, None) is not None:
+            self.reserved.end(reservation, reservation.billed_s)
         self.over[name] = reservation
         while len(self.over) > OVER_MAX:
             # For what was billed a buyer still asks: that must not be forgotten because somebody

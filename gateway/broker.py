@@ -26,6 +26,7 @@ from federation.wire import pack
 from gateway import dispatch, events
 from gateway.accounts import Accounts, Limits
 from gateway.budgets.purses import Purses
+from gateway.budgets.reserved import Reserved
 from gateway.budgets.spending import Ending, Spending
 from gateway.effects import Charge, Effect, Expel, Order, Tell, Write
 from gateway.events import Event, JobSpec
@@ -105,7 +106,12 @@ class Broker:
         self._accounts = Accounts()
         self.clients = self._accounts.clients
         self.shares: Shares | None = None  # how slots are shared out, if they are
-        self._handout = Handout(self.clients, self._effects, boot, self.tariff_at, self.jobs)
+        self.purses = purses or Purses()
+        self.reserved = Reserved(self.purses)
+        self._handout = Handout(
+            *(self.clients, self._effects, boot, self.tariff_at, self.jobs),
+            self.reserved.purses_of,
+        )
         self.workers = self._handout.workers
         self.durations = self._handout.durations
         self.occupancy = self._handout.occupancy
@@ -121,9 +127,8 @@ class Broker:
         )
         self._withdrawals = Withdrawals(self.clients, self._handout, self._tell, self._cancel)
         self._history = History()
-        self.purses = purses or Purses()
         self.spending = Spending(
-            *(self.purses, self.jobs, self._own_tariffs, self.durations.of),
+            *(self.purses, self.reserved, self.jobs, self._own_tariffs, self.durations.of),
             lambda spec: self.offered(spec),
         )
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
@@ -488,11 +493,11 @@ class Broker:
                 self._write(records.BundleKept(job.id, low, high - low, body), durable=True)
         self._handout.mark_ready(job)
         self._check_cost(job)
+        self._end_given_up(job)
         self.entitling.note_queue(job)
         if refused:
             self._drop(job, refused, "queue", self.entitling.queue_text(job.spec))
             self._finish(job, self._now_s)
-        self._end_given_up(job)
         if client is None:
             return
         if job.spec.detached and self._accounts.kept.held_bytes > self.limits.kept_bytes_max:

@@ -7,12 +7,13 @@ placed, because durations are uneven, is recalled while it has not started (`tai
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 from federation.ranges import Range
 from federation.reasons import Reason
 from gateway.jobs import AHEAD_MAX_S, Assignment, Job, Worker
+from policies.budgets import Purse
 from policies.placement import Refusal, judge, show_tag
 from policies.tariffs import Tariff
 
@@ -165,12 +166,22 @@ def fits_cost(job: Job, tariff: Tariff, task_s: float | None, tasks: int) -> int
     return tasks if one == 0 else min(tasks, max(1, (limit - committed) // one))
 
 
-def fits_budgets(job: Job, worker: Worker, tariff: Tariff, task_s: float | None, tasks: int) -> int:
-    """How many of `tasks` the budgets have room for that the job is paid from."""
+def fits_budgets(
+    job: Job,
+    worker: Worker,
+    tariff: Tariff,
+    task_s: float | None,
+    tasks: int,
+    paid: Container[Purse] = (),
+) -> int:
+    """How many of `tasks` the budgets have room for that the job is paid from.
+
+    In those that are `paid` what they cost is held already.
+    """
     limit_s = job.spec.timeout_s
     for purse in job.purses:
         budget = purse.budget
-        if not budget.is_hard or (worker.is_funded and budget.is_money):
+        if not budget.is_hard or (worker.is_funded and budget.is_money) or purse in paid:
             continue
         each_nanos = budget.bound_nanos(tariff, limit_s, task_s)
         if each_nanos is not None:

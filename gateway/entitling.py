@@ -28,7 +28,6 @@ from policies.entitlements import (
     Verdict,
     Why,
     Work,
-    name_of,
     room,
 )
 from policies.parties import ANOTHER_SITE, Whose
@@ -100,7 +99,7 @@ class Entitling:
             self._hold({name: pool.rules.span_at(utc_s) for name, pool in pools})
 
     def _hold(self, spans: Mapping[str, Span]) -> None:
-        self._held = {pool: name_of(span) for pool, span in spans.items()}
+        self._held = {pool: span.named for pool, span in spans.items()}
         self._until_s = min((span.until_s for span in spans.values()), default=inf)
 
     # --- what is out ---------------------------------------------------------------------------

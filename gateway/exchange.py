@@ -551,14 +551,17 @@ class Exchange:
         if spec.path or (allowed is None and jurisdictions is None):
             return ""
         others = self._permits.readable() - spec.wishes.forbidden_sites - {self.site}
+        why = "results of no such site are taken here (`gridfed sites`, `gridfed pools`)"
         if allowed is not None:
             others &= allowed
+        if not self._broker.entitling.may_leave(spec.work):
+            others, why = frozenset(), "its user may use no other site's (`gridfed can`)"
         if others or any(self._suits(spec, pool) for pool in self._broker.tariffs):
             return ""
         where = [*sorted(allowed or ()), *sorted(jurisdictions or ())][:8]
         return (
             f"it may run at {', '.join(where) or 'no site'} alone; no pool of {self.site} lies "
-            "there, and results of no such site are taken here (`gridfed sites`, `gridfed pools`)"
+            f"there, and {why}"
         )
 
     def _charged_elsewhere(self) -> frozenset[str]:

@@ -48,6 +48,7 @@ class Handout:
         boot: int,
         tariff: Callable[[Job, Worker], Tariff],
         jobs: Mapping[str, Job],
+        paid_ahead: Callable[[str], tuple[Purse, ...]] = lambda _: (),
     ) -> None:
         self.workers: dict[int, Worker] = {}
         self.durations = dispatch.Durations()
@@ -60,6 +61,7 @@ class Handout:
         self._held: dict[str, set[str]] = {}  # job → contracts that it may be out under
         self._assignments = boot << EPOCH_BITS
         self._tariff = tariff
+        self._paid_ahead = paid_ahead
         self._shares: Shares | None = None
         self._order: Callable[[Job, float | None], Rank] = dispatch.order
         self._ready_first = 0  # jobs that were ready when settling began
@@ -218,12 +220,12 @@ class Handout:
             tasks = min(tasks, bound)
         return self._affords(job, worker, task_s, tasks)
 
-    def may_want(self, job: Job, worker: Worker, now_s: float) -> bool:
-        """Whether a job would have tasks for a worker that fits it, if that had a slot for them."""
+    def may_want(self, job: Job, worker: Worker, now_s: float, slots: int) -> bool:
+        """Whether a job would have tasks for a worker that fits it, if so many slots were free."""
         task_s = self.durations.of(job.spec.function)
         return (
             self._is_heard(job)
-            and self.occupancy.may_begin(worker.offer.pool, job, task_s, now_s)
+            and self.occupancy.may_begin(worker.offer.pool, job, task_s, now_s, slots)
             and self._affords(job, worker, task_s, 1) > 0
         )
 
@@ -236,7 +238,10 @@ class Handout:
             return tasks
         tariff = self._tariff(job, worker)
         tasks = dispatch.fits_cost(job, tariff, task_s, tasks)
-        return dispatch.fits_budgets(job, worker, tariff, task_s, tasks) if job.purses else tasks
+        if not job.purses:
+            return tasks
+        paid = self._paid_ahead(tariff.version)
+        return dispatch.fits_budgets(job, worker, tariff, task_s, tasks, paid)
 
     def _turn(self, shares: Shares, job: Job, worker: Worker, tasks: int, now_s: float) -> int:
         """How many of so many tasks a worker may have of a job before it is another share's turn.
@@ -319,8 +324,9 @@ class Handout:
     def _holds(self, job: Job, worker: Worker, tariff: Tariff) -> tuple[tuple[Purse, int], ...]:
         """What is held for a task of a job at a worker, in each purse that pays for it."""
         task_s, found = self.durations.of(job.spec.function), []
+        paid = self._paid_ahead(tariff.version)
         for purse in job.purses:
-            if worker.is_funded and purse.budget.is_money:
+            if (worker.is_funded and purse.budget.is_money) or purse in paid:
                 continue
             nanos = purse.budget.bound_nanos(tariff, job.spec.timeout_s, task_s)
             if nanos is not None:
@@ -378,9 +384,11 @@ class Handout:
     def _recall_for(self, worker: Worker, now_s: float) -> None:
         def may_move(assignment: Assignment) -> bool:
             job = assignment.job
+            task_s = self.durations.of(job.spec.function)
+            if self._is_shut(job, worker, task_s, now_s):
+                return False  # it would go back, and be asked for again
             if not job.purses:
                 return True
-            task_s = self.durations.of(job.spec.function)
             return dispatch.can_be_paid(assignment, worker, self._tariff(job, worker), task_s)
 
         found = dispatch.tail_to_recall(self.workers.values(), worker, now_s, may_move)
@@ -388,6 +396,14 @@ class Handout:
             assignment, (first, stop) = found
             assignment.recalled = True
             self.recall(assignment, first, stop, kill=False)
+
+    def _is_shut(self, job: Job, worker: Worker, task_s: float | None, now_s: float) -> bool:
+        """Whether the rules of a worker's pool, or entitlements, give it nothing of a job now."""
+        if worker.job:
+            return not self.entitling.may_leave(job.work)
+        pool = worker.offer.pool
+        shut = self.occupancy.shut(pool, job.spec, task_s, now_s)
+        return shut is not None or self.entitling.barred(job.spec, pool) is not None
 
     def _hold(self, assignment: Assignment, tasks: int) -> None:
         """Account for `tasks` more (or fewer) in flight, at the job and at the worker."""

@@ -84,6 +84,14 @@ class Pool:
             if each.who.includes(job.whose) and (price is None or price.version == each.name)
         ]
 
+    def claims_for(self, job: Job) -> list[int]:
+        """The claims that a job's tasks may be in: first those that are reserved for it.
+
+        What was sold what is reserved has nothing else.
+        """
+        reserved = self.reserved(job)
+        return reserved if is_reserved(job.spec) else [*reserved, self.claim(job.whose)]
+
     def claim_of(self, assignment: Assignment) -> int:
         """Which claim the tasks of an assignment are in."""
         for at, each in enumerate(self.seats, self.rules.now.claims.first_reserved):
@@ -235,15 +243,31 @@ class Occupancy:
         self, pool: Pool, spec: JobSpec, claim: int, task_s: float | None, utc_s: float
     ) -> int | None:
         """How many more slots tasks of this length may have; None: as many as are free."""
-        found = None if pool.is_free_for(claim) else pool.more(claim)
+        left = self._left_ahead(pool, spec, claim, task_s, utc_s)
+        if left == inf and pool.is_free_for(claim):
+            return None
+        return int(max(0, min(pool.more(claim), left)))
+
+    def _left_ahead(
+        self,
+        pool: Pool,
+        spec: JobSpec,
+        claim: int,
+        task_s: float | None,
+        utc_s: float,
+        freed: int = 0,
+    ) -> float:
+        """What is left for tasks of this length when there is less, beside all that runs now.
+
+        `freed`: of what runs others give so much back. Inf: none of them will be in the way.
+        """
+        left = inf
         for closes in pool.ahead(spec.whose, claim):
             if _may_begin(closes, spec, task_s, utc_s):
                 continue  # in time for this one; of others, more may be left for less long
             others = sum(pool.used[each] for each in range(pool.rules.now.claims.first_reserved))
-            left = min(closes.slots - pool.used[claim], closes.room - others)
-            more = pool.more(claim) if found is None else found
-            found = max(0, min(more, left))
-        return found
+            left = min(left, closes.slots - pool.used[claim], closes.room - others + freed)
+        return left
 
     def slots_for(self, name: str, job: JobSpec, task_s: float | None, utc_s: float) -> float:
         """The slots of a pool that a job may have in all, now; inf without rules.
@@ -265,15 +289,19 @@ class Occupancy:
         pool = self.pools.get(name)
         return [] if pool is None else [each for each in pool.seats if each.who.includes(whose)]
 
-    def may_begin(self, name: str, job: Job, task_s: float | None, utc_s: float) -> bool:
-        """Whether tasks of this length are not too long for what comes, in a pool with rules."""
+    def may_begin(
+        self, name: str, job: Job, task_s: float | None, utc_s: float, slots: int
+    ) -> bool:
+        """Whether any of a job's tasks would begin if others made room for so many of them.
+
+        Not if they are too long for what comes, in a pool with rules.
+        """
         pool = self.pools[name]
-        for claim in (*pool.reserved(job), pool.claim(job.whose)):
-            ahead = pool.ahead(job.whose, claim)
-            late = (each for each in ahead if not _may_begin(each, job.spec, task_s, utc_s))
-            if all(each.slots > pool.used[claim] for each in late):
-                return True
-        return False
+        freed = max(0, slots - max(0, pool.total - sum(pool.used.values())))
+        return any(
+            self._left_ahead(pool, job.spec, claim, task_s, utc_s, freed) > 0
+            for claim in pool.claims_for(job)
+        )
 
     def shut(self, name: str, job: JobSpec, task_s: float | None, utc_s: float) -> Refusal | None:
         """Why a pool begins nothing more of a job, for as long as one can see; or None."""

@@ -28,6 +28,7 @@ from gateway.entitling import Entitling
 from gateway.jobs import Assignment, Job, Worker
 from gateway.occupancy import Occupancy, Pool
 from policies.claims import called_back, excess
+from policies.entitlements import Work
 from policies.placement import Need
 from policies.windows import Closing, Rules, Window
 
@@ -102,7 +103,8 @@ class Preemption:
     Args:
         workers, ready: all workers, and the jobs with tasks that wait.
         entitling: knows whose work may not run, and needs no room.
-        may_want: whether a job would have tasks for a slot of a worker that fits it.
+        may_want: whether a job would have tasks for a worker that fits it, if so many slots of its
+            pool were free.
         recall: asks a worker for what has not begun of an assignment.
         effects: where orders are put.
     """
@@ -113,7 +115,7 @@ class Preemption:
         ready: Mapping[str, Job],
         occupancy: Occupancy,
         entitling: Entitling,
-        may_want: Callable[[Job, Worker, float], bool],
+        may_want: Callable[[Job, Worker, float, int], bool],
         recall: Callable[[Assignment], None],
         effects: list[Effect],
     ) -> None:
@@ -268,32 +270,34 @@ class Preemption:
             for claim, level in enumerate(pool.levels)
             if level.guaranteed > used.get(claim, 0)
         }
-        found: dict[int, int] = {}
+        found = dict.fromkeys(short, 0)
         fitting: dict[Need, Worker | None] = {}
+        entitled: dict[Work, float] = {}  # slots that are left, by what is wanted already
         for job in self._ready.values() if short else ():
             may_come = job.places is None or job.places.get(name, 0) >= 1
             if not may_come or job.spec.pool not in ("", name):
                 continue
-            claims = [
-                each for each in (*pool.reserved(job), pool.claim(job.whose)) if each in short
-            ]
+            claims = [each for each in pool.claims_for(job) if each in short]
             if not claims:
                 continue
             if job.need not in fitting:
                 fitting[job.need] = self._fitting(name, job)
             worker = fitting[job.need]
-            # Else others would be stopped again and again for what never begins here.
-            if worker is None or not self._may_want(job, worker, utc_s):
+            if worker is None:
                 continue
-            waiting = job.waiting
-            if self._entitling.is_on:
-                waiting = int(min(waiting, self._entitling.slots_left(job.work, name)))
+            if job.work not in entitled:
+                entitled[job.work] = self._entitling.slots_left(job.work, name)
+            waiting = int(min(job.waiting, entitled[job.work]))
+            tasks = min(waiting, sum(short[each] - found[each] for each in claims))
+            # Else others would be stopped again and again for what never begins here.
+            if tasks <= 0 or not self._may_want(job, worker, utc_s, tasks):
+                continue
+            entitled[job.work] -= tasks
             for claim in claims:
-                tasks = min(waiting, short[claim] - found.get(claim, 0))
-                if tasks > 0:
-                    found[claim] = found.get(claim, 0) + tasks
-                    waiting -= tasks
-        return found
+                more = min(tasks, short[claim] - found[claim])
+                found[claim] += more
+                tasks -= more
+        return {claim: slots for claim, slots in found.items() if slots}
 
     def _fitting(self, name: str, job: Job) -> Worker | None:
         """A worker of a pool on which a job could run."""
@@ -317,7 +321,7 @@ class Preemption:
             tasks = sum(len(each.left) for each in assignments)
             slots = tasks - closes.slots - self._leaving(assignments, closes.stops_s)
             text = f"window {closes.window!r} begins at {_clock(closes.at_s)}"
-            window = pool.rules.window_at(closes.at_s)
+            window = pool.rules.span_at(closes.at_s).window
             reason = _Reason(name, window, closes.stops_s, text)
             if slots > 0:
                 self._take(assignments, slots, reason, utc_s, is_ahead=True)

@@ -245,6 +245,8 @@ class Purchases:
         if most is None or job.spec.price is not None or money_room(job.purses) is None:
             return True
         left_nanos = max(0, most - purchase.spent_nanos)
+        if purchase.quote is not None:  # in slots that are reserved there: of what is held for them
+            self._broker.reserved.use(purchase.quote.tariff, left_nanos)
         purchase.earmark = earmark(job.purses, left_nanos, anyway=anyway)
         return purchase.earmark is not None
 

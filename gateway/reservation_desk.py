@@ -13,6 +13,7 @@ from gateway.lobby import Guest
 from gateway.reserving import SITES_MAX, Whole
 from gateway.sessions import TICK_S
 from policies.coallocation import Phase
+from policies.entitlements import Work
 from policies.parties import Kind, Party, Whose, read_party
 from policies.reservations import (
     OPEN,
@@ -50,6 +51,10 @@ async def reserve(site: "Site", guest: Guest, details: Details) -> Any:
         raise CantReserve(f"the gateway can't record anything now: {site.broker.trouble}")
     sites = _sites(site, details)
     if sites - {site.config.name}:
+        if not site.broker.entitling.may_leave(Work(by)):
+            raise CantReserve(
+                f"{by.user} may use no pools of other sites: `gridfed can {by.user}` says why"
+            )
         if is_dry:
             raise CantReserve(
                 "a dry run is of this site alone: other sites hold what is asked of them"

@@ -172,7 +172,9 @@ class Buying:
             if own:
                 whole.own, whole.parts[self._site] = own[0].id, own[0]
             for row in parts:
-                whole.parts[row.site] = reservation_of(row)
+                part = whole.parts[row.site] = reservation_of(row)
+                if part.state in OPEN:
+                    self._bookings.reserved.hold(part)
                 whole.steps[row.site] = row.step
                 self._of_part[row.reservation] = name
             whole.machine = Coallocation(tuple(whole.parts))
@@ -243,6 +245,12 @@ class Buying:
                 cancel_factor=message.cancel_factor,
             )
             whole.parts[seller] = part
+            objection = self._bookings.reserved.objection(part.by, part.total_nanos, part.currency)
+            if objection:
+                message = replace(message, state=coallocation.REFUSED, reason=objection)
+                yield Say(seller, Side.SELLER, _wish(part.id, part, "release"))
+            else:
+                self._bookings.reserved.hold(part)
         elif message.state == SETTLED:
             yield from self._settled(whole, seller)
             return
@@ -302,6 +310,7 @@ class Buying:
             billed_nanos=message.billed_nanos,
             billed_s=billed_s,
         )
+        self._bookings.reserved.end(part, utc_s)
         if not part.billed_nanos:
             yield from self._settled(whole, seller)
             return
@@ -325,6 +334,7 @@ class Buying:
         if is_over and whole.machine.phase in (Phase.BOOKED, Phase.RELEASED):
             del self.wholes[whole.id]
             for site in others:
+                self._bookings.reserved.end(replace(whole.parts[site], billed_nanos=0), 0.0)
                 self._of_part.pop(whole.parts[site].id, None)
 
     def _do(

@@ -10,7 +10,7 @@ from federation.adverts import WINDOWS_MAX, PoolAdvert, SiteAdvert, TagPrice, Wi
 from gateway.broker import Broker
 from gateway.jobs import Job, Worker
 from policies.carbon import Emissions
-from policies.entitlements import Work, name_of
+from policies.entitlements import Work
 from policies.parties import ANOTHER_SITE
 from policies.placement import Tags
 from policies.pricelist import PriceNow
@@ -120,7 +120,7 @@ def _for_whom(pool: PoolAdvert, broker: Broker, work: Work, utc_s: float) -> Poo
         free = _free(broker, work, name, slots)
         return replace(pool, slots_total=slots, slots_free=min(pool.slots_free, free))
     found = allowed(
-        rules.spans, work.whose, total, lambda each: entitling.slots_max(work, name, name_of(each))
+        rules.spans, work.whose, total, lambda each: entitling.slots_max(work, name, each.named)
     )
     ahead = [each for each in found if each.until_s > utc_s]
     slots = ahead[0].slots if ahead else 0

@@ -265,17 +265,12 @@ def next_change(
 ) -> tuple[Span, Verdict] | None:
     """When the verdict on some work in a pool is next another one, and which; None: not by then."""
     spans = plan.spans(from_s, until_s)
-    now = entitlements.verdict(work, pool, name_of(next(spans)))
+    now = entitlements.verdict(work, pool, next(spans).named)
     for span in spans:
-        found = entitlements.verdict(work, pool, name_of(span))
+        found = entitlements.verdict(work, pool, span.named)
         if found != now:
             return span, found
     return None
-
-
-def name_of(span: Span) -> str:
-    """The window that holds in a span, as rules name it."""
-    return span.window.name if span.window is not None else NO_WINDOW
 
 
 def _fit(work: Work, rules: Iterable[Rule]) -> Verdict:

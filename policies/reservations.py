@@ -14,7 +14,7 @@ with its own price; what does not fit beside it makes way as before any window.
 list when it is booked, and stay.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -30,7 +30,7 @@ from policies.parties import Kind, Party, Whose
 from policies.pricelist import Adjustment, PriceList
 from policies.tariffs import HOUR_NS, MILLION, Tariff, cost_nanos, round_half_up
 from policies.weeks import DAY_S
-from policies.windows import AHEAD_S, Plan, Rules, Window
+from policies.windows import AHEAD_S, Plan, Rules, Span, Window
 
 NAMED: Final = "reservation "  # before its id: a tariff's version, and a window's name
 BOOKED_MAX: Final = 1_000  # that are to come, of a site
@@ -239,12 +239,14 @@ class Book:
         plan: its windows and claims.
         total: slots that it has.
         made: the reservations of it.
+        entitled: how many slots somebody's work may have in all in a span, by what else counts.
     """
 
     plan: Plan
     total: int
     rules: ReservationRules
     made: Sequence[Reservation] = ()
+    entitled: Callable[[Whose, Span], float] = lambda *_: inf
 
     def free(self, whose: Whose, from_s: float, until_s: float, utc_s: float) -> int:
         """How many slots may be reserved for somebody's work over all of a span; 0 or more."""
@@ -265,7 +267,7 @@ class Book:
         taken = had = 0
         for span in self.plan.spans(from_s, until_s):
             kept = sum(each.guaranteed for each in span.claims.levels(self.total))
-            own = span.most(whose, self.total)
+            own = int(min(span.most(whose, self.total), self.entitled(whose, span)))
             most = min(self.total - kept, self.rules.most.of(self.total))
             at_s = span.from_s
             while True:
@@ -288,7 +290,7 @@ class Book:
         later_s = self.first_fit(whose, slots, until_s - from_s, from_s, utc_s)
         if later_s is not None:
             instead += f"; {slots} from {clock(later_s)} on"
-        kept = "the others are reserved, guaranteed or not to be reserved"
+        kept = f"the others are reserved, guaranteed or not to be reserved by {whose.user}"
         raise CantReserve(
             f"{slots} of {self.total} slots can't be reserved from {clock(from_s)} to "
             f"{clock(until_s)}: {instead} ({kept})"

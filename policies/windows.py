@@ -58,12 +58,17 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A window that holds in [from_s, until_s), UTC; None where none does."""
+    """A window that holds in [from_s, until_s), UTC; None where none does.
+
+    Attributes:
+        named: the window of the calendar, as rules name it, whatever is laid over it; empty: none.
+    """
 
     from_s: float
     until_s: float
     window: Window | None
     claims: Claims
+    named: str = ""
 
     def most(self, whose: Whose, total: int) -> int:
         """The slots that somebody's work may have in it, of so many."""
@@ -142,7 +147,9 @@ class Plan:
             yield at_s, [self.windows[order[place]] for place in sorted(is_open)]
 
     def _span(self, from_s: float, until_s: float, window: Window | None) -> Span:
-        return Span(from_s, until_s, window, window.claims if window is not None else self.base)
+        if window is None:
+            return Span(from_s, until_s, None, self.base)
+        return Span(from_s, until_s, window, window.claims, window.name)
 
     def edges(self, start_s: float, end_s: float) -> list[float]:
         """All moments in (start_s, end_s) at which a window may open or close, in order, UTC."""
@@ -241,10 +248,6 @@ class Rules:
         """The span of a moment; the last for later ones."""
         return next((each for each in self.spans if utc_s < each.until_s), self.spans[-1])
 
-    def window_at(self, utc_s: float) -> Window | None:
-        """The window that holds at a moment in its time."""
-        return next((each.window for each in self.spans if utc_s < each.until_s), None)
-
 
 def rules_at(plan: Plan, utc_s: float, ahead_s: float = AHEAD_S) -> Rules:
     """What holds at a moment, and comes after it."""
@@ -282,7 +285,7 @@ class _Most:
 
 
 def allowed(
-    rules: Iterable[Span], whose: Whose, total: int, cap: Callable[[Span], float] | None = None
+    spans: Iterable[Span], whose: Whose, total: int, cap: Callable[[Span], float] | None = None
 ) -> list[Allowed]:
     """What somebody's work may have of a pool in each of these spans; alike ones are one.
 
@@ -290,7 +293,7 @@ def allowed(
     """
     found: list[Allowed] = []
     most = _Most(whose, total)
-    for span in rules:
+    for span in spans:
         slots = min(total, most.of(span) + span.reserved(whose))
         if cap is not None:
             slots = int(min(slots, cap(span)))
@@ -326,11 +329,6 @@ class Closing:
     window: str
     claim: int
     room: int
-
-
-def closing(rules: Rules, whose: Whose, total: int) -> Closing | None:
-    """When somebody's work may next have fewer slots than now; None when that is not known."""
-    return next(iter(closings(rules, whose, total)), None)
 
 
 def closings(rules: Rules, whose: Whose, total: int) -> tuple[Closing, ...]:

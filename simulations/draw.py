@@ -50,6 +50,7 @@ FEDERATED: Final = 0.4  # of all worlds
 WINDOWS_EACH: Final = 5  # so many worlds one has windows, if it is a federation
 ENTITLED_EACH: Final = 9  # so many worlds one has entitlements
 RESERVES_EACH: Final = 6  # so many worlds one has reservations, if it is a federation
+BESIDE_EACH: Final = 18  # and so many worlds one of those that have entitlements, or shares as well
 SHARES_EACH: Final = 8  # so many worlds the slots of one are shared out
 BUDGETS_EACH: Final = 7  # so many worlds one has budgets
 IN_A_ROW: Final = 0.5  # of federations of three
@@ -67,7 +68,7 @@ def draw_plan(seed: int) -> Plan:
         plan = _with_shares(plan, Random(f"shares {seed}"))
     if seed % BUDGETS_EACH == 5:
         plan = _with_budgets(plan, Random(f"budgets {seed}"))
-    if seed % RESERVES_EACH == 1:
+    if seed % RESERVES_EACH == 1 or seed % BESIDE_EACH == 6:
         plan = _with_reservations(plan, Random(f"reservations {seed}"))
     return plan
 

@@ -36,6 +36,21 @@ READY_S = 30.0
 STOP_S = 20.0
 
 
+class SetClock:
+    """The time of day, which a test can set; it goes on from there."""
+
+    def __init__(self, utc_s: float) -> None:
+        self.set(utc_s)
+
+    def __call__(self) -> float:
+        """Seconds since 1970, UTC."""
+        return time.time() + self.ahead_s
+
+    def set(self, utc_s: float) -> None:
+        """It is this late now."""
+        self.ahead_s = utc_s - time.time()
+
+
 def wait_until(
     condition: Callable[[], object], what: str = "the condition", at_most_s: float = 40.0
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from federation.reasons import Reason
 from gateway.budgets.purses import Purses
+from gateway.budgets.reserved import Reserved
 from gateway.events import JobSpec
 from gateway.jobs import Assignment, Job
 from gateway.ledger.records import UsageRecord, is_for_its_user
@@ -36,6 +37,7 @@ class Spending:
 
     Args:
         purses: ours.
+        reserved: what is held in them for reservations.
         jobs: by name; read.
         tariffs: what our pools charge, for a job.
         task_s: how long a task of a function takes on average; None: it was never measured.
@@ -45,12 +47,14 @@ class Spending:
     def __init__(
         self,
         purses: Purses,
+        reserved: Reserved,
         jobs: Mapping[str, Job],
         tariffs: Callable[[JobSpec], Iterable[Tariff]],
         task_s: Callable[[bytes], float | None],
         offered: Callable[[JobSpec], Iterable[Tariff]],
     ) -> None:
         self._purses = purses
+        self._reserved = reserved
         self._jobs = jobs
         self._tariffs = tariffs
         self._task_s = task_s
@@ -142,10 +146,13 @@ class Spending:
 
     def charge(self, job: Job, used: Iterable[UsageRecord], now_s: float) -> None:
         """Count what a report came to."""
+        used = list(used)
         for purse in job.purses:
             nanos = sum(used_of(purse, record) for record in used)
             if nanos:
                 purse.spend(nanos, now_s)
+        for record in used:
+            self._reserved.use(record.tariff, record.cost_nanos)
 
     # --- what has to end -----------------------------------------------------------------------
 

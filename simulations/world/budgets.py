@@ -109,24 +109,30 @@ class BudgetsHold(Invariant):
             for assignment in job.assignments.values():
                 for purse, nanos in assignment.holds:
                     held[purse] += nanos * len(assignment.left)
-        for purchase in site.reception.exchange.purchases.purchases.values():
-            if purchase.earmark is not None:
-                for purse in purchase.earmark.purses:
-                    held[purse] += purchase.earmark.left_nanos
+        bought = site.reception.exchange.purchases.purchases.values()
+        earmarks = [each.earmark for each in bought if each.earmark is not None]
+        for earmark in (*earmarks, *site.reception.broker.reserved):
+            for purse in earmark.purses:
+                held[purse] += earmark.left_nanos
         for purse in site.reception.broker.purses:
             if purse.held_nanos != held[purse]:
                 text = f"{site.name}: {purse.budget.name!r} holds {purse.held_nanos}"
                 self.fail(f"{text}, and {held[purse]} for what is under way")
 
     def finish(self) -> None:
-        """Nothing is held or lent in the end, and everybody knows what was spent."""
+        """Nothing is held or lent in the end, and everybody knows what was spent.
+
+        But for reservations that are to come: `_recount` has seen what is held for those.
+        """
         for site in self.world.sites.values():
             if site.reception is None:
                 continue  # Finishes says so
             for budget in site.plan.budgets:
                 purse = site.reception.broker.purses.own[budget.name]
                 spent = self._spent[site.name, budget.name]
-                if (purse.held_nanos, purse.total_nanos) != (0, spent):
+                booked = (each for each in site.reception.broker.reserved if purse in each.purses)
+                to_come = sum(each.left_nanos for each in booked)
+                if (purse.held_nanos, purse.total_nanos) != (to_come, spent):
                     text = f"{site.name}: {budget.name!r} has {purse.total_nanos} spent"
                     self.fail(f"{text}, {purse.held_nanos} held; the books have {spent}")
                 for share in site.reception.exchange.lending.of(budget.name):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 from members_support import dear_and_cheap, run
-from tests_support import InnerSite, wait_until
+from tests_support import InnerSite, SetClock, wait_until
 
 from federation import Client
 from federation.errors import JobRefused, QueueLimitReached
@@ -28,19 +28,6 @@ RULES = Entitlements(
 )
 
 
-class Clock:
-    """The time of day, which a test can set; it goes on from there."""
-
-    def __init__(self, utc_s):
-        self.ahead_s = utc_s - time.time()
-
-    def __call__(self):
-        return time.time() + self.ahead_s
-
-    def set(self, utc_s):
-        self.ahead_s = utc_s - time.time()
-
-
 def hold_on(folder, number):
     """Take a slot until the test says so."""
     (folder / f"run-{number}").touch()
@@ -55,7 +42,7 @@ def runs(folder):
 
 @pytest.fixture
 def site(tmp_path):
-    clock = Clock(NOON_S)
+    clock = SetClock(NOON_S)
     made = InnerSite(
         tmp_path,
         Surroundings(utc_s=clock),

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from members_support import Member, federate, run
-from tests_support import InnerSite, wait_until
+from tests_support import InnerSite, SetClock, wait_until
 
 from federation import Client
 from gateway.carbon.config import CarbonConfig, SeriesConfig
@@ -147,16 +147,6 @@ def see_it_wait(grid, london, paris):
     assert any("from=20" in path for path in grid.asked)
 
 
-class Clock:
-    """The time of day, which a test can set; it goes on from there."""
-
-    def __init__(self, utc_s):
-        self.ahead_s = utc_s - time.time()
-
-    def __call__(self):
-        return time.time() + self.ahead_s
-
-
 @pytest.fixture
 def series(tmp_path):
     """Dirty until 10 o'clock, and clean from then on."""
@@ -188,7 +178,7 @@ def start(tmp_path, series):
 
 @pytest.mark.slow
 def test_a_job_waits_for_the_next_hour_of_a_series_also_over_a_restart(start):
-    clock = Clock(DAY + 9 * HOUR_S + 1_800.0)
+    clock = SetClock(DAY + 9 * HOUR_S + 1_800.0)
     site = start(clock)
     with Client(site.address) as client:
         list(client.map(moment, range(2)))
@@ -211,7 +201,7 @@ def test_a_job_waits_for_the_next_hour_of_a_series_also_over_a_restart(start):
 
 
 def test_what_may_wait_needs_a_deadline(start):
-    site = start(Clock(DAY))
+    site = start(SetClock(DAY))
     with Client(site.address) as client, pytest.raises(ValueError, match="needs deadline_s"):
         client.options(deferrable=True)
     said = run("explain", "--gateway", site.address, "--deferrable", code=2)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from command_support import run
 from members_support import Member, federate
-from tests_support import InnerSite, SiteProcess, wait_until
+from tests_support import InnerSite, SetClock, SiteProcess, wait_until
 
 from federation import Client
 from gateway.config import PoolConfig
@@ -20,22 +20,9 @@ NOON_S = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
 RULES = ReservationRules(Amount(part=10_000), grace_s=0.5)
 
 
-class Clock:
-    """The time of day, which a test can set; it goes on from there."""
-
-    def __init__(self, utc_s):
-        self.ahead_s = utc_s - time.time()
-
-    def __call__(self):
-        return time.time() + self.ahead_s
-
-    def set(self, utc_s):
-        self.ahead_s = utc_s - time.time()
-
-
 @pytest.fixture
 def site(tmp_path):
-    clock = Clock(NOON_S)
+    clock = SetClock(NOON_S)
     pools = (PoolConfig("local", "local", 2, price="1 USD"),)
     made = InnerSite(tmp_path, Surroundings(utc_s=clock), pools=pools, reservations=RULES)
     made.clock = clock

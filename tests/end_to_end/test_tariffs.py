@@ -1,12 +1,11 @@
 """A gateway whose prices change while it works: what users pay, and what its books say."""
 
 import json
-import time
 from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
-from tests_support import InnerSite, wait_until
+from tests_support import InnerSite, SetClock, wait_until
 
 from federation import Client
 from gateway.cli.main import cli
@@ -26,23 +25,13 @@ TARIFF = {
 EVENING_S = datetime(2026, 7, 1, 20, 59, tzinfo=UTC).timestamp()
 
 
-class Clock:
-    """The time of day, which a test can set; it goes on from there."""
-
-    def __init__(self, utc_s):
-        self.ahead_s = utc_s - time.time()
-
-    def __call__(self):
-        return time.time() + self.ahead_s
-
-
 def triple(x):
     return 3 * x
 
 
 @pytest.fixture
 def site(tmp_path):
-    clock = Clock(EVENING_S)
+    clock = SetClock(EVENING_S)
     pools = (PoolConfig("local", "local", 1, price="0.04 USD", tariff=TARIFF),)
     made = InnerSite(tmp_path, Surroundings(utc_s=clock), pools=pools)
     made.clock = clock

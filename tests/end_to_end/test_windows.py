@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 from members_support import dear_and_cheap, run
-from tests_support import InnerSite, wait_until
+from tests_support import InnerSite, SetClock, wait_until
 
 from federation import Client, deadline
 from gateway.config import PoolConfig
@@ -29,19 +29,6 @@ RISK_RUN = Window(
 )
 
 
-class Clock:
-    """The time of day, which a test can set; it goes on from there."""
-
-    def __init__(self, utc_s):
-        self.ahead_s = utc_s - time.time()
-
-    def __call__(self):
-        return time.time() + self.ahead_s
-
-    def set(self, utc_s):
-        self.ahead_s = utc_s - time.time()
-
-
 def work_until_told(folder):
     """Work till there is a deadline, and save what is done; what was saved is not done again."""
     saved = folder / "saved"
@@ -57,7 +44,7 @@ def work_until_told(folder):
 
 @pytest.fixture
 def site(tmp_path):
-    clock = Clock(NOON_S)
+    clock = SetClock(NOON_S)
     pools = (PoolConfig("local", "local", 1, price="0.04 USD", plan=Plan((RISK_RUN,))),)
     made = InnerSite(tmp_path, Surroundings(utc_s=clock), pools=pools)
     made.clock = clock

@@ -478,3 +478,45 @@ def test_a_job_is_taken_if_it_may_run_somewhere_sometime(rules, taken):
     world = World(*rules, windows=(NIGHT,))
     world.submit("j", 1)
     assert ("j" in world.broker.jobs) is taken
+
+
+def test_nothing_is_called_back_for_a_worker_whose_pool_its_user_may_not_use():
+    world = World(rule("ours", pools="fast"), slow=(4,))
+    world.learn(0.05)
+    assert assigned(world.submit("j", 100)) > 4
+    world.now_s += 1.0  # it is late, and the other has nothing to do
+    effects = world.do()
+    assert not [each for each in effects if isinstance(each, Order)]
+
+
+def test_one_users_jobs_together_call_back_as_many_slots_as_he_is_entitled_to():
+    claims = Claims((Claim(read_party("user:ann"), Amount(3)),))
+    window = Window("day", Hours(6 * 3600, 20 * 3600), claims, grace_s=20.0)
+    rules = rule("user:bob"), rule("user:ann", user_slots_max=1)
+    world = World(*rules, windows=(window,))
+    world.submit("his", 4, user="bob")
+    world.now_s += 1
+    world.clients += 1
+    opened = [
+        each
+        for job in ("one", "two", "three")
+        for each in (
+            events.JobOpened(world.clients, job, spec()),
+            events.TasksArrived(world.clients, job, 0, [b"x"]),
+        )
+    ]
+    found = world.do(events.ClientJoined(world.clients, "ann"), *opened)
+    notices = [
+        each.message
+        for each in found
+        if isinstance(each, Order) and isinstance(each.message, messages.Notice)
+    ]
+    assert sum(each.stop - each.first for each in notices) == 1
+
+
+def test_tasks_that_end_as_they_come_are_not_counted():
+    world = World(rule("ours", queued_max=10))
+    world.submit("j", 2)
+    world.do(events.LimitsUnmet("j", "it can't be done", "limits"))
+    world.do(events.TasksArrived(world.clients, "j", 2, [b"x"] * 3))
+    assert world.broker.entitling.queue_left(spec()) == 8

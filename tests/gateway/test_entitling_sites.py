@@ -4,8 +4,10 @@ import pytest
 from town import UTC_S, dear_and_cheap, spec
 
 from federation import deals
+from federation.messages import RejectJob
 from federation.reasons import Reason
 from gateway import events
+from policies.asks import Wishes
 from policies.entitlements import Entitlements, Rule
 from policies.parties import read_party
 
@@ -123,3 +125,12 @@ def test_an_advert_shows_what_some_other_site_may_have(town, rules, slots):
     pool = paris.exchange.show(UTC_S).pools[0]
     assert pool.slots_total == min(total, slots)
     assert pool.slots_free <= pool.slots_total
+
+
+def test_a_job_for_other_sites_alone_of_a_user_who_may_use_none_is_refused_at_once(town):
+    london = town.sites["london"]
+    entitle(london, rule("ours", pools="local"))
+    london.submit(5, wishes=Wishes(allowed_sites=frozenset({"paris"})))
+    refused = [each for each in london.told if isinstance(each, RejectJob)]
+    assert refused[0].code == Reason.SITE_FORBIDDEN
+    assert "its user may use no other site's (`gridfed can`)" in refused[0].reason

@@ -1,16 +1,21 @@
 """A broker whose pool has reservations: who has the slots, what may begin before, what is paid."""
 
-from windows_support import NOON, World, assigned, orders, spec
+from dataclasses import replace
+
+import pytest
+from windows_support import NOON, RISK, World, assigned, orders, spec
 
 from federation import messages
 from federation.reasons import Reason
 from gateway import events
 from gateway.effects import Write
 from gateway.ledger.records import UsageRecord
-from policies.claims import Claim, Claims
+from policies.claims import Amount, Claim, Claims
+from policies.entitlements import Entitlements, Rule
+from policies.hours import Hours
 from policies.parties import Whose, read_party
 from policies.reservations import Reservation, ReservationRules, State, overlay
-from policies.windows import EVERYBODY, Plan, rules_at
+from policies.windows import EVERYBODY, Plan, Window, rules_at
 
 HOUR_S = 3600.0
 OWNER = ReservationRules(grace_s=30.0)
@@ -187,3 +192,53 @@ def test_a_limit_of_cost_is_kept_by_the_price_that_was_booked():
     world.pass_to(NOON + HOUR_S)
     effects = world.submit("hers", 4, max_cost_nanos=3_000_000_000, currency="USD")
     assert assigned(effects) == 1
+
+
+# --- beside other rules --------------------------------------------------------------------------
+
+
+def day(claims=EVERYBODY):
+    return Window("day", Hours(6 * 3600, 20 * 3600), claims, grace_s=20.0)
+
+
+@pytest.mark.parametrize(
+    ("allows", "window", "slots"),
+    [(False, "day", 0), (False, "night", 4), (True, "day", 4), (True, "night", 0)],
+)
+def test_entitlements_go_by_the_window_of_the_calendar_also_while_something_is_reserved(
+    allows, window, slots
+):
+    world = Reserved(reservation(slots=1))
+    world.turn(day())
+    rule = Rule(allows, (read_party("ours"),), windows=frozenset({window}))
+    names = {"fast": frozenset({"day", "night"})}
+    world.do(events.EntitlementsKnown(Entitlements((rule,), "site.toml"), names))
+    world.pass_to(NOON + HOUR_S)
+    assert assigned(world.submit("hers", 4)) == slots
+
+
+def test_what_was_sold_as_reserved_calls_nobody_back_for_other_slots_of_its_site():
+    paris = read_party("site:paris")
+    made = replace(reservation(slots=1, who="ann@paris"), who=paris)
+    world = Reserved(made)
+    world.turn(day(Claims((Claim(paris, Amount(2)),))))
+    world.pass_to(NOON + HOUR_S)
+    assert assigned(world.submit("ours", 4, user="bob")) == 3
+    world.now_s += 1
+    effects = world.submit("theirs", 5, site="paris", price=made.tariff)
+    assert assigned(effects) == 1
+    assert notices(effects) == []
+    world.now_s += 1
+    assert notices(world.submit("more", 5, site="paris")) == [(20.0, 2)]
+
+
+@pytest.mark.parametrize(("reserved", "stopped"), [(1, 2), (2, 0)])
+def test_nobody_makes_room_for_what_what_is_reserved_next_does_not_let_begin(reserved, stopped):
+    world = Reserved(reservation(slots=reserved, who="eve"))
+    world.turn(day(Claims((Claim(RISK, Amount(2)),))))
+    world.learn(60.0, "short")
+    world.learn(2 * HOUR_S, "risk")
+    assert assigned(world.submit("short", 4, name="short", user="bob")) == 4
+    world.now_s += 1
+    effects = world.submit("run", 2, name="risk")
+    assert sum(tasks for _, tasks in notices(effects)) == stopped

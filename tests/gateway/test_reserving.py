@@ -11,6 +11,7 @@ from federation.reserving import Reserve, Reserved
 from gateway import events
 from gateway.bookings import OVER_MAX, Bookings
 from gateway.broker import Broker
+from gateway.budgets.purses import Purses
 from gateway.config import PoolConfig, SiteConfig
 from gateway.effects import Remark, Say, Write
 from gateway.ledger.records import (
@@ -23,6 +24,7 @@ from gateway.ledger.records import (
 )
 from gateway.recalling import recall_now
 from gateway.reserving import OPEN_MAX, Buying, Selling
+from policies.budgets import Budget
 from policies.claims import Amount
 from policies.coallocation import FORGET_S, KEEP_S, Phase
 from policies.entitlements import Entitlements, Rule
@@ -55,6 +57,7 @@ class Site:
             name=name, pools=(PoolConfig("fast", price="1 USD"),), reservations=rules
         )
         self.permits = Permits(most)
+        self.budgets = ()
         self.rows, self.records, self.remarks = {}, [], []
         self.out = []
         self.lives = 0
@@ -64,7 +67,7 @@ class Site:
         """Begin a life, from what is on disk."""
         self.lives += 1
         self.numbers = 0
-        broker = Broker({"fast": Tariff(10**9, "USD", "1")})
+        broker = Broker({"fast": Tariff(10**9, "USD", "1")}, purses=Purses(self.budgets))
         broker.handle(events.WorkerJoined(1, "w", "fast", self.slots, {}, "3.11"), now_s)
         self.broker = broker
         self.bookings = Bookings(
@@ -447,6 +450,79 @@ def test_nobody_reserves_what_no_entitlement_lets_him_use(world, rules, text):
     assert (whole.machine.phase is Phase.BOOKED) is (not text)
 
 
+def paid_by(world, amount_usd, whose="user:ada", site="london", unit="USD"):
+    """A budget at a site, which begins anew with it."""
+    there = world.sites[site]
+    party = read_party(whose)
+    there.budgets = (Budget("desk", party, unit, amount_usd * 10**9, span=None),)
+    there.start(world.now_s)
+    return there.broker.purses.own["desk"]
+
+
+def test_the_price_is_held_in_its_makers_budget_and_what_is_billed_is_spent(world):
+    purse = paid_by(world, 10)
+    world.begin(["london", "paris"])  # four slots for an hour each, at a dollar
+    world.run()
+    assert (purse.held_nanos, purse.spent_nanos) == (8 * 10**9, 0)
+    for _ in range(3 * 60):
+        world.tick(60.0)
+        world.run()
+    # Nothing of it was used, and half of that is billed.
+    assert (purse.held_nanos, purse.spent_nanos) == (0, 4 * 10**9)
+
+
+@pytest.mark.parametrize(
+    ("amount_usd", "unit", "text"),
+    [
+        (7, "USD", "has no room for 4 USD: 0 USD of 7 USD is spent, 4 USD is held for what runs"),
+        (3, "USD", "has no room for 4 USD: 0 USD of 3 USD is spent"),
+        (99, "EUR", "is in EUR, and pays for nothing in USD"),
+    ],
+)
+def test_what_a_budget_does_not_pay_for_is_not_reserved_anywhere(world, amount_usd, unit, text):
+    purse = paid_by(world, amount_usd, unit=unit)
+    whole = world.begin(["london", "paris"])
+    world.run()
+    assert whole.machine.phase is Phase.RELEASED
+    assert text in whole.machine.reason
+    for _ in range(10):
+        world.tick(10.0)
+    assert [world.taken(site) for site in ("london", "paris")] == [0, 0]
+    assert purse.held_nanos == 0
+
+
+def test_what_is_held_for_reservations_is_held_again_in_the_next_life(world):
+    paid_by(world, 10)
+    world.begin(["london", "paris"])
+    world.run()
+    london = world.sites["london"]
+    london.start(world.now_s)
+    assert london.broker.purses.own["desk"].held_nanos == 8 * 10**9
+
+
+def test_what_its_tasks_take_is_not_held_twice(world):
+    purse = paid_by(world, 10)
+    world.begin(["london"])
+    world.run()
+    london = world.sites["london"]
+    [made] = london.bookings.open.values()
+    reserved = london.broker.reserved
+    assert reserved.purses_of(made.tariff_name) == (purse,)
+    assert reserved.purses_of("1") == ()
+    reserved.use(made.tariff_name, 10**9)
+    assert purse.held_nanos == 3 * 10**9
+    reserved.use(made.tariff_name, 5 * 10**9)
+    assert (purse.held_nanos, reserved.purses_of(made.tariff_name)) == (0, ())
+
+
+def test_a_sellers_credit_pays_for_what_another_site_reserves(world):
+    purse = paid_by(world, 3, "site:london", "paris")
+    whole = world.begin(["paris"])
+    world.run()
+    assert "has no room for 4 USD" in whole.machine.reason
+    assert purse.held_nanos == 0
+
+
 def test_a_site_without_the_table_refuses():
     world = World(Site("london", 4), Site("paris", 8, rules=None))
     whole = world.begin(["london", "paris"])
@@ -524,3 +600,23 @@ def test_whatever_is_lost_late_or_dies_all_is_booked_or_nothing(steps):
         ]
         booked = [state == State.BOOKED for _, state in parts]
         assert (all(booked) and len(booked) in (0, len(whole.parts))) or not any(booked), parts
+
+
+def test_nobody_reserves_more_than_he_is_entitled_to():
+    site = Site("london", 10)
+    rules = (
+        Rule(True, (read_party("user:ada"),), slots_max=3),
+        Rule(False, (read_party("site:paris"),)),
+    )
+    known = events.EntitlementsKnown(Entitlements(rules), {"fast": frozenset()})
+    site.broker.handle(known, NOON)
+    span = NOON + 60.0, NOON + 120.0
+    assert site.bookings.ask(3, *span, "user:ada", ADA, NOON).slots == 3
+    for by, slots, why in (
+        (ADA, 4, "ada may have 3 slots"),
+        (Whose("bob"), 1, "allows it to bob"),
+        (Whose("eve@paris", site="paris"), 1, "denied to eve@paris"),
+    ):
+        with pytest.raises(CantReserve, match=why):
+            site.bookings.ask(slots, *span, f"user:{by.user}", by, NOON)
+    assert site.bookings.ask(1, *span, "user:x@rome", Whose("x@rome", site="rome"), NOON)

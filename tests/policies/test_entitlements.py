@@ -14,7 +14,6 @@ from policies.entitlements import (
     Rule,
     Why,
     Work,
-    name_of,
     next_change,
     room,
 )
@@ -294,7 +293,7 @@ def test_no_gap_or_overlap_of_windows_lets_anyone_through(drawn, at_s):
     ]
     best = max(open_now, key=lambda each: each.priority, default=None)
     span = next(Plan(made).spans(at_s, at_s + 1.0))
-    found = Entitlements((NIGHT,)).verdict(Work(DAN), "fast", name_of(span))
+    found = Entitlements((NIGHT,)).verdict(Work(DAN), "fast", span.named)
     assert found.is_yes is (best is not None and best.name == "night")
 
 

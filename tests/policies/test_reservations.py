@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused_with_figures_and_what_does():
     assert str(error.value) == (
         "7 of 10 slots can't be reserved from 2026-11-23 12:00:00 UTC to 2026-11-23 14:00:00 UTC: "
         "6 slots could be then; 7 from 2026-11-23 15:00:00 UTC on (the others are reserved, "
-        "guaranteed or not to be reserved)"
+        "guaranteed or not to be reserved by bob)"
     )
     with pytest.raises(CantReserve, match="11 slots are more than the 10 that there are"):
         book.check(BOB, 11, NOON, NOON + HOUR_S, NOON)

@@ -14,7 +14,7 @@ from policies.claims import NOTHING, Amount, Claim, Claims
 from policies.crons import Cron
 from policies.hours import Business, Hours, Weekdays
 from policies.parties import OTHERS, Whose
-from policies.windows import Allowed, Closing, Plan, Window, allowed, closing, rules_at
+from policies.windows import Allowed, Closing, Plan, Window, allowed, closings, rules_at
 
 LONDON, NEW_YORK = ZoneInfo("Europe/London"), ZoneInfo("America/New_York")
 HOUR_S, DAY_S = 3_600, 86_400
@@ -146,22 +146,22 @@ def test_what_others_may_have_of_a_pool_in_time_to_come():
 def test_when_somebody_must_make_room():
     rules = rules_at(PLAN, at("2026-11-20T12:00"))
     begins_s = at("2026-11-20T17:00")
-    assert closing(rules, PARIS, 100) == Closing(
+    assert closings(rules, PARIS, 100)[0] == Closing(
         begins_s, begins_s, begins_s - 600, begins_s + 30, 0, "risk run", 0, 100
     )
-    assert closing(rules, ADA, 100) is None
+    assert closings(rules, ADA, 100) == ()
 
 
 def test_what_may_spill_over_and_what_is_never_stopped():
     window = Window("w", Hours(17 * HOUR_S, 23 * HOUR_S), OURS_ALONE, preempts=False, spill_s=60.0)
-    found = closing(rules_at(Plan((window,)), at("2026-11-20T12:00")), PARIS, 100)
+    found = closings(rules_at(Plan((window,)), at("2026-11-20T12:00")), PARIS, 100)[0]
     assert (found.ends_s, found.stops_s) == (at("2026-11-20T17:01"), inf)
 
 
 def test_the_end_of_a_window_that_gave_more_is_known_too():
     plan = Plan((WEEKEND,), OURS_ALONE)
     monday_s = at("2026-11-23T00:00")
-    found = closing(rules_at(plan, at("2026-11-21T12:00")), PARIS, 100)
+    found = closings(rules_at(plan, at("2026-11-21T12:00")), PARIS, 100)[0]
     assert found is not None
     assert (found.at_s, found.stops_s, found.slots, found.window) == (monday_s, inf, 0, "")
 

@@ -38,7 +38,7 @@ FIRST = {
     "forgotten-slots": 6,
     "no-epoch": 67,
     "paid-after-failover": 67,
-    "endless-hold": 28,
+    "endless-hold": 97,
     "ignored-refutation": 1,
     "open-door": 13,
     "endless-deadline": 41,

@@ -144,7 +144,7 @@ def test_payments_of_an_older_schema_stand_and_can_be_undone(url: str) -> None:
         store.write([paid], True, lambda: None)  # with its transfer
     engine = create_engine(url)
     with engine.begin() as connection:
-        for table in ("payments", "payments_told", "slices_lent", "slices_held"):
+        for table in ("payments", "payments_told", "slices_lent", "slices_held", "reservations"):
             connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("DROP INDEX contracts_by_site"))
         old = {name: value for name, value in asdict(paid).items() if name != "attempt"}
