@@ -4,9 +4,10 @@ import contextlib
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.floor import empty
@@ -23,7 +24,6 @@ class Site:
         workers: int = 2,
         slots: int = 1,
         program: str = "gateway",
-        more: Sequence[str] = (),
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="gridfed-bench-")
         self.address = f"ipc://{self._folder.name}/gateway.sock"
@@ -35,12 +35,28 @@ class Site:
         while not os.path.exists(self.address.removeprefix("ipc://")):
             assert time.monotonic() < until_s, "the gateway does not start"
             time.sleep(0.02)
-        command = [*me, "worker", "--gateway", self.address, "--slots", str(slots), *more]
+        command = [*me, "worker", "--gateway", self.address, "--slots", str(slots)]
         self._workers = [start(command) for _ in range(workers)]
         with Client(self.address) as client:
             while sum(worker["slots"] for worker in client.ask("workers")) < workers * slots:
                 time.sleep(0.02)
-            sum(1 for _ in client.map(empty, range(1000)))
+            if workers:
+                sum(1 for _ in client.map(empty, range(1000)))
+
+    def add_worker(self, python: str, *more: str) -> None:
+        """Start one more worker of one slot, in a Python that finds what this one finds."""
+        command = [python, "-m", "gateway", "worker", "--gateway", self.address, "--slots", "1"]
+        # What is installed for this Python, and not its own library: it is for this build alone.
+        found = (sysconfig.get_path("purelib"), str(Path(__file__).parent.parent))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(found)}
+        self._workers.append(
+            subprocess.Popen(
+                [*command, *more],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+            )
+        )
 
     def __enter__(self) -> "Site":
         return self

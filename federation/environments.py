@@ -26,7 +26,19 @@ REQUIREMENTS: Final = "requirements"
 UV: Final = "uv"
 # The files of each kind, as they are called where the packages are installed.
 FILES: Final = {REQUIREMENTS: ("requirements.txt",), UV: ("pyproject.toml", "uv.lock")}
-_IMAGE: Final = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*")
+_PART: Final = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
+# A registry, parts, a tag, a digest: no path, and no other way of podman's to bring an image.
+_IMAGE: Final = re.compile(
+    rf"(?:[a-z0-9]+(?:[.-]+[a-z0-9]+)*(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+# With a tag behind these words podman reads a file, or what another program has.
+NO_IMAGES: Final = frozenset(
+    {
+        *("containers-storage", "dir", "docker-archive", "docker-daemon", "oci", "oci-archive"),
+        *("ostree", "sif", "tarball"),
+    }
+)
 # name[extra,…], versions, a marker: PEP 508 without the URL that it may have instead of versions.
 _REQUIREMENT: Final = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[A-Za-z0-9._,\s-]*\])?"
@@ -111,7 +123,7 @@ def check_image(name: object) -> None:
         type(name) is not str
         or len(name) > IMAGE_CHARS_MAX
         or _IMAGE.fullmatch(name) is None
-        or "//" in name
+        or name.partition(":")[0] in NO_IMAGES
     ):
         raise ValueError(
             f"image {name!r:.80} is none: write it as in localhost/quant:1, in up to "
@@ -145,10 +157,15 @@ def check(environment: Environment) -> None:
             text = body.decode()
         except UnicodeDecodeError:
             raise ValueError(f"{name} is no text in UTF-8") from None
-        _check_requirements(text) if name.endswith(".txt") else _check_toml(name, text)
+        requirement_lines(text) if name.endswith(".txt") else _check_toml(name, text)
 
 
-def _check_requirements(text: str) -> None:
+def requirement_lines(text: str) -> list[str]:
+    """The packages of a requirements file, one a line, without remarks. ValueError.
+
+    Install from these and not from the file: in a remark pip reads how the rest is encoded.
+    """
+    found = []
     lines = text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
     if len(lines) > LINES_MAX:
         raise ValueError(f"requirements.txt has more than {LINES_MAX} lines")
@@ -162,6 +179,8 @@ def _check_requirements(text: str) -> None:
                 f"requirements.txt: {content!r:.80} is not a package with a version: options, "
                 "addresses and paths are not taken; the worker's owner says where packages are from"
             )
+        found.append(content)
+    return found
 
 
 def _check_toml(name: str, text: str) -> None:
@@ -187,13 +206,6 @@ def _lock_packages(document: dict[str, Any]) -> list[dict[str, Any]]:
     if not isinstance(packages, list) or not all(isinstance(each, dict) for each in packages):
         raise ValueError("uv.lock: its packages are written as [[package]]")
     return packages
-
-
-def lock_indexes(environment: Environment) -> frozenset[str]:
-    """The indexes that a uv.lock takes packages from; it was checked."""
-    document = tomllib.loads(dict(environment.files)["uv.lock"].decode())
-    sources = (package["source"] for package in _lock_packages(document))
-    return frozenset(str(each["registry"]) for each in sources if "registry" in each)
 
 
 # --- in front of a function ----------------------------------------------------------------------

@@ -15,6 +15,7 @@ class Reason(StrEnum):
     CURRENCY_DIFFERS = "currency-differs"
     ENVIRONMENT_MISSING = "environment-missing"
     ENVIRONMENT_FAILED = "environment-failed"
+    ENVIRONMENT_PREPARING = "environment-preparing"
     TAG_IN_USE = "tag-in-use"
     BUSY = "busy"
     DRAINING = "draining"

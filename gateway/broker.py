@@ -146,6 +146,9 @@ class Broker:
                 self._tasks_arrived(event)
             case events.HandedBack():
                 self._handed_back(event, now_s)
+            case events.EnvironmentsPrepared():
+                if event.worker in self.workers:
+                    self.workers[event.worker].preparing = event.functions
             case events.PlacesChosen():
                 if event.job in self.jobs:
                     self.jobs[event.job].places = event.places

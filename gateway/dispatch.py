@@ -87,6 +87,8 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
         return never
     if job.unfit and worker.place in job.unfit:
         return Refusal(Reason.ENVIRONMENT_FAILED, "could not make what it is to run in")
+    if worker.preparing and job.spec.function in worker.preparing:
+        return Refusal(Reason.ENVIRONMENT_PREPARING, "is making what it is to run in")
     if worker.draining:
         return Refusal(Reason.DRAINING, "is draining")
     if worker.job and worker.job != job.id:

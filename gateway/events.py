@@ -272,6 +272,14 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class EnvironmentsPrepared:
+    """Until it is said again, a worker makes what tasks of these functions are to run in."""
+
+    worker: int
+    functions: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class HandedBack:
     """A worker's answer to a recall: these tasks never started.
 
@@ -389,6 +397,7 @@ Event = (
     | Resumed
     | Reported
     | HandedBack
+    | EnvironmentsPrepared
     | DrainAsked
     | EmissionsKnown
     | PricesChanged

@@ -244,6 +244,8 @@ def worker_event(message: Any, worker: int) -> Event | None:
             )
         case messages.Returned():
             return events.HandedBack(worker, message.assignment, check_ranges(message.ranges))
+        case messages.Preparing():
+            return events.EnvironmentsPrepared(worker, frozenset(message.functions))
         case messages.Drain():
             return events.DrainAsked(worker, message.on, by_itself=True)
         case messages.Unknown():

@@ -104,6 +104,7 @@ class Worker:
     given_s: float = 0.0  # when they were given to it, added up; UTC
     held_bytes: int = 0  # of arguments, until the last of an assignment is done
     draining: bool = False
+    preparing: frozenset[bytes] = frozenset()  # functions whose environment it is making
     tasks_done: int = 0
     verdicts: dict[Need, Refusal | None] = field(default_factory=dict)
     job: str = ""  # a contract is for this job alone

@@ -78,8 +78,15 @@ def image_patterns(tags: Tags) -> list[str]:
 
 
 def matches(image: str, pattern: str) -> bool:
-    """Whether an image is one that a pattern means: `*` stands for anything."""
-    return fnmatchcase(image, pattern)
+    """Whether an image is one that a pattern means, part by part between slashes.
+
+    `*` stands for anything within a part, so that no other registry can be meant; a last part of
+    `**` for all parts that may follow.
+    """
+    parts, wanted = image.split("/"), pattern.split("/")
+    if wanted[-1] == "**":
+        wanted[-1:] = ["*"] * max(1, len(parts) - len(wanted) + 1)
+    return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
 
 
 def describe(environment: str, tags: Tags) -> str:

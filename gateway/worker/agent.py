@@ -31,6 +31,7 @@ from federation.messages import (
     Drain,
     NeedFunction,
     Notice,
+    Preparing,
     Pulse,
     PutFunction,
     Recall,
@@ -43,12 +44,12 @@ from gateway.conversation import Lapsed
 from gateway.worker.cells import SETTLE_S
 from gateway.worker.channel import is_part
 from gateway.worker.conversation import WorkerConversation
+from gateway.worker.devices import Devices, gpus_held, share_cores
+from gateway.worker.environments import Environments
 from gateway.worker.functions import Functions
-from gateway.worker.homes import BARE, Devices, Home, gpus_held
-from gateway.worker.housing import EnvironmentUnavailable, Housing
+from gateway.worker.homes import BARE, Home
+from gateway.worker.host import EnvironmentUnavailable, Host
 from gateway.worker.limits import die_with_parent, memory_used_bytes
-from gateway.worker.lodging import Lodging
-from gateway.worker.pinning import share_cores
 from gateway.worker.process import Doom, SlotProcess
 from gateway.worker.roster import LEVEL_S, Chunk, Piece, Roster, SlotBook, Terms
 from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
@@ -74,12 +75,10 @@ GPU_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 class Agent:
     """A worker: so many slots, one gateway."""
 
-    def __init__(
-        self, settings: AgentSettings, say: Callable[[str], None], housing: Housing
-    ) -> None:
+    def __init__(self, settings: AgentSettings, say: Callable[[str], None], host: Host) -> None:
         self._settings = settings
         self._say = say
-        self._housing = housing
+        self._host = host
         self._devices = Devices(settings.gpus)
         self._cores: list[frozenset[int]] = []
         if settings.confines.pin:
@@ -87,15 +86,16 @@ class Agent:
         self._roster = Roster(
             settings.slots,
             len(settings.gpus),
-            keeps_apart=housing.keeps_apart,
-            usual=housing.usual,
+            keeps_apart=host.keeps_apart,
+            usual=host.usual,
         )
         self._processes: list[SlotProcess] = []
-        self._lodging = Lodging(
+        self._environments = Environments(
             self._roster,
-            housing,
+            host,
             self._processes,
             fail=self._report_failure,
+            hand_back=self._give_back,
             feed=lambda: self._feed(),
             say=say,
         )
@@ -110,7 +110,7 @@ class Agent:
             address=settings.address,
             tls=settings.tls,
             secret=settings.secret,
-            hello=settings.hello(housing.tags),
+            hello=settings.hello(host.tags),
             give_up_s=settings.give_up_s,
             hear=self._hear,
             say=say,
@@ -155,6 +155,7 @@ class Agent:
             self._drop_all("the gateway opened a new session")
             slots = self._settings.slots
             self._say(f"works for site {opened.site} with {slots} slot{'s' * (slots != 1)}")
+            self._environments.tell_again()
 
     def _assigned(self, message: Assign) -> None:
         number, first = message.assignment, message.first
@@ -173,7 +174,7 @@ class Agent:
                 self._asked.add(function)
                 self._gateway.post(NeedFunction(function))
         elif function not in self._roster.known:
-            self._lodging.wanted(function, self._nursery)
+            self._environments.wanted(function, self._nursery)
 
     def _gpus_of(self, message: Assign) -> int:
         if not self._settings.gpus or not message.holds:
@@ -185,11 +186,21 @@ class Agent:
         try:
             environment, function = unwrap(body)
         except ProtocolError as error:
-            self._lodging.refuse(digest, str(error))
+            self._environments.refuse(digest, str(error))
             return
         for gone in self._functions.put(digest, function, self._roster.functions):
-            self._lodging.forget(gone)
-        self._lodging.arrived(digest, environment, self._nursery)
+            self._environments.forget(gone)
+        self._environments.arrived(digest, environment, self._nursery)
+
+    def _give_back(self, functions: frozenset[bytes]) -> None:
+        """Have the gateway keep tasks of these functions, whose environment is being made."""
+        self._gateway.post(Preparing(sorted(functions)))
+        for number, held in list(self._roster.held.items()):
+            if held.terms.function in functions:
+                taken = self._roster.withdraw(number, 0, ALL_TASKS)
+                if taken:
+                    self._gateway.post(Returned(number, [list(span) for span in taken]))
+        self._gateway.flush()
 
     def _drop_all(self, reason: str) -> None:
         """The gateway has placed our tasks elsewhere, or will: none of them is ours any more."""
@@ -211,7 +222,7 @@ class Agent:
             match message:
                 case ["ready"]:
                     slot.is_ready = True
-                    self._lodging.started(slot.home)
+                    self._environments.started(slot.home)
                 case ["part", int(), *rest] if is_part(rest):
                     if not self._take_part(slot, process, message):
                         break
@@ -258,7 +269,7 @@ class Agent:
         if not self._is_stopping:
             for slot, chunk in self._roster.feed():
                 self._send_chunk(self._processes[slot.index], chunk)
-            self._lodging.move()
+            self._environments.move()
             if not self._is_levelling and self._roster.is_uneven(self._started()):
                 self._is_levelling = True
                 self._nursery.start_soon(self._level)
@@ -315,7 +326,7 @@ class Agent:
         if stuck and not self._is_levelling:
             self._is_levelling = True
             self._nursery.start_soon(self._take_back, stuck)
-        self._lodging.move()
+        self._environments.move()
 
     async def _take_back(self, stuck: list[SlotBook]) -> None:
         await self._reclaim(stuck)
@@ -375,7 +386,7 @@ class Agent:
         if settings.gpus:
             environment[GPU_VARIABLE] = ",".join(self._devices.hold(index, home.gpus))
         cores = self._cores[index] if self._cores else None
-        return SlotProcess(self._housing.launch(home, environment, cores))
+        return SlotProcess(self._host.launch(home, environment, cores))
 
     async def _keep_slot(self, index: int) -> None:
         """Keep a process for one slot for as long as the agent runs."""
@@ -395,7 +406,7 @@ class Agent:
     def _bury(self, slot: SlotBook, process: SlotProcess) -> None:
         """A slot's process is gone: name the task at fault, if it was at one."""
         is_bad = not slot.is_ready and slot.moves_to is None
-        if is_bad and not self._lodging.not_started(slot, process):
+        if is_bad and not self._environments.not_started(slot, process):
             self._end(f"gives up, its slots can't start: {process.describe_end()}", 1)
         started, since_ns, doom = process.started, process.since_ns, process.doom
         at_work = since_ns > 0 or process.is_breached
@@ -541,21 +552,21 @@ async def run_agent(settings: AgentSettings) -> int:
     if settings.die_with_parent:
         die_with_parent(os.getppid())
     collect_seldom()
-    housing = Housing(settings.rules, settings.memory_bytes, say, settings.confines)
+    host = Host(settings.rules, settings.memory_bytes, say, settings.confines)
     try:
-        housing.open()
+        host.open()
     except EnvironmentUnavailable as error:
-        housing.close()
+        host.close()
         say(f"does not start: {error}")
         return 1
-    agent = Agent(settings, say, housing)
+    agent = Agent(settings, say, host)
     try:
         await agent.run()
     except* GridError as errors:
         say(f"gives up: {_first(errors)}")
         agent.exit_code = 1
     finally:
-        housing.close()
+        host.close()
     return agent.exit_code
 
 

@@ -11,11 +11,11 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gateway.worker.owners import lives, owner_of
+from gateway.worker.strays import lives, owner_of
 
 CONTROLLERS: Final = ("memory", "cpu", "pids")
 PREFIX: Final = "gridfed-"
@@ -44,6 +44,11 @@ class Limits:
 
     def __bool__(self) -> bool:
         return bool(self.memory_bytes or self.cpus or self.pids_max)
+
+    def within(self, other: "Limits") -> "Limits":
+        """The lower of each that is one."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Limits(*(min(filter(None, pair), default=0) for pair in pairs))
 
     def files(self, version: int) -> dict[str, dict[str, str]]:
         """What is written where, by controller; files that a kernel may lack end with "?"."""

@@ -2,11 +2,13 @@
 
 A container is as shut as it can be: its root is read-only, it has no network, no capabilities and
 no new privileges, so much memory, so many cores and processes, and a small /tmp in memory. All it
-sees of this host is the slot's own code and the socket of its door (gateway.worker.door).
+sees of this host is the slot's own code and a socket (gateway.worker.handover).
 
-It is ended by its first process (gateway.worker.contained) when the slot or the agent ends, and
-its runtime removes it. Its label says whose it is, so that an agent which starts can remove what a
-host's failure left behind.
+It is ended by its first process (gateway.worker.container_init) when the slot or the agent ends,
+and its runtime removes it. Its label says whose it is, so that an agent which starts can remove
+what a host's failure left behind. An image may be hostile: what it brings of its own accord (places
+to write to, commands for its health) is left out, and a first process that is none of ours is ended
+through the runtime.
 """
 
 import os
@@ -18,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gateway.worker.owners import lives
 from gateway.worker.rules import Rules
+from gateway.worker.strays import lives
 
 LABEL: Final = "gridfed.agent"
 NOBODY: Final = "65534:65534"
 KIT: Final = "/gridfed/kit"
-DOOR: Final = "/gridfed/door"
+SOCKETS: Final = "/gridfed/sockets"
 SOCKET_NAME: Final = "slot"
 FILES_MAX: Final = 1024  # open at a time, in one process
 PROCESSES_MAX: Final = 16_384  # podman has 32,768 at most
@@ -68,7 +70,7 @@ class Shape:
     name: str
     owner: str  # of the label
     kit: Path
-    door: Path
+    sockets: Path
     memory_bytes: int
     cores: str = ""
 
@@ -78,7 +80,8 @@ def run_command(runtime: Runtime, image: str, rules: Rules, shape: Shape) -> tup
     command = [*runtime.command, "run", "--rm", "--name", shape.name]
     command += ["--label", f"{LABEL}={shape.owner}", "--pull", "never", "--log-driver", "none"]
     command += ["--network", rules.network, "--read-only", "--cap-drop", "all"]
-    command += ["--security-opt", "no-new-privileges", "--user", NOBODY]
+    command += ["--security-opt", "no-new-privileges", "--user", NOBODY, "--no-healthcheck"]
+    command += _podmans_own(rules) if runtime.program == "podman" else []
     if shape.memory_bytes:
         limit = str(shape.memory_bytes + MEMORY_OVERHEAD_BYTES)
         command += ["--memory", limit, "--memory-swap", limit]
@@ -86,14 +89,23 @@ def run_command(runtime: Runtime, image: str, rules: Rules, shape: Shape) -> tup
     command += ["--cpuset-cpus", shape.cores] if shape.cores else []
     command += ["--ulimit", "core=0:0", *ulimits()]
     command += ["--tmpfs", f"/tmp:rw,nosuid,nodev,mode=1777,size={rules.tmp_bytes}"]  # noqa: S108
-    command += ["--volume", f"{shape.kit}:{KIT}:ro", "--volume", f"{shape.door}:{DOOR}:ro"]
+    command += ["--volume", f"{shape.kit}:{KIT}:ro", "--volume", f"{shape.sockets}:{SOCKETS}:ro"]
     variables = {"PYTHONPATH": KIT, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp"}  # noqa: S108
-    command += ["--read-only-tmpfs=false"] if runtime.program == "podman" else []
     for name, value in variables.items():
         command += ["--env", f"{name}={value}"]
     command += ["--workdir", "/tmp", "--entrypoint", rules.image_python]  # noqa: S108
-    command += [image, "-s", "-m", "gateway.worker.contained", f"{DOOR}/{SOCKET_NAME}"]
+    command += [image, "-s", "-m", "gateway.worker.container_init", f"{SOCKETS}/{SOCKET_NAME}"]
     return (*command, str(shape.memory_bytes))
+
+
+def _podmans_own(rules: Rules) -> list[str]:
+    """What podman gives a container by itself, and docker does not: it is taken away.
+
+    Places to write to on this host's disk, as the image names them; our variables for proxies,
+    which may hold a password; and, where there is no network, this host's table of others.
+    """
+    command = ["--read-only-tmpfs=false", "--image-volume", "ignore", "--http-proxy=false"]
+    return command + (["--no-hosts"] if rules.network == "none" else [])
 
 
 def ulimits() -> list[str]:

@@ -4,8 +4,6 @@ A bare slot is a process as any other. Other homes are containers, sandboxes and
 packages of their own; and, of each, those that hold so many GPUs.
 """
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,36 +41,3 @@ def key_of(environment: Environment | None) -> str:
     if environment.image:
         return f"{IMAGE}{environment.image}|{environment.python}"
     return f"{PACKAGES}{environment.packages}|{environment.digest}"
-
-
-def gpus_held(amount: float) -> int:
-    """The GPUs that a task has to itself; who asks for a part of one has all of it."""
-    return math.ceil(amount)
-
-
-class Devices:
-    """The GPUs of a worker, and who holds which."""
-
-    def __init__(self, names: Sequence[str] = ()) -> None:
-        self.names = tuple(names)
-        self._free = list(names)
-        self._held: dict[int, list[str]] = {}  # by slot
-
-    @property
-    def free(self) -> int:
-        """How many nobody holds."""
-        return len(self._free)
-
-    def hold(self, slot: int, gpus: int) -> list[str]:
-        """Give a slot so many, instead of what it had; the first ones that are free."""
-        self.release(slot)
-        assert gpus <= len(self._free), "moved to a home without looking for its GPUs"
-        taken, self._free = self._free[:gpus], self._free[gpus:]
-        if taken:
-            self._held[slot] = taken
-        return taken
-
-    def release(self, slot: int) -> None:
-        """Take back what a slot had, in the order of their names."""
-        free = {*self._free, *self._held.pop(slot, ())}
-        self._free = [name for name in self.names if name in free]

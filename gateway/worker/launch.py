@@ -41,14 +41,15 @@ class Launch:
 
     def argv(self, descriptors: tuple[int, int]) -> list[str]:
         """The command line, for a slot that inherits these."""
-        if self.socket:
-            return list(self.command)
-        parent = os.getpid() if self.is_child else 0
-        numbers = (*descriptors, parent, self.memory_bytes)
-        command = [*self.command, *map(str, numbers)]
-        if self.group is None:
+        command = list(self.command)
+        if not self.socket:
+            parent = os.getpid() if self.is_child else 0
+            command += map(str, (*descriptors, parent, self.memory_bytes))
+        if self.group is None and command[0] == sys.executable:
             return command
-        return ["/bin/sh", "-c", _ENTER, "sh", *map(str, self.group.entrances), "--", *command]
+        # Also what may not be there any more: then it ends with 127, as if it had been.
+        entrances = () if self.group is None else self.group.entrances
+        return ["/bin/sh", "-c", _ENTER, "sh", *map(str, entrances), "--", *command]
 
 
 def bare(environment: Mapping[str, str], memory_bytes: int) -> Launch:

@@ -1,8 +1,9 @@
 """Python packages that a job brings: made once on a host, and kept by their content.
 
 A virtual environment of this worker's own Python, filled by uv where it is, else by pip, from
-where the owner says. It is made beside its place and put there whole by one rename, so who finds
-it may use it; those used longest ago go when there are too many.
+where the owner says; of a uv.lock its versions and hashes hold, and none of its addresses. It is
+made beside its place and put there whole by one rename, so who finds it may use it; those used
+longest ago go when there are too many.
 """
 
 import os
@@ -13,11 +14,14 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from federation.environments import REQUIREMENTS, UV, Environment, lock_indexes
+from federation.environments import REQUIREMENTS, UV, Environment, requirement_lines
 from gateway.worker.rules import Rules
 
 SAID_CHARS_MAX: Final = 1_500
 FOLDER: Final = "packages"
+MAKING: Final = ".making-"  # what an agent that was killed has left goes with the oldest
+REQUIREMENTS_FILE: Final = "requirements.txt"
+DAY_S: Final = 86_400.0  # longer than build_s can be
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _KEPT: Final = ("HOME", "PATH", "LANG", "LC_ALL", "TMPDIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 _SET_UP: Final = ("PIP_", "UV_", "SSL_")  # how the owner has set pip and uv up
@@ -69,22 +73,22 @@ def _check(environment: Environment, rules: Rules) -> None:
         raise PackagesUnavailable(
             f"its packages are for Python {environment.python}, this worker has {PYTHON}"
         )
-    if environment.packages == UV and (rules.index or rules.links):
-        others = lock_indexes(environment) - {rules.index, rules.links}
-        if others:
-            raise PackagesUnavailable(
-                f"its uv.lock takes packages from {min(others)}; here they are from "
-                f"{rules.index or rules.links} alone: lock it against that"
-            )
 
 
 def _make(environment: Environment, rules: Rules, cache: Path, place: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=cache, prefix=".making-") as name:
+    with tempfile.TemporaryDirectory(dir=cache, prefix=MAKING) as name:
         made = Path(name)
+        uv, wanted = find_uv(), made / REQUIREMENTS_FILE
         for file, body in environment.files:
             (made / file).write_bytes(body)
+        if environment.packages == UV:
+            _run(export_command(made, uv), rules, made)
+        try:
+            wanted.write_text("\n".join(requirement_lines(wanted.read_text())))
+        except ValueError as error:
+            raise PackagesUnavailable(f"{environment.packages}: {error}") from None
         target = made / "venv"
-        for command in commands(environment, rules, made, target, find_uv()):
+        for command in commands(rules, wanted, target, uv):
             _run(command, rules, made)
         target.chmod(0o755)
         try:
@@ -94,39 +98,31 @@ def _make(environment: Environment, rules: Rules, cache: Path, place: Path) -> N
                 raise
 
 
-def commands(
-    environment: Environment, rules: Rules, folder: Path, target: Path, uv: str
-) -> list[list[str]]:
-    """What makes a virtual environment of the files in a folder.
+def export_command(folder: Path, uv: str) -> list[str]:
+    """What writes the packages of a uv.lock down as requirements, with their hashes."""
+    command = [uv, "export", "--frozen", "--no-emit-project", "--no-dev", "--no-header", "--quiet"]
+    command += ["--no-annotate", "--no-python-downloads", "--directory", str(folder)]
+    return [*command, "--output-file", str(folder / REQUIREMENTS_FILE)]
+
+
+def commands(rules: Rules, wanted: Path, target: Path, uv: str) -> list[list[str]]:
+    """What makes a virtual environment of a requirements file.
 
     Nothing in it knows its own place but scripts that we don't call, so it may be moved.
     """
     if uv:
         make = [uv, "venv", "--quiet", "--python", sys.executable, "--no-python-downloads"]
-        source = _uv_source(rules)
-        if environment.packages == UV:
-            fill = [uv, "sync", "--frozen", "--no-install-project", "--no-dev", "--quiet"]
-            fill += ["--directory", str(folder), "--no-python-downloads"]
-        else:
-            fill = [uv, "pip", "install", "--quiet", "--no-config", "--python", str(target)]
-            fill += ["--requirements", str(folder / "requirements.txt")]
-        fill += ["--no-build"] if rules.wheels_only else []
-        return [[*make, str(target)], [*fill, *source]]
+        fill = [uv, "pip", "install", "--quiet", "--no-config", "--python", str(target)]
+        fill += ["--requirements", str(wanted)] + (["--no-build"] if rules.wheels_only else [])
+        return [[*make, str(target)], [*fill, *_source(rules, "--default-index")]]
     fill = [str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
-    fill += ["--disable-pip-version-check", "--requirement", str(folder / "requirements.txt")]
+    fill += ["--disable-pip-version-check", "--requirement", str(wanted)]
     fill += ["--only-binary", ":all:"] if rules.wheels_only else []
-    return [[sys.executable, "-m", "venv", str(target)], [*fill, *_pip_source(rules)]]
+    return [[sys.executable, "-m", "venv", str(target)], [*fill, *_source(rules, "--index-url")]]
 
 
-def _uv_source(rules: Rules) -> list[str]:
-    found = ["--default-index", rules.index] if rules.index else []
-    if rules.links:
-        found += ["--find-links", rules.links] + ([] if rules.index else ["--no-index"])
-    return found
-
-
-def _pip_source(rules: Rules) -> list[str]:
-    found = ["--index-url", rules.index] if rules.index else []
+def _source(rules: Rules, index_option: str) -> list[str]:
+    found = [index_option, rules.index] if rules.index else []
     if rules.links:
         found += ["--find-links", rules.links] + ([] if rules.index else ["--no-index"])
     return found
@@ -135,7 +131,7 @@ def _pip_source(rules: Rules) -> list[str]:
 def _run(command: list[str], rules: Rules, folder: Path) -> None:
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environment |= {n: v for n, v in os.environ.items() if n.startswith(_SET_UP)}
-    environment |= {"UV_PROJECT_ENVIRONMENT": str(folder / "venv"), "UV_LINK_MODE": "copy"}
+    environment |= {"UV_LINK_MODE": "copy"}
     try:
         done = subprocess.run(
             command,
@@ -165,11 +161,10 @@ def _forget_oldest(cache: Path, kept_max: int, needed: Path) -> None:
     a day goes, whatever `kept_max` says.
     """
     now_s = needed.stat().st_mtime
-    found = sorted(
-        (each.stat().st_mtime, each)
-        for each in cache.iterdir()
-        if each != needed and not each.name.startswith(".making-")
-    )
-    for used_s, each in found[: max(0, len(found) + 1 - kept_max)]:
-        if now_s - used_s > 86_400:
+    found = sorted((each.stat().st_mtime, each) for each in cache.iterdir() if each != needed)
+    left = [each for _, each in found if each.name.startswith(MAKING)]
+    kept = [each for _, each in found if not each.name.startswith(MAKING)]
+    used_s = {each: when_s for when_s, each in found}
+    for each in (*left, *kept[: max(0, len(kept) + 1 - kept_max)]):
+        if now_s - used_s[each] > DAY_S:
             shutil.rmtree(each, ignore_errors=True)

@@ -1,5 +1,6 @@
 """One slot's process: started, spoken to, and ended, whatever it is doing."""
 
+import math
 import os
 import signal
 import socket
@@ -22,9 +23,9 @@ from gateway.worker.cells import (
     create_cells,
 )
 from gateway.worker.channel import CHANNEL_LOST, Decoder, NonsenseError, encode
-from gateway.worker.contained import OUT_OF_MEMORY
-from gateway.worker.door import Door
+from gateway.worker.container_init import OUT_OF_MEMORY
 from gateway.worker.functions import Lent
+from gateway.worker.handover import Handover
 from gateway.worker.launch import Launch
 from gateway.worker.limits import cores_of_children, kill_session
 
@@ -63,7 +64,7 @@ class SlotProcess:
         self._cells, cells_fd = create_cells()
         self._stderr, write_end = os.pipe()
         descriptors = (theirs.fileno(), cells_fd)
-        self._door = Door(launch.socket, theirs, cells_fd) if launch.socket else None
+        self._handover = Handover(launch.socket, theirs, cells_fd) if launch.socket else None
         with cores_of_children(launch.cores):
             self._process = subprocess.Popen(
                 launch.argv(descriptors),
@@ -75,7 +76,7 @@ class SlotProcess:
                 start_new_session=True,
             )
         os.close(write_end)
-        if self._door is None:
+        if self._handover is None:
             theirs.close()
             os.close(cells_fd)
         self._socket.setblocking(False)
@@ -95,6 +96,7 @@ class SlotProcess:
         self._decoder = Decoder()
         self._outgoing: deque[bytes] = deque()
         self._has_outgoing = trio.Event()
+        self._is_told_to_end = trio.Event()
 
     @property
     def started(self) -> int:
@@ -110,6 +112,11 @@ class SlotProcess:
         """How long it has been at its task."""
         since_ns = self.since_ns
         return max(0, now_ns - since_ns) / 1e9 if since_ns else 0.0
+
+    @property
+    def _patience_s(self) -> float:
+        """How long it may take to end when it is killed: our own children do in any case."""
+        return math.inf if self._handover is None else RUNTIME_LINGER_S
 
     @property
     def is_sending(self) -> bool:
@@ -150,8 +157,9 @@ class SlotProcess:
             self.doom = doom
         if self._process.returncode is not None:
             return
-        if self._door is not None and self._door.is_through:
-            self._door.kill()  # and its runtime tidies up
+        if self._handover is not None and self._handover.is_through:
+            self._handover.kill()  # and its runtime tidies up
+            self._is_told_to_end.set()
         else:
             os.killpg(self._leader, signal.SIGKILL)
 
@@ -166,8 +174,9 @@ class SlotProcess:
             nursery.start_soon(self._read, on_messages)
             nursery.start_soon(self._write)
             nursery.start_soon(self._drain)
-            if self._door is not None:
-                nursery.start_soon(self._let_in, self._door)
+            if self._handover is not None:
+                nursery.start_soon(self._let_in, self._handover)
+                nursery.start_soon(self._insist)
             await trio.lowlevel.wait_readable(self._pidfd)
             nursery.cancel_scope.cancel()
         self.is_breached |= self._process.wait() == CHANNEL_LOST
@@ -177,14 +186,31 @@ class SlotProcess:
         while self._take_messages(on_messages):
             pass
 
-    async def _let_in(self, door: "Door") -> None:
+    async def _let_in(self, handover: Handover) -> None:
         """Hand its descriptors to a slot that is no child of ours, when it comes for them."""
-        self.pid = await door.open()
+        try:
+            self.pid = await handover.hand_over()
+        except OSError as error:
+            # It was ended just then; or what came is none of ours, whatever the image has for one.
+            self.kill(Doom(NOBODY, "environment", f"it did not take its channel: {error}"))
+            return
         wanted = self._launch.python
-        if wanted and door.version != wanted:
+        if wanted and handover.version != wanted:
             self.is_unfit = True
-            text = f"its Python is {door.version:.20}, and the job was made with {wanted}"
+            text = f"its Python is {handover.version:.20}, and the job was made with {wanted}"
             self.kill(Doom(NOBODY, "environment", text))
+
+    async def _insist(self) -> None:
+        """End a container whose first process is not the one that came to us, by its runtime."""
+        await self._is_told_to_end.wait()
+        await trio.sleep(RUNTIME_LINGER_S)
+        await self._remove()
+
+    async def _remove(self) -> None:
+        with trio.CancelScope(shield=True), trio.move_on_after(REMOVE_S):
+            await trio.run_process(
+                self._launch.remove, check=False, capture_stdout=True, capture_stderr=True
+            )
 
     async def _end_what_is_left(self) -> None:
         kill_session(self._leader)
@@ -192,23 +218,20 @@ class SlotProcess:
         if group is not None:
             self._is_over_memory |= self.lost_memory and self.code == -signal.SIGKILL
             group.close()
-        if self._door is None:
+        if self._handover is None:
             return
         self._is_over_memory |= self.code == OUT_OF_MEMORY
-        was_through = self._door.is_through
-        self._door.close()
+        was_through = self._handover.is_through
+        self._handover.close()
         if not was_through and self._launch.remove:
             # It may just have been made: its runtime was killed before it could say so.
-            with trio.CancelScope(shield=True), trio.move_on_after(REMOVE_S):
-                await trio.run_process(
-                    self._launch.remove, check=False, capture_stdout=True, capture_stderr=True
-                )
+            await self._remove()
 
     async def _read(self, on_messages: Callable[[list[list[Any]]], None]) -> None:
         while True:
             await trio.lowlevel.wait_readable(self._socket)
             if not self._take_messages(on_messages):
-                await trio.sleep(LINGER_S if self._door is None else RUNTIME_LINGER_S)
+                await trio.sleep(LINGER_S if self._handover is None else RUNTIME_LINGER_S)
                 self.distrust()
                 return
 
@@ -291,8 +314,11 @@ class SlotProcess:
         """End it, if it has not ended, and let go of every descriptor."""
         if self._process.returncode is None:
             self.kill()
-            with trio.CancelScope(shield=True):
+            with trio.CancelScope(shield=True), trio.move_on_after(self._patience_s):
                 await trio.lowlevel.wait_readable(self._pidfd)
+            if self._process.poll() is None:
+                await self._remove()
+                os.killpg(self._leader, signal.SIGKILL)
             self._process.wait()
             await self._end_what_is_left()
         self._socket.close()

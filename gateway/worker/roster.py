@@ -109,6 +109,7 @@ class SlotBook:
     is_forsaken: bool = False  # its work is nobody's any more: it is being killed
     home: Home = BARE
     moves_to: Home | None = None  # it is being killed, to begin anew in another home
+    worked_ns: int = 0  # by what it has reported
 
     @property
     def has_room(self) -> bool:
@@ -215,14 +216,16 @@ class Roster:
         """The first piece that a slot can run where it is.
 
         None as well when what came before it has no slot at all, and could have one: that is
-        first of all.
+        first of all. But first the slot does as much work where it is as moving takes, if there
+        is some: else it would do nothing but move between homes whose tasks come by turns.
         """
         pieces = self._runnable()
         head = next(pieces)
         home = self.home_of(head.terms)
         if home == slot.home:
             return head
-        if self._is_homeless(home) and self._gpus_to_have(slot) >= home.gpus:
+        has_stayed = slot.worked_ns >= MOVE_S * 1e9
+        if has_stayed and self._is_homeless(home) and self._gpus_to_have(slot) >= home.gpus:
             return None
         return next((each for each in pieces if self.home_of(each.terms) == slot.home), None)
 
@@ -415,6 +418,7 @@ class Roster:
         terms, first = chunk.piece.terms, chunk.task(number)
         if tasks:
             chunk.reported += tasks
+            slot.worked_ns += wall_ns
             self._durations.learn(terms.function, tasks, wall_ns)
             self._settle(terms.assignment, first, first + tasks)
         return terms, first

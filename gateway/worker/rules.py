@@ -1,12 +1,12 @@
 """What a worker's owner lets jobs run in, and how far that is shut: [pool.environments].
 
 [pool.environments]                     # also a file of its own, for `gridfed worker`
-images = ["localhost/quant:*"]          # that jobs may name; * stands for anything
+images = ["localhost/quant:*"]          # that jobs may name; * stands for anything but a slash
 runtimes = ["podman", "docker"]         # which is looked for first
 pull = "never"                          # "missing", "always": from a registry
 network = "none"                        # "host"; of images, and of work in the sandbox
-cpus = 1.0                              # cores of a slot
-pids_max = 256                          # processes and threads of a slot
+cpus = 1.0                              # cores of a slot in a container or sandbox
+pids_max = 256                          # processes and threads of such a slot
 tmp_bytes = 268435456                   # of a slot's own /tmp
 image_python = "python3"                # the interpreter in images
 packages = false                        # whether jobs may bring Python packages
@@ -197,16 +197,25 @@ def _check(rules: Rules) -> None:
         raise KnobError("image_python must name the interpreter in images, as in python3")
     if rules.has_images and not rules.runtimes:
         raise KnobError("runtimes must name what runs images: podman or docker")
+    for image, folder in rules.build.items():
+        _image("build", image)
+        if not Path(folder).is_absolute():
+            raise KnobError(f"build: {folder!r:.80} must be an absolute path")
+    _check_sources(rules)
+
+
+def _check_sources(rules: Rules) -> None:
     for key in ("links", "cache"):
         path = getattr(rules, key)
         if path and not Path(path).is_absolute():
             raise KnobError(f"{key} is {path!r:.80}: it must be an absolute path")
     if rules.index and not rules.index.startswith(("https://", "http://", "file:///")):
         raise KnobError(f"index is {rules.index!r:.80}: it must be an address, as in https://…")
-    for image, folder in rules.build.items():
-        _image("build", image)
-        if not Path(folder).is_absolute():
-            raise KnobError(f"build: {folder!r:.80} must be an absolute path")
+    if "@" in rules.index.partition("://")[2].partition("/")[0]:
+        raise KnobError(
+            "index has a user or a password in it, which anybody on the host could read from a "
+            "command line: leave it empty, and set UV_DEFAULT_INDEX and PIP_INDEX_URL, or a netrc"
+        )
 
 
 def _image(key: str, name: str) -> None:

@@ -87,6 +87,12 @@ def launch(
 
 def probe(kit: Path) -> None:
     """Make sure that a sandbox can be had. Raises SandboxUnavailable."""
+    for folder in python_folders():
+        if Path.home().resolve().is_relative_to(folder.resolve()):
+            raise SandboxUnavailable(
+                f"the Python of this worker is in {folder}, so all of that would be seen, home and "
+                "keys and all: run the worker from a virtual environment, or another Python"
+            )
     if shutil.which(PROGRAM) is None:
         raise SandboxUnavailable("there is no bubblewrap (bwrap) on this host: install it")
     command = [*shell(kit, (), network="none", tmp_bytes=1 << 20), sys.executable, "-c", "pass"]

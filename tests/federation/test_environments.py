@@ -13,8 +13,8 @@ from federation.environments import (
     Environment,
     check,
     check_image,
-    lock_indexes,
     read_environment,
+    requirement_lines,
     unwrap,
     wrap,
 )
@@ -44,6 +44,8 @@ BAD = [
     "..",
     "numpy==1 --config-settings=x=y",
     "numpy==1 \\\n --index-url https://evil.example",
+    "numpy==${SECRET}",
+    "numpy==1\u2028--index-url https://evil.example",
 ]
 PROJECT = b'[project]\nname = "p"\nversion = "1"\n[tool.uv]\npackage = false\n'
 LOCK = b"""version = 1
@@ -73,6 +75,14 @@ def test_where_packages_are_from_is_not_for_a_job_to_say(tmp_path, text):
         read_environment(path, "3.11")
 
 
+def test_a_remark_does_not_say_how_the_rest_is_read():
+    """What pip would take for UTF-7 holds a line of its own, an option, that nobody checks."""
+    text = "# -*- coding: utf-7 -*-\nnumpy==1+AAoALQAt-index-url +AGgAdAB0AHAAOgAvAC8-evil\n"
+    lines = requirement_lines(text)
+    assert lines == ["numpy==1+AAoALQAt-index-url +AGgAdAB0AHAAOgAvAC8-evil"]
+    assert requirement_lines("a==1 # x\n\n # y\nb\n") == ["a==1", "b"]
+
+
 @pytest.mark.parametrize(
     "source", ['{ git = "https://x" }', '{ path = "/etc" }', '{ url = "https://x" }', '"x"']
 )
@@ -80,7 +90,7 @@ def test_a_lock_is_of_packages_of_an_index(tmp_path, source):
     (tmp_path / "pyproject.toml").write_bytes(PROJECT)
     path = tmp_path / "uv.lock"
     path.write_bytes(LOCK)
-    assert lock_indexes(read_environment(path, "3.11")) == {"https://pypi.org/simple"}
+    assert read_environment(path, "3.11").packages == "uv"
     path.write_bytes(LOCK + f'[[package]]\nname = "x"\nsource = {source}\n'.encode())
     with pytest.raises(ValueError, match=r"uv\.lock: package 'x'"):
         read_environment(path, "3.11")
@@ -94,7 +104,17 @@ def test_a_lock_is_of_packages_of_an_index(tmp_path, source):
     ("name", "is_good"),
     [
         ("localhost/quant:1", True),
-        ("registry.example:5000/a/b-c_d@sha256:0a", True),
+        ("quant", True),
+        ("docker:24", True),
+        (f"registry.example:5000/a/b-c_d:1.0_x@sha256:{'0a' * 32}", True),
+        ("registry.example/a@sha256:0a", False),
+        ("docker-archive:/etc/secret.tar", False),  # podman reads these as files
+        ("dir:secret", False),
+        ("oci:a", False),
+        ("containers-storage:a", False),
+        ("../a", False),
+        ("a/../b", False),
+        ("a/b:", False),
         ("", False),
         ("-v/:/host", False),
         ("--privileged", False),

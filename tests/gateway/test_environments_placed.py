@@ -37,13 +37,14 @@ class World:
 
     def submit(self, environment: str = IMAGE, tasks: int = 1, **changes) -> list:
         terms = {"price": None, "path": (), "tags": {}, **changes}
+        job, function = terms.pop("job", "j"), terms.pop("function", b"f" * 32)
         spec = JobSpec(
-            *("f", b"f" * 32, False, "ann", "risk", 0.0, terms.pop("tags"), None, 0, None, None),
+            *("f", function, False, "ann", "risk", 0.0, terms.pop("tags"), None, 0, None, None),
             *("3.11", False, Wishes(environment=environment)),
             **terms,
         )
-        opened = self.do(events.JobOpened(1, "j", spec))
-        return opened + self.do(events.TasksArrived(1, "j", 0, [b""] * tasks))
+        opened = self.do(events.JobOpened(1, job, spec))
+        return opened + self.do(events.TasksArrived(1, job, 0, [b""] * tasks))
 
     def fail(self, order: Order) -> list:
         assign = order.message
@@ -58,6 +59,12 @@ def orders(effects: list) -> list[Order]:
         for each in effects
         if isinstance(each, Order) and isinstance(each.message, messages.Assign)
     ]
+
+
+def orders_of(world: World, job: str) -> int:
+    """The number of what a job has assigned."""
+    [number] = world.broker.jobs[job].assignments
+    return number
 
 
 def told(effects: list, kind: type) -> list:
@@ -117,6 +124,29 @@ def test_of_a_job_that_was_sold_the_buyer_decides():
     [order] = orders(world.submit(price=Tariff(1, "USD", "sold"), path=("paris",)))
     [results] = told(world.fail(order), messages.Results)
     assert results.failures == FAILURE
+
+
+def test_nothing_waits_for_what_is_made_for_minutes_but_the_job_that_wants_it():
+    world = World()
+    world.join(2, OFFERS)
+    [order] = orders(world.submit())
+    world.do(events.EnvironmentsPrepared(2, frozenset({b"f" * 32})))
+    message = order.message
+    handed_back = events.HandedBack(2, message.assignment, ((message.first, message.first + 1),))
+    assert not orders(world.do(handed_back))
+    job = world.broker.jobs["j"]
+    refusal = dispatch.refusal(job, world.broker.workers[2])
+    assert refusal is not None
+    assert refusal.reason == "environment-preparing"
+    # The slot is there for others; and another worker may have made it already.
+    assert [each.message.job for each in orders(world.submit("", job="k", function=b"g" * 32))] == [
+        "k"
+    ]
+    assert [each.worker for each in orders(world.join(3, OFFERS))] == [3]
+    world.do(events.WorkerGone(3, "lost"))
+    world.do(events.Reported(2, orders_of(world, "k"), 0, [b""], []))
+    again = orders(world.do(events.EnvironmentsPrepared(2, frozenset())))
+    assert [(each.worker, each.message.job) for each in again] == [(2, "j")]
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,33 @@ def test_an_image_has_its_own_python_and_packages_have_the_workers():
     assert refusal.reason == "python-differs"
 
 
+@pytest.mark.parametrize(
+    ("image", "pattern", "is_meant"),
+    [
+        ("localhost/quant:1", "localhost/quant:*", True),
+        ("localhost/quant:1", "localhost/*", True),
+        ("localhost/a/quant:1", "localhost/*", False),
+        ("localhost/a/quant:1", "localhost/**", True),
+        ("localhost/quant:1", "localhost/**", True),
+        ("localhost", "localhost/**", False),
+        # A star means no other registry than the one before it.
+        ("quant.evil.example/x", "quant*", False),
+        ("registry.bank.evil.example/x", "registry.bank*", False),
+        ("quant:1", "quant*", True),
+        ("quay.io/x/y:1", "*", False),
+        ("quay.io/x/y:1", "**", True),
+        (f"localhost/quant@sha256:{'0a' * 32}", "localhost/quant@*", True),
+    ],
+)
+def test_a_star_ends_at_a_slash(image, pattern, is_meant):
+    assert environments.matches(image, pattern) == is_meant
+
+
+def test_a_pattern_of_another_site_takes_no_time():
+    pattern = "*a" * 70 + "/**"
+    assert not environments.matches("a" * 139 + "b/x", pattern)
+
+
 def test_a_refusal_says_what_there_is():
     tags = environments.tags_of([f"quay.io/{n}" for n in range(7)], [])
     text = environments.describe(IMAGE, tags)

@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 
 from gateway.worker.cgroups import Cgroups, CgroupsUnavailable, Limits, open_cgroups
-from gateway.worker.owners import lives, owner_of
+from gateway.worker.strays import lives, owner_of
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 MEMORY_BYTES = 150 << 20

@@ -15,8 +15,8 @@ from containers_support import IMAGE, import_image, need
 
 from federation.environments import Environment, wrap
 from gateway.worker import containers
-from gateway.worker.owners import owner_of
 from gateway.worker.rules import Rules
+from gateway.worker.strays import owner_of
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 pytestmark = pytest.mark.slow
@@ -316,6 +316,42 @@ def test_others_work_runs_in_the_owners_image(gateway, start, image):
     guest = gateway.guest()
     assert gateway.assign(guest, os.getuid, [()], origin="paris").wait().values() == {0: 65534}
     assert gateway.assign(guest, os.getuid, [()]).wait().values() == {0: os.getuid()}
+
+
+SLOW = """#!/bin/sh
+case "$*" in
+info) ;;
+ps*) ;;
+pull*) while [ ! -e {end} ]; do sleep 0.05; done; echo no such registry >&2; exit 1 ;;
+*) exit 1 ;;
+esac
+"""
+
+
+def test_what_takes_long_to_be_made_keeps_no_slot(gateway, start_agent, tmp_path):
+    """A pull of minutes, say: meanwhile its tasks are the gateway's, and others run."""
+    program = tmp_path / "podman"
+    program.write_text(SLOW.format(end=tmp_path / "end"))
+    program.chmod(0o755)
+    rules = Rules(images=("localhost/slow:1",), pull="always", runtimes=("podman",))
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    start_agent(gateway, 1, "--environments", rules.to_json(), PATH=path)
+    guest = gateway.guest()
+    slow = in_image(os.getpid, "localhost/slow:1")
+    waits = gateway.assign(guest, slow, [(), (), ()])
+    assert gateway.assign(guest, lambda: 5, [()]).wait().values() == {0: 5}
+    assert waits.wait().returned == [[0, 3]]
+
+    def preparing():
+        return [each.functions for each in guest.heard if type(each).kind == "preparing"]
+
+    assert preparing() == [[gateway.put(slow)]]
+    (tmp_path / "end").touch()
+    gateway.wait_for(lambda: len(preparing()) == 2)
+    assert preparing()[1] == []
+    failure = gateway.assign(guest, slow, [()]).wait().failures()[0]
+    assert failure[0] == "environment"
+    assert "can't be pulled: no such registry" in failure[1]
 
 
 def test_a_worker_without_environments_refuses_them(gateway, start_agent):

@@ -51,10 +51,10 @@ class House:
     def homes(self):
         return [slot.home for slot in self.roster.slots]
 
-    def end(self, index):
+    def end(self, index, wall_s=MOVE_S):
         slot = self.roster.slots[index]
         chunk = slot.chunks[0]
-        self.roster.report(slot, chunk.number, chunk.live - chunk.number, 1_000_000)
+        self.roster.report(slot, chunk.number, chunk.live - chunk.number, round(wall_s * 1e9))
         self.roster.finish(slot)
 
 
@@ -76,6 +76,20 @@ def test_a_home_without_a_slot_gets_one_though_others_have_work():
     assert house.feed() == (0, [0])  # and goes first to who came first
     assert house.homes == [Home(IMAGE)]
     assert house.feed()[0] == 1
+
+
+@pytest.mark.parametrize("other", [OTHER, ""])
+def test_homes_by_turns_do_not_keep_a_slot_moving(other):
+    house = House(1)
+    for _ in range(100):
+        house.assign(IMAGE, 1)
+        house.assign(other, 1)
+    moves = 0
+    while not house.roster.is_idle:
+        moves += len(house.feed()[1])
+        if house.roster.slots[0].chunks:
+            house.end(0, MOVE_S / 10)
+    assert moves <= 2 + 200 // 10
 
 
 def test_slots_with_nothing_to_do_move_for_work_that_is_worth_it():

@@ -1,6 +1,8 @@
 """Python packages that a job brings: really installed, from a folder of wheels, by pip and uv."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -121,21 +123,23 @@ def test_what_was_not_used_for_a_day_goes_when_there_are_too_many(tmp_path):
         (cache / str(number)).mkdir(parents=True)
         used_s = 1e9 + number * 80_000
         os.utime(cache / str(number), (used_s, used_s))
+    # Of agents that were killed, and one that is at work.
+    for name, used_s in ((".making-old", 1e9), (".making-new", 1e9 + 200_000)):
+        (cache / name).mkdir()
+        os.utime(cache / name, (used_s, used_s))
     packages._forget_oldest(cache, 2, cache / "3")
-    assert sorted(each.name for each in cache.iterdir()) == ["2", "3"]
+    assert sorted(each.name for each in cache.iterdir()) == [".making-new", "2", "3"]
 
 
 def test_commands_say_where_from_and_build_nothing(tmp_path):
     folder, target = tmp_path, tmp_path / "venv"
     rules = Rules(packages=True, links="/srv/wheels")
     for uv in ("", "/bin/uv"):
-        _, fill = packages.commands(requirements("a"), rules, folder, target, uv)
+        _, fill = packages.commands(rules, folder / "requirements.txt", target, uv)
         assert "--no-index" in fill
         assert fill[fill.index("--find-links") + 1] == "/srv/wheels"
         assert ("--no-build" in fill) if uv else (":all:" in fill)
-    lock = Environment("", "uv", (("pyproject.toml", b""), ("uv.lock", b"")), PYTHON)
-    _, fill = packages.commands(lock, Rules(index="https://a/simple"), folder, target, "/bin/uv")
-    assert fill[:3] == ["/bin/uv", "sync", "--frozen"]
+    _, fill = packages.commands(Rules(index="https://a/simple"), folder, target, "/bin/uv")
     assert fill[-2:] == ["--default-index", "https://a/simple"]
 
 
@@ -153,6 +157,20 @@ def test_tasks_run_with_their_packages_and_ours_without(gateway, start_agent, ru
     assert "ModuleNotFoundError" in failure[1]
     work = gateway.assign(guest, with_packages(version, "gridfed_probe==9"), [()]).wait(60)
     assert work.failures()[0][0] == "environment"
+
+
+def test_what_was_taken_away_is_made_anew(gateway, start_agent, rules):
+    """By another agent of this host, say, as not used for long: nobody is the worse for it."""
+    start_agent(gateway, 1, "--environments", rules.to_json())
+    guest = gateway.guest()
+    work = gateway.assign(guest, with_packages(version, "gridfed_probe==1.0"), [()]).wait(60)
+    assert work.values()[0][0] == "1.0"
+    shutil.rmtree(rules.cache)
+    assert gateway.assign(guest, lambda: 5, [()]).wait().values() == {0: 5}
+    work = gateway.assign(guest, with_packages(version, "gridfed_probe==1.0"), [()]).wait(60)
+    assert work.failures()[0][0] == "environment"
+    work = gateway.assign(guest, with_packages(version, "gridfed_probe==1.0"), [()]).wait(60)
+    assert work.values()[0][0] == "1.0"
 
 
 def test_others_bring_packages_into_their_sandbox(gateway, start_agent, rules):
@@ -194,6 +212,13 @@ def test_a_lock_of_uv_is_installed_as_it_is(rules, tmp_path):
         text=True,
     )
     assert told.stdout.strip() == "1.0"
-    other = [(n, body.replace(b"wheels", b"other")) for n, body in files]
-    with pytest.raises(packages.PackagesUnavailable, match="lock it against that"):
-        packages.provide(Environment("", "uv", tuple(other), PYTHON), rules)
+    # Where it says that packages are from is not asked: it could be anywhere. Hashes hold.
+    elsewhere = (
+        b'wheels = [{ url = "http://127.0.0.1:9/gridfed_probe-1.0-py3-none-any.whl", '
+        b'hash = "sha256:' + b"0" * 64 + b'" }]\n'
+    )
+    lock = re.sub(rb"wheels = \[.*?^\]\n", elsewhere, files[1][1], flags=re.DOTALL | re.MULTILINE)
+    assert b"127.0.0.1" in lock
+    forged = Environment("", "uv", (files[0], ("uv.lock", lock)), PYTHON)
+    with pytest.raises(packages.PackagesUnavailable, match=r"(?s)can't be installed.*[Hh]ash"):
+        packages.provide(forged, rules)

@@ -63,6 +63,7 @@ def test_all_that_can_be_said_is_read_and_reaches_the_agent():
         ({"tmp_bytes": 1}, "tmp_bytes is 1"),
         ({"packages": 1}, "packages must be true or false"),
         ({"index": "ftp://x"}, "index is 'ftp://x'"),
+        ({"index": "https://me:secret@pypi.example/simple"}, "a user or a password in it"),
         ({"links": "wheels"}, "links is 'wheels': it must be an absolute path"),
         ({"cache": "./x"}, "cache is './x'"),
         ({"build": {"localhost/a": "here"}}, "build: 'here'"),

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 # Everything else of `gateway` stays out: a slot has no use for it.
-_WORKER: Final = (*("__init__", "cells", "channel", "contained", "limits", "prints", "slot"),)
+_WORKER: Final = (*("__init__", "cells", "channel", "container_init", "limits", "prints", "slot"),)
 _LIBRARIES: Final = ("cloudpickle", "msgpack")
 
 
-def make_kit(folder: Path) -> Path:
+def copy_slot_code(folder: Path) -> Path:
     """Copy what a slot needs into a folder; returns it. It may be read by any user."""
     worker = folder / "gateway" / "worker"
     worker.mkdir(parents=True)

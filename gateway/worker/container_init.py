@@ -1,9 +1,9 @@
 """The first process of a container that is a slot: it fetches its descriptors, forks the slot,
 and ends the container when the slot or its agent has ended.
 
-As `python3 -m gateway.worker.contained SOCKET MEMORY`. Written so that any Python 3 can read it:
-an image's may be an old one, which has to say so. What a task does can't reach this process: it
-is the container's first, which takes no signal from within, and its memory is its own.
+As `python3 -m gateway.worker.container_init SOCKET MEMORY`. Written so that any Python 3 can read
+it: an image's may be an old one, which has to say so. What a task does can't reach this process:
+it is the container's first, which takes no signal from within, and its memory is its own.
 """
 
 import array

@@ -18,7 +18,7 @@ GREETING_BYTES_MAX: Final = 64
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
-class Door:
+class Handover:
     """The socket of one slot, and what is handed out there, once.
 
     Args:
@@ -47,7 +47,7 @@ class Door:
         """Whether the slot has come, so that we know its process."""
         return self._pidfd is not None
 
-    async def open(self) -> int:
+    async def hand_over(self) -> int:
         """Wait for the slot and hand it what is its own; the number of its process."""
         await trio.lowlevel.wait_readable(self._listener)
         connection, _ = self._listener.accept()

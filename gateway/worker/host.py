@@ -1,8 +1,8 @@
 """What slots' processes run in, on this host: found at the start, made when a job wants it.
 
-    Housing.open       what there is: a sandbox, a runtime for images; and the tags that say so
-    Housing.provide    makes an environment: pulls, builds, installs; in a helper thread
-    Housing.launch     how a slot of some home is started
+    Host.open       what there is: a sandbox, a runtime for images; and the tags that say so
+    Host.provide    makes an environment: pulls, builds, installs; in a helper thread
+    Host.launch     how a slot of some home is started
 
 Decisions about who moves where are the roster's.
 """
@@ -18,12 +18,12 @@ from typing import Final
 from federation.environments import Environment
 from gateway.worker import containers, packages, sandbox
 from gateway.worker.cgroups import Cgroups, CgroupsUnavailable, Limits, open_cgroups
+from gateway.worker.devices import show_cores
 from gateway.worker.homes import Home, key_of
-from gateway.worker.kit import make_kit
 from gateway.worker.launch import SLOT, Launch, bare
-from gateway.worker.owners import lives, owner_of
-from gateway.worker.pinning import show_cores
 from gateway.worker.rules import FREE, Confines, Rules
+from gateway.worker.slot_code import copy_slot_code
+from gateway.worker.strays import lives, owner_of
 from policies.environments import IMAGE, SANDBOX_TAG, matches, tags_of
 
 PREFIX: Final = "gridfed-slots-"
@@ -36,7 +36,7 @@ class EnvironmentUnavailable(Exception):
     """An environment can't be had here; the text says why, and what to do."""
 
 
-class Housing:
+class Host:
     """What this worker's slots run in.
 
     Args:
@@ -57,6 +57,9 @@ class Housing:
         self._memory_bytes = memory_bytes
         self._confines = confines
         self._limits = Limits(memory_bytes, confines.cpus, confines.pids_max)
+        self._sandbox_limits = self._limits
+        if rules is not None and rules.sandbox == "bubblewrap":
+            self._sandbox_limits = self._limits.within(Limits(0, rules.cpus, rules.pids_max))
         self._cgroups: Cgroups | None = None
         self._say = say
         self._folder: Path | None = None
@@ -86,7 +89,7 @@ class Housing:
             return
         _remove_strays()
         self._folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{self._owner}-"))
-        self._kit = make_kit(self._folder / "kit")
+        self._kit = copy_slot_code(self._folder / "kit")
         images: tuple[str, ...] = ()
         try:
             if rules.sandbox == "bubblewrap":
@@ -102,11 +105,11 @@ class Housing:
         self.tags |= tags_of(images, packages.kinds(rules))
 
     def _open_cgroups(self) -> None:
-        if self._confines.cgroups == "off" or not self._limits:
+        if self._confines.cgroups == "off" or not self._sandbox_limits:
             return
         try:
             self._cgroups = open_cgroups(os.getpid())
-            self._cgroups.make(self._limits).close()  # does it take them?
+            self._cgroups.make(self._sandbox_limits).close()  # does it take them?
         except (CgroupsUnavailable, OSError) as error:
             self._close_cgroups()
             if self._confines.cgroups == "required":
@@ -145,6 +148,10 @@ class Housing:
     def is_ready(self, key: str) -> bool:
         """Whether an environment is here, by its key."""
         return key == "" or key in self._made
+
+    def forget(self, home: Home) -> None:
+        """What a home was made of is of no use, or gone: it is made anew when it is wanted."""
+        self._made.pop(home.environment, None)
 
     def provide(self, environment: Environment) -> None:
         """Make an environment; it may take minutes. Raises EnvironmentUnavailable."""
@@ -203,10 +210,11 @@ class Housing:
     ) -> Launch:
         """How a slot of this home is started, on these cores; its environment is here."""
         launch = self._launch(home, environment, cores)
-        if self._cgroups is None or launch.socket:
+        limits = self._sandbox_limits if home.site else self._limits
+        if self._cgroups is None or launch.socket or not limits:
             return replace(launch, cores=cores)
         try:
-            return replace(launch, cores=cores, group=self._cgroups.make(self._limits))
+            return replace(launch, cores=cores, group=self._cgroups.make(limits))
         except CgroupsUnavailable as error:
             self._say(f"can't make a control group for a slot: {error}")
             return replace(launch, cores=cores)
@@ -236,19 +244,19 @@ class Housing:
         assert self._runtime is not None, "an image was provided"
         assert self._folder is not None, "it was opened"
         self._numbers += 1
-        door = self._folder / f"door-{self._numbers}"
-        door.mkdir()
+        sockets = self._folder / f"sockets-{self._numbers}"
+        sockets.mkdir()
         image = home.environment.removeprefix(IMAGE).partition("|")[0]
         name = f"gridfed-{self._owner}-{self._numbers}"
         shape = containers.Shape(
-            name, self._owner, self._kit, door, self._memory_bytes, show_cores(cores or ())
+            name, self._owner, self._kit, sockets, self._memory_bytes, show_cores(cores or ())
         )
         command = containers.run_command(self._runtime, image, rules, shape)
         return Launch(
             command,
             dict(os.environ),
             self._memory_bytes,
-            socket=str(door / containers.SOCKET_NAME),
+            socket=str(sockets / containers.SOCKET_NAME),
             remove=(*self._runtime.command, "rm", "--force", name),
             python=self._needs_python[home.environment],
         )
