@@ -23,6 +23,7 @@ from federation.messages import (
     Assign,
     Hello,
     NeedFunction,
+    Preparing,
     PutFunction,
     Recall,
     Refused,
@@ -36,6 +37,7 @@ from federation.session import DIALLER_WINDOW, Session
 from gateway.worker.cgroups import CgroupsUnavailable, open_cgroups
 
 DEADLINE_S = 20.0
+MAKING_S = 60.0  # of an environment
 
 
 @dataclass
@@ -225,6 +227,21 @@ class ScriptedGateway:
             ),
         )
         return Watched(self, guest, self._assignments, first, first + len(calls))
+
+    def work(
+        self,
+        guest: Guest,
+        function: Callable[..., Any] | bytes,
+        calls: list[Any],
+        **terms: Any,
+    ) -> "Watched":
+        """Assign calls and wait for them; again, when they come back for what is being made."""
+        digest = self.put(function)
+        work = self.assign(guest, function, calls, **terms)
+        while work.wait(MAKING_S).returned:
+            self.wait_for(lambda: digest not in guest.all(Preparing)[-1].functions, MAKING_S)
+            work = self.assign(guest, function, calls, **terms)
+        return work
 
 
 @dataclass

@@ -80,7 +80,7 @@ def test_a_slot_in_a_container_is_shut_in(gateway, start):
     start(GRIDFED_SECRET="")
     guest = gateway.guest()
     assert guest.hello.about["tags"]["environment:image:localhost/gridfed-test:*"] is True
-    work = gateway.assign(guest, in_image(look), [()]).wait()
+    work = gateway.work(guest, in_image(look), [()])
     assert not work.failures()
     seen = work.values()[0]
     assert seen["uid"] == 65534
@@ -102,12 +102,12 @@ def test_tasks_of_one_environment_share_a_process_and_others_run_bare(gateway, s
         slot.mark = getattr(slot, "mark", 0) + 1
         return os.getuid(), slot.mark
 
-    inside = gateway.assign(guest, in_image(count), [(n,) for n in range(300)]).wait().values()
+    inside = gateway.work(guest, in_image(count), [(n,) for n in range(300)]).values()
     assert {uid for uid, _ in inside.values()} == {65534}
     assert max(mark for _, mark in inside.values()) > 100
-    again = gateway.assign(guest, in_image(count), [(0,)]).wait().values()
+    again = gateway.work(guest, in_image(count), [(0,)]).values()
     assert again[0][1] > 1
-    assert gateway.assign(guest, count, [(0,)]).wait().values()[0][0] == os.getuid()
+    assert gateway.work(guest, count, [(0,)]).values()[0][0] == os.getuid()
 
 
 def test_limits_are_told_apart(gateway, start):
@@ -140,14 +140,14 @@ def test_limits_are_told_apart(gateway, start):
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
 
-    failure = gateway.assign(guest, in_image(hoard), [()]).wait().failures()[0]
+    failure = gateway.work(guest, in_image(hoard), [()]).failures()[0]
     assert failure[0] == "memory"
-    failure = gateway.assign(guest, in_image(hang), [()], timeout_s=0.3).wait().failures()[0]
+    failure = gateway.work(guest, in_image(hang), [()], timeout_s=0.3).failures()[0]
     assert failure[0] == "timeout"
-    failure = gateway.assign(guest, in_image(crash), [()]).wait().failures()[0]
+    failure = gateway.work(guest, in_image(crash), [()]).failures()[0]
     assert failure[0] == "crash"
     assert "exit code 3" in failure[1]
-    made, error = gateway.assign(guest, in_image(fork_on), [()]).wait().values()[0]
+    made, error = gateway.work(guest, in_image(fork_on), [()]).values()[0]
     assert made < RULES.pids_max
     assert error == "BlockingIOError"
 
@@ -160,6 +160,7 @@ def test_a_recalled_task_is_killed_in_its_container(gateway, start):
         while True:
             pass
 
+    gateway.work(guest, in_image(os.getpid), [()])
     work = gateway.assign(guest, in_image(hang), [()])
     pulses = lambda: [  # noqa: E731
         each
@@ -183,6 +184,7 @@ def test_nothing_is_left_when_the_agent_is_killed(gateway, start, tmp_path):
         while True:
             pass
 
+    gateway.work(guest, in_image(os.getpid), [()])
     gateway.assign(guest, in_image(hang), [(0,), (1,)])
     gateway.wait_for(
         lambda: any(
@@ -206,7 +208,7 @@ def test_nothing_is_left_when_the_agent_is_killed(gateway, start, tmp_path):
 def test_nothing_is_left_when_the_agent_stops(gateway, start):
     agent = start()
     guest = gateway.guest()
-    gateway.assign(guest, in_image(os.getpid), [()]).wait()
+    gateway.work(guest, in_image(os.getpid), [()])
     owner = owner_of(agent.process.pid)
     assert len(left_behind(owner)) == 1
     psutil.Process(agent.process.pid).terminate()
@@ -235,41 +237,64 @@ def test_an_image_that_is_missing_or_not_allowed_is_named(gateway, start):
     start()
     guest = gateway.guest()
     missing = in_image(os.getpid, "localhost/gridfed-test:no-such")
-    failure = gateway.assign(guest, missing, [(), ()]).wait().failures()
+    failure = gateway.work(guest, missing, [(), ()]).failures()
     assert [each[0] for each in failure.values()] == ["environment"] * 2
     assert "is not on this host, and pull is 'never'" in failure[0][1]
     other = in_image(os.getpid, "localhost/other:1")
-    failure = gateway.assign(guest, other, [()]).wait().failures()[0]
+    failure = gateway.work(guest, other, [()]).failures()[0]
     assert failure[0] == "environment"
     assert "only localhost/gridfed-test:*" in failure[1]
     # The second time as well, and the worker is none the worse for it.
-    assert gateway.assign(guest, missing, [()]).wait().failures()[0][0] == "environment"
-    assert gateway.assign(guest, lambda: 5, [()]).wait().values() == {0: 5}
+    assert gateway.work(guest, missing, [()]).failures()[0][0] == "environment"
+    assert gateway.work(guest, lambda: 5, [()]).values() == {0: 5}
 
 
 def test_another_python_in_the_image_is_refused_before_anything_is_opened(gateway, start):
     start()
     wrong = in_image(os.getpid, python="3.99")
-    failure = gateway.assign(gateway.guest(), wrong, [()]).wait().failures()[0]
+    failure = gateway.work(gateway.guest(), wrong, [()]).failures()[0]
     assert failure[0] == "environment"
     assert f"its Python is {PYTHON}, and the job was made with 3.99" in failure[1]
 
 
 def test_an_image_without_python_says_so(gateway, start):
     start(rules=Rules(images=("localhost/*",), image_python="python9"))
-    failure = gateway.assign(gateway.guest(), in_image(os.getpid), [()]).wait().failures()[0]
+    failure = gateway.work(gateway.guest(), in_image(os.getpid), [()]).failures()[0]
     assert failure[0] == "environment"
     assert "has no python9" in failure[1]
 
 
-def test_an_image_is_built_from_a_folder(gateway, start, image, tmp_path):
-    (tmp_path / "Containerfile").write_text(f"FROM {image}\nCOPY mark /mark\n")
-    (tmp_path / "mark").write_text("built")
+def test_an_image_is_built_from_a_folder_and_brings_nothing_of_its_own_accord(
+    gateway, start, image, tmp_path
+):
+    folder = tmp_path / "image"
+    folder.mkdir()
+    # A place to write to would be on this host's disk, without bounds.
+    text = f"FROM {image}\nCOPY mark /mark\nENV MINE=1\nVOLUME /data\nUSER 0\n"
+    (folder / "Containerfile").write_text(text)
+    (folder / "mark").write_text("built")
     name = "localhost/gridfed-built:1"
     subprocess.run(["podman", "rmi", "-f", name], check=False, capture_output=True)
-    start(rules=Rules(images=(name,), build={name: str(tmp_path)}))
-    work = gateway.assign(gateway.guest(), in_image(Path("/mark").read_text, name), [()])
-    assert work.wait(60).values() == {0: "built"}
+    rules = Rules(images=(name,), build={name: str(folder)})
+    start(rules=rules, HTTPS_PROXY="http://me:secret@proxy.example:3128")
+    guest = gateway.guest()
+
+    def seen():
+        found = {"mark": Path("/mark").read_text(), "mine": os.environ["MINE"], "uid": os.getuid()}
+        found["data"] = os.path.exists("/data") and os.access("/data", os.W_OK)
+        found["proxies"] = [each for each in os.environ if each.lower().endswith("_proxy")]
+        found["hosts"] = os.path.exists("/etc/hosts")
+        return found
+
+    assert gateway.work(guest, in_image(seen, name), [()]).values()[0] == {
+        "mark": "built",
+        "mine": "1",
+        "uid": 65534,
+        "data": False,
+        "proxies": [],
+        "hosts": False,
+    }
+    assert gateway.work(guest, abs, [(-1,)]).values() == {0: 1}  # so nothing has it open
     subprocess.run(["podman", "rmi", "-f", name], check=False, capture_output=True)
 
 
@@ -294,7 +319,7 @@ def test_docker_runs_them_as_well(gateway, start, docker):
 
     agent = start(rules=replace(RULES, runtimes=("docker",)), DOCKER_HOST=docker)
     guest = gateway.guest()
-    work = gateway.assign(guest, in_image(look), [()]).wait(40)
+    work = gateway.work(guest, in_image(look), [()])
     assert not work.failures()
     assert work.values()[0]["uid"] == 65534
     assert "runs images with docker" in agent.text()
@@ -303,7 +328,7 @@ def test_docker_runs_them_as_well(gateway, start, docker):
         while True:
             pass
 
-    failure = gateway.assign(guest, in_image(hang), [()], timeout_s=0.3).wait(40).failures()[0]
+    failure = gateway.work(guest, in_image(hang), [()], timeout_s=0.3).failures()[0]
     assert failure[0] == "timeout"
     owner = owner_of(agent.process.pid)
     agent.process.kill()
@@ -314,8 +339,8 @@ def test_docker_runs_them_as_well(gateway, start, docker):
 def test_others_work_runs_in_the_owners_image(gateway, start, image):
     start(rules=Rules(sandbox="image", sandbox_image=image))
     guest = gateway.guest()
-    assert gateway.assign(guest, os.getuid, [()], origin="paris").wait().values() == {0: 65534}
-    assert gateway.assign(guest, os.getuid, [()]).wait().values() == {0: os.getuid()}
+    assert gateway.work(guest, os.getuid, [()], origin="paris").values() == {0: 65534}
+    assert gateway.work(guest, os.getuid, [()]).values() == {0: os.getuid()}
 
 
 SLOW = """#!/bin/sh
@@ -339,7 +364,7 @@ def test_what_takes_long_to_be_made_keeps_no_slot(gateway, start_agent, tmp_path
     guest = gateway.guest()
     slow = in_image(os.getpid, "localhost/slow:1")
     waits = gateway.assign(guest, slow, [(), (), ()])
-    assert gateway.assign(guest, lambda: 5, [()]).wait().values() == {0: 5}
+    assert gateway.work(guest, lambda: 5, [()]).values() == {0: 5}
     assert waits.wait().returned == [[0, 3]]
 
     def preparing():
@@ -349,13 +374,13 @@ def test_what_takes_long_to_be_made_keeps_no_slot(gateway, start_agent, tmp_path
     (tmp_path / "end").touch()
     gateway.wait_for(lambda: len(preparing()) == 2)
     assert preparing()[1] == []
-    failure = gateway.assign(guest, slow, [()]).wait().failures()[0]
+    failure = gateway.work(guest, slow, [()]).failures()[0]
     assert failure[0] == "environment"
     assert "can't be pulled: no such registry" in failure[1]
 
 
 def test_a_worker_without_environments_refuses_them(gateway, start_agent):
     start_agent(gateway)
-    failure = gateway.assign(gateway.guest(), in_image(os.getpid), [()]).wait().failures()[0]
+    failure = gateway.work(gateway.guest(), in_image(os.getpid), [()]).failures()[0]
     assert failure[0] == "environment"
     assert "offers no environments" in failure[1]

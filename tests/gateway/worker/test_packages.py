@@ -147,15 +147,15 @@ def test_tasks_run_with_their_packages_and_ours_without(gateway, start_agent, ru
     start_agent(gateway, 1, "--environments", rules.to_json())
     guest = gateway.guest()
     assert guest.hello.about["tags"]["environment:packages:requirements"] is True
-    work = gateway.assign(guest, with_packages(version, "gridfed_probe==1.0"), [()]).wait(60)
+    work = gateway.work(guest, with_packages(version, "gridfed_probe==1.0"), [()])
     found, prefix = work.values()[0]
     assert found == "1.0"
     assert prefix.startswith(rules.cache)
-    work = gateway.assign(guest, with_packages(version, "gridfed_probe==2.0"), [()]).wait(60)
+    work = gateway.work(guest, with_packages(version, "gridfed_probe==2.0"), [()])
     assert work.values()[0][0] == "2.0"
-    failure = gateway.assign(guest, version, [()]).wait().failures()[0]
+    failure = gateway.work(guest, version, [()]).failures()[0]
     assert "ModuleNotFoundError" in failure[1]
-    work = gateway.assign(guest, with_packages(version, "gridfed_probe==9"), [()]).wait(60)
+    work = gateway.work(guest, with_packages(version, "gridfed_probe==9"), [()])
     assert work.failures()[0][0] == "environment"
 
 
@@ -163,13 +163,13 @@ def test_what_was_taken_away_is_made_anew(gateway, start_agent, rules):
     """By another agent of this host, say, as not used for long: nobody is the worse for it."""
     start_agent(gateway, 1, "--environments", rules.to_json())
     guest = gateway.guest()
-    work = gateway.assign(guest, with_packages(version, "gridfed_probe==1.0"), [()]).wait(60)
+    work = gateway.work(guest, with_packages(version, "gridfed_probe==1.0"), [()])
     assert work.values()[0][0] == "1.0"
     shutil.rmtree(rules.cache)
-    assert gateway.assign(guest, lambda: 5, [()]).wait().values() == {0: 5}
-    work = gateway.assign(guest, with_packages(version, "gridfed_probe==1.0"), [()]).wait(60)
+    assert gateway.work(guest, lambda: 5, [()]).values() == {0: 5}
+    work = gateway.work(guest, with_packages(version, "gridfed_probe==1.0"), [()])
     assert work.failures()[0][0] == "environment"
-    work = gateway.assign(guest, with_packages(version, "gridfed_probe==1.0"), [()]).wait(60)
+    work = gateway.work(guest, with_packages(version, "gridfed_probe==1.0"), [()])
     assert work.values()[0][0] == "1.0"
 
 
@@ -185,10 +185,10 @@ def test_others_bring_packages_into_their_sandbox(gateway, start_agent, rules):
 
         return gridfed_probe.VERSION, os.getuid(), os.path.exists(sys.prefix + "/../../../wheels")
 
-    work = gateway.assign(
+    work = gateway.work(
         gateway.guest(), with_packages(look, "gridfed_probe==1.0"), [()], origin="paris"
     )
-    assert work.wait(60).values() == {0: ("1.0", 65534, False)}
+    assert work.values() == {0: ("1.0", 65534, False)}
 
 
 def test_a_lock_of_uv_is_installed_as_it_is(rules, tmp_path):

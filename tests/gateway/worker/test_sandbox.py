@@ -114,6 +114,34 @@ def test_limits_and_crashes_are_told_as_of_any_slot(gateway, shut):
     assert work.failures()[0][0] == "memory"
 
 
+def test_it_may_start_so_many_processes_and_no_more(gateway, start_agent):
+    need("bwrap")
+    rules = Rules(sandbox="bubblewrap", pids_max=24)
+    agent = start_agent(gateway, 1, "--environments", rules.to_json())
+    guest = gateway.guest()
+    if "has no control groups" in agent.text():
+        pytest.skip("no control groups that we may make")
+
+    def fork_on():
+        import signal
+        import time
+
+        pids = []
+        try:
+            for _ in range(100):
+                pids.append(os.fork())
+                if pids[-1] == 0:
+                    time.sleep(60)
+        except OSError:
+            return len(pids)
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+
+    assert gateway.assign(guest, fork_on, [()], origin="paris").wait().values()[0] < 24
+    assert gateway.assign(guest, fork_on, [()]).wait().values()[0] is None  # ours are not held
+
+
 def test_it_dies_with_its_agent(gateway, shut, ended):
     agent = shut()
     guest = gateway.guest()
@@ -143,6 +171,15 @@ def test_without_bubblewrap_a_worker_that_needs_it_does_not_start(gateway, start
     agent = start_agent(gateway, 1, *BUBBLEWRAP, PATH=str(tmp_path))
     assert agent.process.wait(20) == 1
     assert "no bubblewrap" in agent.text()
+
+
+def test_a_python_in_the_home_folder_would_show_it(monkeypatch):
+    home = Path("/home/ann")
+    monkeypatch.setattr(Path, "home", lambda: home)
+    for prefix in ("/home/ann", "/home"):
+        monkeypatch.setattr(sandbox.sys, "base_prefix", prefix)
+        with pytest.raises(sandbox.SandboxUnavailable, match="home and keys and all"):
+            sandbox.probe(Path("/kit"))
 
 
 def test_a_shell_reads_what_it_is_told_to_and_nothing_else():
