@@ -418,7 +418,13 @@ class Broker:
         if not refusals:  # nobody has joined yet; what they will charge in is known
             unpayable = self.unpayable(spec)
             return (Reason.CURRENCY_DIFFERS, unpayable) if unpayable else None
-        lines = [f"{name} {refusal.text}" for name, refusal in sorted(refusals.items())]
+        # What there is to run in its workers know; until one has come, nobody else does.
+        known = {f"pool {each.offer.pool}" for each in self.workers.values()}
+        lines = [
+            f"{name} {refusal.text}"
+            for name, refusal in sorted(refusals.items())
+            if refusal.reason is not Reason.ENVIRONMENT_MISSING or name not in known
+        ]
         more = f"; and {len(lines) - 8} more" if len(lines) > 8 else ""
         reasons = {refusal.reason for refusal in refusals.values()}
         code = next(iter(reasons)) if len(reasons) == 1 else Reason.NO_WORKER

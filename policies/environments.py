@@ -63,6 +63,11 @@ def tags_of(images: Iterable[str], packages: Iterable[str]) -> dict[str, bool]:
     return found | {f"{TAG}{PACKAGES}{kind}": True for kind in packages}
 
 
+def tag_of(environment: str) -> dict[str, bool]:
+    """The tag of who offers just this, as a contract for a job does; none for no environment."""
+    return {f"{TAG}{kind_of(environment)}": True} if environment else {}
+
+
 def offers(environment: str, tags: Tags) -> bool:
     """Whether a worker with these tags offers it."""
     if not environment.startswith(IMAGE):

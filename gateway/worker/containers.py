@@ -24,6 +24,7 @@ from gateway.worker.rules import Rules
 from gateway.worker.strays import lives
 
 LABEL: Final = "gridfed.agent"
+PROBE: Final = "probe"  # instead of an agent, of what ends by itself at once
 NOBODY: Final = "65534:65534"
 KIT: Final = "/gridfed/kit"
 SOCKETS: Final = "/gridfed/sockets"
@@ -162,7 +163,7 @@ def find_runtime(rules: Rules) -> Runtime:
 def works(runtime: Runtime, image: str, rules: Rules) -> "subprocess.CompletedProcess[bytes]":
     """Run nothing in an image, and see."""
     command = [*runtime.command, "run", "--rm", "--pull", "never", "--network", "none"]
-    command += ["--read-only", "--log-driver", "none", "--label", f"{LABEL}=probe"]
+    command += ["--read-only", "--log-driver", "none", "--label", f"{LABEL}={PROBE}"]
     command += ["--cap-drop", "all", "--user", NOBODY, "--memory", str(256 << 20)]
     command += [*ulimits(), "--entrypoint", rules.image_python, image, "-c", "pass"]
     return _ask(command)
@@ -197,29 +198,25 @@ def provide(runtime: Runtime, image: str, rules: Rules) -> None:
     ):
         done = _ask((*runtime.command, "pull", image), PULL_S)
         if done.returncode:
-            raise ContainerUnavailable(f"image {image} can't be pulled: {_last_words(done)}")
+            raise ContainerUnavailable(f"it can't be pulled: {_last_words(done)}")
     elif not is_here and image in rules.build:
         _build(runtime, image, rules.build[image])
     elif not is_here:
         raise ContainerUnavailable(
-            f"image {image} is not on this host, and pull is {rules.pull!r}: import it there "
+            f"it is not on this host, and pull is {rules.pull!r}: import it there "
             f"({runtime.program} load, or import), or let it be built or pulled"
         )
 
 
 def _build(runtime: Runtime, image: str, folder: str) -> None:
     if not Path(folder).is_dir():
-        raise ContainerUnavailable(
-            f"image {image} is to be built from {folder}, which is no folder"
-        )
+        raise ContainerUnavailable(f"it is to be built from {folder}, which is no folder")
     command = [*runtime.command, "build", "--tag", image, "--network", "none"]
     # podman hands what is below it to `run` alone.
     command += ["--runtime", runtime.below] if runtime.below else []
     done = _ask((*command, folder), PULL_S)
     if done.returncode:
-        raise ContainerUnavailable(
-            f"image {image} can't be built from {folder}: {_last_words(done)}"
-        )
+        raise ContainerUnavailable(f"it can't be built from {folder}: {_last_words(done)}")
 
 
 def remove_strays(runtime: Runtime) -> int:
@@ -228,16 +225,16 @@ def remove_strays(runtime: Runtime) -> int:
     An agent's label holds its process and when that began, so that another process of the same
     number is not taken for it.
     """
-    told = _ask(
-        (
-            *(*runtime.command, "ps", "--all", "--filter", f"label={LABEL}"),
-            *("--format", '{{.ID}} {{.Label "' + LABEL + '"}}'),
-        )
-    )
+    command = runtime.command
+    found = _ask((*command, "ps", "--all", "--quiet", "--filter", f"label={LABEL}"))
+    names = found.stdout.decode(errors="replace").split()
+    # Not by a format of `ps`: what podman and docker call a label there differs.
+    show = '{{.Id}} {{index .Config.Labels "' + LABEL + '"}}'
+    told = _ask((*command, "container", "inspect", "--format", show, *names)) if names else found
     strays = []
     for line in told.stdout.decode(errors="replace").splitlines():
         name, _, owner = line.partition(" ")
-        if owner != "probe" and not lives(owner):
+        if owner and owner != PROBE and not lives(owner):
             strays.append(name)
     if strays:
         _ask((*runtime.command, "rm", "--force", *strays))

@@ -24,7 +24,13 @@ packages = true
 links = "{links}"
 cache = "{cache}"
 """
-BUBBLEWRAP = '[pool.environments]\nsandbox = "bubblewrap"\n'
+BUBBLEWRAP = """
+[pool.environments]
+sandbox = "bubblewrap"
+packages = true
+links = "{links}"
+cache = "{cache}"
+"""
 
 
 @pytest.fixture
@@ -41,6 +47,10 @@ def site(tmp_path, monkeypatch):
 
 def where(_=None):
     return os.getuid(), sorted(os.listdir("/")), sys.version_info[:2]
+
+
+def whose_python():
+    return os.getuid(), sys.prefix
 
 
 def double(x):
@@ -111,11 +121,19 @@ def test_another_worker_makes_what_one_could_not(site, tmp_path):
 @pytest.mark.slow
 def test_another_sites_work_runs_in_a_sandbox(tmp_path):
     need("bwrap")
-    with dear_and_cheap(tmp_path, BUBBLEWRAP) as (london, paris):
+    (tmp_path / "wheels").mkdir()
+    text = BUBBLEWRAP.format(links=tmp_path / "wheels", cache=tmp_path / "cache")
+    (tmp_path / "requirements.txt").write_text("# nothing but what a Python has\n")
+    with dear_and_cheap(tmp_path, text) as (london, paris):
         with london.client() as client:
             view = client.options(sites=["paris"])
             uid, roots, _ = view.submit(where).result(40)
             assert uid == 65534
             assert "home" not in roots
+            # With packages of the job's own: of all sites paris alone installs any.
+            view = client.options(environment=tmp_path / "requirements.txt")
+            uid, prefix = view.submit(whose_python).result(40)
+            assert uid == 65534
+            assert prefix.startswith(str(tmp_path / "cache"))
         with paris.client() as client:
             assert client.options(sites=["paris"]).submit(where).result(20)[0] == os.getuid()

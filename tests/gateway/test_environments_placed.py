@@ -11,6 +11,7 @@ from gateway.events import JobSpec
 from gateway.terms import stored_terms, terms_plain
 from policies.asks import Wishes
 from policies.environments import tags_of
+from policies.placement import Offer
 from policies.tariffs import Tariff
 
 IMAGE = "image:localhost/quant:1"
@@ -21,8 +22,8 @@ FAILURE = [[0, "environment", "no such image", b""]]
 class World:
     """A broker with a client, and workers by number."""
 
-    def __init__(self) -> None:
-        self.broker = Broker({"local": Tariff(1, "USD", "test")})
+    def __init__(self, offers: dict[str, Offer] | None = None) -> None:
+        self.broker = Broker({"local": Tariff(1, "USD", "test")}, offers)
         self.now_s = 1000.0
         self.effects: list = []
         self.do(events.ClientJoined(1, "ann"))
@@ -88,6 +89,18 @@ def test_what_nobody_offers_is_refused_with_a_name():
     refused, *_ = told(world.submit(), messages.RejectJob)
     assert refused.code == "environment-missing"
     assert "runs no image localhost/quant:1, only quay.io/*" in refused.reason
+
+
+def test_of_a_pool_and_its_worker_the_worker_knows():
+    offer = Offer("pool local", "local", {}, "3.11", "USD")
+    world = World({"pool local": offer})
+    refused, *_ = told(world.submit(), messages.RejectJob)
+    assert "pool local runs no image" in refused.reason
+    world.join(2, tags_of(["quay.io/*"], []))
+    refused, *_ = told(world.submit(job="k"), messages.RejectJob)
+    assert refused.reason == (
+        "no pool here can ever run it: worker w2 runs no image localhost/quant:1, only quay.io/*"
+    )
 
 
 def test_what_one_worker_can_t_make_is_anothers_and_the_first_is_asked_no_more():

@@ -67,6 +67,13 @@ def test_a_pattern_of_another_site_takes_no_time():
     assert not environments.matches("a" * 139 + "b/x", pattern)
 
 
+@pytest.mark.parametrize("wanted", ["", IMAGE, "packages:uv:" + "0a" * 32])
+def test_a_contract_offers_what_it_is_for(wanted):
+    need = Need({}, "3.11", None, environments.kind_of(wanted))
+    tags = environments.tag_of(wanted)
+    assert judge(need, Offer("paris/local", "paris/local", tags, "3.11", "USD")) is None
+
+
 def test_a_refusal_says_what_there_is():
     tags = environments.tags_of([f"quay.io/{n}" for n in range(7)], [])
     text = environments.describe(IMAGE, tags)

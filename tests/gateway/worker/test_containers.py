@@ -220,6 +220,9 @@ def test_nothing_is_left_when_the_agent_stops(gateway, start):
 
 
 def test_an_agent_that_starts_removes_what_others_left(gateway, start, image):
+    living = start()
+    gateway.work(gateway.guest(), in_image(os.getpid), [()])
+    [name] = left_behind(owner_of(living.process.pid))
     subprocess.run(
         [
             *("podman", "--runtime", "runc", "create", "--label", f"{containers.LABEL}=999999-1"),
@@ -229,8 +232,9 @@ def test_an_agent_that_starts_removes_what_others_left(gateway, start, image):
         capture_output=True,
     )
     start()
-    gateway.guest()
+    gateway.guest(1)
     assert not left_behind("999999-1")
+    assert left_behind(owner_of(living.process.pid)) == [name]
 
 
 def test_an_image_that_is_missing_or_not_allowed_is_named(gateway, start):
