@@ -33,14 +33,14 @@ cache = "{cache}"
 """
 
 
-@pytest.fixture
-def site(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
     need("podman", "runc")
-    import_image(tmp_path)
-    text = CONFIG.format(links=tmp_path / "wheels", cache=tmp_path / "cache")
-    (tmp_path / "wheels").mkdir()
-    made = SiteProcess(tmp_path, 2, config=text)
-    monkeypatch.setenv("GRIDFED_GATEWAY", made.address)
+    folder = tmp_path_factory.mktemp("site")
+    import_image(folder)
+    text = CONFIG.format(links=folder / "wheels", cache=folder / "cache")
+    (folder / "wheels").mkdir()
+    made = SiteProcess(folder, 2, config=text)
     yield made
     made.stop()
 
@@ -71,8 +71,9 @@ def test_a_job_runs_in_the_image_that_it_names(site):
 
 @pytest.mark.slow
 def test_what_is_not_offered_is_refused_and_what_can_t_be_made_fails_with_its_reason(
-    site, tmp_path
+    site, tmp_path, monkeypatch
 ):
+    monkeypatch.setenv("GRIDFED_GATEWAY", site.address)
     with site.client() as client:
         with pytest.raises(
             JobRefused, match=r"runs no image quay\.io/x:1, only localhost"
@@ -90,7 +91,7 @@ def test_what_is_not_offered_is_refused_and_what_can_t_be_made_fails_with_its_re
         assert "environment:image:localhost/gridfed-test:*" in str(shown)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_another_worker_makes_what_one_could_not(site, tmp_path):
     """Two workers offer it; one can't: the job is done, and nobody has to do anything."""
     need("bwrap")

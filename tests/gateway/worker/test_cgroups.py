@@ -206,16 +206,22 @@ def test_without_groups_a_worker_says_what_does_not_hold(
     assert "control groups" not in agent.text()
 
 
-def test_slots_are_pinned_to_cores_of_their_own(gateway, start_agent):
+def test_slots_are_pinned_to_cores_of_their_own(gateway, start_agent, tmp_path):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores")
     start_agent(gateway, 2, "--pin")
 
-    def cores(_):
-        time.sleep(0.2)
+    def cores(number, folder):
+        (folder / str(number)).touch()
+        end_s = time.monotonic() + 15
+        while len(list(folder.iterdir())) < 2:  # until both run: in two slots
+            assert time.monotonic() < end_s
         return tuple(os.sched_getaffinity(0))
 
-    found = set(gateway.assign(gateway.guest(), cores, [(0,), (1,)]).wait().values().values())
+    folder = tmp_path / "running"
+    folder.mkdir()
+    work = gateway.assign(gateway.guest(), cores, [(0, folder), (1, folder)])
+    found = set(work.wait().values().values())
     assert len(found) == 2
     assert set.intersection(*map(set, found)) == set()
 

@@ -152,6 +152,7 @@ def test_limits_are_told_apart(gateway, start):
     assert error == "BlockingIOError"
 
 
+@pytest.mark.thorough
 def test_a_recalled_task_is_killed_in_its_container(gateway, start):
     start()
     guest = gateway.guest()
@@ -205,6 +206,7 @@ def test_nothing_is_left_when_the_agent_is_killed(gateway, start, tmp_path):
     assert not folder.exists()
 
 
+@pytest.mark.thorough
 def test_nothing_is_left_when_the_agent_stops(gateway, start):
     agent = start()
     guest = gateway.guest()
@@ -261,6 +263,7 @@ def test_another_python_in_the_image_is_refused_before_anything_is_opened(gatewa
     assert f"its Python is {PYTHON}, and the job was made with 3.99" in failure[1]
 
 
+@pytest.mark.thorough
 def test_an_image_without_python_says_so(gateway, start):
     start(rules=Rules(images=("localhost/*",), image_python="python9"))
     failure = gateway.work(gateway.guest(), in_image(os.getpid), [()]).failures()[0]
@@ -318,6 +321,7 @@ def docker(tmp_path, image):
     service.wait(20)
 
 
+@pytest.mark.thorough
 def test_docker_runs_them_as_well(gateway, start, docker):
     from dataclasses import replace
 
@@ -340,6 +344,7 @@ def test_docker_runs_them_as_well(gateway, start, docker):
     wait_until_gone(owner)
 
 
+@pytest.mark.thorough
 def test_others_work_runs_in_the_owners_image(gateway, start, image):
     start(rules=Rules(sandbox="image", sandbox_image=image))
     guest = gateway.guest()

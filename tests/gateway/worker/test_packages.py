@@ -143,6 +143,7 @@ def test_commands_say_where_from_and_build_nothing(tmp_path):
     assert fill[-2:] == ["--default-index", "https://a/simple"]
 
 
+@pytest.mark.thorough
 def test_tasks_run_with_their_packages_and_ours_without(gateway, start_agent, rules):
     start_agent(gateway, 1, "--environments", rules.to_json())
     guest = gateway.guest()
@@ -173,6 +174,7 @@ def test_what_was_taken_away_is_made_anew(gateway, start_agent, rules):
     assert work.values()[0][0] == "1.0"
 
 
+@pytest.mark.thorough
 def test_others_bring_packages_into_their_sandbox(gateway, start_agent, rules):
     need("bwrap")
     from dataclasses import replace

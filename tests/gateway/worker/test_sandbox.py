@@ -88,6 +88,7 @@ def test_our_own_work_runs_bare_and_sites_share_no_process(gateway, shut):
     assert gateway.assign(guest, whoami, [()]).wait().values()[0] == (os.getuid(), 1)
 
 
+@pytest.mark.thorough
 def test_limits_and_crashes_are_told_as_of_any_slot(gateway, shut):
     shut(1, "--memory", str(300 << 20))
     guest = gateway.guest()
