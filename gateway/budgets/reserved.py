@@ -26,6 +26,10 @@ class Reserved:
         self._purses = purses
         self._held: dict[str, Earmark] = {}
 
+    def __bool__(self) -> bool:
+        """Whether anything is held."""
+        return bool(self._held)
+
     def __iter__(self) -> Iterator[Earmark]:
         return iter(self._held.values())
 
@@ -60,7 +64,7 @@ class Reserved:
             self._held[reservation.tariff_name] = Earmark(paying, reservation.total_nanos)
 
     def use(self, tariff: str, nanos: int) -> None:
-        """So much of it was charged, or is held for a contract from now on."""
+        """So much of it was charged, to whoever pays for that."""
         earmark = self._held.get(tariff)
         if earmark is not None:
             earmark.use(nanos)
