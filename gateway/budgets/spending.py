@@ -15,7 +15,7 @@ from gateway.budgets.reserved import Reserved
 from gateway.events import JobSpec
 from gateway.jobs import Assignment, Job
 from gateway.ledger.records import UsageRecord, is_for_its_user
-from policies.budgets import Purse, Running, Waiting, named, payers
+from policies.budgets import Purse, Running, Waiting, named, payers, unpayable
 from policies.parties import Kind
 from policies.tariffs import Tariff
 
@@ -73,22 +73,10 @@ class Spending:
     def refusal(self, spec: JobSpec) -> tuple[str, str] | None:
         """Why no budget pays for a new job, as code and sentence, with the figure."""
         purses = self._purses.of(spec.whose)
-        return self._unpayable(purses, spec) or self.given_up(purses, spec) if purses else None
-
-    def _unpayable(self, purses: Iterable[Purse], spec: JobSpec) -> tuple[str, str] | None:
-        """Why a job can't be paid at all: what it is charged in is not what there is."""
-        currency = _currency(spec)
-        units = [each.budget.unit for each in purses if each.budget.is_credit]
-        if units and currency not in units:
-            known = ", ".join(units)
-            text = f"{spec.whose.site} has credit in {known} here, and none in {currency}"
-            return Reason.CREDIT_LIMIT, text
-        for purse in payers(purses):
-            budget = purse.budget
-            if budget.is_hard and not budget.is_credit and budget.unit != currency:
-                text = f"{named(budget)} is in {budget.unit}, and pays for nothing in {currency}"
-                return Reason.CURRENCY_DIFFERS, text
-        return None
+        if not purses:
+            return None
+        found = unpayable(purses, _currency(spec), spec.whose.site)
+        return found or self.given_up(purses, spec)
 
     def objection(self, spec: JobSpec, site: str, tariff: Tariff) -> tuple[str, str] | None:
         """Why we don't sell to a site at such a price; as `refusal`."""
