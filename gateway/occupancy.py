@@ -184,12 +184,12 @@ class Occupancy:
             for worker in self._workers_of(name):
                 for assignment in worker.assignments.values():
                     self._count(pool, assignment, len(assignment.left))
-            pool.size(self._slots(name))
+            pool.size(self.slots(name))
 
     def resize(self) -> None:
         """Workers may have come or gone, or stopped taking work."""
         for name, pool in self.pools.items():
-            pool.size(self._slots(name))
+            pool.size(self.slots(name))
 
     def note(self, assignment: Assignment, tasks: int) -> None:
         """A worker was given so many tasks by an assignment, or, below zero, has so many fewer."""
@@ -355,7 +355,8 @@ class Occupancy:
     def _workers_of(self, name: str) -> Iterable[Worker]:
         return (each for each in self._workers.values() if each.offer.pool == name and not each.job)
 
-    def _slots(self, name: str) -> int:
+    def slots(self, name: str) -> int:
+        """The slots of a pool that take work, whether it has rules or not."""
         return sum(each.slots for each in self._workers_of(name) if not each.draining)
 
 

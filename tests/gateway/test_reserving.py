@@ -624,6 +624,8 @@ def test_nobody_reserves_more_than_he_is_entitled_to():
     site.broker.handle(known, NOON)
     span = NOON + 60.0, NOON + 120.0
     assert site.bookings.ask(3, *span, "user:ada", ADA, NOON).slots == 3
+    with pytest.raises(CantReserve, match="ada may have 3 slots"):
+        site.bookings.ask(4, *span, "group:quants", ADA, NOON)
     for by, slots, why in (
         (ADA, 4, "ada may have 3 slots"),
         (Whose("bob"), 1, "allows it to bob"),
