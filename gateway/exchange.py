@@ -19,6 +19,7 @@ from federation.errors import ProtocolError
 from federation.messages import NeedFunction
 from federation.reasons import NEVER, Reason
 from federation.slices import AskSlice, Slice
+from federation.wishes import USUAL_PROJECT
 from gateway import events
 from gateway.broker import Broker
 from gateway.budgets.borrowing import Borrowing
@@ -56,7 +57,6 @@ from policies.tariffs import Tariff
 # So many contracts may one job have with one pool at a time, as its work grows.
 CONTRACTS_PER_POOL_MAX: Final = 8
 NO_WISHES: Final = Wishes()
-USUAL_PROJECT: Final = "default"
 
 
 class Planned(NamedTuple):
