@@ -137,7 +137,7 @@ class Bookings:
         for name in (pool,) if pool else self._pools:
             try:
                 self._check_entitled(name, by, slots, (from_s, until_s))
-                self.book_of(name, utc_s).check(by, slots, from_s, until_s, utc_s)
+                self.book_of(name).check(by, slots, from_s, until_s, utc_s)
             except CantReserve as error:
                 errors.append(f"pool {name}: {error}")
                 continue
@@ -177,7 +177,7 @@ class Bookings:
                     f"{by.user} may have {verdict.slots_max:g} slots ({verdict.rule})"
                 )
 
-    def book_of(self, pool: str, utc_s: float) -> Book:
+    def book_of(self, pool: str) -> Book:
         """What is reserved of a pool, and could be."""
         made = [each for each in self.open.values() if each.pool == pool]
         total = 0 if self._broker.draining else self._broker.occupancy.slots(pool)
