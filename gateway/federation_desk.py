@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from federation.errors import ProtocolError
 from federation.messages import MESSAGES, OpenJob
+from federation.wishes import USUAL_PROJECT
 from gateway import federation_views, views
 from gateway.budgets.views import of_job
 from gateway.config import python_minor
@@ -20,7 +21,7 @@ OPENING_BYTES_MAX: Final = 1 << 20
 _TERMS: Final[dict[str, Any]] = {
     "name": "dry run",
     "function": bytes(32),
-    "project": "default",
+    "project": USUAL_PROJECT,
     "priority": 0.0,
     "tags": {},
     "timeout_s": None,
@@ -82,6 +83,8 @@ async def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:
         shares = site.broker.shares
         if shares is not None and job.waiting:
             found["fair_share"] = views.share_of(job, shares, utc_s)
+        places = job.places or {}
+        found["growing"] = [each.view() for each in site.keepers if places.get(each.pool.name)]
         return found
     return _dry_run(site, details, user, utc_s)
 
