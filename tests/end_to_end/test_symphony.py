@@ -1,5 +1,6 @@
 """A gateway with a Symphony pool, over the stand-in: what its users see, and what befalls it."""
 
+import contextlib
 import os
 import signal
 import time
@@ -10,7 +11,6 @@ from click.testing import CliRunner
 from symphony_support import WAYS, StandIn
 from tests_support import wait_until
 
-from federation import Client
 from gateway.cli.main import cli
 
 pytestmark = pytest.mark.slow
@@ -126,14 +126,14 @@ def test_a_process_that_dies_is_replaced(make_site, stand_in, tmp_path, way, wha
 def test_a_gateway_that_is_killed_leaves_no_session(make_site, stand_in, tmp_path, way):
     stand_in.cluster.aborts_orphans = False
     site = make_site(0, config=config(stand_in, way))
-    client = Client(site.address)
-    client.submit(sleeps, tmp_path, "t", "never")
-    wait_until(lambda: stand_in.cluster.running)
-    side = side_of(site)
-    if side is not None:
-        side.send_signal(signal.SIGSTOP)  # it can't close anything
-    client.shutdown(wait=False, cancel_futures=True)
-    site.kill()
+    with contextlib.suppress(KeyboardInterrupt), site.client() as client:
+        client.submit(sleeps, tmp_path, "t", "never")
+        wait_until(lambda: stand_in.cluster.running)
+        side = side_of(site)
+        if side is not None:
+            side.send_signal(signal.SIGSTOP)  # it can't close anything
+        site.kill()
+        raise KeyboardInterrupt  # the client is gone for good, too
     if side is not None:
         side.kill()
     before = stand_in.cluster.open_sessions
@@ -142,4 +142,3 @@ def test_a_gateway_that_is_killed_leaves_no_session(make_site, stand_in, tmp_pat
     wait_until(lambda: before[0] not in stand_in.cluster.open_sessions)
     with site.client() as other:
         assert other.submit(square, 3).result(30) == 9
-    (tmp_path / "never").touch()  # the first client has submitted its task again

@@ -3,10 +3,9 @@
     gridfed-service     what Symphony starts: a shell script that starts service.py
     service.py          our service container, for the Python of `soamapi`
     soam_bytes.py
-    lib/                gridfed itself, for the Python of the calls
+    lib/                gridfed, cloudpickle and msgpack, for the Python of the calls
 
-Nothing is compiled, and nothing of others is in it: the Python of the calls has what gridfed needs
-(cloudpickle, msgpack, pynng, tqdm), and what the calls need.
+Nothing in it is compiled, so it fits every host; of what the calls need nothing is in it.
 """
 
 import gzip
@@ -14,16 +13,13 @@ import io
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
-import federation
-import gateway
-import policies
-
 SOAM: Final = Path(__file__).parent / "soam"
-OURS: Final = (federation, gateway, policies)
+LIBRARY: Final = ("federation", "gateway", "policies", "cloudpickle", "msgpack")
 START_S: Final = 300  # that a service may take to begin a session: an interpreter, and a function
 LAUNCHER: Final = """#!/bin/sh
 # The Python that soamapi was built for; the calls run in the one of $GRIDFED_PYTHON.
@@ -68,9 +64,11 @@ def _files() -> Iterator[tuple[str, bytes, int]]:
     yield "gridfed-service", LAUNCHER.encode(), 0o755
     for name in ("service.py", "soam_bytes.py"):
         yield name, (SOAM / name).read_bytes(), 0o644
-    for package in OURS:
-        assert package.__file__ is not None
-        root = Path(package.__file__).parent
+    for package in LIBRARY:
+        spec = find_spec(package)
+        assert spec is not None, f"{package} is imported here"
+        assert spec.origin is not None, f"{package} is a package with a file"
+        root = Path(spec.origin).parent
         for path in root.rglob("*.py"):
             yield f"lib/{root.name}/{path.relative_to(root).as_posix()}", path.read_bytes(), 0o644
 

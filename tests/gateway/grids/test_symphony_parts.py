@@ -1,6 +1,7 @@
 """Symphony's parts without a cluster: settings, what travels, scripts for old Pythons, plans."""
 
 import ast
+import subprocess
 import sys
 import tarfile
 import tomllib
@@ -128,6 +129,26 @@ def test_the_package_is_the_same_whenever_it_is_built():
         assert "lib/gateway/grids/symphony/invoker.py" in names
         assert tar.getmember("gridfed-service").mode == 0o755
         assert {entry.mtime for entry in tar} == {0}
+
+
+@pytest.mark.slow
+def test_what_is_in_the_package_needs_nothing_else(tmp_path):
+    with tarfile.open(fileobj=BytesIO(build_package())) as tar:
+        tar.extractall(tmp_path, filter="data")
+    script = (
+        "import sys, gateway.grids.symphony.invoker, gateway.worker.slot, federation\n"
+        "assert federation.deadline() is None\n"
+        "assert gateway.__file__.startswith(sys.argv[1]), gateway.__file__\n"
+        "assert 'trio' not in sys.modules and 'pynng' not in sys.modules\n"
+    )
+    done = subprocess.run(  # -S: without any site-packages
+        [sys.executable, "-S", "-c", script, str(tmp_path)],
+        env={"PYTHONPATH": str(tmp_path / "lib"), "PYTHONSAFEPATH": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_profile_is_xml_and_what_is_given_can_not_break_it():
