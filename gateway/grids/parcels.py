@@ -25,6 +25,7 @@ PARCEL_S: Final = 0.5  # of work in a parcel, where it is known how long a call 
 PARCEL_TASKS_MAX: Final = 1_000
 AHEAD: Final = 2  # parcels a slot: one at work, one on its way
 RECALL_S: Final = 2.0
+REPORT_BYTES: Final = 256 << 10  # of results in one report, but for one that is larger
 HUNG_S: Final = 30.0  # beyond the time limits of all its calls, a parcel is given up
 
 
@@ -143,19 +144,8 @@ class Book:
             return self.broken(done.parcel, "the engine's answer makes no sense", now_s)
         del self.sent[done.parcel]
         piece, count = sent.piece, len(done.values)
-        reports = []
+        reports = list(_reports(piece, done))
         if count:
-            used = (done.wall_ns, done.cpu_ns, done.peak_memory_bytes)
-            reports.append(
-                Report(
-                    piece.terms.assignment,
-                    piece.first,
-                    done.values,
-                    done.failures,
-                    done.prints,
-                    *used,
-                )
-            )
             if done.wall_ns:
                 self._durations.learn(piece.terms.function, count, done.wall_ns)
             self._settle(piece.terms.assignment, piece.first, piece.first + count)
@@ -359,6 +349,35 @@ def _failed(piece: Piece, kind: str, text: str) -> Report:
     count = len(piece.arguments)
     failures: list[list[object]] = [[at, kind, text, b""] for at in range(count)]
     return Report(piece.terms.assignment, piece.first, [b""] * count, failures, [], 0, 0, 0)
+
+
+def _reports(piece: Piece, done: Done) -> Iterator[Report]:
+    """What is told of calls that have ended: in parts that fit into a message, time in proportion.
+
+    A result alone may be nearly as large as a message; a parcel has up to a thousand of them.
+    """
+    sizes = [len(value) for value in done.values]
+    for at, _, text, payload in done.failures:
+        sizes[at] += len(text) + len(payload)
+    for at, text in done.prints:
+        sizes[at] += len(text)
+    first = size = 0
+    count, used = len(sizes), (done.wall_ns, done.cpu_ns)
+    for stop, more in enumerate(sizes, 1):
+        size += more
+        if stop < count and size + sizes[stop] <= REPORT_BYTES:
+            continue
+        shares = [amount * stop // count - amount * first // count for amount in used]
+        yield Report(
+            piece.terms.assignment,
+            piece.first + first,
+            done.values[first:stop],
+            [[at - first, *rest] for at, *rest in done.failures if first <= at < stop],
+            [[at - first, text] for at, text in done.prints if first <= at < stop],
+            *shares,
+            done.peak_memory_bytes,
+        )
+        first, size = stop, 0
 
 
 def _is_sound(done: Done, tasks: int) -> bool:

@@ -148,14 +148,18 @@ class SymphonyEngine:
             await trio.sleep_forever()
         ask_room = self._ask_room
         assert ask_room is not None
+        said = ""
         try:
             while True:
                 try:
                     slots = await ask_room()
                     most = self._settings.slots or slots
                     self._tell(Room(min(slots, most), "" if slots else "EGO has none for us now"))
+                    said = ""
                 except GridFault as fault:
-                    self._home.say(f"can't ask EGO for its slots: {fault}")
+                    if str(fault) != said:  # what it had goes on being ours
+                        said = str(fault)
+                        self._home.say(f"can't ask EGO for its slots: {said}")
                 await trio.sleep(self._settings.capacity_s)
         finally:
             with trio.CancelScope(shield=True):

@@ -96,7 +96,7 @@ class RestClient:
     ) -> dict[str, Any]:
         client = self._client = self._client or self._open()
         given = {key: value for key, value in query.items() if value != ""}
-        if self._csrf:
+        if self._csrf and auth is None:
             given["csrftoken"] = self._csrf
         what = f"{method} {path}"
         try:

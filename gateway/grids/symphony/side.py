@@ -131,6 +131,8 @@ class SideWay:
             with trio.fail_after(ANSWER_S):
                 answer, _ = await take.receive()
         except trio.TooSlowError:
+            if self._process is not None:
+                self._process.kill()  # it hangs: its reader ends this run
             raise GridFault(Blame.AGAIN, f"soamapi did not {verb} in {ANSWER_S:g} s") from None
         except trio.EndOfChannel:
             raise GridFault(Blame.AGAIN, self._describe_end()) from None

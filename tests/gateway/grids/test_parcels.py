@@ -265,3 +265,21 @@ def test_what_was_to_be_stopped_and_is_lost_was_stopped():
     book.recall(7, 14, 17, 0.0, kill=True)
     told = {r.first: (len(r.values), r.failures[0][1]) for r in book.lost(many.name, "gone")}
     assert told == {12: (2, "preempted"), 14: (3, "cancelled"), 17: (5, "preempted")}
+
+
+def test_large_results_are_told_in_parts():
+    book = opened(slots=1, tasks=12)
+    for parcel in list(book.feed()):
+        book.done(done(parcel), 0.0)
+    (many,) = book.feed()
+    values = [b"", b"x" * 200_000, b"y" * 200_000, *[b"z"] * 6, b"w" * 10**6]
+    failures, prints = [[0, "error", "no", b""], [5, "error", "no", b""]], [[2, "two"], [9, "nine"]]
+    values[5] = b""
+    reports = book.done(Done(many.name, values, failures, prints, 1000, 100, 7), 0.0)
+    assert [(each.first, len(each.values)) for each in reports] == [(12, 2), (14, 7), (21, 1)]
+    assert [value for each in reports for value in each.values] == values
+    assert [each.failures for each in reports] == [[failures[0]], [[3, "error", "no", b""]], []]
+    assert [each.prints for each in reports] == [[], [[0, "two"]], [[0, "nine"]]]
+    assert sum(each.wall_ns for each in reports) == 1000
+    assert sum(each.cpu_ns for each in reports) == 100
+    assert book.is_idle
