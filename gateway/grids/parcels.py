@@ -367,14 +367,15 @@ def _reports(piece: Piece, done: Done) -> Iterator[Report]:
         size += more
         if stop < count and size + sizes[stop] <= REPORT_BYTES:
             continue
-        shares = [amount * stop // count - amount * first // count for amount in used]
+        wall_ns, cpu_ns = (amount * stop // count - amount * first // count for amount in used)
         yield Report(
             piece.terms.assignment,
             piece.first + first,
             done.values[first:stop],
             [[at - first, *rest] for at, *rest in done.failures if first <= at < stop],
             [[at - first, text] for at, text in done.prints if first <= at < stop],
-            *shares,
+            wall_ns,
+            cpu_ns,
             done.peak_memory_bytes,
         )
         first, size = stop, 0
