@@ -79,6 +79,8 @@ class Talkative(ProcessGrid):
 class Forgetful(ProcessGrid):
     """It starts an order as often as it is told to."""
 
+    wait_s = 60.0  # for all those processes
+
     def _start(self, order):
         (self._launch.folder / f"{order.name}.order").unlink(missing_ok=True)
         super()._start(order)
@@ -133,9 +135,8 @@ class Patient(ProcessGrid):
 class Bench(ProcessesBench):
     """Of a class of grids; it waits no longer than a good one takes."""
 
-    wait_s = 5.0
-
     def __init__(self, cls):
+        self.wait_s = getattr(cls, "wait_s", 5.0)
         self._cls = cls
         self.marks = set()
 
