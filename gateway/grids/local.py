@@ -55,6 +55,7 @@ class LocalGrid:
         command += ["--memory", str(self._pool.memory_bytes), "--die-with-parent"]
         tags = ",".join(show_tag(name, value) for name, value in self._pool.tags.items())
         command += ["--tags", tags] if tags else []
+        command += self._pool.agent_options
         environment = dict(os.environ)
         environment.pop(TOKEN_VARIABLE, None)  # ours is good for what no worker should do
         environment["GRIDFED_SECRET"] = self._secret
