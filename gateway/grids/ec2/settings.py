@@ -17,6 +17,7 @@ INSTANCES_MAX: Final = 5_000
 SLOTS_MAX: Final = 1_024  # of one instance
 HEAD_BYTES_MAX: Final = 8 << 10  # of 16 KiB that all user data may have
 USER_TAGS_MAX: Final = 40  # of 50 that an instance may have
+PYTHON: Final = "/opt/gridfed/bin/python"
 STRATEGIES: Final = (
     "price-capacity-optimized",
     "capacity-optimized",
@@ -79,7 +80,7 @@ class Ec2Config:
     max_spend_nanos: int | None = None
     currency: str = "USD"
     prices: str = "live"
-    python: str = "/opt/gridfed/bin/python"
+    python: str = PYTHON
     user_data_head: str = ""
     environment_file: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -130,7 +131,7 @@ def read(table: Mapping[str, Any]) -> Ec2Config:
         max_spend_nanos=spend_nanos,
         currency=currency,
         prices=_prices(table),
-        python=_absolute(table, "python", Ec2Config.python),
+        python=_absolute(table, "python", PYTHON),
         user_data_head=_head(table),
         environment_file=_absolute(table, "environment_file", ""),
         tags=_tags(table.get("tags", {})),
