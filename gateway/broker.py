@@ -46,6 +46,7 @@ from gateway.outcomes import (
 from gateway.preemption import Preemption
 from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
+from policies.butler import Growth
 from policies.carbon import Emissions
 from policies.claims import Seats
 from policies.offers import Unmet
@@ -86,6 +87,7 @@ class Broker:
         self.prices: dict[str, PriceNow] = {}  # of pools with a price list
         self._volumes = Volumes()
         self._now_s = 0.0
+        self.growth: dict[str, Growth] = {}  # of our pools that are grown for work
         self.limits = limits or Limits()
         self.offers = dict(offers or {})
         self.jobs: dict[str, Job] = {}
@@ -183,6 +185,12 @@ class Broker:
                 self.occupancy.resize()
             case events.JobRecovered():
                 self._job_recovered(event, now_s)
+            case events.PoolGrows():
+                self.growth[event.pool] = event.growth
+            case events.PilotSeen():
+                if event.worker in self.workers:
+                    worker = self.workers[event.worker]
+                    worker.grid_id, worker.ends_s = event.grid_id, event.ends_s
             case events.DrainAsked():
                 self._drain_asked(event)
                 self.occupancy.resize()
@@ -426,6 +434,7 @@ class Broker:
         task_s = self.durations.of(job.spec.function)
         return (
             dispatch.refusal(job, worker)
+            or dispatch.ends_too_soon(worker, task_s, utc_s)
             or self.entitling.refusal(job, worker)
             or self.occupancy.refusal(job, worker, task_s, utc_s)
         )
@@ -774,8 +783,9 @@ class Broker:
         worker = self.workers.pop(event.worker, None)
         if worker is None:
             return
-        if worker.offer.name != f"worker {worker.name}":
-            self.offers.pop(worker.offer.name, None)  # it could not be told from others when back
+        if worker.offer.name != f"worker {worker.name}" or worker.offer.pool in self.growth:
+            # It could not be told from others when back; or others like it can be started.
+            self.offers.pop(worker.offer.name, None)
         for assignment in reversed(list(worker.assignments.values())):
             job, run = assignment.job, assignment.run
             left = list(assignment.left)

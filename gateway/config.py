@@ -123,12 +123,14 @@ from gateway.dealing import DealRules
 from gateway.entitlement_config import check_entitlements, read_entitlements
 from gateway.fair_share_config import read_fair_share
 from gateway.federation_config import FederationConfig, check_federation, read_federation
+from gateway.grids.kinds import BUILT_IN, find_kind
 from gateway.groups import read_groups
 from gateway.intake import NO_GROUPS, USUAL_POOL, check_tags
 from gateway.knobs import MEMORY_BYTES_MIN, ConfigError, KnobError, count, number
 from gateway.lobby import HouseRules
 from gateway.market_config import read_contracts, read_placement, read_shows
 from gateway.reservation_config import read_reservations
+from gateway.scale_config import Scale, read_scale
 from gateway.secret_files import read_secret
 from gateway.showing import PoolFacts
 from gateway.tariff_config import read_price_list
@@ -167,6 +169,13 @@ class PoolConfig:
     carbon: CarbonConfig = field(default_factory=CarbonConfig)
     tariff: dict[str, Any] = field(default_factory=dict)  # the table, as it was read
     plan: Plan = NO_WINDOWS
+    scale: Scale | None = None  # of a pool whose workers a grid starts for us
+    grid: Any = None  # the table of its kind, as that has read it
+
+    @property
+    def is_grown(self) -> bool:
+        """Whether a grid starts and stops its workers."""
+        return self.scale is not None
 
     @property
     def facts(self) -> PoolFacts:
@@ -328,11 +337,13 @@ def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
         raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")
     for pool in pools:
         # Only here: `gridfed up` makes the file's pool `local` a local one.
-        if pool.kind != "local" and (pool.slots or pool.memory_bytes):
+        if pool.kind == "remote" and (pool.slots or pool.memory_bytes):
             raise ConfigError(
-                f"[[pool]] {pool.name}: slots and memory_bytes are for local pools; to a remote "
-                "one each worker brings its own"
+                f"[[pool]] {pool.name}: slots and memory_bytes are not for remote pools: each "
+                "worker brings its own"
             )
+        if pool.is_grown and pool.slots:
+            raise ConfigError(f"[[pool]] {pool.name}: a pool that grows has max in [pool.scale]")
 
 
 def check(config: SiteConfig, utc_s: float) -> SiteConfig:
@@ -574,12 +585,12 @@ def _pool_name(table: Any) -> str:
 
 def _pool(table: dict[str, Any], plan: Plan) -> PoolConfig:
     where = f"[[pool]] {table['name']}"
-    known = {field.name for field in fields(PoolConfig)} - {"plan"}
-    _expect(table, known | {"window", "claims"}, where)
+    known = {field.name for field in fields(PoolConfig)} - {"plan", "grid"}
+    kind = table.get("kind", "remote")
+    _expect(table, known | {"window", "claims"} | _of_kind(kind), where)
     own = {key: value for key, value in table.items() if key in known}
+    own |= _grown(table, kind, where)
     pool = PoolConfig(**{**own, "carbon": _carbon(table, where), "plan": plan})
-    if pool.kind not in ("local", "remote"):
-        raise ConfigError(f'{where}: kind is {pool.kind!r}: it must be "local" or "remote"')
     for key in ("slots", "memory_bytes"):
         value = getattr(pool, key)
         if type(value) is not int or value < 0:
@@ -595,6 +606,30 @@ def _pool(table: dict[str, Any], plan: Plan) -> PoolConfig:
     except (ValueError, AttributeError, KnobError) as error:
         raise ConfigError(f"{where}: {error}") from None
     return pool
+
+
+def _of_kind(kind: Any) -> set[str]:
+    """The tables that a pool of a kind may have beside all others'."""
+    return {kind} if isinstance(kind, str) and kind not in BUILT_IN else set()
+
+
+def _grown(table: dict[str, Any], kind: Any, where: str) -> dict[str, Any]:
+    """What is said of a pool whose workers a grid starts."""
+    if not isinstance(kind, str):
+        raise ConfigError(f"{where}: kind must be text")
+    if kind in BUILT_IN:
+        if "scale" in table:
+            raise ConfigError(f"{where}: [pool.scale] is for pools whose kind is a grid's")
+        return {}
+    place = where
+    try:
+        found = find_kind(kind)
+        place = f"{where}, [pool.{kind}]"
+        settings = found.read(_table(table, kind))
+        place = f"{where}, [pool.scale]"
+        return {"scale": read_scale(_table(table, "scale")), "grid": settings}
+    except KnobError as error:
+        raise ConfigError(f"{place}: {error}") from None
 
 
 def _table(document: dict[str, Any], key: str) -> dict[str, Any]:

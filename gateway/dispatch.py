@@ -102,6 +102,29 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
     return None
 
 
+def ends_too_soon(worker: Worker, task_s: float | None, now_s: float) -> Refusal | None:
+    """Why a task that begins now could not end before its grid stops a worker; None if it could.
+
+    Of unknown length one may begin as long as there is time at all.
+    """
+    if worker.ends_s is None or now_s + (task_s or 0.0) < worker.ends_s:
+        return None
+    words = "is stopped by its grid in {:.0f} s, and a task takes {}"
+    figures = (worker.ends_s - now_s, "who knows how long" if task_s is None else f"{task_s:.0f} s")
+    return Refusal(Reason.WINDOW_CLOSED, words, figures)
+
+
+def in_time(worker: Worker, task_s: float | None, tasks: int, now_s: float) -> int:
+    """How many of so many tasks a worker could end before its grid stops it."""
+    if worker.ends_s is None:
+        return tasks
+    left_s = worker.ends_s - now_s
+    if not task_s:
+        return tasks if left_s > 0 else 0
+    rounds = int((left_s - worker.ahead_s / worker.slots) / task_s)
+    return max(0, min(tasks, rounds * worker.slots))
+
+
 def needs_idle_slot(job: Job, task_s: float | None, ahead_max_s: float = AHEAD_MAX_S) -> bool:
     """Whether a task of this job goes only to a slot that has nothing else to do."""
     if task_s is None or job.counted or task_s >= ahead_max_s:

@@ -12,6 +12,7 @@ from federation.ranges import Range
 from gateway.budgets.purses import Debtor, Spent
 from gateway.errands import Allowance
 from policies.asks import Wishes
+from policies.butler import Growth
 from policies.carbon import Emissions, Footprint
 from policies.entitlements import Entitlements, Work
 from policies.parties import Whose
@@ -53,6 +54,7 @@ class JobSpec:
     price_class: PriceClass = "guaranteed"
     tasks: int | None = None  # how many there will be, as its client says
     task_s: float | None = None  # and how long one takes, about
+    slots_sold: int = 0  # of a job that another site sent to one of our pools
 
     @property
     def need(self) -> Need:
@@ -295,6 +297,28 @@ class DrainAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolGrows:
+    """What a pool of ours could have that it has not, from now on."""
+
+    pool: str
+    growth: Growth
+
+
+@dataclass(frozen=True, slots=True)
+class PilotSeen:
+    """What its grid says of a worker.
+
+    Attributes:
+        grid_id: the grid's own name for it.
+        ends_s: UTC, when the grid will stop it; None: it won't.
+    """
+
+    worker: int
+    grid_id: str
+    ends_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class EmissionsKnown:
     """What a pool of ours draws, and what its electricity emits, from now on."""
 
@@ -388,6 +412,8 @@ Event = (
     | Reported
     | HandedBack
     | DrainAsked
+    | PoolGrows
+    | PilotSeen
     | EmissionsKnown
     | PricesChanged
     | RulesTurned

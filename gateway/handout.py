@@ -217,6 +217,7 @@ class Handout:
         bound = self.entitling.bound(job, worker)
         if bound is not None:
             tasks = min(tasks, bound)
+        tasks = dispatch.in_time(worker, task_s, tasks, now_s)
         return self._affords(job, worker, task_s, tasks)
 
     def may_want(self, job: Job, worker: Worker, now_s: float, slots: int) -> bool:

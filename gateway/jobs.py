@@ -109,6 +109,13 @@ class Worker:
     job: str = ""  # a contract is for this job alone
     round_trip_s: float = 0.0
     is_funded: bool = False  # what such a contract may cost is held for it as a whole
+    grid_id: str = ""  # its grid's own name for it, where a grid runs it
+    ends_s: float | None = None  # UTC, when its grid will stop it
+
+    @property
+    def title(self) -> str:
+        """What books and people call it: its name, and its grid's."""
+        return f"{self.name} = {self.grid_id}" if self.grid_id else self.name
 
     @property
     def ahead_max_s(self) -> float:

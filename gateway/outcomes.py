@@ -215,7 +215,7 @@ def usage_records(
                 project=job.spec.project,
                 name=job.spec.name,
                 pool=worker.offer.pool,
-                worker=worker.name,
+                worker=worker.title,
                 state=state,  # type: ignore[arg-type]
                 started_at_s=now_s - part_ns / 1e9,
                 ended_at_s=now_s,

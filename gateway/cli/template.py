@@ -201,9 +201,9 @@ contact = {contact}             # on our card, for people
 # Without any pool there is one, "workers", that workers of other hosts dial in to.
 # [[pool]]
 # name = "local"
-# kind = "local"                # "local": processes here; "remote": workers dial in
+# kind = "local"                # "local": processes here; "remote": workers dial in; or a grid's
 # slots = 0                     # local only; 0: one per core
-# memory_bytes = 0              # local only; per slot, 0: no limit
+# memory_bytes = 0              # per slot, 0: no limit; not of a remote pool
 # price = "0.04 USD"            # per slot-hour
 # tags = {{ linux = true, gpu = 2 }}
 # region = ""                   # what our advert says of it
@@ -225,4 +225,11 @@ contact = {contact}             # on our card, for people
 # to = "23:00"
 # zone = "Europe/London"
 # claims = [{{ who = "others", borrows = 0 }}]
+# [[pool]]                      # whose workers a grid starts, while there is work: docs/grids.md
+# name = "burst"
+# kind = "processes"
+# [pool.processes]
+# slots_max = 16
+# [pool.scale]                  # how it grows and shrinks
+# max = 16                      # slots that there may be
 """

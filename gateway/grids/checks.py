@@ -27,13 +27,13 @@ from typing import Final
 
 import trio
 
-from gateway.grids.contract import Blame, Capacity, Limits, Stand
+from gateway.grids.contract import Blame, Capacity, Limits, Provisioning, Stand
 from gateway.grids.fake_gateway import Arrival
 from gateway.grids.scene import Bench, NotChecked, Scene, alive, fault_of, set_scene
 
 __all__ = ["CHECKS", "Bench", "Check", "Maker", "NotChecked", "check_grid", "name_of", "run"]
 
-SHORT_DIAL_S: Final = 2.0
+SHORT_DIAL_S: Final = 1.0
 
 Check = Callable[[Scene], Awaitable[None]]
 Maker = Callable[[], AbstractAsyncContextManager[Bench]]
@@ -274,13 +274,22 @@ async def check_calls_at_once(scene: Scene) -> None:
             nursery.start_soon(grid.check)
     names = [name for order in orders for name in order.names()]
     await scene.until_at_work(grid, names)
-    async with trio.open_nursery() as nursery:
-        for name in names:
-            nursery.start_soon(grid.stop, [name])
-            nursery.start_soon(grid.stop, names)
-            nursery.start_soon(grid.pilots)
-    await scene.until_gone(grid, names)
+    async with trio.open_nursery() as lookers:
+        for _ in range(4):
+            lookers.start_soon(_keep_looking, grid, scene.bench.look_s)
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(grid.stop, [name])
+                nursery.start_soon(grid.stop, names)
+        await scene.until_gone(grid, names)
+        lookers.cancel_scope.cancel()
     await scene.until_nothing_is_left()
+
+
+async def _keep_looking(grid: Provisioning, look_s: float) -> None:
+    while True:
+        await grid.pilots()
+        await trio.sleep(look_s)
 
 
 async def check_taken_away(scene: Scene) -> None:

@@ -1,27 +1,26 @@
 """Processes of this host as a grid: a pool that is there only while there is work.
 
 Each pilot is a worker agent in a session of its own. It outlives its gateway, which finds it again
-by a mark in its environment: /proc shows that from the moment a process is there, so none is ever
-lost between its start and a note of it. An order is noted in a file before it is begun: whatever
-happens then, it is not begun twice.
+by a mark in its environment (gateway.grids.marked). An order is noted in a file before it is begun:
+whatever happens then, it is not begun twice.
 """
 
-import contextlib
 import errno
 import fcntl
 import os
 import signal
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import trio
 
 from federation.address import TOKEN_VARIABLE
+from gateway.grids import marked
 from gateway.grids.contract import (
     Blame,
     Capacity,
@@ -38,7 +37,7 @@ from gateway.grids.contract import (
 from gateway.knobs import check_known, count
 
 VARIABLE: Final = "GRIDFED_PILOT"  # in a pilot's environment: our mark, "/", its name
-AGENT: Final = b"gateway.worker.agent"
+AGENT: Final = "gateway.worker.agent"
 SLOTS_MAX: Final = 1024
 STOP_S: Final = 12.0  # a pilot that was told to end is killed after so long, …
 KILL_S: Final = 5.0  # … and is given up after so long
@@ -57,20 +56,6 @@ class ProcessesConfig:
     slots_max: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """A process that carries our mark: a pilot, or what its tasks have started.
-
-    `since`: in clock ticks since the host has started.
-    """
-
-    pid: int
-    name: str
-    is_pilot: bool
-    slots: int
-    since: int
-
-
 class ProcessGrid:
     """Runs pilots as processes of this host and user."""
 
@@ -80,6 +65,7 @@ class ProcessGrid:
         self._children: dict[int, str] = {}  # pid → pilot: those that this object has started
         self._ended: deque[Sighting] = deque(maxlen=SLOTS_MAX)
         self._ending: set[str] = set()
+        self._lock = threading.Lock()  # no child is reaped twice
 
     async def check(self) -> str:
         """Whether notes can be kept here; old ones are removed."""
@@ -109,14 +95,12 @@ class ProcessGrid:
 
     async def stop(self, names: Collection[str]) -> None:
         """Tell pilots to end; kill what is left of them in the end."""
-        doomed = frozenset(names)
-        look = partial(_in_thread, self._signal, doomed)
-        await look(signal.SIGTERM, True)
+        await _in_thread(self._signal, names, signal.SIGTERM)
         with trio.move_on_after(STOP_S):
-            while await look(0, True):  # noqa: ASYNC110 - not our children, maybe
+            while await _in_thread(self._signal, names, None):  # noqa: ASYNC110 - nobody tells
                 await trio.sleep(LOOK_S)
         with trio.move_on_after(KILL_S):
-            while await look(signal.SIGKILL, False):  # noqa: ASYNC110
+            while await _in_thread(self._signal, names, signal.SIGKILL):  # noqa: ASYNC110
                 await trio.sleep(LOOK_S)
             return
         raise GridFault(Blame.AGAIN, "a pilot's process does not end, even when it is killed")
@@ -130,119 +114,99 @@ class ProcessGrid:
             note = folder / f"{order.name}.order"
             if note.exists():
                 return
-            used = self._used()
-            if used + order.pilots * order.shape.slots > self._slots_max:
-                room = f"{self._slots_max - used} of {self._slots_max} slots are free"
-                raise GridFault(Blame.ELSEWHERE, f"{room}: too few for {order.pilots} pilots")
+            free = self._slots_max - self._used()
+            if order.pilots * order.shape.slots > free:
+                text = f"{free} of {self._slots_max} slots are free: too few for"
+                raise GridFault(Blame.ELSEWHERE, f"{text} {order.pilots} of {order.shape.slots}")
             note.touch()
             try:
                 for name in order.names():
                     self._children[self._spawn(name, order.shape)] = name
             except OSError:
-                self._signal(order.names(), signal.SIGKILL, False)
+                self._signal(order.names(), signal.SIGKILL)
                 note.unlink()
                 raise
 
-    def _used(self) -> int:
-        return sum(each.slots for each in self._processes())
+    def _command(self, name: str, shape: Shape) -> list[str]:
+        return self._launch.command(name, shape)
 
     def _spawn(self, name: str, shape: Shape) -> int:
-        environment = {**os.environ, **self._launch.environment}
+        environment = dict(os.environ)
+        environment.pop(TOKEN_VARIABLE, None)  # ours is good for what no pilot should do
+        environment |= self._launch.environment
         environment[VARIABLE] = f"{self._launch.mark}/{name}"
-        environment.pop(TOKEN_VARIABLE, None)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         actions: list[tuple[Any, ...]] = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, self._log(name), flags, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ]
-        command = self._launch.command(name, shape)
+        command = self._command(name, shape)
         return os.posix_spawn(command[0], command, environment, file_actions=actions, setsid=True)
 
+    def _find(self) -> tuple[dict[str, marked.Marked], list[tuple[str, marked.Marked]]]:
+        """The pilots that run, and all processes with the pilot that they come from."""
+        all_ = [(each.said, each) for each in marked.find(VARIABLE, f"{self._launch.mark}/")]
+        # A pilot's child is like it until it runs its own program: the oldest is the pilot.
+        oldest_last = sorted(all_, key=lambda each: each[1].since, reverse=True)
+        return {name: each for name, each in oldest_last if {AGENT, name} <= {*each.command}}, all_
+
+    def _used(self) -> int:
+        return sum(map(_slots, self._find()[0].values()))
+
     def _pilots(self) -> list[Sighting]:
-        self._reap()
-        found = list(self._processes())
-        alive = {each.name: each for each in found if each.is_pilot}
-        for each in found:
-            if each.name not in alive:
-                self._send(each, signal.SIGKILL)  # a task has left it behind
+        with self._lock:
+            self._reap()
+        alive, all_ = self._find()
+        for name, each in all_:
+            if name not in alive:
+                marked.send(each, signal.SIGKILL)  # a task has left it behind
         self._ending &= alive.keys()
         boot_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        running = [
-            Sighting(
-                name,
-                Stand.ENDING if name in self._ending else Stand.RUNNING,
-                f"pid {each.pid}",
-                each.slots,
-                paid_s=boot_s + each.since / TICKS,
-            )
-            for name, each in alive.items()
-        ]
+        running = []
+        for name, each in alive.items():
+            stand = Stand.ENDING if name in self._ending else Stand.RUNNING
+            paid_s = boot_s + each.since / TICKS
+            running.append(Sighting(name, stand, f"pid {each.pid}", _slots(each), paid_s))
         return [*running, *(each for each in self._ended if each.name not in alive)]
 
     def _reap(self) -> None:
         """Take note of the pilots of ours that have ended."""
         for pid, name in list(self._children.items()):
             reaped, status = os.waitpid(pid, os.WNOHANG)
-            if not reaped:
-                continue
-            del self._children[pid]
-            said = ""
-            with contextlib.suppress(FileNotFoundError):  # swept away
-                said = Path(self._log(name)).read_bytes()[-TAIL_BYTES:].decode(errors="replace")
-            fault = f"it ended with code {os.waitstatus_to_exitcode(status)}: {said.strip()}"
-            self._ended.append(Sighting(name, Stand.ENDED, f"pid {pid}", 0, fault=fault))
+            if reaped:
+                del self._children[pid]
+                log = Path(self._log(name))
+                said = log.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
+                fault = f"it ended with code {os.waitstatus_to_exitcode(status)}: {said.strip()}"
+                self._ended.append(Sighting(name, Stand.ENDED, f"pid {pid}", 0, fault=fault))
 
-    def _signal(self, names: Collection[str], number: int, pilots_only: bool) -> bool:
-        """Send a signal, 0 for none, to what there is of these pilots; whether there was any."""
-        found = [each for each in self._processes() if each.name in names]
-        found = [each for each in found if each.is_pilot or not pilots_only]
-        self._ending.update(each.name for each in found)
-        for each in found:
-            self._send(each, number)
-        return bool(found)
-
-    def _send(self, process: _Process, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            descriptor = os.pidfd_open(process.pid)
-            try:
-                if self._look(process.pid) == process:  # nobody else's, by the same number
-                    signal.pidfd_send_signal(descriptor, number)
-            finally:
-                os.close(descriptor)
-
-    def _processes(self) -> Iterator[_Process]:
-        for entry in os.listdir("/proc"):
-            found = self._look(int(entry)) if entry.isdecimal() else None
-            if found is not None:
-                yield found
-
-    def _look(self, pid: int) -> _Process | None:
-        """A process, if it carries our mark and has not ended."""
-        begin = f"{VARIABLE}={self._launch.mark}/".encode()
-        folder = Path(f"/proc/{pid}")
-        try:
-            variables = (folder / "environ").read_bytes().split(b"\0")
-            mark = next((each for each in variables if each.startswith(begin)), None)
-            if mark is None:
-                return None
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            since = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[19])
-        except (OSError, IndexError):
-            return None  # it has ended, or is another user's
-        name = mark[len(begin) :]
-        is_pilot = AGENT in words and name in words
-        slots = int(words[words.index(b"--slots") + 1]) if is_pilot else 0
-        return _Process(pid, name.decode(), is_pilot, slots, since)
+    def _signal(self, names: Collection[str], number: signal.Signals | None) -> bool:
+        """Send a signal to pilots, a deadly one to all that they started; are any there?"""
+        alive, all_ = self._find()
+        doomed = [(name, each) for name, each in all_ if name in names]
+        if number is not signal.SIGKILL:
+            doomed = [(name, each) for name, each in doomed if alive.get(name) is each]
+        for name, each in doomed:
+            self._ending.add(name)
+            if number is not None:
+                marked.send(each, number)
+        return bool(doomed)
 
     def _log(self, name: str) -> str:
         return str(self._launch.folder / f"{name}.log")
 
     def _sweep(self) -> None:
-        """Remove old logs, and notes of orders that nobody will make again."""
-        for path in (*self._launch.folder.glob("*.log"), *self._launch.folder.glob("*.order")):
-            if path.stat().st_mtime < time.time() - KEPT_S:
-                path.unlink(missing_ok=True)
+        """Remove old notes of orders, which nobody will make again, and logs of what has ended."""
+        alive, _ = self._find()
+        for path in self._launch.folder.iterdir():
+            is_old = path.stat().st_mtime < time.time() - KEPT_S
+            if is_old and path.suffix in (".log", ".order") and path.stem not in alive:
+                path.unlink()
+
+
+def _slots(pilot: marked.Marked) -> int:
+    return int(pilot.command[pilot.command.index("--slots") + 1])
 
 
 async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:

@@ -1,64 +1,40 @@
 """What every provisioning grid keeps, for each adapter here; see gateway.grids.checks."""
 
-import os
-import signal
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
+from grids_support import ProcessesBench, TroubledBench
 
 from gateway.grids import checks
-from gateway.grids.processes import ProcessesConfig, ProcessGrid
-
-
-class Fillable(ProcessGrid):
-    """Its host can be full of others' processes."""
-
-    is_full = False
-
-    def _used(self):
-        return self._slots_max if type(self).is_full else super()._used()
-
-
-def is_of(mark, pid):
-    """Whether a process, or what started it, was a pilot of that mark."""
-    try:
-        return f"GRIDFED_PILOT={mark}/".encode() in Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return False  # it has ended
-
-
-class Processes(checks.Bench):
-    """Processes of this host."""
-
-    called = "processes"
-    wait_s = 60.0
-    look_s = 0.05
-
-    def open(self, launch):
-        return Fillable(ProcessesConfig(8), launch)
-
-    async def left(self, mark):
-        return [pid for pid in os.listdir("/proc") if pid.isdecimal() and is_of(mark, pid)]
-
-    async def take(self, pilot):
-        os.kill(int(pilot.grid_id.removeprefix("pid ")), signal.SIGKILL)
-
-    @asynccontextmanager
-    async def full(self):
-        Fillable.is_full = True
-        yield
-        Fillable.is_full = False
 
 
 @asynccontextmanager
 async def processes():
-    yield Processes()
+    yield ProcessesBench()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("check", checks.CHECKS, ids=checks.name_of)
-@pytest.mark.parametrize("make", [processes], ids=lambda make: make.__name__)
+@asynccontextmanager
+async def troubled():
+    yield TroubledBench()
+
+
+# What `make test` tries; `make thorough` tries the others, which mostly try the same code again.
+QUICK = {
+    processes: set(checks.CHECKS) - {checks.check_calls_at_once, checks.check_taken_away},
+    troubled: {checks.check_no_capacity, checks.check_denied, checks.check_down},
+}
+
+
+def trials():
+    """Each adapter with each check."""
+    for make, quick in QUICK.items():
+        for check in checks.CHECKS:
+            marks = pytest.mark.slow if check in quick else pytest.mark.thorough
+            named = f"{make.__name__}-{checks.name_of(check)}"
+            yield pytest.param(make, check, id=named, marks=marks)
+
+
+@pytest.mark.parametrize(("make", "check"), list(trials()))
 async def test_a_grid_keeps_its_promises(make, check):
     async with make() as bench:
         try:

@@ -1,0 +1,69 @@
+"""Processes of this host that carry a mark in their environment, found by /proc and ended safely.
+
+The mark is there from the moment that a program is: whoever starts one with it can't lose it, also
+when he dies right after. Children inherit it, so what a process leaves behind is found as well.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A process: what is behind the mark, and its command line.
+
+    `since`: in clock ticks since this host has started.
+    """
+
+    pid: int
+    said: str
+    command: tuple[str, ...]
+    since: int
+
+
+def find(variable: str, begin: str) -> Iterator[Marked]:
+    """The processes of our user that have not ended and whose variable begins like that."""
+    mark = f"{variable}={begin}".encode()
+    for entry in os.listdir("/proc"):
+        found = _look(int(entry), mark) if entry.isdecimal() else None
+        if found is not None:
+            yield found
+
+
+def send(process: Marked, number: signal.Signals) -> None:
+    """Send a signal to a process, and to no other that has come to its number."""
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            if _since(process.pid) == process.since:
+                signal.pidfd_send_signal(descriptor, number)
+        finally:
+            os.close(descriptor)
+
+
+def _look(pid: int, mark: bytes) -> Marked | None:
+    folder = Path(f"/proc/{pid}")
+    try:
+        variables = (folder / "environ").read_bytes().split(b"\0")
+        said = next((each for each in variables if each.startswith(mark)), None)
+        command = (folder / "cmdline").read_bytes().split(b"\0")[:-1] if said is not None else []
+    except OSError:
+        return None  # it has ended, or is another user's
+    since = _since(pid)
+    if said is None or not command or since is None:
+        return None
+    texts = tuple(each.decode(errors="surrogateescape") for each in command)
+    return Marked(pid, said[len(mark) :].decode(errors="surrogateescape"), texts, since)
+
+
+def _since(pid: int) -> int | None:
+    """When a process has begun; None when there is none."""
+    try:
+        # The program's name, in brackets, may hold anything: count from its end.
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError):
+        return None
