@@ -498,7 +498,7 @@ class Ec2Grid:
     def _say(self, line: str) -> None:
         if line != self._said:
             self._said = line
-            self._launch.say(f"pool {self._launch.pool}: {line}")
+            self._launch.say(line)
 
 
 def _currency(region: str) -> str:

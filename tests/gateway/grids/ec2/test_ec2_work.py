@@ -63,3 +63,40 @@ def test_what_an_interrupted_instance_ran_is_run_elsewhere(
     assert begun == ["x", "xx"], "one of them was interrupted, and only that one ran again"
     trio.run(grid.stop, order.names())
     wait_until(lambda: not ec2.alive("m-1"), "nothing is billed any more")
+
+
+POOL = """
+[[pool]]
+name = "cloud"
+kind = "ec2"
+
+[pool.ec2]
+region = "eu-central-1"
+endpoint_url = "{url}"
+profile = "good"
+image = "ami-12345678"
+zones = ["eu-central-1a"]
+instance_types = {{ "c7i.large" = 1 }}
+max_instances = 3
+market = "spot"
+max_spend_per_hour = "0.10 USD"
+python = "{python}"
+interruption_poll = "0.2s"
+
+[pool.scale]
+max = 2
+start = "2s"
+idle = "1s"
+look = "1s"
+"""
+
+
+@pytest.mark.slow
+def test_a_site_rents_for_its_work_and_lets_go_what_it_does_not_need(ec2, make_site):
+    ec2.spot = {("c7i.large", "eu-central-1a"): "0.031"}
+    site = make_site(0, config=POOL.format(url=ec2.url, python=sys.executable))
+    assert not ec2.alive(), "at rest there is nothing, and it costs nothing"
+    with site.client() as client:
+        assert list(client.map(pow, range(20), [2] * 20)) == [each * each for each in range(20)]
+    assert 1 <= len(ec2.instances) <= 2
+    wait_until(lambda: not ec2.alive(), "what is idle is let go")
