@@ -94,7 +94,7 @@ class Ec2:
         self.folder = folder
         self.bin = folder / "bin"
         self.bin.mkdir()
-        for name in ("shutdown", "poweroff"):  # its process ends: it is off
+        for name in ("shutdown", "poweroff", "iptables"):  # its process ends: it is off
             (self.bin / name).write_text("#!/bin/sh\nexit 0\n")
             (self.bin / name).chmod(0o700)
         credentials = "".join(

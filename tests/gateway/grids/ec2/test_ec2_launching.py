@@ -68,6 +68,19 @@ def test_with_a_file_on_the_instance_no_secret_is_in_user_data(launch):
     assert ". /etc/gridfed/worker.env || exit 1" in text
 
 
+def test_a_user_can_not_ask_for_metadata_or_nothing_runs(launch, tmp_path):
+    for name, text in (("python", f"touch {tmp_path}/ran"), ("iptables", "exit 1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+    (tmp_path / "shutdown").write_text("#!/bin/sh\n")
+    for name in ("python", "iptables", "shutdown"):
+        (tmp_path / name).chmod(0o700)
+    text = script(replace(CONFIG, user="worker", python=str(tmp_path / "python")), launch)
+    assert "OUTPUT -d 169.254.169.254 -m owner --uid-owner worker -j REJECT || exit 1" in text
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert subprocess.run(["bash", "-c", text], env=path, check=False, timeout=20).returncode == 1
+    assert not (tmp_path / "ran").exists()
+
+
 def test_spot_instances_listen_for_interruptions_and_others_need_not(launch):
     assert "--interruptions" not in script(CONFIG, launch)
     spot = replace(CONFIG, market=Market.SPOT)

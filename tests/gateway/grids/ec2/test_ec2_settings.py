@@ -85,6 +85,7 @@ def test_all_that_can_be_said(tmp_path):
         ({"max_spend_per_hour": "-1 USD"}, "negative"),
         ({"prices": "/nowhere/prices.json"}, "there is no file"),
         ({"python": "bin/python"}, "absolute path"),
+        ({"user": "a b"}, "user is 'a b'"),
         ({"user_data_head": "x" * 9000}, "8192 bytes"),
         ({"tags": {"with space": "x"}}, "letters, digits"),
         ({"tags": {"gridfed:mark": "x"}}, "not beginning with"),

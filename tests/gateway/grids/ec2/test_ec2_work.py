@@ -1,5 +1,7 @@
 """Tasks on rented instances, with a real gateway: they run, are interrupted, and run elsewhere."""
 
+import os
+import pwd
 import sys
 import time
 
@@ -29,15 +31,22 @@ def sleep_until(path, number):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "user",
+    [
+        pytest.param(pwd.getpwuid(os.getuid()).pw_name, id="a user"),
+        pytest.param("", id="root", marks=pytest.mark.thorough),
+    ],
+)
 def test_what_an_interrupted_instance_ran_is_run_elsewhere(
-    ec2, make_site, make_launch, configure, tmp_path
+    user, ec2, make_site, make_launch, configure, tmp_path
 ):
     from gateway.grids.ec2.grid import Ec2Grid
 
     ec2.spot = {("c7i.large", "eu-central-1a"): "0.031"}
     site = make_site(0, config=CLOUD)
     launch = make_launch(address=site.address, environment={"ODD": "it's"})
-    grid = Ec2Grid(configure(market="spot"), launch)
+    grid = Ec2Grid(configure(market="spot", user=user), launch)
     order = Order("o-1", 2, Shape(slots=1))
     trio.run(grid.start, order)
     with site.client() as client:
