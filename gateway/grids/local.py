@@ -12,6 +12,7 @@ from typing import Final
 
 import trio
 
+from federation.address import TOKEN_VARIABLE
 from gateway.child import wait_for_exit
 from gateway.config import PoolConfig
 from policies.placement import show_tag
@@ -57,6 +58,7 @@ class LocalGrid:
         command += ["--tags", tags] if tags else []
         command += self._pool.agent_options
         environment = dict(os.environ)
+        environment.pop(TOKEN_VARIABLE, None)  # ours is good for what no worker should do
         environment["GRIDFED_SECRET"] = self._secret
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
