@@ -29,7 +29,8 @@ SYMREST: Final = "/platform/rest/symrest/v1"
 EGO: Final = "/platform/rest/ego/v1"
 RENEW_S: Final = 4 * 3600.0  # of the eight hours that a token lasts
 REQUEST_S: Final = 60.0
-CLOSE_S: Final = 5.0
+CLOSE_S: Final = 5.0  # for closing sessions in the end,
+CLOSE_AGAIN_S: Final = 0.2  # so long after each time that it failed
 POLL_MIN_S: Final = 0.02  # where the server does not wait for results by itself
 POLL_MAX_S: Final = 1.0
 RESULTS_MAX: Final = 100  # of one answer
@@ -203,10 +204,8 @@ class RestWay:
             self._nursery = None
             with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_S):
                 for session in list(self._polls):
-                    try:
-                        await self.close(session)
-                    except GridFault as fault:
-                        self._say(f"can't close session {session}: {fault}")
+                    await self._close_at_last(session)
+            with trio.CancelScope(shield=True):
                 await self._rest.close()
             self._polls.clear()
 
@@ -273,6 +272,18 @@ class RestWay:
         except GridFault as fault:
             if fault.blame is not Blame.NEVER or isinstance(fault, _LoggedOff):
                 raise  # else there is none: it was closed, or aborted
+
+    async def _close_at_last(self, session: str) -> None:
+        """Close a session, again and again while there is time; a later life does it otherwise."""
+        while True:
+            try:
+                await self.close(session)
+                return
+            except GridFault as fault:
+                self._say(f"can't close session {session}: {fault}")
+                if fault.blame is Blame.NEVER:
+                    return
+            await trio.sleep(CLOSE_AGAIN_S)
 
     async def _poll(self, session: str, scope: trio.CancelScope) -> None:
         """Fetch what has ended, again and again; the session is gone when that fails for long."""

@@ -98,6 +98,27 @@ async def test_a_side_process_that_is_killed_ends_the_run_and_the_next_one_works
             assert stage.values(await stage.done(stage.send(nap, 0.0))) == [0.0]
 
 
+async def lose_the_connection(stage, stand_in):
+    async with stage.opened():
+        name = stage.send(nap, 600.0)
+        await wait_for(lambda: stand_in.cluster.running)
+        stand_in.cluster.cut()
+        assert isinstance(await stage.end(name), Lost)
+        stage.send(nap, 0.0)  # needs a session, and there is nobody to open it
+        await trio.sleep_forever()
+
+
+async def test_a_connection_that_is_lost_is_made_anew(stand_in):
+    stage = stage_of(stand_in.engine("soamapi"))
+    with trio.fail_after(LIMIT_S):
+        with pytest.raises(BaseExceptionGroup) as caught:
+            await lose_the_connection(stage, stand_in)
+        assert "the connection is lost" in repr(caught.value.exceptions)
+        stage.told.clear()
+        async with stage.opened():
+            assert stage.values(await stage.done(stage.send(nap, 0.0))) == [0.0]
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_service_that_dies_again_and_again_breaks_its_task(stand_in, way):
     """Symphony tries it once more by itself; then it is ours to say what becomes of it."""
