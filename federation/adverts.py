@@ -33,6 +33,7 @@ FACTOR_MAX: Final = 1_000 * MILLION
 STEP_NS_MAX: Final = 3_600 * 10**9
 COUNT_MAX: Final = 2**63 - 1
 VALID_MIN_S: Final = 0.1
+START_MAX_S: Final = 86_400.0
 VALID_MAX_S: Final = 86_400.0
 RTT_MAX_S: Final = 3_600.0
 DOORS_MAX: Final = 4
@@ -95,7 +96,7 @@ class PoolAdvert:
     """
 
     pool: str
-    slots_total: int  # that there are now for whoever reads this
+    slots_total: int  # that there are for whoever reads this, now or once they are started
     price_nanos: int  # of a slot-hour, now
     currency: str
     slots_free: int = 0
@@ -127,6 +128,11 @@ class PoolAdvert:
     minimum_nanos: int = 0
     step_ns: int = 0
     carbon_ahead: Outlook | None = None  # the hours to come, where the site knows them
+    # Of all slots, those that are not there and would be started: how long that takes, and for how
+    # many slot-seconds of work one is.
+    slots_cold: int = 0
+    start_s: float = 0.0
+    slot_work_s: float = 0.0
 
     def to_plain(self) -> dict[str, Any]:
         """As a map of plain values, without the fields that have their default."""
@@ -348,6 +354,9 @@ _POOL: Final[dict[str, Callable[[object], Any]]] = {
     "minimum_nanos": _price,
     "step_ns": partial(_count, most=STEP_NS_MAX),
     "carbon_ahead": partial(_optional, _outlook),
+    "slots_cold": _slots,
+    "start_s": partial(_number, most=START_MAX_S),
+    "slot_work_s": _number,
 }
 
 
@@ -381,6 +390,8 @@ def _read_pool(body: object) -> dict[str, Any]:
     values = _read(body, _POOL)
     if values.get("slots_free", 0) > values["slots_total"]:
         raise ValueError("slots_free is more than slots_total")
+    if values.get("slots_free", 0) + values.get("slots_cold", 0) > values["slots_total"]:
+        raise ValueError("slots_free and slots_cold are more than slots_total")
     return values
 
 

@@ -27,6 +27,7 @@ from gateway import (
 from gateway.alerts.watch import NoSuchAlert
 from gateway.budgets import desk as budgets_desk
 from gateway.config import SiteConfig
+from gateway.intake import check_tags
 from gateway.jobs import Job
 from gateway.knobs import ConfigError, KnobError
 from gateway.ledger.errors import StoreError
@@ -55,6 +56,8 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "budgets": (),
         "write_off": ("name", "site"),
         "shares": (),
+        "scale": (),
+        "probe_pool": ("pool", "tag"),
         "jobs": ("limit",),
         "job": ("job",),
         "results": ("job", "after", "limit", "wait_s"),
@@ -115,6 +118,8 @@ class Desk:
             "deals": self._deals,
             "explain": self._explain,
             "shares": self._shares,
+            "scale": self._scale,
+            "probe_pool": self._probe_pool,
             "reserve": self._reserve,
             "reservations": self._reservations,
             "unreserve": self._unreserve,
@@ -389,6 +394,24 @@ class Desk:
                 "slots are not shared out here: there is no [fair_share] in the configuration"
             )
         return views.shares(broker, broker.shares, self._site.surroundings.utc_s())
+
+    async def _scale(self, _guest: Guest, _details: dict[str, Any]) -> Any:
+        """How the pools stand whose workers grids start."""
+        return {"pools": [keeper.view() for keeper in self._site.keepers]}
+
+    async def _probe_pool(self, guest: Guest, details: dict[str, Any]) -> Any:
+        """Look whether a pool's grid works, and start a pilot that carries a tag of its own."""
+        _check_home(guest, "pool test")
+        name = details.get("pool", "")
+        found = [keeper for keeper in self._site.keepers if keeper.pool.name == name]
+        if not found:
+            known = ", ".join(sorted(each.pool.name for each in self._site.keepers)) or "none"
+            raise BadQuestion(f"no grid starts the workers of pool {name!r:.60}; of these: {known}")
+        try:
+            tags = check_tags({details.get("tag", ""): True})
+        except ValueError as error:
+            raise BadQuestion(str(error)) from None
+        return await found[0].probe(tags)
 
     async def _reserve(self, guest: Guest, details: dict[str, Any]) -> Any:
         try:

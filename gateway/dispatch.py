@@ -85,6 +85,10 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
     never = verdict(job, worker)
     if never is not None:
         return never
+    if job.unfit and worker.place in job.unfit:
+        return Refusal(Reason.ENVIRONMENT_FAILED, "could not make what it is to run in")
+    if worker.preparing and job.spec.function in worker.preparing:
+        return Refusal(Reason.ENVIRONMENT_PREPARING, "is making what it is to run in")
     if worker.draining:
         return Refusal(Reason.DRAINING, "is draining")
     if worker.job and worker.job != job.id:
@@ -100,6 +104,29 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
                 f"has {show_tag(name, worker.free[name])} free, {show_tag(name, amount)} needed",
             )
     return None
+
+
+def ends_too_soon(worker: Worker, task_s: float | None, now_s: float) -> Refusal | None:
+    """Why a task that begins now could not end before its grid stops a worker; None if it could.
+
+    Of unknown length one may begin as long as there is time at all.
+    """
+    if worker.ends_s is None or now_s + (task_s or 0.0) < worker.ends_s:
+        return None
+    words = "is stopped by its grid in {:.0f} s, and a task takes {}"
+    figures = (worker.ends_s - now_s, "who knows how long" if task_s is None else f"{task_s:.0f} s")
+    return Refusal(Reason.WINDOW_CLOSED, words, figures)
+
+
+def in_time(worker: Worker, task_s: float | None, tasks: int, now_s: float) -> int:
+    """How many of so many tasks a worker could end before its grid stops it."""
+    if worker.ends_s is None:
+        return tasks
+    left_s = worker.ends_s - now_s
+    if not task_s:
+        return tasks if left_s > 0 else 0
+    rounds = int((left_s - worker.ahead_s / worker.slots) / task_s)
+    return max(0, min(tasks, rounds * worker.slots))
 
 
 def needs_idle_slot(job: Job, task_s: float | None, ahead_max_s: float = AHEAD_MAX_S) -> bool:

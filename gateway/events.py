@@ -12,8 +12,10 @@ from federation.ranges import Range
 from gateway.budgets.purses import Debtor, Spent
 from gateway.errands import Allowance
 from policies.asks import Wishes
+from policies.butler import Growth
 from policies.carbon import Emissions, Footprint
 from policies.entitlements import Entitlements, Work
+from policies.environments import kind_of
 from policies.parties import Whose
 from policies.placement import FrozenTags, Need, Tags
 from policies.pricelist import PriceNow
@@ -53,11 +55,13 @@ class JobSpec:
     price_class: PriceClass = "guaranteed"
     tasks: int | None = None  # how many there will be, as its client says
     task_s: float | None = None  # and how long one takes, about
+    slots_sold: int = 0  # of a job that another site sent to one of our pools
 
     @property
     def need(self) -> Need:
         """What it asks of whoever runs it."""
-        return Need(FrozenTags(self.tags), self.python, self.currency)
+        kind = kind_of(self.wishes.environment)
+        return Need(FrozenTags(self.tags), self.python, self.currency, kind)
 
     @property
     def whose(self) -> Whose:
@@ -270,6 +274,14 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class EnvironmentsPrepared:
+    """Until it is said again, a worker makes what tasks of these functions are to run in."""
+
+    worker: int
+    functions: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class HandedBack:
     """A worker's answer to a recall: these tasks never started.
 
@@ -292,6 +304,28 @@ class DrainAsked:
     worker: int
     on: bool
     by_itself: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolGrows:
+    """What a pool of ours could have that it has not, from now on."""
+
+    pool: str
+    growth: Growth
+
+
+@dataclass(frozen=True, slots=True)
+class PilotSeen:
+    """What its grid says of a worker.
+
+    Attributes:
+        grid_id: the grid's own name for it.
+        ends_s: UTC, when the grid will stop it; None: it won't.
+    """
+
+    worker: int
+    grid_id: str
+    ends_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +421,10 @@ Event = (
     | Resumed
     | Reported
     | HandedBack
+    | EnvironmentsPrepared
     | DrainAsked
+    | PoolGrows
+    | PilotSeen
     | EmissionsKnown
     | PricesChanged
     | RulesTurned

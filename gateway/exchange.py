@@ -349,7 +349,7 @@ class Exchange:
         """Whether there is anything to decide: other sites, or wishes that ours may not fulfil."""
         if job.spec.pool:
             return False  # it was sold for this pool, and no other
-        if self.market.has_others or job.spec.wishes != NO_WISHES:
+        if self.market.has_others or job.spec.wishes != NO_WISHES or self._broker.growth:
             return True
         return bool(self.trusted(job.spec.project))  # who shows nothing may be asked all the same
 

@@ -19,6 +19,7 @@ from gateway.fair_shares import Rank, Shares
 from gateway.jobs import Assignment, Job, Run, Worker
 from gateway.occupancy import Occupancy
 from policies.budgets import Purse
+from policies.placement import show_tags
 from policies.tariffs import Tariff
 
 RECALLS_MAX: Final = 8  # in one settling
@@ -217,6 +218,7 @@ class Handout:
         bound = self.entitling.bound(job, worker)
         if bound is not None:
             tasks = min(tasks, bound)
+        tasks = dispatch.in_time(worker, task_s, tasks, now_s)
         return self._affords(job, worker, task_s, tasks)
 
     def may_want(self, job: Job, worker: Worker, now_s: float, slots: int) -> bool:
@@ -314,6 +316,8 @@ class Handout:
                     run.arguments,
                     spec.timeout_s,
                     spec.prints,
+                    spec.path[-1] if spec.path else "",
+                    show_tags(job.counted) if job.counted else "",
                 ),
             )
         )

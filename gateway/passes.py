@@ -42,12 +42,13 @@ _SCOPES: Final[dict[type, tuple[Scope, ...]]] = {
 # or the site is an administrator's, as is whatever is not named here.
 VERBS: Final[Mapping[str, tuple[Scope, ...]]] = {
     **dict.fromkeys(("status", "jobs", "job", "results", "workers", "sites", "pools"), ()),
-    **dict.fromkeys(("explain", "shares", "reservations"), ()),
+    **dict.fromkeys(("explain", "shares", "scale", "reservations"), ()),
     **dict.fromkeys(("forget", "unreserve"), (Scope.CANCEL, Scope.SUBMIT)),
     "reserve": (Scope.SUBMIT,),
     **dict.fromkeys(("report", "page", "statement", "deals", "deliveries"), (Scope.REPORT,)),
     **dict.fromkeys(("disputes", "payments", "alerts", "budgets"), (Scope.REPORT,)),
     **dict.fromkeys(("drain", "reload", "can", "test_alert", "write_off"), (Scope.ADMIN,)),
+    "probe_pool": (Scope.ADMIN,),
     **dict.fromkeys(("reconcile", "dispute", "answer_dispute"), (Scope.ADMIN,)),
     **dict.fromkeys(("settle", "undo_payment"), (Scope.ADMIN,)),
     **dict.fromkeys(("invite", "join", "approve", "leave", "expel", "trust"), (Scope.ADMIN,)),

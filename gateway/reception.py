@@ -589,12 +589,12 @@ def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Br
             f"pool {pool.name}": Offer(
                 f"pool {pool.name}",
                 pool.name,
-                pool.tags,
-                python_minor(),
+                pool.promised,
+                (pool.scale and pool.scale.python) or python_minor(),
                 tariffs[pool.name].currency,
             )
             for pool in config.pools
-            if pool.kind == "local"
+            if pool.kind != "remote"  # whose workers bring all that there is
         },
         # Slack for what is under way while a client counts its results.
         Limits(

@@ -1,9 +1,9 @@
 """A changed configuration, taken in while a gateway runs: what that changes, and doing it.
 
-Windows, claims, calendars, price lists, shares, entitlements, terms of reservations and the amounts
-of budgets are what an owner changes from day to day: these are taken in. Everything else is named,
-and waits for the next start. The file is read and checked whole before anything is changed; with a
-mistake in it all stays as it was.
+Windows, claims, calendars, price lists, shares, entitlements, terms of reservations, how pools grow
+and the amounts of budgets are what an owner changes from day to day: these are taken in. Everything
+else is named, and waits for the next start. The file is read and checked whole before anything is
+changed; with a mistake in it all stays as it was.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,13 @@ from typing import Any, Final
 
 from gateway.budgets.amending import Told, amend, amend_credit
 from gateway.config import PoolConfig, SiteConfig, check, load, with_local
+from gateway.scale_config import Scale
 from policies.entitlements import Rule
 from policies.windows import AHEAD_S, Difference, differences
 
 DIFFERENCES_MAX: Final = 200  # of one pool, that are told
-TAKEN_IN: Final = frozenset({"plan", "price", "tariff"})  # of a pool
+TAKEN_IN: Final = frozenset({"plan", "price", "tariff"})  # of a pool; and of its [pool.scale]:
+SCALE_TAKEN_IN: Final = ("rules", "walltime_s", "look_s", "dry_run")
 # Of the site; where we listen and keep our state may be what the command line said.
 NOT_COMPARED: Final = frozenset(
     {"pools", "given", "source", "listen", "state", "fair_share", "budgets", "credit"}
@@ -51,6 +53,7 @@ class Change:
         shares: whether slots are shared out otherwise.
         entitlements: the rules that are no more, and those that are new.
         reservations: whether slots can be reserved on other terms.
+        scales: the pools that grow otherwise.
         later: what else is different, which counts from the next start on.
     """
 
@@ -61,6 +64,7 @@ class Change:
     shares: bool
     entitlements: tuple[list[Rule], list[Rule]]
     reservations: bool
+    scales: list[str]
     later: list[str]
 
     def to_plain(self) -> dict[str, Any]:
@@ -88,6 +92,7 @@ class Change:
                 for name, rules in zip(("gone", "new"), self.entitlements, strict=True)
             },
             "reservations": self.reservations,
+            "scales": self.scales,
             "later": self.later,
         }
 
@@ -120,7 +125,10 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
         if pool.prices.version != other.prices.version:
             prices[pool.name] = pool.prices.version, other.prices.version
         taken: dict[str, Any] = {name: getattr(other, name) for name in TAKEN_IN}
-        pools.append(replace(pool, **taken))
+        pools.append(replace(pool, scale=_scale(pool, other), **taken))
+    scales = [
+        old.name for old, pool in zip(now.pools, pools, strict=True) if old.scale != pool.scale
+    ]
     shares = now.fair_share != new.fair_share
     reservations = now.reservations != new.reservations
     budgets = amend(now.budgets, new.budgets)
@@ -142,7 +150,14 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
     )
     told = [*budgets.told, *credit.told]
     later = [*_later(now, new), *budgets.later, *credit.later]
-    return Change(config, windows, prices, told, shares, rules, reservations, later)
+    return Change(config, windows, prices, told, shares, rules, reservations, scales, later)
+
+
+def _scale(pool: PoolConfig, other: PoolConfig) -> Scale | None:
+    """How a pool grows from now on; what its pilots are told is from the next start on."""
+    if pool.scale is None or other.scale is None:
+        return pool.scale
+    return replace(pool.scale, **{name: getattr(other.scale, name) for name in SCALE_TAKEN_IN})
 
 
 def _later(now: SiteConfig, new: SiteConfig) -> Iterator[str]:
@@ -159,5 +174,7 @@ def _later(now: SiteConfig, new: SiteConfig) -> Iterator[str]:
     for name in sorted(before.keys() & after.keys()):
         for field in fields(PoolConfig):
             known, other = (getattr(pools[name], field.name) for pools in (before, after))
+            if field.name == "scale":
+                known = _scale(before[name], after[name])
             if field.name not in TAKEN_IN and known != other:
                 yield f"[[pool]] {name}: {field.name}"

@@ -9,6 +9,7 @@ from typing import Final
 from federation.adverts import WINDOWS_MAX, PoolAdvert, SiteAdvert, TagPrice, Window
 from gateway.broker import Broker
 from gateway.jobs import Job, Worker
+from policies.butler import Growth
 from policies.carbon import Emissions
 from policies.entitlements import Work
 from policies.parties import ANOTHER_SITE
@@ -18,6 +19,7 @@ from policies.tariffs import Extras
 from policies.weeks import DAY_S, HORIZON_DAYS
 from policies.windows import Allowed, allowed
 
+NO_GROWTH: Final = Growth(0, 0.0, 0.0)
 ADVERT_VALID_S: Final = 90.0
 SHOWN_MAX: Final = 64  # windows of a pool as different people see them, that are kept
 # Tasks that wait, and their slot-seconds where it is known how long one takes.
@@ -85,16 +87,20 @@ def _show_pool(
     extras = prices.prices.extras if prices is not None else Extras()
     total = 0 if broker.draining else sum(each.slots for each in workers)
     busy = sum(min(each.slots, each.in_flight) for each in workers)
+    growth = NO_GROWTH if broker.draining else broker.growth.get(name, NO_GROWTH)
+    pythons = {each.offer.python for each in workers}
+    if growth.slots:
+        pythons.add(broker.offers[f"pool {name}"].python)
     return PoolAdvert(
         pool=name,
-        slots_total=total,
+        slots_total=total + growth.slots,
         price_nanos=tariff.price_nanos,
         currency=tariff.currency,
         slots_free=max(0, total - busy - held),
         tasks_queued=queue[0],
         load_slot_s=sum(each.left_s(utc_s) for each in workers) + queue[1],
         tags=_largest(facts.tags, workers),
-        pythons=tuple(sorted({each.offer.python for each in workers})),
+        pythons=tuple(sorted(pythons)),
         region=facts.region,
         jurisdiction=facts.jurisdiction,
         carbon_g_per_kwh=intensity.mg_per_kwh / 1_000 if intensity else None,
@@ -107,6 +113,9 @@ def _show_pool(
         minimum_nanos=extras.minimum_nanos,
         step_ns=extras.step_ns,
         carbon_ahead=emissions.ahead,
+        slots_cold=growth.slots,
+        start_s=growth.start_s if growth.slots else 0.0,
+        slot_work_s=growth.slot_work_s if growth.slots else 0.0,
     )
 
 
@@ -118,7 +127,7 @@ def _for_whom(pool: PoolAdvert, broker: Broker, work: Work, utc_s: float) -> Poo
     if rules is None:
         slots = int(min(total, entitling.slots_max(work, name)))
         free = _free(broker, work, name, slots)
-        return replace(pool, slots_total=slots, slots_free=min(pool.slots_free, free))
+        return _limited(pool, slots, min(pool.slots_free, free))
     found = allowed(
         rules.spans, work.whose, total, lambda each: entitling.slots_max(work, name, each.named)
     )
@@ -131,9 +140,32 @@ def _for_whom(pool: PoolAdvert, broker: Broker, work: Work, utc_s: float) -> Poo
         windows: tuple[Window, ...] = ()
     else:
         windows = _windows_shown(pool, broker, tuple(ahead), utc_s)
-    return replace(
-        pool, slots_total=slots, slots_free=min(pool.slots_free, free, slots), windows=windows
-    )
+    return replace(_limited(pool, slots, min(pool.slots_free, free)), windows=windows)
+
+
+def cold_slots(broker: Broker, pool: str, work: Work, utc_s: float) -> int:
+    """The slots of a pool that could be started for somebody's work, by the rules of now."""
+    growth = broker.growth.get(pool, NO_GROWTH)
+    if not growth.slots or broker.draining:
+        return 0
+    here = (each for each in broker.workers.values() if each.offer.pool == pool and not each.job)
+    warm = sum(each.slots for each in here if not each.draining)
+    slots, rules = warm + growth.slots, broker.occupancy.rules.get(pool)
+    if rules is None:
+        slots = int(min(slots, broker.entitling.slots_max(work, pool)))
+    else:
+        found = allowed(
+            *(rules.spans, work.whose, slots),
+            lambda each: broker.entitling.slots_max(work, pool, each.named),
+        )
+        slots = next((each.slots for each in found if each.from_s <= utc_s < each.until_s), 0)
+    return max(0, min(slots - warm, growth.slots))
+
+
+def _limited(pool: PoolAdvert, slots: int, free: int) -> PoolAdvert:
+    """A pool of which somebody may have no more than so many slots; those that are there first."""
+    warm = min(slots, pool.slots_total - pool.slots_cold)
+    return replace(pool, slots_total=slots, slots_free=min(free, warm), slots_cold=slots - warm)
 
 
 def _free(broker: Broker, work: Work, pool: str, slots: int) -> int:

@@ -9,7 +9,8 @@
     ├── Census.run     what slots there were, for the books
     ├── Meters.run     how clean the pools' electricity is, where that changes
     ├── desk           one task for each question that has to wait for the store
-    └── LocalGrid.run  one for each local pool
+    ├── LocalGrid.run  one for each local pool
+    └── Keeper.run     one for each pool whose workers a grid starts
 
 Everything that decides is elsewhere; everything here runs in one thread, and state is whole
 between any two awaits. The store's writer thread comes back in through `_stored`.
@@ -45,7 +46,9 @@ from gateway.desk import Desk
 from gateway.events import Event
 from gateway.exchange import Exchange
 from gateway.faults import describe_fault
+from gateway.grids.keeper import Keeper
 from gateway.grids.local import LocalGrid
+from gateway.grids.opening import open_keepers
 from gateway.ledger.database import READERS
 from gateway.ledger.errors import StoreError
 from gateway.ledger.records import JobForgotten, Record
@@ -86,6 +89,7 @@ class Site:
         self.config = config
         self._say = say
         self.surroundings = surroundings or Surroundings()
+        self.keepers: list[Keeper] = []  # of the pools whose workers grids start
         self.failed = False
         self._scope: trio.CancelScope | None = None  # of all that serves
         self._more_results: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()
@@ -162,29 +166,15 @@ class Site:
                     await nursery.start(self.peers.run)
                 # No await from here on to the end of `_open`: nobody can have said anything yet.
                 self._open(port)
+                self.addresses = port.addresses[: len(self.config.addresses)]
                 nursery.start_soon(self._receive)
                 nursery.start_soon(self._watch_pipes)
                 nursery.start_soon(self._tick)
                 for event in meters.news():  # before anything has run
                     self.expect(event)
                 nursery.start_soon(meters.run, self.expect)
-                if self.bookkeeper is not None:
-                    nursery.start_soon(self.bookkeeper.run)
-                nursery.start_soon(self.census.run)
-                if self.config.results_s:
-                    nursery.start_soon(self._forget_old)
-                if self.config.alerts.watched:
-                    nursery.start_soon(self.watch.run)
-                if self.config.books.detail_days:
-                    nursery.start_soon(self._roll_up)
-                if self.config.credit:
-                    nursery.start_soon(watch_credit, self)
-                for pool in self.config.pools:
-                    if pool.kind == "local":
-                        address = nearest(port.addresses)
-                        grid = LocalGrid(pool, address, self.config.rules.secret, self._say)
-                        nursery.start_soon(grid.run)
-                self.addresses = port.addresses[: len(self.config.addresses)]
+                self._start_looking_after(nursery)
+                self._start_pools(nursery, port)
                 task_status.started(self.addresses)
         finally:
             if hasattr(self, "reception"):
@@ -195,6 +185,36 @@ class Site:
             finally:
                 port.close()
                 _remove(folder)
+
+    def _start_looking_after(self, nursery: trio.Nursery) -> None:
+        """Start what looks after books and people."""
+        if self.bookkeeper is not None:
+            nursery.start_soon(self.bookkeeper.run)
+        nursery.start_soon(self.census.run)
+        if self.config.results_s:
+            nursery.start_soon(self._forget_old)
+        if self.config.alerts.watched:
+            nursery.start_soon(self.watch.run)
+        if self.config.books.detail_days:
+            nursery.start_soon(self._roll_up)
+        if self.config.credit:
+            nursery.start_soon(watch_credit, self)
+
+    def _start_pools(self, nursery: trio.Nursery, port: Port) -> None:
+        """Start what runs the workers of pools. Raises GridError where a grid can't be used."""
+        for pool in self.config.pools:
+            if pool.kind == "local":
+                address = nearest(port.addresses)
+                grid = LocalGrid(pool, address, self.config.rules.secret, self._say)
+                nursery.start_soon(grid.run)
+        self.keepers = open_keepers(
+            *(self.config, self.addresses, self.broker),
+            expect=self.expect,
+            utc_s=self.surroundings.utc_s,
+            say=self._say,
+        )
+        for keeper in self.keepers:
+            nursery.start_soon(keeper.run)
 
     def _folder_for_pools(self) -> str | None:
         """A folder, ours alone, for a socket that local pools can dial.
@@ -323,6 +343,9 @@ class Site:
         """Go on by the windows, prices and shares of another configuration: see Reception."""
         self.config = config
         self.reception.take_in(config, used_ns)
+        pools = {pool.name: pool for pool in config.pools}
+        for keeper in self.keepers:
+            keeper.take_in(pools[keeper.pool.name])
         self._say("the configuration was read again")
 
     def _note_progress(self) -> None:

@@ -213,6 +213,8 @@ def worker_view(worker: Worker, uptime_s: float, slots: Maps) -> dict[str, Any]:
     """A worker, with what its last pulse said of its slots."""
     return {
         "name": worker.name,
+        "grid_id": worker.grid_id,
+        "ends_s": worker.ends_s,
         "pool": worker.offer.pool,
         "state": "draining" if worker.draining else "up",
         "slots": worker.slots,

@@ -298,4 +298,6 @@ def _distinct(*groups: Sequence[Ranked]) -> list[Ranked]:
 def _starts_at_home(one: Ranked, house: House, now_s: float) -> bool:
     if not house.prefer_own_s or not one.candidate.is_own:
         return False
+    if one.candidate.is_cold and house.prefer_own_s < inf:
+        return False  # what is owned and idle goes before peers, and these before what is rented
     return one.estimate.begin_s - now_s <= house.prefer_own_s

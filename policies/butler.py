@@ -11,6 +11,7 @@ So the more slots, the sooner and the dearer; `waste` says how much dearer it ma
     n ≥ W_d / (d - now - start)          as many as the work needs that is due by d, for each d
 
 W' is the work that is left when new slots could be ready: what will be done by then needs none.
+Work whose owner would rather have it soon than cheap (`haste`) is worth more waste.
 
 *Shrinking.* Nobody knows when the next work comes. Who lets a slot go once its idle time has
 cost as much as starting it again pays at most twice what he would have, had he known (the rent-or-
@@ -27,13 +28,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, inf
-from typing import Final
+from typing import Final, NamedTuple
+
+from policies.asks import Objective
+from policies.tariffs import HOUR_NS, cost_nanos
 
 MINUTE_S: Final = 60.0
 # So long before the end of a paid step it is decided whether another is begun.
 STEP_LEAD_S: Final = 30.0
 PAUSE_MIN_S: Final = 10.0  # after one failed start; twice as long after each further one, …
 PAUSE_MAX_S: Final = 900.0  # … and no longer than this
+HASTE_MAX: Final = (
+    10.0  # so many times the waste is work worth that is to be done soon at any price
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +51,12 @@ class Rules:
         slots_min: that are always there.
         slots_max: that there may be.
         pilot_slots: that one pilot has.
-        waste: what starting and idling may cost, as a part of the work.
+        waste: what starting and idling may cost, as a part of the work; over zero.
         idle_s: a pilot without work is let go after so long; None: after as long as it takes to
             start.
         step_s: time is billed in steps of so much; 0: by the second.
         starts_max, stops_max: of pilots, within a minute.
+        hourly_nanos: what all slots together may cost in an hour; None: no matter what.
     """
 
     slots_max: int
@@ -59,6 +67,7 @@ class Rules:
     step_s: float = 0.0
     starts_max: int = 100
     stops_max: int = 100
+    hourly_nanos: int | None = None
 
 
 class Stage(StrEnum):
@@ -103,11 +112,15 @@ class Work:
         tasks: that wait there or run.
         slot_s: that they still need, in all.
         due: (moment, slot-seconds) of the part of it that must be done by then.
+        haste: how much it matters that all is done soon, in the mean: see `haste`.
+        owed: slots that were sold, as far as there are tasks for them.
     """
 
     tasks: int = 0
     slot_s: float = 0.0
     due: tuple[tuple[float, float], ...] = ()
+    haste: float = 1.0
+    owed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +132,7 @@ class Past:
         failures: starts that failed since one did not.
         failed_s: when the last of them did.
         start_s: how long a start takes, as measured, or as its owner expects.
+        price_nanos: what a slot costs us in an hour, as far as is known.
     """
 
     start_s: float
@@ -126,6 +140,7 @@ class Past:
     stops: Sequence[float] = ()
     failures: int = 0
     failed_s: float = -inf
+    price_nanos: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +160,48 @@ class Orders:
     cancel: tuple[str, ...] = ()
     drain: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
+
+
+class Growth(NamedTuple):
+    """What a pool could have that it has not, for who plans work.
+
+    Attributes:
+        slots: that could be started.
+        start_s: how long that takes.
+        slot_work_s: one slot is started for each so many slot-seconds of work.
+    """
+
+    slots: int
+    start_s: float
+    slot_work_s: float
+
+    def for_work(self, slot_s: float, tasks: int, objective: Objective) -> int:
+        """How many slots would be started for so much work, in so many tasks."""
+        if not self.slot_work_s:
+            return min(self.slots, tasks)
+        slots = int(slot_s * haste(objective) / self.slot_work_s)
+        return min(self.slots, tasks, max(1, slots))
+
+
+def haste(objective: Objective) -> float:
+    """How many times the usual waste work is worth: 1.0 where only money counts, or carbon."""
+    whole = objective.time + objective.money + objective.carbon
+    return 1.0 + (HASTE_MAX - 1.0) * objective.time / whole
+
+
+def growth(rules: Rules, past: Past, there: int, attainable: int | None, now_s: float) -> Growth:
+    """What a pool could have that it has not: `there` are its slots that are ready now.
+
+    Args:
+        attainable: slots more that the grid could give, as far as it says.
+    """
+    slots = _slots_max(rules, past) - there
+    if attainable is not None:
+        slots = min(slots, attainable)
+    if _rest_s(past, now_s) > 0:
+        slots = 0
+    per_slot_s = overhead_s(rules, past.start_s)
+    return Growth(max(0, slots), past.start_s, per_slot_s / rules.waste)
 
 
 def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s: float) -> Orders:
@@ -191,18 +248,31 @@ def _wanted(
         slots, why = min(ready, work.tasks), "what is there does the work before more could start"
     if work.tasks and (left_s or not ready):
         waste_s = overhead_s(rules, past.start_s)
-        slots = int(rules.waste * left_s / waste_s) if waste_s else work.tasks
+        worth_s = rules.waste * work.haste * left_s
+        slots = int(worth_s / waste_s) if waste_s else work.tasks
         slots = min(work.tasks, max(1, slots))
         why = f"{left_s:,.0f} slot-seconds of work, at {waste_s:,.0f} wasted for each slot"
+    if work.owed > slots:
+        slots, why = work.owed, f"{work.owed:,} slots were sold to other sites"
     for due_s, slots_due in _by_deadline(work, past, now_s):
         if slots_due > slots:
             slots, why = slots_due, f"work is due in {due_s - now_s:,.0f} s"
     slots = -(-slots // rules.pilot_slots) * rules.pilot_slots
     if slots < rules.slots_min:
         return rules.slots_min, f"no fewer than {rules.slots_min} slots are kept"
-    if slots > rules.slots_max:
-        return rules.slots_max, f"{why}; there may be {rules.slots_max} slots"
+    most = _slots_max(rules, past)
+    if slots > most:
+        limit = "" if most == rules.slots_max else ", for more would cost too much"
+        return most, f"{why}; there may be {most} slots{limit}"
     return slots, why
+
+
+def _slots_max(rules: Rules, past: Past) -> int:
+    """How many slots there may be, by number and by what they cost."""
+    if rules.hourly_nanos is None or not past.price_nanos:
+        return rules.slots_max
+    paid_for = rules.hourly_nanos // cost_nanos(past.price_nanos, HOUR_NS)
+    return min(rules.slots_max, paid_for // rules.pilot_slots * rules.pilot_slots)
 
 
 def _by_deadline(work: Work, past: Past, now_s: float) -> Iterable[tuple[float, int]]:
@@ -217,11 +287,9 @@ def _by_deadline(work: Work, past: Past, now_s: float) -> Iterable[tuple[float, 
 
 def _starts(rules: Rules, slots: int, past: Past, now_s: float) -> tuple[int, tuple[str, ...]]:
     """How many pilots are started for so many slots, and what keeps it from being more."""
-    if past.failures:
-        pause_s = min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** min(past.failures - 1, 16))
-        rest_s = past.failed_s + pause_s - now_s
-        if rest_s > 0:
-            return 0, (f"{past.failures} starts failed: none for {rest_s:,.0f} s",)
+    rest_s = _rest_s(past, now_s)
+    if rest_s > 0:
+        return 0, (f"{past.failures} starts failed: none for {rest_s:,.0f} s",)
     wanted = slots // rules.pilot_slots
     most = _left_of(rules.starts_max, past.starts, now_s)
     if wanted > most:
@@ -229,12 +297,20 @@ def _starts(rules: Rules, slots: int, past: Past, now_s: float) -> tuple[int, tu
     return wanted, ()
 
 
+def _rest_s(past: Past, now_s: float) -> float:
+    """How long nothing is started, after starts that failed."""
+    if not past.failures:
+        return 0.0
+    pause_s = min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** min(past.failures - 1, 16))
+    return past.failed_s + pause_s - now_s
+
+
 def _released(
     rules: Rules, active: Sequence[Pilot], wanted: int, work: Work, past: Past, now_s: float
 ) -> tuple[list[str], list[str]]:
     """The pilots that are cancelled, and those that are drained."""
     there = sum(each.slots for each in active)
-    over = there - rules.slots_max
+    over = there - _slots_max(rules, past)
     spare = there - max(wanted, min(work.tasks, there))
     cancel: list[str] = []
     drain: list[str] = []

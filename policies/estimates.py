@@ -12,6 +12,7 @@ from federation.adverts import PriceChange
 from federation.money import format_money
 from federation.reasons import Reason
 from policies.asks import Ask, House, WhenClosed
+from policies.butler import Growth
 from policies.market import Candidate, Span
 from policies.outlook import Curve
 from policies.placement import Refusal
@@ -112,7 +113,7 @@ def fits(ask: Ask, found: Estimate) -> int:
 def _in_span(
     ask: Ask, candidate: Candidate, span: Span, now_s: float, house: House
 ) -> Estimate | Refusal:
-    slots, tasks, link = span.slots, ask.tasks, candidate.link
+    advert, slots, tasks, link = candidate.advert, span.slots, ask.tasks, candidate.link
     if not candidate.profile.pythons:
         return Refusal(Reason.NO_SLOTS, "has no workers now")
     if not slots:
@@ -122,13 +123,21 @@ def _in_span(
         task_s = house.task_s_unknown
     elif task_s < TASK_MIN_S:
         task_s = TASK_MIN_S
-    wait_s = 0.0
+    wait_s = late_s = 0.0
     if tasks > candidate.slots_free or span.from_s > now_s:
+        slots_cold = advert.slots_cold
+        if slots_cold:
+            slots, slots_cold = _with_started(ask, candidate, slots, task_s)
         # What is in front of us is served by all slots; when none is free, by those that work.
-        wait_s = candidate.backlog_slot_s(now_s) / (candidate.serving or slots)
+        front_s = candidate.backlog_slot_s(now_s)
+        warm = slots - slots_cold
+        wait_s = front_s / (candidate.serving or warm) if warm else inf
+        if slots_cold:
+            wait_s = min(wait_s, advert.start_s + front_s / slots)
+            late_s = max(0.0, advert.start_s - wait_s) * slots_cold / slots
     begin_s = now_s if now_s > span.from_s else span.from_s
     begin_s += wait_s + link.rtt_s + ask.function_bytes / link.bytes_s
-    run_s = -(-tasks // slots) * task_s
+    run_s = -(-tasks // slots) * task_s + late_s
     # The last task starts when its arguments are there.
     carry_s = tasks * ask.task_bytes / link.bytes_s + task_s
     finish_s = begin_s + (run_s if run_s > carry_s else carry_s)
@@ -154,6 +163,22 @@ def _in_span(
         None if grams is None else grams * slot_s,
     )
     return _check_limits(ask, candidate, found, now_s) or found
+
+
+def _with_started(ask: Ask, candidate: Candidate, slots: int, task_s: float) -> tuple[int, int]:
+    """The slots that would do an ask where some must be started first: all, and of them those.
+
+    None is started for work that those which are there do in the meantime.
+    """
+    advert, tasks = candidate.advert, ask.tasks
+    cold = min(slots, advert.slots_cold)
+    warm = slots - cold
+    left_s = tasks * task_s - warm * advert.start_s
+    if warm and left_s <= 0:
+        return warm, 0
+    growth = Growth(cold, advert.start_s, advert.slot_work_s)
+    started = growth.for_work(left_s, tasks, ask.objective)
+    return warm + started, started
 
 
 def price_over(ask: Ask, candidate: Candidate, span: Span, task_s: float) -> Curve:

@@ -91,6 +91,11 @@ class Candidate:
             (max(now_s, each.from_s) for each in self.spans if each.until_s > now_s), default=inf
         )
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether work would have to wait until a slot has been started for it."""
+        return self.advert.slots_cold > 0 and not self.slots_free
+
     def is_closed(self, now_s: float) -> bool:
         """Whether it has none now, or only since its clock and ours may differ about that."""
         return self.opens_s(now_s - SKEW_MAX_S) > now_s - SKEW_MAX_S
@@ -277,9 +282,10 @@ def _with_sent(candidate: Candidate, sent: tuple[Sent, ...]) -> Candidate:
 
 def _serving(pool: PoolAdvert) -> float | None:
     """Slots that really work when none is free: what was measured, within reason."""
-    if pool.slots_free or not pool.work_rate or not pool.slots_total:
+    slots = pool.slots_total - pool.slots_cold
+    if pool.slots_free or not pool.work_rate or not slots:
         return None
-    return max(pool.work_rate, SERVING_MIN * pool.slots_total)
+    return max(pool.work_rate, SERVING_MIN * slots)
 
 
 def _drift(pool: PoolAdvert) -> float:
@@ -292,7 +298,8 @@ def _drift(pool: PoolAdvert) -> float:
     if rate is None:
         return 0.0
     arrivals = rate if pool.arrival_rate is None else pool.arrival_rate
-    return arrivals - (rate if rate and not pool.slots_free else pool.slots_total)
+    slots = pool.slots_total - pool.slots_cold
+    return arrivals - (rate if rate and not pool.slots_free else slots)
 
 
 def _profile(site: str, is_own: bool, pool: PoolAdvert, reader: str) -> Profile:

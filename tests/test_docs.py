@@ -24,6 +24,7 @@ from gateway import (
     orders,
     passes,
     reservation_config,
+    scale_config,
     tariff_config,
     window_config,
 )
@@ -36,6 +37,7 @@ from gateway.config import _LIMITS, PoolConfig, SiteConfig
 from gateway.dealing import DealRules
 from gateway.desk import TAKES, Desk
 from gateway.federation_config import FederationConfig
+from gateway.worker.rules import Rules
 from policies.asks import House
 from policies.disclosure import Disclosure
 
@@ -67,7 +69,15 @@ def test_every_message_and_field_is_in_the_protocol(cls):
 
 def test_every_verb_and_what_it_takes_is_in_the_trust_document():
     """And every verb there is has been given a scope: what is not named takes an administrator."""
-    by_socket = {"reload", "can", "test_alert", "write_off", *books_desk.ORDERS, *orders.VERBS}
+    by_socket = {
+        "reload",
+        "can",
+        "probe_pool",
+        "test_alert",
+        "write_off",
+        *books_desk.ORDERS,
+        *orders.VERBS,
+    }
     assert set(passes.VERBS) == {*Desk(None)._verbs, *books_desk.QUESTIONS, *by_socket}
     text = (ROOT / "docs" / "trust.md").read_text()
     listed = text.partition("| takes | questions and orders |")[2].partition("\n\n")[0]
@@ -112,7 +122,7 @@ def test_every_knob_is_documented():
     known -= {"entitlements", "reservations"}
     known -= {"source", "given"}  # of the command line
     known |= set(_LIMITS) | {field.name for field in dataclasses.fields(PoolConfig)}
-    known = known - {"plan"} | {"window", "claims"}  # which are read into it
+    known = known - {"plan", "grid"} | {"window", "claims"}  # which are read into it
     for table in (CarbonConfig, SeriesConfig, HttpConfig, ForecastConfig):
         known |= {field.name for field in dataclasses.fields(table)}
     known |= {field.name for field in dataclasses.fields(FederationConfig)}
@@ -140,6 +150,11 @@ def test_every_knob_of_an_entitlement_is_documented():
     rows = [re.match(r"\| ((?:`\w+`(?:, )?)+) \|", line) for line in text.splitlines()]
     found = {name for row in rows if row for name in re.findall(r"`(\w+)`", row[1])}
     assert found == entitlement_config.KEYS
+
+
+def test_every_knob_of_a_pool_that_grows_is_documented():
+    rows = table_rows("grids.md", section="## Growing and shrinking")
+    assert set(rows) == scale_config.KEYS
 
 
 def test_every_knob_of_a_tariff_is_documented():
@@ -224,3 +239,9 @@ def test_the_questions_of_the_protocol_are_those_that_a_gateway_answers():
     questions = text[text.index("Questions (`ask`):") :].split("\n\n")[0]
     found = set(re.findall(r"`(\w+)`", questions)) - {"ask"}
     assert found == {*Desk(None)._verbs, *books_desk.QUESTIONS, *books_desk.ORDERS}
+
+
+def test_every_knob_of_environments_is_documented():
+    assert set(table_rows("environments.md", section="## What an owner allows")) == set(
+        Rules.__slots__
+    )

@@ -69,7 +69,8 @@ def drain(worker: str, everything: bool, undo: bool, reach: Reach, as_json: bool
 def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
     """Have a gateway read its configuration again, and go on by it.
 
-    Windows, prices, shares, budgets, entitlements and what may be reserved are taken in.
+    Windows, prices, shares, budgets, entitlements, what may be reserved and how pools grow are
+    taken in.
 
     What that changes in the coming two weeks is said first, and what counts only after a restart.
     With a mistake in the file nothing is changed.
@@ -107,6 +108,8 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
         click.echo(
             "[reservations] counts for what is booked from now on; what is booked is as it was"
         )
+    for each in found.get("scales", ()):
+        click.echo(show.clean(f"{each} grows by other rules"))
     for each in found["later"]:
         click.echo(show.clean(f"counts after a restart: {each}"))
     click.echo("nothing was changed: a dry run" if is_dry else "this holds now")

@@ -24,6 +24,7 @@ _COMMANDS: Final = {
     "look": ("sites", "pools", "deals", "explain"),
     "report": ("report",),
     "reserve": ("reserve", "reservations"),
+    "scale": ("scale", "pool"),
     "serve": ("up", "gateway", "worker"),
     "shares": ("shares",),
     "tariff": ("tariff",),

@@ -276,7 +276,7 @@ async def check_calls_at_once(scene: Scene) -> None:
     await scene.until_at_work(grid, names)
     async with trio.open_nursery() as lookers:
         for _ in range(4):
-            lookers.start_soon(_keep_looking, grid)
+            lookers.start_soon(_keep_looking, grid, scene.bench.look_s)
         async with trio.open_nursery() as nursery:
             for name in names:
                 nursery.start_soon(grid.stop, [name])
@@ -286,9 +286,10 @@ async def check_calls_at_once(scene: Scene) -> None:
     await scene.until_nothing_is_left()
 
 
-async def _keep_looking(grid: Provisioning) -> None:
+async def _keep_looking(grid: Provisioning, look_s: float) -> None:
     while True:
         await grid.pilots()
+        await trio.sleep(look_s)
 
 
 async def check_taken_away(scene: Scene) -> None:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from policies.placement import TagValue, show_tags
 
@@ -170,6 +170,7 @@ class Launch:
         say: takes a line for the operator.
         dial_s: how long a pilot looks for its gateway before it ends by itself. What a gateway that
             never comes back had started is so gone and not billed any more.
+        options: more of a pilot's command: what its slots may use, and run in.
     """
 
     site: str
@@ -180,6 +181,7 @@ class Launch:
     folder: Path
     say: Callable[[str], None]
     dial_s: float = 300.0
+    options: tuple[str, ...] = ()
 
     def command(self, name: str, shape: Shape, python: str = sys.executable) -> list[str]:
         """What runs a pilot. `name` may be an expression that the grid's shell works out.
@@ -191,7 +193,7 @@ class Launch:
             *(python, "-m", "gateway.worker.agent", "--gateway", self.address),
             *("--pool", self.pool, "--name", name, "--slots", str(shape.slots)),
             *("--memory", str(shape.memory_bytes // max(1, shape.slots))),
-            *("--give-up-s", f"{self.dial_s:g}", *tags),
+            *("--give-up-s", f"{self.dial_s:g}", *tags, *self.options),
         ]
 
 
@@ -220,6 +222,15 @@ class Provisioning(Protocol):
 
     async def stop(self, names: Collection[str]) -> None:
         """Stop pilots, whatever they are at; those that are not there are stopped already."""
+        ...
+
+
+@runtime_checkable
+class Priced(Protocol):
+    """Beside Provisioning, of a grid whose prices change by themselves."""
+
+    async def price_nanos(self) -> tuple[int, str] | None:
+        """What a slot-hour costs there now, and the currency; None: it is not known."""
         ...
 
 

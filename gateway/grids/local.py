@@ -54,6 +54,7 @@ class LocalGrid:
         command += ["--memory", str(self._pool.memory_bytes), "--die-with-parent"]
         tags = ",".join(show_tag(name, value) for name, value in self._pool.tags.items())
         command += ["--tags", tags] if tags else []
+        command += self._pool.agent_options
         environment = dict(os.environ)
         environment["GRIDFED_SECRET"] = self._secret
         # In this very thread: the agent is killed when the thread that started it ends.

@@ -131,9 +131,10 @@ class ProcessGrid:
         return self._launch.command(name, shape)
 
     def _spawn(self, name: str, shape: Shape) -> int:
-        environment = {**os.environ, **self._launch.environment}
+        environment = dict(os.environ)
+        environment.pop(TOKEN_VARIABLE, None)  # ours is good for what no pilot should do
+        environment |= self._launch.environment
         environment[VARIABLE] = f"{self._launch.mark}/{name}"
-        environment.pop(TOKEN_VARIABLE, None)  # it is good for what no pilot should do
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         actions: list[tuple[Any, ...]] = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

@@ -1,0 +1,126 @@
+"""Pools whose workers grids start: `gridfed scale` and `gridfed pool test`."""
+
+import secrets
+import time
+from typing import Any, Final
+
+import click
+
+from federation.errors import GridError
+from gateway.cli import show
+from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
+
+DIAL_S: Final = 300.0  # how long a probe's pilot may take until its worker comes
+LOOK_S: Final = 0.5
+
+
+@click.command()
+@click.option("--why", is_flag=True, help="Say why, one line for each reason.")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def scale(why: bool, reach: Reach, as_json: bool) -> None:
+    """Show pools that grow and shrink: the slots there are, and how many there should be.
+
+    Nothing is started or stopped by asking. With `dry_run = true` in [pool.scale] nothing is at
+    all, and this shows what would be.
+    """
+    found = ask(reach, "scale")["pools"]
+    if as_json:
+        show.as_json(found)
+        return
+    show.table(
+        (
+            *("pool", "kind", "wanted", "ready", "busy", "starting", "queued", "draining"),
+            *("max", "start s", "tasks", "slot-s"),
+        ),
+        [_row(each) for each in found],
+        "no grid starts the workers of any pool here",
+        keys=1,
+    )
+    for each in found:
+        for line in _lines(each, why=why):
+            click.echo(f"{each['pool']}: {line}")
+
+
+def _row(row: dict[str, Any]) -> list[Any]:
+    slots = row["slots"]
+    return [
+        *(row[key] for key in ("pool", "kind", "wanted")),
+        *(slots["ready"], row["busy"], slots["starting"], slots["queued"], slots["draining"]),
+        *(row["max"], f"{row['start_s']:,.1f}", f"{row['tasks']:,}", f"{row['slot_s']:,.0f}"),
+    ]
+
+
+def _lines(row: dict[str, Any], *, why: bool) -> list[str]:
+    found = []
+    if row["trouble"]:
+        found.append(f"its grid can't be asked now: {row['trouble']}")
+    if row["dry_run"]:
+        found.append("a dry run: nothing is started or stopped")
+    if why:
+        found += row["why"]
+        named = ("start", "would start"), ("cancel", "would cancel"), ("drain", "would let go")
+        if row["dry_run"]:
+            found += [f"{words} {row[key]} pilots" for key, words in named if row[key]]
+        if row["failed"]:
+            found.append(f"the last start that failed: {row['failed']}")
+    return found
+
+
+@click.group()
+def pool() -> None:
+    """Look after one pool."""
+
+
+@pool.command("test")
+@click.argument("name")
+@click.option("--wait", "wait_s", default=DIAL_S, show_default=True, help="For its worker, in s.")
+@reach_options
+@errors_to_exit_codes
+def test(name: str, wait_s: float, reach: Reach) -> None:
+    """Run a probe task through a pool's real grid, and say what is wrong.
+
+    It asks the grid all that a gateway asks of it, has one pilot started, waits until its worker
+    comes, and runs a task there. The pilot is let go as any other that has nothing to do.
+    """
+    tag = f"probe-{secrets.token_hex(6)}"
+    found = ask(reach, "probe_pool", pool=name, tag=tag)
+    for what, text in found["steps"]:
+        click.echo(f"ok      {what}: {text}")
+    if found["failed"] is not None:
+        what, text = found["failed"]
+        raise click.ClickException(f"{what}: {text}")
+    click.echo(f"ok      start: pilot {found['pilot']}")
+    worker = _wait_for(reach, found["pilot"], wait_s)
+    if worker is None:
+        raise click.ClickException(
+            f"its worker did not come within {wait_s:g} s: it may still wait in the grid's queue, "
+            "its host may not reach this gateway (dial in [pool.scale]), or lack gridfed there "
+            "(`gridfed scale --why`)"
+        )
+    known = f" = {worker['grid_id']}" if worker["grid_id"] else ""
+    click.echo(f"ok      dial: {worker['slots']} slots{known}, Python {worker['python']}")
+    began_s = time.monotonic()
+    try:
+        with reach.client() as client:
+            where = client.options(tags=[tag], name="gridfed pool test").submit(_where).result()
+    except GridError as error:
+        raise click.ClickException(f"task: {error}") from None
+    click.echo(f"ok      task: it ran on {where} in {time.monotonic() - began_s:.2f} s")
+
+
+def _where() -> str:
+    import platform
+
+    return platform.node()
+
+
+def _wait_for(reach: Reach, name: str, wait_s: float) -> dict[str, Any] | None:
+    until_s = time.monotonic() + wait_s
+    while time.monotonic() < until_s:
+        for each in ask(reach, "workers"):
+            if each["name"] == name:
+                return dict(each)
+        time.sleep(LOOK_S)
+    return None

@@ -1,0 +1,58 @@
+"""What there is to do in a pool that grows: what plans have placed there, no more. Pure."""
+
+from math import inf
+
+from gateway.broker import Broker
+from gateway.jobs import Job
+from policies.asks import Objective
+from policies.butler import Work, haste
+
+
+def demand(
+    broker: Broker, pool: str, now_s: float, task_s_unknown: float, objective: Objective
+) -> Work:
+    """The work of a pool: what waits for it by the plans of jobs, and what its workers have.
+
+    Because a plan gives a pool only what no idle slot, and no peer, would do sooner or cheaper,
+    nothing is rented for anything else.
+
+    Args:
+        task_s_unknown: how long a task is taken to be that nobody has seen run.
+        objective: of jobs that wish for none.
+    """
+    if broker.draining:
+        return Work()
+    tasks, slot_s, weighed_s = 0, 0.0, 0.0
+    due: list[tuple[float, float]] = []
+    owed = sum(
+        min(job.waiting + job.in_flight, job.spec.slots_sold)
+        for job in broker.jobs.values()
+        if job.spec.pool == pool
+    )
+    for job in broker.waiting_jobs:
+        placed = _placed(job, pool)
+        if not placed:
+            continue
+        task_s = broker.durations.of(job.spec.function) or job.spec.task_s or task_s_unknown
+        tasks += placed
+        slot_s += placed * task_s
+        weighed_s += placed * task_s * haste(job.spec.wishes.objective or objective)
+        if job.spec.wishes.deadline_s is not None:
+            due.append((job.spec.wishes.deadline_s, placed * task_s))
+    mean = weighed_s / slot_s if slot_s else 1.0
+    for worker in broker.workers.values():
+        if worker.offer.pool == pool and not worker.job:
+            tasks += worker.in_flight
+            slot_s += worker.left_s(now_s)
+    return Work(tasks, slot_s, tuple(sorted(due)), mean, owed)
+
+
+def _placed(job: Job, pool: str) -> int:
+    """How many of a job's waiting tasks its plan gives a pool."""
+    if job.spec.pool:
+        return job.waiting if job.spec.pool == pool else 0
+    places = job.places or {}
+    given = places.get(pool, 0)
+    if given == inf:  # all but what others are given
+        given = job.waiting - sum(each for each in places.values() if each != inf)
+    return int(max(0, min(given, job.waiting)))

@@ -1,0 +1,414 @@
+"""The keeper of a pool whose workers a grid starts: it looks, asks the butler, and does as told.
+
+    run ── every LOOK_MIN_S, and more seldom where that takes long:
+    ├── grid.pilots()      every `look`, and each second while pilots are on their way
+    ├── Fleet.see          what the grid shows, and which workers have come
+    ├── butler.attend      how many slots there should be
+    └── grid.start / stop  each in a task of its own: a grid may take its time
+
+What is decided is in policies.butler and gateway.grids.fleet; what there is to do in the pool, in
+gateway.grids.demand. The broker is told what the pool could grow to, so that plans count with it.
+"""
+
+import itertools
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import trio
+
+from gateway import events
+from gateway.broker import Broker
+from gateway.config import PoolConfig
+from gateway.faults import describe_fault
+from gateway.grids.contract import (
+    Blame,
+    Capacity,
+    GridFault,
+    Limits,
+    Order,
+    Provisioning,
+    Shape,
+    Sighting,
+)
+from gateway.grids.demand import demand
+from gateway.grids.fleet import AtWork, Fleet
+from gateway.jobs import Worker
+from policies.asks import House
+from policies.butler import MINUTE_S, Growth, Orders, Past, Rules, Stage, Work, attend, growth
+from policies.placement import Tags
+
+ROUND_S: Final = 0.25
+ROUND_SHARE: Final = 0.05  # of the time, at most, goes into rounds
+HASTE_S: Final = 1.0  # the grid is looked at so often while pilots are on their way
+FACTS_S: Final = 30.0  # capacity and limits are asked for so often
+CALL_S: Final = 60.0  # what a call to the grid may take
+STOP_AGAIN_S: Final = 60.0  # who was told to stop, and has not, is told again
+
+Expect = Callable[[events.Event], None]
+
+
+class Keeper:
+    """Keeps the pilots of one pool.
+
+    Args:
+        pool: whose `scale` says how it may grow.
+        grid: what starts them.
+        broker: whose work it is; it is only looked at.
+        expect: takes events for the broker.
+        utc_s: the time of day.
+        say: takes lines for the operator.
+        house: for what a task is taken to be, and jobs' usual objective.
+    """
+
+    def __init__(
+        self,
+        pool: PoolConfig,
+        grid: Provisioning,
+        broker: Broker,
+        *,
+        expect: Expect,
+        utc_s: Callable[[], float],
+        say: Callable[[str], None],
+        house: House,
+    ) -> None:
+        assert pool.scale is not None
+        self.pool = pool
+        self.grid = grid
+        self.scale = pool.scale
+        self._troubles: dict[
+            str, str
+        ] = {}  # by what was asked of the grid and failed, what it said
+        self.decided = Orders(0)
+        self.work = Work()
+        self.fleet = Fleet(self.scale.start_s)
+        self._broker = broker
+        self._expect = expect
+        self._utc_s = utc_s
+        self._say_it = say
+        self._house = house
+        self._limits = Limits()
+        self._capacity: Capacity | None = None
+        self._idle_since_s: dict[str, float] = {}
+        self._told_s: dict[str, float] = {}  # when pilots were told to stop
+        self._orders_s: list[float] = []  # when orders of the last minute were made
+        self._names = self._name_orders()
+        self._seen: dict[int, tuple[str, float | None]] = {}  # by worker, what the broker was told
+        self._looked_s = self._asked_s = float("-inf")
+
+    async def run(self) -> None:
+        """Keep the pool until cancelled. What it started goes on: the next life takes it up."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self._tell_growth()
+            await self._look_whether_it_works()
+            while True:
+                began_s = trio.current_time()
+                await self._round()
+                took_s = trio.current_time() - began_s
+                await trio.sleep(max(ROUND_S, took_s / ROUND_SHARE - took_s))
+
+    def take_in(self, pool: PoolConfig) -> None:
+        """Go on by other rules."""
+        assert pool.scale is not None
+        self.pool, self.scale = pool, pool.scale
+
+    async def probe(self, tags: Tags) -> dict[str, Any]:
+        """Ask the grid all that there is to ask, and have a pilot started that carries these tags.
+
+        It is one of the pool's, and let go as all others are. What fails ends it: `failed` says so.
+        """
+        steps: list[tuple[str, str]] = []
+        asked: list[tuple[str, Callable[[], Awaitable[Any]]]] = [
+            ("check", self.grid.check),
+            ("limits", self.grid.limits),
+            ("capacity", lambda: self.grid.capacity(self.shape)),
+            ("pilots", self.grid.pilots),
+        ]
+        for what, call in asked:
+            found = await self._ask(what, call)
+            if found is None:
+                return {"steps": steps, "failed": [what, self._troubles[what]]}
+            steps.append((what, _in_words(found)))
+        order = Order(
+            next(self._names),
+            1,
+            replace(self.shape, tags={**self.pool.tags, **tags}),
+            self._walltime_s(),
+        )
+        self.fleet.ordered(order, self._utc_s())
+        fault = await self._start(order)
+        if fault:
+            return {"steps": steps, "failed": ["start", fault]}
+        return {"steps": steps, "failed": None, "pilot": order.names()[0]}
+
+    @property
+    def shape(self) -> Shape:
+        """What a pilot is."""
+        slots = self.scale.rules.pilot_slots
+        tags = self.pool.tags
+        gpus = tags.get("gpu", 0)
+        return Shape(slots, self.pool.memory_bytes * slots, int(gpus), tags)
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is known of the pilots now; empty when all is well."""
+        return self._troubles.get("pilots", "")
+
+    # --- a round -------------------------------------------------------------------------------
+
+    async def _round(self) -> None:
+        workers = self._workers()
+        await self._look(workers)
+        now_s = self._utc_s()
+        at_work = self._at_work(self._workers(), now_s)
+        self.work = demand(
+            *(self._broker, self.pool.name, now_s),
+            *(self._house.task_s_unknown, self._house.objective),
+        )
+        past = self._past(now_s)
+        self.decided = attend(self.rules, self.fleet.view(at_work), self.work, past, now_s)
+        self._tell_growth()
+        if not self.scale.dry_run and not self.trouble:
+            self._carry_out(self.decided, at_work, now_s)
+
+    @property
+    def rules(self) -> Rules:
+        """As the owner wrote them, within what the grid itself allows."""
+        return self.scale.rules
+
+    def _past(self, now_s: float) -> Past:
+        nanos = 0
+        tariff = self._broker.tariffs[self.pool.name]
+        if tariff.currency == self.scale.currency:
+            nanos = tariff.price_nanos
+        return replace(self.fleet.past(now_s), price_nanos=nanos)
+
+    async def _look(self, workers: Mapping[str, Worker]) -> None:
+        now_s = self._utc_s()
+        stages = {each.stage for each in self.fleet.view({})}
+        is_moving = bool(stages - {Stage.READY} or self.fleet.orders)
+        wait_s = min(HASTE_S, self.scale.look_s) if is_moving else self.scale.look_s
+        if 0 <= now_s - self._looked_s < wait_s:
+            return
+        self._looked_s = now_s
+        found = await self._ask("pilots", self.grid.pilots)
+        if found is None:
+            return
+        workers = self._workers()  # others may have come meanwhile
+        now_s = self._utc_s()
+        self.fleet.see(found, self._at_work(workers, now_s), now_s)
+        self._tell_what_was_seen(found, workers)
+        if not 0 <= now_s - self._asked_s < FACTS_S:
+            self._asked_s = now_s
+            self._limits = await self._ask("limits", self.grid.limits) or self._limits
+            self._capacity = await self._ask("capacity", lambda: self.grid.capacity(self.shape))
+
+    def _carry_out(self, orders: Orders, at_work: Mapping[str, AtWork], now_s: float) -> None:
+        if orders.start:
+            self._order(orders.start, now_s)
+        for order in self.fleet.unseen(now_s):
+            self._nursery.start_soon(self._start, order)
+        if orders.drain:
+            self.fleet.drained(orders.drain, now_s)
+            self._drain(orders.drain)
+        if orders.cancel:
+            self.fleet.stopped(orders.cancel, now_s)
+        over = {*orders.cancel, *self.fleet.silent(now_s), *self.fleet.done(at_work)}
+        over = {each for each in over if now_s - self._told_s.get(each, -1e18) >= STOP_AGAIN_S}
+        if over:
+            self._told_s = {
+                name: at_s for name, at_s in self._told_s.items() if name in self.fleet.pilots
+            } | dict.fromkeys(over, now_s)
+            self._nursery.start_soon(self._stop, frozenset(over))
+
+    def _order(self, pilots: int, now_s: float) -> None:
+        """Order so many, in as many orders as the grid wants them in, and takes in a minute."""
+        self._orders_s = [each for each in self._orders_s if each > now_s - MINUTE_S]
+        while pilots > 0 and len(self._orders_s) < self._limits.orders_max:
+            some = min(pilots, self._limits.pilots_max)
+            order = Order(next(self._names), some, self.shape, self._walltime_s())
+            self._orders_s.append(now_s)
+            self.fleet.ordered(order, now_s)
+            self._nursery.start_soon(self._start, order)
+            pilots -= some
+
+    def _walltime_s(self) -> float | None:
+        found = [each for each in (self.scale.walltime_s, self._limits.limit_s) if each is not None]
+        return min(found, default=None)
+
+    async def _start(self, order: Order) -> str:
+        """Make an order; what the grid said if it did not take it, else nothing."""
+        fault = None
+        try:
+            with trio.fail_after(CALL_S):
+                await self.grid.start(order)
+        except GridFault as error:
+            fault = error
+        except trio.TooSlowError:
+            return ""  # nobody knows whether it did: it is made again when it does not show
+        except Exception as error:  # noqa: BLE001 - a third party's code: the site goes on
+            self._say_it(describe_fault(f"pool {self.pool.name}", error))
+            fault = GridFault(Blame.AGAIN, f"its adapter broke: {type(error).__name__}")
+        if fault is None:
+            return ""
+        self.fleet.refused(order, str(fault), self._utc_s())
+        self._say(f"no pilot was started: {fault}")
+        return str(fault)
+
+    async def _stop(self, names: Collection[str]) -> None:
+        async def stop() -> bool:
+            await self.grid.stop(names)
+            return True
+
+        if await self._ask("stop", stop) is None:
+            for name in names:
+                self._told_s.pop(name, None)  # it is told again, in the next round
+
+    async def _ask(self, what: str, call: Callable[[], Any]) -> Any:
+        """What the grid answers; None when it doesn't, which is said once."""
+        try:
+            with trio.fail_after(CALL_S):
+                found = await call()
+        except GridFault as error:
+            self._note_trouble(what, str(error))
+        except trio.TooSlowError:
+            self._note_trouble(what, f"it took more than {CALL_S:.0f} s to answer")
+        except Exception as error:  # noqa: BLE001 - a third party's code: the site goes on
+            self._note_trouble(what, describe_fault("its adapter", error))
+        else:
+            self._note_trouble(what, "")
+            return found
+        return None
+
+    def _note_trouble(self, what: str, text: str) -> None:
+        before = self._troubles.get(what, "")
+        if text and text != before:
+            self._say(f"its grid was asked for {what}: {text}")
+        elif before and not text:
+            self._say(f"its grid answers again when asked for {what}")
+        self._troubles[what] = text
+
+    async def _look_whether_it_works(self) -> None:
+        text = await self._ask("check", self.grid.check)
+        if text is not None:
+            self._say(text)
+
+    # --- what the broker knows, and is told ----------------------------------------------------
+
+    def _workers(self) -> dict[str, Worker]:
+        """The pool's workers, by name."""
+        return {
+            each.name: each
+            for each in self._broker.workers.values()
+            if each.offer.pool == self.pool.name and not each.job
+        }
+
+    def _at_work(self, workers: Mapping[str, Worker], now_s: float) -> dict[str, AtWork]:
+        idle = {
+            name: self._idle_since_s.get(name, now_s)
+            for name, each in workers.items()
+            if not each.in_flight
+        }
+        self._idle_since_s = idle
+        return {
+            name: AtWork(
+                each.slots,
+                min(each.slots, each.in_flight),
+                idle.get(name, now_s),
+                max(0.0, each.long * now_s - each.given_s),
+            )
+            for name, each in workers.items()
+        }
+
+    def _drain(self, names: Collection[str]) -> None:
+        workers = self._workers()
+        for name in names:
+            if name in workers:
+                self._expect(events.DrainAsked(workers[name].handle, on=True))
+
+    def _tell_what_was_seen(
+        self, found: Collection[Sighting], workers: Mapping[str, Worker]
+    ) -> None:
+        """Tell the broker the grid's names of workers, and when it will stop them."""
+        told: dict[int, tuple[str, float | None]] = {}
+        for each in found:
+            worker = workers.get(each.name)
+            if worker is not None:
+                told[worker.handle] = each.grid_id, each.ends_s
+                if self._seen.get(worker.handle) != told[worker.handle]:
+                    self._expect(events.PilotSeen(worker.handle, each.grid_id, each.ends_s))
+        self._seen = told
+
+    def _tell_growth(self) -> None:
+        now_s = self._utc_s()
+        there = sum(each.slots for each in self._workers().values() if not each.draining)
+        attainable, begins_s = None, None
+        if self._capacity is not None:
+            attainable, begins_s = self._capacity.slots_max, self._capacity.begins_s
+            if self._capacity.slots_now:
+                begins_s = None
+        found = growth(self.rules, self._past(now_s), there, attainable, now_s)
+        if begins_s is not None and begins_s > now_s:
+            found = found._replace(start_s=found.start_s + begins_s - now_s)
+        if self.trouble or self.scale.dry_run:
+            found = Growth(0, 0.0, 0.0)
+        found = found._replace(start_s=round(found.start_s, 1))
+        if self._broker.growth.get(self.pool.name) != found:
+            self._expect(events.PoolGrows(self.pool.name, found))
+
+    # --- for people ----------------------------------------------------------------------------
+
+    def view(self) -> dict[str, Any]:
+        """How the pool stands: what there is, what there should be, and why."""
+        now_s = self._utc_s()
+        pilots = self.fleet.view(self._at_work(self._workers(), now_s))
+        slots = dict.fromkeys(Stage, 0)
+        for each in pilots:
+            slots[each.stage] += each.slots
+        rules, past = self.rules, self._past(now_s)
+        found = self._broker.growth.get(self.pool.name)
+        return {
+            "pool": self.pool.name,
+            "kind": self.pool.kind,
+            "wanted": self.decided.wanted,
+            "slots": {str(stage): count for stage, count in slots.items()},
+            "busy": sum(each.busy for each in pilots),
+            "pilots": len(pilots),
+            "tasks": self.work.tasks,
+            "slot_s": self.work.slot_s,
+            "min": rules.slots_min,
+            "max": rules.slots_max,
+            "attainable": found.slots if found else 0,
+            "start_s": past.start_s,
+            "start": self.decided.start,
+            "cancel": len(self.decided.cancel),
+            "drain": len(self.decided.drain),
+            "why": list(self.decided.why),
+            "failures": past.failures,
+            "failed": self.fleet.why,
+            "trouble": self.trouble,
+            "dry_run": self.scale.dry_run,
+        }
+
+    def _name_orders(self) -> Iterator[str]:
+        """Names that no other order has, in this life or another: the first ends by the clock."""
+        life = f"{int(self._utc_s() * 1000):x}"
+        return (f"{life}-{number}" for number in itertools.count(1))
+
+    def _say(self, text: str) -> None:
+        self._say_it(f"pool {self.pool.name}: {text}")
+
+
+def _in_words(found: Any) -> str:
+    match found:
+        case str():
+            return found
+        case Limits():
+            ends = "for ever" if found.limit_s is None else f"{found.limit_s:,.0f} s"
+            return f"{found.pilots_max:,} pilots an order, {found.orders_max} a minute, each {ends}"
+        case Capacity():
+            most = "any number" if found.slots_max is None else f"{found.slots_max:,}"
+            return f"{found.slots_now:,} slots more would begin at once, {most} in time"
+        case _:
+            return f"{len(found):,} are there"

@@ -1,0 +1,94 @@
+"""The kinds of grids that are installed: entry points of the group `gridfed.grids`.
+
+Each names a GridKind, ours as anybody's. None is imported but the one that a pool asks for.
+"""
+
+import re
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from typing import Final
+
+from gateway.grids.contract import GridKind
+from gateway.knobs import KnobError
+
+GROUP: Final = "gridfed.grids"
+BUILT_IN: Final = ("local", "remote")  # pools whose workers no grid starts
+_REQUIREMENT: Final = re.compile(r"([\w.-]+)[^;]*;.*extra\s*==\s*['\"]([\w.-]+)['\"]")
+
+
+def kind_names() -> list[str]:
+    """What a pool's `kind` may be, in order."""
+    return sorted({*BUILT_IN, *(each.name for each in entry_points(group=GROUP))})
+
+
+def find_kind(name: str) -> GridKind:
+    """The kind of that name. Raises KnobError, which says what there is, or what to install."""
+    found = [each for each in entry_points(group=GROUP) if each.name == name]
+    if name in BUILT_IN:
+        whose = f", and {_owners(found)} must not have one of that name" if found else ""
+        raise KnobError(f"kind {name!r} is gridfed's own and no grid that starts pilots{whose}")
+    if not found:
+        raise KnobError(f"kind is {name[:60]!r}: it must be one of {', '.join(kind_names())}")
+    if len(found) > 1:
+        raise KnobError(f"kind {name!r} is there twice: of {_owners(found)}; uninstall one")
+    kind = _load(found[0])
+    for missing in _missing(kind):
+        raise KnobError(f"kind {name!r} needs {missing}: pip install 'gridfed[{kind.needs}]'")
+    return kind
+
+
+def _load(entry: EntryPoint) -> GridKind:
+    where = f"kind {entry.name!r}, {entry.value} of {_owners([entry])},"
+    try:
+        kind = entry.load()
+    except ModuleNotFoundError as error:
+        remedy = _remedy(entry, error.name or "")
+        raise KnobError(
+            f"{where} needs module {error.name!r}, which is not here{remedy}"
+        ) from error
+    except Exception as error:  # whatever somebody's module does when it is imported
+        raise KnobError(f"{where} can't be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(kind, GridKind):
+        raise KnobError(f"{where} is no gateway.grids.contract.GridKind, but {kind!r:.60}")
+    if kind.name != entry.name:
+        raise KnobError(f"{where} calls itself {kind.name!r}: the two names must be the same")
+    return kind
+
+
+def _missing(kind: GridKind) -> Iterator[str]:
+    """The libraries of its extra that are not installed."""
+    for library, extra in _extras("gridfed") if kind.needs else ():
+        if extra == kind.needs:
+            try:
+                distribution(library)
+            except PackageNotFoundError:
+                yield library
+
+
+def _remedy(entry: EntryPoint, module: str) -> str:
+    """What to install for a module that an entry point's distribution has not asked for at once."""
+    owner = entry.dist.name if entry.dist is not None else ""
+    extras = [*entry.extras]
+    extras += [extra for library, extra in _extras(owner) if _plain(library) == _plain(module)]
+    return f": pip install '{owner}[{extras[0]}]'" if extras else ""
+
+
+def _extras(owner: str) -> Iterator[tuple[str, str]]:
+    """The libraries that a distribution's extras bring, and which extra does."""
+    try:
+        requirements = distribution(owner).requires or []
+    except (PackageNotFoundError, ValueError):  # a name that is empty
+        return
+    for requirement in requirements:
+        match = _REQUIREMENT.match(requirement)
+        if match:
+            yield match[1], match[2]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _owners(entries: list[EntryPoint]) -> str:
+    names = [f"{each.dist.name} {each.dist.version}" if each.dist else "?" for each in entries]
+    return " and ".join(sorted(names))

@@ -1,0 +1,112 @@
+"""From the configuration of pools to their keepers: what their grids are told at the start."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from federation.address import is_home
+from federation.errors import GridError
+from gateway.broker import Broker
+from gateway.config import PoolConfig, SiteConfig, make_folder
+from gateway.grids.contract import Launch
+from gateway.grids.keeper import Expect, Keeper
+from gateway.grids.kinds import find_kind
+from gateway.knobs import ConfigError, KnobError
+from gateway.secret_files import read_token
+
+MARK_CHARS: Final = 12  # of a site's and a pool's name, each
+
+
+def open_keepers(
+    config: SiteConfig,
+    addresses: Sequence[str],
+    broker: Broker,
+    *,
+    expect: Expect,
+    utc_s: Callable[[], float],
+    say: Callable[[str], None],
+) -> list[Keeper]:
+    """A keeper for each pool whose workers a grid starts.
+
+    Args:
+        addresses: where this gateway listens.
+
+    Raises:
+        GridError: a grid, or something that its pilots need, can't be used.
+    """
+    keepers = []
+    for pool in config.pools:
+        if pool.scale is None:
+            continue
+        launch = launch_of(config, pool, addresses, say)
+        try:
+            grid = find_kind(pool.kind).open(pool.grid, launch)
+        except KnobError as error:
+            raise GridError(f"pool {pool.name}: {error}") from None
+        keepers.append(
+            Keeper(pool, grid, broker, expect=expect, utc_s=utc_s, say=say, house=config.house)
+        )
+    return keepers
+
+
+def launch_of(
+    config: SiteConfig, pool: PoolConfig, addresses: Sequence[str], say: Callable[[str], None]
+) -> Launch:
+    """For whom a pool's grid runs pilots, and what these need. Raises GridError."""
+    scale = pool.scale
+    assert scale is not None
+    environment = {}
+    if config.secret:
+        environment["GRIDFED_SECRET"] = config.secret
+    if scale.token_file:
+        try:
+            environment["GRIDFED_TOKEN"] = read_token(scale.token_file)
+        except ConfigError as error:
+            raise GridError(f"pool {pool.name}: {error}") from None
+    elif config.token_required:
+        raise GridError(
+            f"pool {pool.name}: this site demands tokens, so its pilots need one: set token_file "
+            "in [pool.scale] (`gridfed token --scope work`)"
+        )
+    if scale.ca_file:
+        environment["GRIDFED_TLS_CA_FILE"] = scale.ca_file
+    folder = config.state_path / "pools" / mark_of(config, pool)
+    make_folder(folder)
+    return Launch(
+        config.name,
+        pool.name,
+        mark_of(config, pool),
+        scale.dial or _far(pool.name, addresses),
+        environment,
+        folder,
+        lambda text: say(f"pool {pool.name}: {text}"),
+        scale.dial_for_s,
+        tuple(pool.agent_options),
+    )
+
+
+def mark_of(config: SiteConfig, pool: PoolConfig) -> str:
+    """What a pool's grid knows our pilots by: the same in each life, and nobody else's.
+
+    It begins with names for people, and ends by where our state is: another gateway of the same
+    name, on a grid that both use, has its state elsewhere.
+    """
+    whole = f"{config.name}\0{pool.name}\0{Path(config.state_path).absolute()}"
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:12]
+    return f"{_plain(config.name)}-{_plain(pool.name)}-{digest}"
+
+
+def _plain(name: str) -> str:
+    return "".join(each if each.isascii() and each.isalnum() else "-" for each in name)[:MARK_CHARS]
+
+
+def _far(pool: str, addresses: Iterable[str]) -> str:
+    """The address that other hosts can dial, if there is one; else one of this host."""
+    address = min(addresses, key=is_home)
+    if address.partition("://")[2].startswith(("0.0.0.0:", "[::]:")):
+        raise GridError(
+            f"pool {pool}: {address} is every address of this host, and pilots need one that they "
+            "can dial: set dial in [pool.scale]"
+        )
+    return address

@@ -1,0 +1,176 @@
+"""A pool that is there only while there is work: real pilots, as processes of this host."""
+
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from members_support import Member, federate
+from tests_support import InnerSite, wait_until
+
+from federation import Client
+from gateway.config import PoolConfig
+from gateway.grids.processes import ProcessesConfig
+from gateway.ledger.rows import Dimension
+from gateway.scale_config import Scale
+from policies.butler import Rules
+
+pytestmark = pytest.mark.slow
+
+SCALE = Scale(Rules(slots_max=3, idle_s=0.3), start_s=1.0, look_s=1.0, dial_for_s=20.0)
+
+
+def make_site(folder, scale=SCALE, *others):
+    pool = PoolConfig("burst", "processes", price="0.10 USD")
+    pool = replace(pool, scale=scale, grid=ProcessesConfig(slots_max=3))
+    return InnerSite(folder, pools=(pool, *others))
+
+
+@pytest.fixture
+def site(tmp_path):
+    made = make_site(tmp_path)
+    yield made
+    end(made)
+
+
+def end(site):
+    """Stop a site and the pilots that it would leave to its next life."""
+    [keeper] = site.site.keepers
+    site.stop()
+    for pid in pilots_of(keeper):
+        os.kill(pid, signal.SIGKILL)
+
+
+def pilots_of(keeper):
+    """The processes of a pool's pilots."""
+    mark = f"GRIDFED_PILOT={keeper.grid._launch.mark}/".encode()
+    found = []
+    for each in Path("/proc").iterdir():
+        try:
+            is_agent = each.name.isdigit() and b"worker.agent" in (each / "cmdline").read_bytes()
+            if is_agent and mark in (each / "environ").read_bytes():
+                found.append(int(each.name))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def scale(client):
+    [found] = client.ask("scale")["pools"]
+    return found
+
+
+def slow_square(number):
+    time.sleep(0.2)
+    return number * number
+
+
+def test_a_pool_grows_for_work_and_is_gone_after_it(site):
+    [keeper] = site.site.keepers
+    with Client(site.address) as client:
+        assert scale(client)["pilots"] == 0
+        assert pilots_of(keeper) == []
+        fast = client.options(objective="fastest")
+        assert list(fast.map(slow_square, range(30))) == [n * n for n in range(30)]
+        assert scale(client)["slots"]["ready"]
+        wait_until(lambda: scale(client)["pilots"] == 0, "all pilots are let go")
+        wait_until(lambda: not pilots_of(keeper), "and their processes are gone")
+    [used] = site.site.store.usage_totals((Dimension.POOL,))
+    assert (used.key, used.tasks) == (("burst",), 30)
+
+
+def test_what_a_former_life_had_started_is_taken_up_and_let_go(tmp_path):
+    kept = replace(SCALE, rules=replace(SCALE.rules, slots_min=2))
+    first = make_site(tmp_path, kept)
+    [keeper] = first.site.keepers
+    with Client(first.address) as client:
+        wait_until(lambda: scale(client)["slots"]["ready"] == 2, "two are kept")
+    first.stop()
+    left = set(pilots_of(keeper))
+    assert left
+    second = make_site(tmp_path, kept)
+    try:
+        with Client(second.address) as client:
+            wait_until(lambda: scale(client)["slots"]["ready"] == 2, "they are taken up")
+            assert left == set(pilots_of(keeper))
+            [keeper] = second.site.keepers
+            second.call(keeper.take_in, replace(keeper.pool, scale=SCALE))
+            wait_until(lambda: not pilots_of(keeper), "and let go, for there is no work")
+    finally:
+        end(second)
+
+
+def test_a_dry_run_starts_nothing_and_says_what_it_would(tmp_path):
+    site = make_site(tmp_path, replace(SCALE, rules=Rules(slots_max=3, slots_min=2), dry_run=True))
+    try:
+        with Client(site.address) as client:
+            wait_until(lambda: scale(client)["start"] == 2, "it would start two")
+            assert scale(client)["why"] == ["no fewer than 2 slots are kept"]
+            assert scale(client)["pilots"] == 0
+    finally:
+        end(site)
+
+
+def test_a_pilot_that_is_killed_loses_no_task(site):
+    [keeper] = site.site.keepers
+    with Client(site.address) as client:
+        results = client.options(objective="fastest").map(slow_square, range(40))
+        wait_until(lambda: scale(client)["busy"], "pilots work")
+        [job] = client.ask("jobs")
+
+        def named():
+            found = client.ask("explain", job=job["id"])["places"]
+            return {each["worker"].partition(" = ")[2] for each in found} - {""}
+
+        wait_until(named, "they are known by the grid's names of them")
+        assert named() <= {f"pid {pid}" for pid in pilots_of(keeper)}
+        os.kill(pilots_of(keeper)[0], signal.SIGKILL)
+        assert list(results) == [n * n for n in range(40)]
+
+
+def test_what_is_owned_and_idle_goes_first(tmp_path):
+    site = make_site(tmp_path, SCALE, PoolConfig("local", "local", 1, price="0.10 USD"))
+    try:
+        with Client(site.address) as client:
+            wait_until(lambda: client.ask("workers"), "its own worker has come")
+            assert client.submit(abs, -3).result(20) == 3
+            assert scale(client)["pilots"] == 0
+    finally:
+        end(site)
+
+
+BURST = """
+[[pool]]
+name = "burst"
+kind = "processes"
+price = "0.04 USD"
+[pool.processes]
+slots_max = 2
+[pool.scale]
+max = 2
+start = "1s"
+idle = "1s"
+dial_for = "20s"
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_site_starts_slots_for_what_another_buys(tmp_path):
+    london = Member(tmp_path, "london", 1, "4 USD")
+    paris = Member(tmp_path, "paris", 0, "", pools=BURST)
+    try:
+        federate(london, paris)
+        [shown] = [each for each in london.ask("pools") if each["site"] == "paris"]
+        assert (shown["slots_free"], shown["slots_total"], shown["slots_cold"]) == (0, 2, 2)
+        with london.client() as client:
+            assert list(client.map(slow_square, range(30))) == [n * n for n in range(30)]
+            usage = client.ask("report", kind="usage", by=["pool"])
+        rows = [dict(zip(usage["columns"], row, strict=True)) for row in usage["rows"]]
+        tasks = {row["pool"]: row["tasks"] for row in rows}
+        assert tasks["paris/burst"] > 15
+        wait_until(lambda: paris.ask("scale")["pools"][0]["pilots"] == 0, "Paris lets them go")
+    finally:
+        for each in (london, paris):
+            each.gateway.stop()
