@@ -421,20 +421,22 @@ class Ec2Grid:
                 f"{shape.memory_bytes:,} bytes of memory and {shape.gpus} GPUs",
             )
         book = self._book(is_needed=self._config.max_spend_nanos is not None)
-        market = self._config.market
-        markets = [market is Market.SPOT] if market is not Market.MIXED else [True, False]
         return by_price(
-            Offer(
-                kind,
-                place,
-                is_spot,
-                each.slots,
-                book.price_nanos(kind, place.zone, is_spot=is_spot),
-            )
+            Offer(kind, place, each.slots, self._price_of(book, kind, place.zone))
             for kind, each in fit.items()
             for place in facts.places
-            for is_spot in markets
         )
+
+    def _price_of(self, book: PriceBook, kind: str, zone: str) -> int | None:
+        """The most that an instance may cost in an hour; None: nobody knows."""
+        market = self._config.market
+        prices = []
+        if market is not Market.ON_DEMAND:
+            prices.append(book.price_nanos(kind, zone, is_spot=True))
+        if market is not Market.SPOT:
+            prices.append(book.price_nanos(kind, zone, is_spot=False))
+        known = [each for each in prices if each is not None]
+        return max(known) if len(known) == len(prices) else None
 
     def _room(
         self, offers: Sequence[Offer], wanted: int, shown: Sequence[Instance], hidden: int = 0

@@ -164,6 +164,13 @@ def test_no_more_spend_than_the_ceiling_at_prices_of_now(ec2, make_grid):
     assert len(ec2.alive()) == 3
 
 
+def test_in_a_mixed_market_each_counts_as_if_on_demand(ec2, make_grid):
+    ec2.listed, ec2.spot = {LARGE: "0.09"}, {(LARGE, A): "0.03"}
+    grid = make_grid(market="mixed", spot_share=0.5, max_spend_per_hour="0.20 USD")
+    found = fault(grid, order(pilots=4))
+    assert "2 of 4 instances were started: max_spend_per_hour" in str(found)
+
+
 def test_a_ceiling_without_prices_starts_nothing(ec2, make_grid):
     found = fault(make_grid(max_spend_per_hour="1 USD"), order())
     assert "no price is known" in str(found)
