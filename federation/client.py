@@ -34,7 +34,7 @@ from federation.outcomes import exception_of
 from federation.payload import SealedFunction, seal_call, seal_function
 from federation.streams import Ended, Stream
 from federation.transport import TlsSettings
-from federation.wishes import wishes_plain
+from federation.wishes import USUAL_PROJECT, wishes_plain
 
 T = TypeVar("T")
 TagValue = bool | int | float
@@ -94,7 +94,7 @@ class Options:
     timeout_s: float | None = None
     retries: int = 0
     priority: float = 0.0
-    project: str = "default"
+    project: str = USUAL_PROJECT
     max_cost: str | None = None
     name: str | None = None
     prints: bool = False

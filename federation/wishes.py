@@ -8,6 +8,7 @@ WEIGHTS: Final = ("money", "time", "carbon")
 WHEN_CLOSED: Final = ("wait", "elsewhere")
 NAMES_MAX: Final = 256
 NAME_CHARS_MAX: Final = 200
+USUAL_PROJECT: Final = "default"  # that a job is billed to, unless its user names another
 LONG_AGO_S: Final = 1e9  # 2001: a deadline before it is meant otherwise
 
 

@@ -615,7 +615,7 @@ class Broker:
             if self.shares is not None:
                 self.shares.charge(assignment, record, now_s)
             self._write(record)
-        if job.purses:
+        if job.purses or self.reserved:
             self.spending.charge(job, used, now_s)
         cost_nanos = sum(record.cost_nanos for record in used)
         charge = Charge(

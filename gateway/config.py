@@ -108,7 +108,8 @@ claims = [ { who = "others", borrows = 0 } ]
 import os
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -320,8 +321,17 @@ def load(path: str | None) -> SiteConfig:
         config = _read(document, find_places(text), Path(path).parent)
         entitlements = replace(config.entitlements, file=Path(path).name)
         return replace(config, source=str(Path(path).absolute()), entitlements=entitlements)
-    except ConfigError as error:
+    except (ConfigError, KnobError) as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+@contextmanager
+def _about(where: str) -> Iterator[None]:
+    """Name the table in which a key can't be used."""
+    try:
+        yield
+    except KnobError as error:
+        raise ConfigError(f"{where} {error}") from None
 
 
 def with_local(pools: tuple[PoolConfig, ...], given: Mapping[str, Any]) -> tuple[PoolConfig, ...]:
@@ -376,10 +386,8 @@ def check(config: SiteConfig, utc_s: float) -> SiteConfig:
     if config.token_required:
         _check_tokens(config)
     if config.federation is not None:
-        try:
+        with _about("[federation]"):
             check_federation(config.federation)
-        except KnobError as error:
-            raise ConfigError(f"[federation] {error}") from None
     try:
         check_others(list(config.others))
     except ValueError as error:
@@ -430,88 +438,38 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
     rules, own = _limits(_table(document, "limits"))
     values |= own
     if "federation" in document:
-        try:
+        with _about("[federation]"):
             values["federation"] = read_federation(_table(document, "federation"))
-        except KnobError as error:
-            raise ConfigError(f"[federation] {error}") from None
-    try:
+    with _about("[contracts]"):
         values["deals"] = read_contracts(_table(document, "contracts"), rules.grace_s)
-    except KnobError as error:
-        raise ConfigError(f"[contracts] {error}") from None
-    try:
+    with _about("[placement]"):
         values["house"] = read_placement(_table(document, "placement"))
-    except KnobError as error:
-        raise ConfigError(f"[placement] {error}") from None
-    try:
+    with _about("[books]"):
         values["books"] = read_books(_table(document, "books"))
-    except KnobError as error:
-        raise ConfigError(f"[books] {error}") from None
-    try:
+    with _about("[groups]"):
         values["groups"] = read_groups(_table(document, "groups"))
-    except KnobError as error:
-        raise ConfigError(f"[groups] {error}") from None
-    values["fair_share"] = _fair_share(document, places)
-    values["entitlements"] = _entitlements(document, places, values["groups"].values())
-    values["reservations"] = _reservations(document, places)
+    if "fair_share" in document:
+        values["fair_share"] = read_fair_share(_table(document, "fair_share"), places)
+    if "reservations" in document:
+        values["reservations"] = read_reservations(_table(document, "reservations"), places)
+    groups = values["groups"].values()
+    values["entitlements"] = read_entitlements(document.get("entitlement", []), places, groups)
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
     if "show" in document:
-        try:
+        with _about("[[show]]"):
             values["shows"] = read_shows(document["show"])
-        except KnobError as error:
-            raise ConfigError(f"[[show]] {error}") from None
-    try:
-        values["alerts"] = read_alerts(_table(document, "alerts"), document.get("alert", []))
-    except KnobError as error:
-        raise ConfigError(str(error)) from None
-    values |= _money(document, places)
-    try:
-        calendars = read_calendars(_table(document, "calendar"), folder, places)
-        plans = [
-            read_plan(_pool_name(pool), pool, calendars, places, ("pool", at))
-            for at, pool in enumerate(pools)
-        ]
-    except KnobError as error:
-        raise ConfigError(str(error)) from None
+    values["alerts"] = read_alerts(_table(document, "alerts"), document.get("alert", []))
+    values["budgets"] = read_budgets(document.get("budget", []), places)
+    values["credit"] = read_credit(_table(document, "credit"), places)
+    calendars = read_calendars(_table(document, "calendar"), folder, places)
+    plans = [
+        read_plan(_pool_name(pool), pool, calendars, places, ("pool", at))
+        for at, pool in enumerate(pools)
+    ]
     found = tuple(_pool(pool, plan) for pool, plan in zip(pools, plans, strict=True))
     return SiteConfig(**values, rules=rules, pools=found)
-
-
-def _money(document: dict[str, Any], places: Mapping[Place, int]) -> dict[str, Any]:
-    """Who may use up how much, and what sites may owe us."""
-    try:
-        budgets = read_budgets(document.get("budget", []), places)
-        return {"budgets": budgets, "credit": read_credit(_table(document, "credit"), places)}
-    except KnobError as error:
-        raise ConfigError(str(error)) from None
-
-
-def _fair_share(document: dict[str, Any], places: Mapping[Place, int]) -> FairShare | None:
-    if "fair_share" not in document:
-        return None
-    try:
-        return read_fair_share(_table(document, "fair_share"), places)
-    except KnobError as error:
-        raise ConfigError(str(error)) from None
-
-
-def _entitlements(
-    document: dict[str, Any], places: Mapping[Place, int], groups: Iterable[str]
-) -> Entitlements:
-    try:
-        return read_entitlements(document.get("entitlement", []), places, groups)
-    except KnobError as error:
-        raise ConfigError(str(error)) from None
-
-
-def _reservations(document: dict[str, Any], places: Mapping[Place, int]) -> ReservationRules | None:
-    if "reservations" not in document:
-        return None
-    try:
-        return read_reservations(_table(document, "reservations"), places)
-    except KnobError as error:
-        raise ConfigError(str(error)) from None
 
 
 def _site_values(site: dict[str, Any]) -> dict[str, Any]:
@@ -538,10 +496,8 @@ def _limits(table: dict[str, Any]) -> tuple[HouseRules, dict[str, Any]]:
     for key, value in table.items():
         name, low, high = _LIMITS[key]
         read = count if type(_DEFAULTS[name]) is int else number
-        try:
+        with _about("[limits]"):
             values[name] = read(key, value, low, high)
-        except KnobError as error:
-            raise ConfigError(f"[limits] {error}") from None
     own: dict[str, Any] = {name: values.pop(name) for name in _OF_THE_SITE if name in values}
     return HouseRules(**values), own
 
@@ -551,20 +507,16 @@ def _check_facts(pool: PoolConfig, where: str) -> None:
         text = getattr(pool, key)
         if not isinstance(text, str) or len(text) > 60 or not (text == "" or text.isprintable()):
             raise ConfigError(f"{where}: {key} must be text of up to 60 characters")
-    try:
+    with _about(f"{where}:"):
         if pool.slot_watts is not None:
             number("slot_watts", pool.slot_watts, 0.0, SLOT_WATTS_MAX)
         if pool.carbon_g_per_kwh is not None:
             read_intensity("carbon_g_per_kwh", pool.carbon_g_per_kwh)
-    except KnobError as error:
-        raise ConfigError(f"{where}: {error}") from None
 
 
 def _carbon(table: dict[str, Any], where: str) -> CarbonConfig:
-    try:
+    with _about(f"{where}, [pool.carbon]:"):
         carbon = read_carbon(table.get("carbon", {}))
-    except KnobError as error:
-        raise ConfigError(f"{where}, [pool.carbon]: {error}") from None
     if "slot_watts" in table and carbon.machine is not None:
         raise ConfigError(f"{where}: [pool.carbon] says what a slot draws, and so does slot_watts")
     if "carbon_g_per_kwh" in table and carbon.static is not None:
