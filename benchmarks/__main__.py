@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 from benchmarks import ours, peers, plots
 from benchmarks.books import books, books_audit, books_map, books_size
+from benchmarks.environments import environments
 from benchmarks.federated import forwarded, lost_site
 from benchmarks.floor import Floor, empty
 from benchmarks.harness import Series, alternate, machine, quantile, save
@@ -144,6 +145,7 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "work": work,
     "placement": placement,
     "sharing": sharing,
+    "environments": environments,
     "books": books,
     "books_size": books_size,
     "books_map": books_map,

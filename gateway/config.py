@@ -84,12 +84,20 @@ name = "local"
 kind = "local"                          # "local": processes here; "remote": workers dial in
 slots = 0                               # local only; 0: one per core
 memory_bytes = 0                        # local only; per slot, 0: no limit
+cpus = 0                                # local only, as the next: cores of a slot; 0: no limit
+pids_max = 0                            # processes and threads of a slot; 0: no limit
+cgroups = "auto"                        # what holds these: "auto", "off", "required"
+pin = false                             # each slot to cores of its own
+gpus = []                               # names of what the tag gpu counts; else 0, 1, …
 price = "0.04 USD"                      # per slot-hour
 tags = { linux = true, gpu = 2 }
 
 [pool.carbon]                           # see gateway.carbon.config
 cloud = "aws"
 grid = "aws:eu-west-2"
+
+[pool.environments]                     # see gateway.worker.rules
+images = ["localhost/quant:*"]
 
 [pool.tariff]                           # see gateway.tariff_config
 zone = "Europe/London"
@@ -138,6 +146,14 @@ from gateway.tariff_config import read_price_list
 from gateway.toml_places import Path as Place
 from gateway.toml_places import find_places
 from gateway.window_config import check_plan, read_calendars, read_plan
+from gateway.worker.rules import (
+    Confines,
+    Rules,
+    check_confines,
+    gpus_tagged,
+    read_gpus,
+    read_rules,
+)
 from policies.asks import House
 from policies.budgets import Budget
 from policies.carbon import SLOT_WATTS_MAX, Emissions
@@ -151,6 +167,12 @@ from policies.windows import NO_WINDOWS, Plan
 
 FILE_BYTES_MAX: Final = 4 << 20
 DEFAULT_PRICE: Final = "0.04 USD"
+
+
+# What a worker that dials in says of itself.
+OF_WORKERS: Final = (
+    *("slots", "memory_bytes", "cpus", "pids_max", "cgroups", "pin", "gpus", "environments"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +191,12 @@ class PoolConfig:
     slot_watts: float | None = None
     carbon: CarbonConfig = field(default_factory=CarbonConfig)
     tariff: dict[str, Any] = field(default_factory=dict)  # the table, as it was read
+    cpus: float = 0.0
+    pids_max: int = 0
+    cgroups: str = "auto"
+    pin: bool = False
+    gpus: tuple[str, ...] = ()
+    environments: Rules | None = None  # what jobs may run in, beside bare slots
     plan: Plan = NO_WINDOWS
     scale: Scale | None = None  # of a pool whose workers a grid starts for us
     grid: Any = None  # the table of its kind, as that has read it
@@ -181,7 +209,28 @@ class PoolConfig:
     @property
     def facts(self) -> PoolFacts:
         """What our advert says of it, beside what its workers tell."""
-        return PoolFacts(self.tags, self.region, self.jurisdiction)
+        return PoolFacts(self.promised, self.region, self.jurisdiction)
+
+    @property
+    def promised(self) -> dict[str, TagValue]:
+        """Its tags; of one that a grid starts workers for also what these will be able to do."""
+        if not self.is_grown or self.environments is None:
+            return self.tags
+        return {**self.tags, **self.environments.promised}
+
+    @property
+    def agent_options(self) -> list[str]:
+        """What a worker's agent is told of what slots may use, and run in."""
+        confines = self.confines
+        found = ["--cpus", str(confines.cpus), "--pids-max", str(confines.pids_max)]
+        found += ["--cgroups", confines.cgroups] + (["--pin"] if confines.pin else [])
+        if self.gpus_given:
+            # A grid gives each pilot its own, and says which in the pilot's environment.
+            given = ["inherited"] if self.is_grown and not self.gpus else self.gpus_given
+            found += ["--gpus", ",".join(given)]
+        if self.environments is not None:
+            found += ["--environments", self.environments.to_json()]
+        return found
 
     @property
     def emissions(self) -> Emissions:
@@ -199,6 +248,16 @@ class PoolConfig:
     def prices(self) -> PriceList:
         """What a slot-hour of it costs whom, and when; KnobError says what is wrong."""
         return read_price_list(self.name, self.price, self.tariff, self.plan)
+
+    @property
+    def confines(self) -> Confines:
+        """What holds its slots, beside their memory."""
+        return Confines(self.cpus, self.pids_max, self.cgroups, self.pin)
+
+    @property
+    def gpus_given(self) -> tuple[str, ...]:
+        """The GPUs that are given out: as many as its tag says, by name or number."""
+        return self.gpus or tuple(map(str, range(gpus_tagged(self.tags))))
 
     @property
     def slots_wanted(self) -> int:
@@ -347,11 +406,12 @@ def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
         raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")
     for pool in pools:
         # Only here: `gridfed up` makes the file's pool `local` a local one.
-        if pool.kind == "remote" and (pool.slots or pool.memory_bytes):
-            raise ConfigError(
-                f"[[pool]] {pool.name}: slots and memory_bytes are not for remote pools: each "
-                "worker brings its own"
-            )
+        for name in OF_WORKERS if pool.kind == "remote" else ():
+            if getattr(pool, name) != PoolConfig.__dataclass_fields__[name].default:
+                raise ConfigError(
+                    f"[[pool]] {pool.name}: {name} is for local pools; to a remote one each worker "
+                    "brings its own"
+                )
         if pool.is_grown and pool.slots:
             raise ConfigError(f"[[pool]] {pool.name}: a pool that grows has max in [pool.scale]")
 
@@ -524,6 +584,15 @@ def _carbon(table: dict[str, Any], where: str) -> CarbonConfig:
     return carbon
 
 
+def _environments(table: dict[str, Any], where: str) -> Rules | None:
+    if "environments" not in table:
+        return None
+    try:
+        return read_rules(table["environments"])
+    except KnobError as error:
+        raise ConfigError(f"{where}, [pool.environments]: {error}") from None
+
+
 def _pool_name(table: Any) -> str:
     if not isinstance(table, dict):
         raise ConfigError("a [[pool]] must be a table")
@@ -542,12 +611,18 @@ def _pool(table: dict[str, Any], plan: Plan) -> PoolConfig:
     _expect(table, known | {"window", "claims"} | _of_kind(kind), where)
     own = {key: value for key, value in table.items() if key in known}
     own |= _grown(table, kind, where)
-    pool = PoolConfig(**{**own, "carbon": _carbon(table, where), "plan": plan})
+    read = {"carbon": _carbon(table, where), "environments": _environments(table, where)}
+    pool = PoolConfig(**{**own, **read, "plan": plan})
     for key in ("slots", "memory_bytes"):
         value = getattr(pool, key)
         if type(value) is not int or value < 0:
             raise ConfigError(f"{where}: {key} must be a whole number of zero or more")
     _check_facts(pool, where)
+    try:
+        check_confines(pool.confines)
+        pool = replace(pool, gpus=read_gpus(pool.gpus, pool.tags))
+    except KnobError as error:
+        raise ConfigError(f"{where}: {error}") from None
     if 0 < pool.memory_bytes < MEMORY_BYTES_MIN:
         raise ConfigError(f"{where}: memory_bytes must be 0 or at least {MEMORY_BYTES_MIN}")
     if not isinstance(pool.tags, dict):

@@ -18,6 +18,7 @@ from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
 from gateway import events
 from gateway.events import Event, JobSpec
+from policies import environments
 from policies.asks import WhenClosed, Wishes, read_objective
 from policies.placement import TagValue
 
@@ -31,7 +32,7 @@ TASK_S_MAX: Final = 1e9
 WISHES: Final = frozenset(
     {
         *("objective", "deadline_s", "deferrable", "whole", "when_closed"),
-        *("sites", "not_sites", "jurisdictions"),
+        *("sites", "not_sites", "jurisdictions", "environment"),
     }
 )
 RANGES_MAX: Final = 100_000
@@ -155,6 +156,7 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
         allowed_sites=_names(plain, "sites"),
         forbidden_sites=_names(plain, "not_sites") or frozenset(),
         jurisdictions=_names(plain, "jurisdictions"),
+        environment=environments.wanted(plain.get("environment")),
         when_closed=_when_closed(plain.get("when_closed")),
         deferrable=deferrable,
         whole=whole,
@@ -170,6 +172,8 @@ def wishes_plain(wishes: Wishes) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     if wishes.deadline_s is not None:
         plain["deadline_s"] = wishes.deadline_s
+    if wishes.environment:
+        plain["environment"] = environments.wish_plain(wishes.environment)
     for key, names in (
         ("sites", wishes.allowed_sites),
         ("not_sites", wishes.forbidden_sites),
@@ -240,6 +244,8 @@ def worker_event(message: Any, worker: int) -> Event | None:
             )
         case messages.Returned():
             return events.HandedBack(worker, message.assignment, check_ranges(message.ranges))
+        case messages.Preparing():
+            return events.EnvironmentsPrepared(worker, frozenset(message.functions))
         case messages.Drain():
             return events.DrainAsked(worker, message.on, by_itself=True)
         case messages.Unknown():

@@ -48,6 +48,7 @@ from gateway.purchase import (
 )
 from gateway.quotations import booked_terms
 from gateway.resting import Resting
+from policies import environments
 from policies.budgets import earmark, money_room
 
 VERDICTS_MAX: Final = 100_000  # remembered of one contract
@@ -279,7 +280,7 @@ class Purchases:
                 purchase.place,
                 purchase.place,
                 quote.slots,
-                spec.tags,
+                {**spec.tags, **environments.tag_of(spec.wishes.environment)},
                 spec.python,
                 job,
                 purchase.tariff,

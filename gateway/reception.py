@@ -589,7 +589,7 @@ def _broker(config: SiteConfig, boot: int, prices: Prices, purses: Purses) -> Br
             f"pool {pool.name}": Offer(
                 f"pool {pool.name}",
                 pool.name,
-                pool.tags,
+                pool.promised,
                 (pool.scale and pool.scale.python) or python_minor(),
                 tariffs[pool.name].currency,
             )

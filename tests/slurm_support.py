@@ -72,15 +72,23 @@ AuthInfo=use_client_ids
 CredType=cred/slurm"""
 
 
-def need_slurm(*, other: bool = False) -> None:
-    """Skip, saying why, where there is no Slurm to be had."""
+def lacking(*, other: bool = False) -> str:
+    """Why no cluster can be started here; empty when one can."""
     for program in PROGRAMS:
         if shutil.which(program, path=_path()) is None:
-            pytest.skip(f"{program} is not installed: see .ci/run")
+            return f"{program} is not installed: see .ci/run"
     if os.geteuid() != 0:
-        pytest.skip("a Slurm cluster in a process namespace needs root")
+        return "a Slurm cluster in a process namespace needs root"
     if other and not (OTHER_ROOT / "usr/sbin/slurmctld").exists():
-        pytest.skip(f"there is no other Slurm in {OTHER_ROOT}: GRIDFED_SLURM_ROOT names one")
+        return f"there is no other Slurm in {OTHER_ROOT}: GRIDFED_SLURM_ROOT names one"
+    return ""
+
+
+def need_slurm(*, other: bool = False) -> None:
+    """Skip, saying why, where there is no Slurm to be had."""
+    missing = lacking(other=other)
+    if missing:
+        pytest.skip(missing)
 
 
 def _path() -> str:

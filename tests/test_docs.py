@@ -37,6 +37,7 @@ from gateway.config import _LIMITS, PoolConfig, SiteConfig
 from gateway.dealing import DealRules
 from gateway.desk import TAKES, Desk
 from gateway.federation_config import FederationConfig
+from gateway.worker.rules import Rules
 from policies.asks import House
 from policies.disclosure import Disclosure
 
@@ -238,3 +239,9 @@ def test_the_questions_of_the_protocol_are_those_that_a_gateway_answers():
     questions = text[text.index("Questions (`ask`):") :].split("\n\n")[0]
     found = set(re.findall(r"`(\w+)`", questions)) - {"ask"}
     assert found == {*Desk(None)._verbs, *books_desk.QUESTIONS, *books_desk.ORDERS}
+
+
+def test_every_knob_of_environments_is_documented():
+    assert set(table_rows("environments.md", section="## What an owner allows")) == set(
+        Rules.__slots__
+    )

@@ -12,7 +12,7 @@ each.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.grids.contract import PILOT_MARK, Order, Sighting, Stand
@@ -261,15 +261,13 @@ class Fleet:
         found = []
         for name, each in self.pilots.items():
             paid_s = each.sighting.paid_s if each.sighting is not None else None
-            pilot = Pilot(name, each.stage, each.slots, each.since_s, paid_s)
-            worker = workers.get(name)
-            if each.stage is Stage.READY and worker is None:
-                pilot = replace(pilot, busy=each.slots)
-            elif each.stage is Stage.READY and worker is not None:
-                pilot = replace(
-                    pilot, busy=worker.busy, since_s=worker.idle_s, lost_s=worker.lost_s
-                )
-            found.append(pilot)
+            busy, since_s, lost_s = 0, each.since_s, 0.0
+            if each.stage is Stage.READY:
+                worker = workers.get(name)
+                busy = each.slots
+                if worker is not None:
+                    busy, since_s, lost_s = worker.busy, worker.idle_s, worker.lost_s
+            found.append(Pilot(name, each.stage, each.slots, since_s, paid_s, busy, lost_s))
         return found
 
     def past(self, now_s: float) -> Past:

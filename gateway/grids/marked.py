@@ -1,15 +1,19 @@
 """Processes of this host that carry a mark in their environment, found by /proc and ended safely.
 
-The mark is there from the moment that a program is: whoever starts one with it can't lose it, also
-when he dies right after. Children inherit it, so what a process leaves behind is found as well.
+The mark comes with the program: whoever starts one with it can't lose it, also when he dies right
+after. Children inherit it, so what a process leaves behind is found as well.
 """
 
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+SHOWN_S: Final = 1.0  # no process takes so long to be shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,24 @@ def find(variable: str, begin: str) -> Iterator[Marked]:
         found = _look(int(entry), mark) if entry.isdecimal() else None
         if found is not None:
             yield found
+
+
+def wait_until_shown(pid: int) -> None:
+    """Wait until a process that was just started can be found, or has ended; blocks.
+
+    The kernel lets who started it go on a moment before it shows the environment.
+    """
+    ends_s = time.monotonic() + SHOWN_S
+    while _is_bare(pid) and time.monotonic() < ends_s:
+        time.sleep(0.001)
+
+
+def _is_bare(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        return state != b"Z" and not Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False  # it has ended
 
 
 def send(process: Marked, number: signal.Signals) -> None:

@@ -82,6 +82,7 @@ def launch_of(
         folder,
         lambda text: say(f"pool {pool.name}: {text}"),
         scale.dial_for_s,
+        tuple(pool.agent_options),
     )
 
 

@@ -121,7 +121,9 @@ class ProcessGrid:
             note.touch()
             try:
                 for name in order.names():
-                    self._children[self._spawn(name, order.shape)] = name
+                    pid = self._spawn(name, order.shape)
+                    self._children[pid] = name
+                    marked.wait_until_shown(pid)
             except OSError:
                 self._signal(order.names(), signal.SIGKILL)
                 note.unlink()

@@ -10,7 +10,7 @@ from gateway.intake import BadJob, BadWorker, check_tags, job_event, worker_join
 from gateway.intake import wishes_plain as wishes_passed_on
 from gateway.ledger.reports.keys import key_of
 from gateway.terms import stored_terms, terms_plain
-from gateway.worker.settings import _parse_tags
+from gateway.worker.settings import parse_tags
 from policies.asks import WhenClosed
 from policies.placement import show_tags
 
@@ -89,7 +89,8 @@ def test_a_tag_is_named_as_it_is_written_down(name):
 def test_a_tag_is_read_as_it_was_written(value):
     text = show_tags(check_tags({"linux": True, "memory": value}))
     assert key_of("tag:memory").show(text, "") == ("yes" if value is True else f"{value}")
-    assert _parse_tags(text) == {"linux": True, "memory": value}
+    assert parse_tags(text) == {"linux": True, "memory": value}
+    assert parse_tags(text) == {"linux": True, "memory": value}
 
 
 @pytest.mark.parametrize(

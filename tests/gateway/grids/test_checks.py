@@ -49,11 +49,11 @@ class Babbling(ProcessGrid):
 
 
 class Bare(ProcessGrid):
-    """It hands over nothing of the environment but the secret, whatever that has."""
+    """It hands over nothing of the environment but the secrets."""
 
     def _spawn(self, name, shape):
         kept = self._launch
-        bare = {"GRIDFED_SECRET": kept.environment["GRIDFED_SECRET"]}
+        bare = {each: kept.environment[each] for each in ("GRIDFED_SECRET", "GRIDFED_TOKEN")}
         self._launch = replace(kept, environment=bare)
         try:
             return super()._spawn(name, shape)
@@ -78,6 +78,8 @@ class Talkative(ProcessGrid):
 
 class Forgetful(ProcessGrid):
     """It starts an order as often as it is told to."""
+
+    wait_s = 60.0  # for all those processes
 
     def _start(self, order):
         (self._launch.folder / f"{order.name}.order").unlink(missing_ok=True)
@@ -133,9 +135,8 @@ class Patient(ProcessGrid):
 class Bench(ProcessesBench):
     """Of a class of grids; it waits no longer than a good one takes."""
 
-    wait_s = 5.0
-
     def __init__(self, cls):
+        self.wait_s = getattr(cls, "wait_s", 5.0)
         self._cls = cls
         self.marks = set()
 
