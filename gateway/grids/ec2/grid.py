@@ -25,6 +25,7 @@ from gateway.grids.contract import (
     Order,
     Shape,
     Sighting,
+    Stand,
     check_order,
 )
 from gateway.grids.ec2 import faults
@@ -200,12 +201,17 @@ class Ec2Grid:
                 shown = self._name(self._look())
         types = self._load().types
         found: dict[str, Sighting] = {}
-        # A number that two have is shown once: of the one that is there.
+        doubles: list[str] = []
         for each in sorted(shown, key=lambda each: (each.is_over, each.launched_s, each.id)):
             if each.number is not None:
                 slots = types[each.kind].slots if each.kind in types else 1
                 sighting = each.sighting(each.number, slots)
-                found.setdefault(sighting.name, sighting)
+                first = found.setdefault(sighting.name, sighting)
+                is_there = sighting.stand in (Stand.STARTING, Stand.RUNNING)
+                doubles += [each.id] if is_there and first is not sighting else []
+        if doubles:  # a service without client tokens, that was slow to show what it had started
+            self._say(f"{len(doubles)} instances were started twice, and are terminated")
+            self._calls.terminate(doubles)
         for instance, started in self._hidden(shown):
             slots = types[started.kind].slots if started.kind in types else 1
             body = {"InstanceId": instance, "State": {"Name": "pending"}}

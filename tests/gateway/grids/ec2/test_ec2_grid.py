@@ -64,6 +64,19 @@ def test_a_token_makes_it_once_where_nothing_is_shown_yet(ec2, make_grid):
     assert len(ec2.alive()) == 2
 
 
+def test_what_was_started_twice_where_tokens_do_not_count_is_terminated(
+    ec2, make_grid, make_launch
+):
+    ec2.honours_tokens, ec2.hides_new = False, True
+    start(make_grid(), order())
+    start(make_grid(), order())
+    assert len(ec2.alive()) == 4
+    ec2.hides.clear()
+    assert set(shown(make_grid())) == {"o-1.0", "o-1.1"}
+    assert len(ec2.alive()) == 2
+    assert make_launch.said == ["2 instances were started twice, and are terminated"]
+
+
 def test_the_same_order_at_other_prices_is_not_made_twice(ec2, make_grid, make_launch):
     ec2.hides_new = True
     start(make_grid(), order())
