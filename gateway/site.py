@@ -212,6 +212,7 @@ class Site:
             expect=self.expect,
             utc_s=self.surroundings.utc_s,
             say=self._say,
+            reprice=self.reception.reprice,
         )
         for keeper in self.keepers:
             nursery.start_soon(keeper.run)

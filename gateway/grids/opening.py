@@ -26,6 +26,7 @@ def open_keepers(
     expect: Expect,
     utc_s: Callable[[], float],
     say: Callable[[str], None],
+    reprice: Callable[[PoolConfig], None],
 ) -> list[Keeper]:
     """A keeper for each pool whose workers a grid starts.
 
@@ -45,7 +46,14 @@ def open_keepers(
         except KnobError as error:
             raise GridError(f"pool {pool.name}: {error}") from None
         keepers.append(
-            Keeper(pool, grid, broker, expect=expect, utc_s=utc_s, say=say, house=config.house)
+            Keeper(
+                *(pool, grid, broker),
+                expect=expect,
+                utc_s=utc_s,
+                say=say,
+                house=config.house,
+                reprice=reprice,
+            )
         )
     return keepers
 

@@ -239,7 +239,8 @@ class Ec2Grid:
             self._tidy()
             shown = self._look()
             hidden = list(self._hidden(shown))
-            if any(each.order == order.name for each in (*shown, *(one for _, one in hidden))):
+            made = {each.order for each in shown} | {each.order for _, each in hidden}
+            if order.name in made:
                 self._name(shown)  # it was made, and perhaps nobody has named its instances
                 return
             room = self._room(self._offers(order.shape), order.pilots, shown, len(hidden))
@@ -497,7 +498,7 @@ class Ec2Grid:
     def _say(self, line: str) -> None:
         if line != self._said:
             self._said = line
-            self._launch.say(f"pool {self._launch.pool}: {line}")
+            self._launch.say(line)
 
 
 def _currency(region: str) -> str:
