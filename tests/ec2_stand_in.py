@@ -59,9 +59,7 @@ class Instance:
     process: subprocess.Popen
     tokens: set[str] = field(default_factory=set)
     action: str = ""  # what its metadata says of an interruption
-    rebalance: str = ""
     reason: str = ""  # why it ended
-    asked: list[str] = field(default_factory=list)
 
     @property
     def log(self) -> str:
@@ -183,9 +181,6 @@ class Ec2:
         timer = threading.Timer(in_s, self.take, [instance, "Server.SpotInstanceTermination"])
         timer.daemon = True
         timer.start()
-
-    def recommend_rebalance(self, instance: str) -> None:
-        self.instances[instance].rebalance = json.dumps({"noticeTime": "2026-11-22T21:00:00Z"})
 
     def take(self, instance: str, reason: str) -> None:
         """The host is gone, at once; if it is there still."""
@@ -547,7 +542,6 @@ class _Metadata(_Handler):
         if self.headers.get("X-aws-ec2-metadata-token") not in instance.tokens:
             return self.answer(b"", 401)
         path = path.removeprefix("latest/meta-data/")
-        instance.asked.append(path)
         found = self.find(instance, path)
         return self.answer(found.encode(), 200 if found else 404)
 
@@ -564,6 +558,5 @@ class _Metadata(_Handler):
             "instance-id": instance.id,
             "instance-type": instance.kind,
             "spot/instance-action": instance.action,
-            "events/recommendations/rebalance": instance.rebalance,
         }
         return known.get(path, "")

@@ -38,22 +38,23 @@ def find(variable: str, begin: str) -> Iterator[Marked]:
             yield found
 
 
-def wait_until_shown(pid: int) -> None:
+def wait_until_shown(pid: int, variable: str) -> None:
     """Wait until a process that was just started can be found, or has ended; blocks.
 
     The kernel lets who started it go on a moment before it shows the environment.
     """
     ends_s = time.monotonic() + SHOWN_S
-    while _is_bare(pid) and time.monotonic() < ends_s:
+    while _look(pid, f"{variable}=".encode()) is None and time.monotonic() < ends_s:
+        if not _runs(pid):
+            return
         time.sleep(0.001)
 
 
-def _is_bare(pid: int) -> bool:
+def _runs(pid: int) -> bool:
     try:
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-        return state != b"Z" and not Path(f"/proc/{pid}/environ").read_bytes()
+        return _words(pid)[0] != b"Z"
     except OSError:
-        return False  # it has ended
+        return False
 
 
 def send(process: Marked, number: signal.Signals) -> None:
@@ -85,7 +86,11 @@ def _look(pid: int, mark: bytes) -> Marked | None:
 def _since(pid: int) -> int | None:
     """When a process has begun; None when there is none."""
     try:
-        # The program's name, in brackets, may hold anything: count from its end.
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
-    except (OSError, IndexError):
+        return int(_words(pid)[19])
+    except OSError:
         return None
+
+
+def _words(pid: int) -> list[bytes]:
+    """What /proc/PID/stat says after the program's name, in brackets, which may be anything."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()

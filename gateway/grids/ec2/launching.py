@@ -167,21 +167,21 @@ def fleet_request(
         offers: the cheapest first.
     """
     spot = round(count * config.spot_share)
-    pools: dict[tuple[str, str, str], dict[str, Any]] = {}
+    overrides = []
     for rank, offer in enumerate(offers):
         override: dict[str, Any] = {"InstanceType": offer.kind, "Priority": float(rank)}
         if offer.place.subnet:
             override["SubnetId"] = offer.place.subnet
         elif offer.place.zone:
             override["AvailabilityZone"] = offer.place.zone
-        pools.setdefault((offer.kind, offer.place.subnet, offer.place.zone), override)
+        overrides.append(override)
     request: dict[str, Any] = {
         "Type": "instant",
         "ClientToken": token(mark, order.name),
         "LaunchTemplateConfigs": [
             {
                 "LaunchTemplateSpecification": {"LaunchTemplateName": template, "Version": "1"},
-                "Overrides": list(pools.values()),
+                "Overrides": overrides,
             }
         ],
         "TargetCapacitySpecification": {

@@ -163,7 +163,7 @@ THOROUGH = [
     (Lazy, checks.check_stop_at_once, "left behind, and billed"),
     (Bare, checks.check_life, "has GRIDFED_CHECK ="),
     (Talkative, checks.check_life, "the secret stands in the list of processes"),
-    (Forgetful, checks.check_started_once, "started twice"),
+    (Forgetful, checks.check_started_once, "twice"),
     (Shy, checks.check_found_again, "not within 5 s"),
     (Greedy, checks.check_stop_of_nothing, "by a name that is not its own"),
     (Backward, checks.check_life, "went back from starting to queued"),

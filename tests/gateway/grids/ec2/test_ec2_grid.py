@@ -64,6 +64,19 @@ def test_a_token_makes_it_once_where_nothing_is_shown_yet(ec2, make_grid):
     assert len(ec2.alive()) == 2
 
 
+def test_what_was_started_twice_where_tokens_do_not_count_is_terminated(
+    ec2, make_grid, make_launch
+):
+    ec2.honours_tokens, ec2.hides_new = False, True
+    start(make_grid(), order())
+    start(make_grid(), order())
+    assert len(ec2.alive()) == 4
+    ec2.hides.clear()
+    assert set(shown(make_grid())) == {"o-1.0", "o-1.1"}
+    assert len(ec2.alive()) == 2
+    assert make_launch.said == ["2 instances were started twice, and are terminated"]
+
+
 def test_the_same_order_at_other_prices_is_not_made_twice(ec2, make_grid, make_launch):
     ec2.hides_new = True
     start(make_grid(), order())
@@ -162,6 +175,13 @@ def test_no_more_spend_than_the_ceiling_at_prices_of_now(ec2, make_grid):
     found = fault(make_grid(**table), order("o-3", 1))
     assert (found.blame, "max_spend" in str(found)) == (Blame.ELSEWHERE, True)
     assert len(ec2.alive()) == 3
+
+
+def test_in_a_mixed_market_each_counts_as_if_on_demand(ec2, make_grid):
+    ec2.listed, ec2.spot = {LARGE: "0.09"}, {(LARGE, A): "0.03"}
+    grid = make_grid(market="mixed", spot_share=0.5, max_spend_per_hour="0.20 USD")
+    found = fault(grid, order(pilots=4))
+    assert "2 of 4 instances were started: max_spend_per_hour" in str(found)
 
 
 def test_a_ceiling_without_prices_starts_nothing(ec2, make_grid):

@@ -121,11 +121,11 @@ def test_a_template_keeps_what_the_owner_says_and_not_what_we_must(launch):
     assert template_name("m", data) != template_name("m", {**data, "ImageId": "ami-2"})
 
 
-def test_a_fleet_has_each_pool_once_in_order_of_price():
+def test_a_fleet_has_each_pool_in_order_of_price():
     offers = [
-        Offer("a", Place("z1"), True, 1, 1),
-        Offer("b", Place("z1", "subnet-1"), True, 1, 2),
-        Offer("a", Place("z1"), False, 1, 3),
+        Offer("a", Place("z1"), 1, 1),
+        Offer("b", Place("z1", "subnet-1"), 1, 2),
+        Offer("a", Place(), 1, 3),
     ]
     config = replace(CONFIG, market=Market.MIXED, spot_share=0.5)
     found = fleet_request(config, "m", Order("o", 5, Shape()), "t", offers, 5)
@@ -133,6 +133,7 @@ def test_a_fleet_has_each_pool_once_in_order_of_price():
     assert one["Overrides"] == [
         {"InstanceType": "a", "Priority": 0.0, "AvailabilityZone": "z1"},
         {"InstanceType": "b", "Priority": 1.0, "SubnetId": "subnet-1"},
+        {"InstanceType": "a", "Priority": 2.0},
     ]
     target = found["TargetCapacitySpecification"]
     assert target["SpotTargetCapacity"] + target["OnDemandTargetCapacity"] == 5

@@ -20,7 +20,7 @@ from gateway.grids.ec2.settings import Place
 
 
 def offer(kind, price_nanos, slots=1):
-    return Offer(kind, Place("z"), True, slots, price_nanos)
+    return Offer(kind, Place("z"), slots, price_nanos)
 
 
 def test_the_cheapest_slot_hour_comes_first_and_the_unknown_last():
