@@ -207,7 +207,7 @@ class Cluster:
         held.touch()
         for each in self.processes():
             if "slurmctld" in each.name():
-                each.kill()
+                each.terminate()  # killed, it would forget the last seconds
         try:
             yield
         finally:

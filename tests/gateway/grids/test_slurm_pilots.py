@@ -124,6 +124,30 @@ def test_tasks_run_on_pilots(cluster, make_pool):
     assert workers(make_pool.address) <= {"tasks.0", "tasks.1"}
 
 
+CONFIG = """
+[[pool]]
+name = "hpc"
+kind = "slurm"
+price = "0.03 USD"
+
+[pool.slurm]
+conf = "{conf}"
+python = "{python}"
+partition = "main"
+
+[pool.scale]
+max = 4
+idle = "0s"
+"""
+
+
+def test_a_pool_grows_in_slurm_and_shrinks_to_nothing(cluster, make_site):
+    site = make_site(0, config=CONFIG.format(**cluster.table))
+    with site.client() as client:
+        assert client.submit(where, 7).result(LATE_S)[0] == 7
+    wait_until(lambda: not cluster.run("squeue", "-h"), "its jobs are gone", LATE_S)
+
+
 def test_a_pilot_that_is_cancelled_lets_its_task_end(cluster, make_pool, tmp_path):
     """An administrator's scancel: SIGTERM for all that the job runs, SIGKILL 5 s later."""
     pool = make_pool(cluster)
