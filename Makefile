@@ -11,6 +11,9 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 
+# Containers often forbid it: then each of hundreds of processes compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test thorough check stress swarm year bench format clean
 
 .venv/ready: pyproject.toml requirements-dev.txt

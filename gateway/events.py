@@ -54,6 +54,7 @@ class JobSpec:
     price_class: PriceClass = "guaranteed"
     tasks: int | None = None  # how many there will be, as its client says
     task_s: float | None = None  # and how long one takes, about
+    slots_sold: int = 0  # of a job that another site sent to one of our pools
 
     @property
     def need(self) -> Need:

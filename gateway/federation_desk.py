@@ -82,6 +82,8 @@ async def explain(site: "Site", details: Mapping[str, Any], user: str) -> Any:
         shares = site.broker.shares
         if shares is not None and job.waiting:
             found["fair_share"] = views.share_of(job, shares, utc_s)
+        places = job.places or {}
+        found["growing"] = [each.view() for each in site.keepers if places.get(each.pool.name)]
         return found
     return _dry_run(site, details, user, utc_s)
 

@@ -54,6 +54,7 @@ def pools(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: flo
                     "state": "here" if advert is own else states.get(advert.site, "unknown"),
                     "slots_free": pool.slots_free,
                     "slots_total": pool.slots_total,
+                    "slots_cold": pool.slots_cold,
                     "tasks_queued": pool.tasks_queued,
                     "load_slot_s": pool.load_slot_s,
                     "price": format_money(pool.price_nanos, pool.currency),
@@ -119,7 +120,7 @@ def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: float) -> A
     found["in_flight"] = job.in_flight
     found["places"] = [
         {
-            "worker": worker.name,
+            "worker": worker.title,
             "pool": worker.offer.pool,
             "slots": worker.slots,
             "in_flight": sum(

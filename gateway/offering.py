@@ -10,6 +10,7 @@ Only the notary remembers: a grant that it has seen counts for nobody else.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from federation import deals
@@ -24,7 +25,8 @@ from gateway.intake import BadJob, check_spec
 from gateway.occupancy import is_reserved
 from gateway.quotations import quoted_terms
 from gateway.sale import Sale
-from gateway.showing import waiting
+from gateway.showing import cold_slots, waiting
+from policies.asks import CHEAPEST
 from policies.decisions import Decision
 from policies.placement import judge
 from policies.reservations import NAMED
@@ -108,6 +110,8 @@ class Offering:
         if sale.pool == RELAY or sale.spec is None:
             return True
         slots = self._slots_for(sale.spec, sale.pool, utc_s)
+        if sale.slots > slots:  # some were quoted that are started for it
+            slots += cold_slots(self._broker, sale.pool, sale.spec.work, utc_s)
         return not self._broker.draining and sale.slots <= slots
 
     def held_slots(self, pool: str) -> int:
@@ -207,14 +211,20 @@ class Offering:
         for pool, tariff in self._pools_for(ask, spec, utc_s):
             if not self._suits(spec, pool):
                 continue
-            total = self._slots_for(replace(spec, price=tariff), pool, utc_s, ask.task_s)
+            sold = replace(spec, price=tariff)
+            warm = self._slots_for(sold, pool, utc_s, ask.task_s)
+            task_s = ask.task_s or self._broker.durations.of(spec.function) or 0.0
+            cold = self._cold_for(sold, pool, utc_s, ask.tasks, task_s, warm)
+            total = warm + cold
             if total < 1:
                 continue
             slots = self._permitted(ask, spec, pool, min(total, max(1, ask.tasks)), tariff)
             if slots < 1:
                 continue
-            task_s = ask.task_s or self._broker.durations.of(spec.function) or 0.0
-            begin_s = self._load_s(pool, utc_s) / total
+            load_s = self._load_s(pool, utc_s)
+            begin_s = load_s / warm if warm else inf
+            if cold:
+                begin_s = min(begin_s, self._broker.growth[pool].start_s + load_s / total)
             finish_s = begin_s + task_s * -(-ask.tasks // slots)
             quote = deals.Quote(
                 contract=ask.contract,
@@ -264,6 +274,21 @@ class Offering:
         # What is reserved is kept, whoever else has what is held.
         return slots if is_reserved(spec) else slots - self.held_slots(pool)
 
+    def _cold_for(
+        self, spec: JobSpec, pool: str, utc_s: float, tasks: int, task_s: float, warm: int
+    ) -> int:
+        """The slots of a pool that would be started for a buyer's work, beside those there are."""
+        growth = self._broker.growth.get(pool)
+        offer = self._broker.offers.get(f"pool {pool}")
+        if growth is None or offer is None or judge(spec.need, offer) is not None:
+            return 0
+        left_s = tasks * task_s - max(0, warm) * growth.start_s
+        if tasks <= warm or (warm > 0 and left_s <= 0):
+            return 0
+        slots = cold_slots(self._broker, pool, spec.work, utc_s)
+        objective = spec.wishes.objective or CHEAPEST
+        return growth._replace(slots=slots).for_work(max(0.0, left_s), tasks, objective)
+
     def _load_s(self, pool: str, utc_s: float) -> float:
         """Slot-seconds that a pool's workers have, and that wait here."""
         workers = (each for each in self._broker.workers.values() if each.offer.pool == pool)
@@ -310,7 +335,14 @@ class Offering:
         pool = quote.pool
         if pool == RELAY:
             pool, spec = "", _for_others(spec, self._site)
-        spec = replace(spec, price=price, path=tuple(ask.path), hops_left=ask.hops_left, pool=pool)
+        spec = replace(
+            spec,
+            price=price,
+            path=tuple(ask.path),
+            hops_left=ask.hops_left,
+            pool=pool,
+            slots_sold=quote.slots if pool else 0,
+        )
         return Offered(quote, spec, price)
 
 

@@ -143,6 +143,25 @@ def _for_whom(pool: PoolAdvert, broker: Broker, work: Work, utc_s: float) -> Poo
     return replace(_limited(pool, slots, min(pool.slots_free, free)), windows=windows)
 
 
+def cold_slots(broker: Broker, pool: str, work: Work, utc_s: float) -> int:
+    """The slots of a pool that could be started for somebody's work, by the rules of now."""
+    growth = broker.growth.get(pool, NO_GROWTH)
+    if not growth.slots or broker.draining:
+        return 0
+    here = (each for each in broker.workers.values() if each.offer.pool == pool and not each.job)
+    warm = sum(each.slots for each in here if not each.draining)
+    slots, rules = warm + growth.slots, broker.occupancy.rules.get(pool)
+    if rules is None:
+        slots = int(min(slots, broker.entitling.slots_max(work, pool)))
+    else:
+        found = allowed(
+            *(rules.spans, work.whose, slots),
+            lambda each: broker.entitling.slots_max(work, pool, each.named),
+        )
+        slots = next((each.slots for each in found if each.from_s <= utc_s < each.until_s), 0)
+    return max(0, min(slots - warm, growth.slots))
+
+
 def _limited(pool: PoolAdvert, slots: int, free: int) -> PoolAdvert:
     """A pool of which somebody may have no more than so many slots; those that are there first."""
     warm = min(slots, pool.slots_total - pool.slots_cold)

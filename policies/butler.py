@@ -113,12 +113,14 @@ class Work:
         slot_s: that they still need, in all.
         due: (moment, slot-seconds) of the part of it that must be done by then.
         haste: how much it matters that all is done soon, in the mean: see `haste`.
+        owed: slots that were sold, as far as there are tasks for them.
     """
 
     tasks: int = 0
     slot_s: float = 0.0
     due: tuple[tuple[float, float], ...] = ()
     haste: float = 1.0
+    owed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +252,8 @@ def _wanted(
         slots = int(worth_s / waste_s) if waste_s else work.tasks
         slots = min(work.tasks, max(1, slots))
         why = f"{left_s:,.0f} slot-seconds of work, at {waste_s:,.0f} wasted for each slot"
+    if work.owed > slots:
+        slots, why = work.owed, f"{work.owed:,} slots were sold to other sites"
     for due_s, slots_due in _by_deadline(work, past, now_s):
         if slots_due > slots:
             slots, why = slots_due, f"work is due in {due_s - now_s:,.0f} s"

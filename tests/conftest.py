@@ -1,10 +1,11 @@
 """Real processes for the tests: a gateway with workers, started and ended here."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import compiled_sql
 import pytest
 from hypothesis import settings
 from postgres import Postgres
@@ -17,24 +18,53 @@ from gateway.config import PoolConfig
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
 
+FAILED = pytest.StashKey[bool]()
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4 << 30
 
 
 def pytest_configure() -> None:
     """Keep the tests' files in memory, where there is room: most of them sync databases."""
+    compiled_sql.share()
     if MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
         room = os.statvfs(MEMORY)
         if room.f_bavail * room.f_frsize >= MEMORY_BYTES and not room.f_flag & os.ST_NOEXEC:
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Note what failed, for `shared_site`."""
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
 @pytest.fixture(scope="session")
-def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteProcess]:
-    """One site with two slots for all tests that do no harm to it."""
-    site = SiteProcess(tmp_path_factory.mktemp("site"), 2)
-    yield site
-    site.stop()
+def lasting_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[SiteProcess]]:
+    """The site that `shared_site` keeps from test to test, once one has asked for it."""
+    kept: list[SiteProcess] = []
+    yield kept
+    for site in kept:
+        site.stop()
+
+
+@pytest.fixture
+def shared_site(
+    request: pytest.FixtureRequest,
+    lasting_site: list[SiteProcess],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[SiteProcess]:
+    """One site with two slots for all tests that do no harm to it.
+
+    The next test gets another one when this one fails: what it leaves may keep slots for ever, and
+    all that come after it would fail as well, each at its time limit.
+    """
+    if not lasting_site:
+        lasting_site.append(SiteProcess(tmp_path_factory.mktemp("site"), 2))
+    yield lasting_site[0]
+    if request.node.stash.get(FAILED, False):
+        lasting_site.pop().kill()
 
 
 @pytest.fixture(scope="session")

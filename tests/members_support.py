@@ -33,6 +33,7 @@ class Member:
         host: its address; on another host than this the ports are the usual ones.
         inside: the command that runs another on that host.
         start: whether its gateway runs at once.
+        pools: its pools in TOML, in place of the local one.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Member:
         inside: Sequence[str] = (),
         *,
         start: bool = True,
+        pools: str = "",
     ) -> None:
         self.name, self.folder, self._inside = name, folder / name, inside
         self.where = ["--config-dir", str(self.folder)]
@@ -61,7 +63,7 @@ class Member:
         text = text.replace("[limits]\n", f"[limits]\n{times}\n")
         text = text.replace("[contracts]\n", f"[contracts]\nlease_s = {LEASE_S}\n")
         pool = f'name = "local"\nkind = "local"\nslots = {slots}\nprice = "{price}"\n'
-        self.config.write_text(f"{text}\n[[pool]]\n{pool}{extra}")
+        self.config.write_text(f"{text}\n{pools or f'[[pool]]{chr(10)}{pool}{extra}'}")
         self.starts = 0
         if start:
             self.start()

@@ -206,8 +206,13 @@ class InnerSite:
         return trio.from_thread.run_sync(function, *arguments, trio_token=self._token)
 
     def stop(self) -> None:
+        def end() -> None:
+            if self.site.addresses:  # as Site.wind_up does: else local workers wait to be heard
+                self.site.lobby.goodbye("the gateway stops", trio.current_time())
+            self._scope.cancel()
+
         if self._thread.is_alive():
-            self._token.run_sync_soon(lambda: self._scope.cancel())
+            self._token.run_sync_soon(end)
         self._thread.join(STOP_S)
         assert not self._thread.is_alive()
 

@@ -56,12 +56,24 @@ def pools(reach: Reach, as_json: bool) -> None:
         return
     show.table(
         (
-            *("site", "pool", "state", "free", "slots", "queue", "price", "next price", "from"),
+            *(
+                "site",
+                "pool",
+                "state",
+                "free",
+                "slots",
+                "cold",
+                "queue",
+                "price",
+                "next price",
+                "from",
+            ),
             *("tags", "region", "g/kWh", "least ahead", "from", "age s"),
         ),
         [
             [
                 *(row[key] for key in ("site", "pool", "state", "slots_free", "slots_total")),
+                row.get("slots_cold") or "",
                 f"{row['tasks_queued']:,}",
                 row["price"],
                 row["next_price"],
@@ -172,6 +184,11 @@ def explain(
             where = f"{show.clean(each['site'])}/{show.clean(each['pool'])}"
             click.echo(f"  {where} {show.clean(each['text'])}")
     _say_whose_turn(found)
+    for each in found.get("growing", ()):
+        slots = ", ".join(f"{count:,} {stage}" for stage, count in each["slots"].items() if count)
+        why = "; ".join(each["why"])
+        text = f"{each['pool']} has {slots or 'none'} of {each['wanted']:,} slots wanted: {why}"
+        click.echo(show.clean(text + (f"; {each['trouble']}" if each["trouble"] else "")))
     for place in found.get("places", ()):
         why = f": {show.clean(place['why_not'])}" if place["why_not"] else ""
         click.echo(f"{show.clean(place['worker'])} has {place['in_flight']:,} of its tasks{why}")

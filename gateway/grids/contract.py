@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from policies.placement import TagValue, show_tags
 
@@ -220,6 +220,15 @@ class Provisioning(Protocol):
 
     async def stop(self, names: Collection[str]) -> None:
         """Stop pilots, whatever they are at; those that are not there are stopped already."""
+        ...
+
+
+@runtime_checkable
+class Priced(Protocol):
+    """Beside Provisioning, of a grid whose prices change by themselves."""
+
+    async def price_nanos(self) -> tuple[int, str] | None:
+        """What a slot-hour costs there now, and the currency; None: it is not known."""
         ...
 
 

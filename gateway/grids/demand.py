@@ -24,6 +24,11 @@ def demand(
         return Work()
     tasks, slot_s, weighed_s = 0, 0.0, 0.0
     due: list[tuple[float, float]] = []
+    owed = sum(
+        min(job.waiting + job.in_flight, job.spec.slots_sold)
+        for job in broker.jobs.values()
+        if job.spec.pool == pool
+    )
     for job in broker.waiting_jobs:
         placed = _placed(job, pool)
         if not placed:
@@ -39,7 +44,7 @@ def demand(
         if worker.offer.pool == pool and not worker.job:
             tasks += worker.in_flight
             slot_s += worker.left_s(now_s)
-    return Work(tasks, slot_s, tuple(sorted(due)), mean)
+    return Work(tasks, slot_s, tuple(sorted(due)), mean, owed)
 
 
 def _placed(job: Job, pool: str) -> int:

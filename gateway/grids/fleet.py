@@ -1,19 +1,27 @@
 """The pilots of one pool: what its grid shows, and what their workers say, put together. Pure.
 
 The grid's list says which there are; a worker that has come says that a pilot is ready, and what it
-does. Between an order and its first sighting the pilots are taken to be on their way; so long, and
-the order is made again, by the same name. A pilot whose worker does not come is a failed start.
+does. Between an order and the first sighting of a pilot this is taken to be on its way; so long,
+and an order of which nothing is shown is made again, by the same name. What is not shown of an
+order that is shown in part, or that was made again in vain, is given up; should it be shown later,
+it is taken up like one of a former life.
+
+A pilot that ends, or is given up, before its worker came is a failed start, unless we stopped it.
+Many of one order are one failure: they have one cause, and the pause that follows one doubles with
+each.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gateway.grids.contract import Order, Sighting, Stand
+from gateway.grids.contract import PILOT_MARK, Order, Sighting, Stand
 from policies.butler import MINUTE_S, Past, Pilot, Stage
 
-UNSEEN_S: Final = 60.0  # an order that the grid does not show after so long is made again
-DIAL_S: Final = 120.0  # a worker has so long to dial once its pilot runs
+UNSEEN_S: Final = 60.0  # an order that the grid does not show after so long is made again, …
+TRIES_MAX: Final = 3  # … so often in all
+DIAL_S: Final = 120.0  # a worker has so long to dial once its pilot runs, …
+DIAL_STARTS: Final = 3.0  # … or so many times what a start takes
 START_WEIGHT: Final = 0.2  # of the newest start in the mean of how long they take
 
 
@@ -34,15 +42,36 @@ class AtWork:
 
 
 @dataclass(slots=True)
-class _Known:
-    """A pilot that was ordered or found. `since_s`: it has been in its stage."""
+class Known:
+    """A pilot that was ordered or found.
+
+    Attributes:
+        asked_s: when it was ordered, in this life; None: it was found.
+        begun_s: since when it starts, as far as we saw: it was ordered or queued until then.
+        since_s: it has been in its stage.
+        alone_s: since when it runs without a worker of its name; None: it does not.
+        is_let_go: we drained or stopped it.
+    """
 
     slots: int
-    asked_s: float
+    asked_s: float | None
+    begun_s: float
+    since_s: float
     stage: Stage = Stage.QUEUED
-    since_s: float = 0.0
     sighting: Sighting | None = None
+    alone_s: float | None = None
     has_come: bool = False
+    is_let_go: bool = False
+
+
+@dataclass(slots=True)
+class Made:
+    """An order of this life that is not yet shown whole. `missing`: pilots not shown so far."""
+
+    order: Order
+    at_s: float
+    missing: set[str]
+    tries: int = 1
 
 
 @dataclass(slots=True)
@@ -52,46 +81,49 @@ class Fleet:
     Attributes:
         start_s: how long a start takes: as its owner expects, then as measured.
         pilots: by name, those that have not ended.
-        orders: that the grid has not shown yet, and when each was made.
+        orders: that the grid has not shown whole yet, by name.
         failures: starts that failed since one did not; `failed_s`: when the last of them did.
         why: what the grid said of the last one that failed.
     """
 
     start_s: float
-    pilots: dict[str, _Known] = field(default_factory=dict)
-    orders: dict[str, tuple[Order, float]] = field(default_factory=dict)
+    pilots: dict[str, Known] = field(default_factory=dict)
+    orders: dict[str, Made] = field(default_factory=dict)
     starts: list[float] = field(default_factory=list)
     stops: list[float] = field(default_factory=list)
     failures: int = 0
     failed_s: float = 0.0
     why: str = ""
+    _failed: set[str] = field(default_factory=set)  # orders that have counted, since one did not
 
     # --- what is asked of the grid -------------------------------------------------------------
 
     def ordered(self, order: Order, now_s: float) -> None:
         """An order is about to be made."""
-        self.orders[order.name] = order, now_s
-        for name in order.names():
-            self.pilots[name] = _Known(order.shape.slots, now_s, since_s=now_s)
-            self.starts.append(now_s)
+        names = order.names()
+        self.orders[order.name] = Made(order, now_s, set(names))
+        for name in names:
+            self.pilots[name] = Known(order.shape.slots, now_s, now_s, now_s)
+        self.starts += [now_s] * len(names)
 
     def refused(self, order: Order, text: str, now_s: float) -> None:
-        """The grid did not take an order."""
-        self.orders.pop(order.name, None)
-        for name in order.names():
-            self.pilots.pop(name, None)
-        self._note_failure(text, now_s)
+        """The grid did not take an order. What it has shown of it is there nevertheless."""
+        made = self.orders.pop(order.name, None)
+        if made is not None:
+            self._give_up(made, text, now_s)
 
     def drained(self, names: Iterable[str], now_s: float) -> None:
         """These get nothing more."""
-        for name in names:
-            self._enter(self.pilots[name], Stage.DRAINING, now_s)
+        self.stopped(names, now_s)
 
     def stopped(self, names: Iterable[str], now_s: float) -> None:
-        """The grid was told to stop these."""
+        """The grid was told to stop these, or will be. Those that have ended meanwhile are none."""
         for name in names:
-            self.stops.append(now_s)
-            self._enter(self.pilots[name], Stage.DRAINING, now_s)
+            known = self.pilots.get(name)
+            if known is not None and not known.is_let_go:
+                known.is_let_go = True
+                self.stops.append(now_s)
+                _enter(known, Stage.DRAINING, now_s)
 
     # --- what is seen --------------------------------------------------------------------------
 
@@ -99,59 +131,92 @@ class Fleet:
         self, sightings: Sequence[Sighting], workers: Mapping[str, AtWork], now_s: float
     ) -> None:
         """Take in what the grid shows, and who has come."""
-        shown = {each.name: each for each in sightings}
-        for name in [each for each in self.orders if _is_shown(self.orders[each][0], shown)]:
-            del self.orders[name]
+        ended = {each.name: each for each in sightings if each.stand is Stand.ENDED}
+        shown = {each.name: each for each in sightings if each.stand is not Stand.ENDED}
         for name, sighting in shown.items():
-            if sighting.stand is Stand.ENDED:
-                self._ended(name, sighting.fault or "it ended before its worker came", now_s)
-                continue
             known = self.pilots.get(name)
-            if known is None:  # of a former life
-                known = self.pilots[name] = _Known(sighting.slots, now_s, since_s=now_s)
+            if known is None:  # of a former life, or given up too soon
+                known = self.pilots[name] = Known(sighting.slots, None, now_s, now_s)
             known.sighting = sighting
-            self._advance(known, sighting, workers.get(name), now_s)
-        for name in [each for each in self.pilots if each not in shown]:
-            if not self._is_awaited(name) and name not in workers:
+        self._strike_off(shown.keys() | ended.keys() | workers.keys(), now_s)
+        for name, known in list(self.pilots.items()):
+            worker = workers.get(name)
+            if name in shown or (worker is not None and name not in ended):
+                self._advance(known, worker, now_s)
+            elif name in ended:
+                self._ended(name, ended[name].fault or "it ended before its worker came", now_s)
+            elif not self._is_awaited(name):
                 self._ended(name, "the grid knows nothing of it", now_s)
 
-    def _advance(
-        self, known: _Known, sighting: Sighting, worker: AtWork | None, now_s: float
-    ) -> None:
-        if sighting.stand is Stand.ENDING or known.stage is Stage.DRAINING:
-            self._enter(known, Stage.DRAINING, now_s)
+    def _strike_off(self, found: set[str], now_s: float) -> None:
+        """Note of which orders all is there; give up what is not where the rest is, for long."""
+        for name in found if self.orders else ():
+            expected = self.orders.get(_order_of(name))
+            if expected is not None:
+                expected.missing.discard(name)
+        for name, made in list(self.orders.items()):
+            is_part = len(made.missing) < made.order.pilots
+            if not made.missing:
+                del self.orders[name]
+            elif is_part and now_s - made.at_s >= UNSEEN_S:
+                del self.orders[name]
+                there = made.order.pilots - len(made.missing)
+                text = f"the grid shows {there} of {made.order.pilots} pilots that it took"
+                self._give_up(made, text, now_s)
+
+    def _advance(self, known: Known, worker: AtWork | None, now_s: float) -> None:
+        """Move one on that is there, by its sighting if there is any, or its worker."""
+        stand = known.sighting.stand if known.sighting is not None else Stand.QUEUED
+        is_alone = stand is Stand.RUNNING and worker is None
+        if not is_alone:
+            known.alone_s = None
+        elif known.alone_s is None:
+            known.alone_s = now_s
+        if worker is not None and not known.has_come:
+            self._came(known, now_s)
+        if stand is Stand.ENDING or known.is_let_go:
+            _enter(known, Stage.DRAINING, now_s)
         elif worker is not None:
-            if not known.has_come:
-                self._came(known, now_s)
-            self._enter(known, Stage.READY, now_s)
-        elif sighting.stand is Stand.QUEUED:
-            self._enter(known, Stage.QUEUED, now_s)
+            _enter(known, Stage.READY, now_s)
+        elif stand is Stand.QUEUED:
+            known.begun_s = now_s
+            _enter(known, Stage.QUEUED, now_s)
         else:
-            self._enter(known, Stage.STARTING, now_s)
+            _enter(known, Stage.STARTING, now_s)
 
-    def _enter(self, known: _Known, stage: Stage, now_s: float) -> None:
-        if known.stage is not stage:
-            known.stage, known.since_s = stage, now_s
-
-    def _came(self, known: _Known, now_s: float) -> None:
-        """A pilot's worker has come: so long does a start take."""
+    def _came(self, known: Known, now_s: float) -> None:
+        """A pilot's worker has come: so long does a start take, without the grid's queue."""
         known.has_come = True
         self.failures = 0
-        begun_s = known.asked_s
-        if known.stage is Stage.STARTING:
-            begun_s = min(known.since_s, (known.sighting and known.sighting.paid_s) or now_s)
-        self.start_s += START_WEIGHT * (now_s - begun_s - self.start_s)
+        self._failed.clear()
+        if known.asked_s is None:
+            return  # nobody knows when it began
+        begun_s = known.begun_s
+        paid_s = known.sighting.paid_s if known.sighting is not None else None
+        if paid_s is not None and known.asked_s <= paid_s <= now_s:
+            begun_s = paid_s
+        self.start_s += START_WEIGHT * (max(0.0, now_s - begun_s) - self.start_s)
 
     def _is_awaited(self, name: str) -> bool:
-        return any(name in order.names() for order, _ in self.orders.values())
+        made = self.orders.get(_order_of(name))
+        return made is not None and name in made.missing
+
+    def _give_up(self, made: Made, text: str, now_s: float) -> None:
+        """What is missing of an order is not expected any more."""
+        lost = [self.pilots.pop(name) for name in made.missing if name in self.pilots]
+        if not all(each.is_let_go for each in lost):
+            self._note_failure(made.order.name, text, now_s)
 
     def _ended(self, name: str, text: str, now_s: float) -> None:
-        known = self.pilots.pop(name, None)
-        if known is not None and not known.has_come and known.stage is not Stage.DRAINING:
-            self._note_failure(text, now_s)
+        known = self.pilots.pop(name)
+        if not known.has_come and not known.is_let_go:
+            if self._is_silent(known, now_s):
+                text = "its worker did not come: can it reach this gateway's address?"
+            self._note_failure(_order_of(name), text, now_s)
 
-    def _note_failure(self, text: str, now_s: float) -> None:
-        self.failures += 1
+    def _note_failure(self, order: str, text: str, now_s: float) -> None:
+        self.failures += order not in self._failed
+        self._failed.add(order)
         self.failed_s = now_s
         self.why = text
 
@@ -159,21 +224,29 @@ class Fleet:
 
     def unseen(self, now_s: float) -> list[Order]:
         """Orders that are to be made again: nobody knows whether they arrived."""
-        found = [order for order, at_s in self.orders.values() if now_s - at_s >= UNSEEN_S]
-        for order in found:
-            self.orders[order.name] = order, now_s
+        found = []
+        for name, made in list(self.orders.items()):
+            if now_s - made.at_s < UNSEEN_S or len(made.missing) < made.order.pilots:
+                continue
+            if all(self.pilots[each].is_let_go for each in made.missing):
+                del self.orders[name]  # nobody wants it any more
+                self._give_up(made, "", now_s)
+            elif made.tries >= TRIES_MAX:
+                text = f"the grid took an order {made.tries} times, and does not show it"
+                self.refused(made.order, text, now_s)
+            else:
+                made.at_s = now_s
+                made.tries += 1
+                found.append(made.order)
         return found
 
     def silent(self, now_s: float) -> list[str]:
         """Pilots that run, and whose worker has not come in time: to be stopped."""
-        return [
-            name
-            for name, each in self.pilots.items()
-            if each.stage is Stage.STARTING
-            and each.sighting is not None
-            and each.sighting.stand is Stand.RUNNING
-            and now_s - each.since_s >= DIAL_S
-        ]
+        return [name for name, each in self.pilots.items() if self._is_silent(each, now_s)]
+
+    def _is_silent(self, known: Known, now_s: float) -> bool:
+        patience_s = max(DIAL_S, DIAL_STARTS * self.start_s)
+        return known.alone_s is not None and now_s - known.alone_s >= patience_s
 
     def done(self, workers: Mapping[str, AtWork]) -> list[str]:
         """Pilots that are drained and have nothing left: to be stopped."""
@@ -184,13 +257,15 @@ class Fleet:
         ]
 
     def view(self, workers: Mapping[str, AtWork]) -> list[Pilot]:
-        """The pilots, as the butler sees them."""
+        """The pilots, as the butler sees them. One whose worker is away is not taken to be idle."""
         found = []
         for name, each in self.pilots.items():
             paid_s = each.sighting.paid_s if each.sighting is not None else None
             pilot = Pilot(name, each.stage, each.slots, each.since_s, paid_s)
             worker = workers.get(name)
-            if worker is not None and each.stage is Stage.READY:
+            if each.stage is Stage.READY and worker is None:
+                pilot = replace(pilot, busy=each.slots)
+            elif each.stage is Stage.READY and worker is not None:
                 pilot = replace(
                     pilot, busy=worker.busy, since_s=worker.idle_s, lost_s=worker.lost_s
                 )
@@ -204,5 +279,10 @@ class Fleet:
         return Past(self.start_s, self.starts, self.stops, self.failures, self.failed_s)
 
 
-def _is_shown(order: Order, shown: Mapping[str, Sighting]) -> bool:
-    return any(name in shown for name in order.names())
+def _enter(known: Known, stage: Stage, now_s: float) -> None:
+    if known.stage is not stage:
+        known.stage, known.since_s = stage, now_s
+
+
+def _order_of(name: str) -> str:
+    return name.rpartition(PILOT_MARK)[0]

@@ -17,6 +17,7 @@ from typing import Final
 
 import trio
 
+from federation.address import TOKEN_VARIABLE, is_weak
 from gateway.grids.contract import (
     Blame,
     GridFault,
@@ -32,8 +33,10 @@ from gateway.grids.fake_gateway import Arrival, FakeGateway
 # What is in an environment comes as it is, whatever a shell or an option's commas make of it.
 ODD: Final = "a 'b' \"c\" $HOME `id` $(id) \\n, d=e; f & g%h é"
 DIAL_S: Final = 300.0
-SCAN_S: Final = 0.1
+SCAN_S: Final = 0.01  # commands that end soon are seen too
+LOOKS: Final = 50
 DAY_S: Final = 86_400.0
+_SECRETS: Final = ("GRIDFED_SECRET", TOKEN_VARIABLE)
 _ORDER: Final = tuple(Stand)
 
 
@@ -107,7 +110,7 @@ class Scene:
         self.gateway = gateway
         self.launch = launch
         self.said = said
-        self.secret = launch.environment["GRIDFED_SECRET"]
+        self.secrets = {launch.environment[each] for each in _SECRETS if each in launch.environment}
         self._seen: dict[tuple[int, str], _Seen] = {}
         self._opened: list[Provisioning] = []  # kept, so that no two have one id
 
@@ -212,8 +215,9 @@ class Scene:
         self.check_text(text, f"the fault of {what}")
 
     def check_text(self, text: str, where: str) -> None:
-        """No text holds the secret."""
-        assert self.secret not in text, f"the secret stands in {where}"
+        """No text holds a secret."""
+        for secret in self.secrets:
+            assert secret not in text, f"the secret stands in {where}"
 
     def check_arrivals(self, order: Order) -> list[Arrival]:
         """Those of an order that came: each once, and as it was ordered."""
@@ -224,6 +228,8 @@ class Scene:
             shape = order.shape
             assert each.slots == shape.slots, f"{each.name} has {each.slots} slots, not {shape}"
             assert each.tags == dict(shape.tags), f"{each.name} has tags {each.tags}, not {shape}"
+            token = self.launch.environment.get(TOKEN_VARIABLE, "")
+            assert each.token == token, f"{each.name} has not the token of its environment"
             assert each.pool == self.launch.pool, f"{each.name} says it is of pool {each.pool!r}"
         return came
 
@@ -251,12 +257,16 @@ async def set_scene(bench: Bench) -> AsyncIterator[Scene]:
     with TemporaryDirectory(prefix="gridfed-check-") as folder:
         async with trio.open_nursery() as nursery:
             await nursery.start(gateway.run)
+            address = bench.dialled(gateway.address)
+            environment = {"GRIDFED_SECRET": secret, "GRIDFED_CHECK": ODD}
+            if not is_weak(address):  # no pilot would show a token there
+                environment[TOKEN_VARIABLE] = secrets.token_hex(16)
             launch = Launch(
                 site="checks",
                 pool="checked",
                 mark=f"check-{secrets.token_hex(6)}",
-                address=bench.dialled(gateway.address),
-                environment={"GRIDFED_SECRET": secret, "GRIDFED_CHECK": ODD},
+                address=address,
+                environment=environment,
                 folder=Path(folder),
                 say=said.append,
                 dial_s=DIAL_S,
@@ -265,9 +275,11 @@ async def set_scene(bench: Bench) -> AsyncIterator[Scene]:
             nursery.start_soon(_scan, scene)
             try:
                 yield scene
-            finally:
+            except BaseException as error:
                 with trio.CancelScope(shield=True):
-                    await _tidy(scene)
+                    await _tidy_after(error, scene)
+                raise
+            await _tidy(scene)
             nursery.cancel_scope.cancel()
     for line in said:
         scene.check_text(line, f"what the grid has said: {line!r}")
@@ -282,19 +294,29 @@ async def _tidy(scene: Scene) -> None:
     await scene.until_nothing_is_left()
 
 
+async def _tidy_after(error: BaseException, scene: Scene) -> None:
+    """The same when a check has failed: what fails then is only noted."""
+    try:
+        await _tidy(scene)
+    except Exception as another:  # noqa: BLE001 - a broken grid may raise anything
+        error.add_note(f"Then everything was to be stopped: {another}")
+
+
 async def _scan(scene: Scene) -> None:
     """Look for the secret in this host's list of processes, all the while."""
+    looks: dict[str, int] = {}
     while True:
-        lines = await trio.to_thread.run_sync(_command_lines)
-        for line in lines:
+        for line in await trio.to_thread.run_sync(_command_lines, looks):
             scene.check_text(line, f"the list of processes: {line!r}")
         await trio.sleep(SCAN_S)
 
 
-def _command_lines() -> list[str]:
+def _command_lines(looks: dict[str, int]) -> list[str]:
+    """The command lines of new processes: each is looked at so often, as it may become another."""
     found = []
     for entry in os.listdir("/proc"):
-        if entry.isdecimal():
+        if entry.isdecimal() and looks.setdefault(entry, 0) < LOOKS:
+            looks[entry] += 1
             with contextlib.suppress(OSError):  # it has ended
                 found.append(Path(f"/proc/{entry}/cmdline").read_bytes().decode(errors="replace"))
     return found

@@ -43,6 +43,7 @@ from gateway.worker.cells import SETTLE_S
 from gateway.worker.channel import is_part
 from gateway.worker.conversation import WorkerConversation
 from gateway.worker.functions import Functions
+from gateway.worker.interruption import Interruption, watch
 from gateway.worker.limits import die_with_parent, memory_used_bytes
 from gateway.worker.process import Doom, SlotProcess
 from gateway.worker.roster import LEVEL_S, Chunk, Piece, Roster, SlotBook, Terms
@@ -100,6 +101,8 @@ class Agent:
                 nursery.start_soon(self._keep_slot, index)
             nursery.start_soon(self._watch)
             nursery.start_soon(self._gateway.run)
+            if self._settings.interruptions:
+                nursery.start_soon(self._watch_interruptions)
 
     # --- what the gateway says -----------------------------------------------------------------
 
@@ -433,7 +436,29 @@ class Agent:
                         self._say("stops when its running tasks end; once more to stop at once")
                     self._nursery.start_soon(self._wind_up)
 
-    async def _wind_up(self) -> None:
+    async def _watch_interruptions(self) -> None:
+        settings = self._settings
+        await watch(
+            settings.interruptions,
+            self._interrupted,
+            self._say,
+            time.time,
+            poll_s=settings.interruptions_s,
+            rebalances=settings.heeds_rebalance,
+        )
+
+    def _interrupted(self, notice: Interruption) -> None:
+        """The host will be taken away: as a first signal, but what runs has until then."""
+        in_s = notice.stop_in_s(time.time())
+        self._say(notice.text if in_s is None else f"{notice.text}: its tasks have {in_s:.1f} s")
+        if in_s is not None:
+            for number in list(self._roster.held):
+                self._noticed(Notice(number, 0, ALL_TASKS, in_s))
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._nursery.start_soon(self._wind_up, math.inf)
+
+    async def _wind_up(self, at_most_s: float = STOP_S) -> None:
         self._gateway.post(Drain(True))
         self._gateway.flush()
         await self._reclaim([slot for slot in self._roster.slots if slot.chunks])
@@ -442,7 +467,7 @@ class Agent:
             taken = self._roster.withdraw(number, 0, ALL_TASKS)
             self._gateway.post(Returned(number, [list(span) for span in taken]))
         self._gateway.flush()
-        with trio.move_on_after(STOP_S):
+        with trio.move_on_after(at_most_s):
             while any(slot.chunks for slot in self._roster.slots):  # noqa: ASYNC110 - not for long
                 await trio.sleep(WATCH_S)
         await self._say_goodbye(math.inf)

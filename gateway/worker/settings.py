@@ -7,8 +7,10 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
+from federation.address import TOKEN_VARIABLE
 from federation.messages import Hello
 from federation.transport import TlsSettings
+from gateway.worker.interruption import POLL_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,8 @@ class AgentSettings:
 
     `memory_bytes` is the limit of each slot, 0 for none; `give_up_s` is how long to look for the
     gateway, 0 for ever; with `die_with_parent` the agent ends when its parent process does.
+    `interruptions` is the metadata service that says when the host will be taken away, asked every
+    `interruptions_s`; with `heeds_rebalance` also that it may be (gateway.worker.interruption).
     """
 
     address: str
@@ -30,6 +34,9 @@ class AgentSettings:
     memory_bytes: int = 0
     give_up_s: float = 0.0
     die_with_parent: bool = False
+    interruptions: str = ""
+    interruptions_s: float = POLL_S
+    heeds_rebalance: bool = False
 
     def hello(self) -> Hello:
         """What the agent says of itself."""
@@ -49,7 +56,7 @@ class AgentSettings:
 
 
 def read_arguments() -> AgentSettings:
-    """The settings of an agent that a local pool has started."""
+    """The settings of an agent that a grid has started: secrets come by its environment."""
     parser = argparse.ArgumentParser(prog="gateway.worker.agent")
     parser.add_argument("--gateway", required=True)
     parser.add_argument("--slots", type=int, required=True)
@@ -59,6 +66,9 @@ def read_arguments() -> AgentSettings:
     parser.add_argument("--memory", type=int, default=0)
     parser.add_argument("--give-up-s", type=float, default=0.0)
     parser.add_argument("--die-with-parent", action="store_true")
+    parser.add_argument("--interruptions", default="")
+    parser.add_argument("--interruptions-s", type=float, default=POLL_S)
+    parser.add_argument("--heed-rebalance", action="store_true")
     given = parser.parse_args()
     return AgentSettings(
         address=given.gateway,
@@ -66,11 +76,15 @@ def read_arguments() -> AgentSettings:
         pool=given.pool,
         slots=given.slots,
         secret=os.environ.get("GRIDFED_SECRET", ""),
+        token=os.environ.get(TOKEN_VARIABLE, ""),
         tls=TlsSettings().or_environment(),
         tags=_parse_tags(given.tags),
         memory_bytes=given.memory,
         give_up_s=given.give_up_s,
         die_with_parent=given.die_with_parent,
+        interruptions=given.interruptions,
+        interruptions_s=given.interruptions_s,
+        heeds_rebalance=given.heed_rebalance,
     )
 
 

@@ -305,6 +305,10 @@ def main() -> None:
     faulthandler.enable()
     # An agent in a shell's background ignores Ctrl-C; that is no reason for tasks to do so.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A batch system that stops a pilot sends this to all that it runs. Its agent lets what runs
+    # end, as long as there is time. What a task starts can be ended by it as ever.
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     slot = Slot(_open_channel(channel_fd), open_cells(cells_fd))
     os.register_at_fork(after_in_child=slot.disown)
     try:

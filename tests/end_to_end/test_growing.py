@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from members_support import Member, federate
 from tests_support import InnerSite, wait_until
 
 from federation import Client
@@ -117,6 +118,14 @@ def test_a_pilot_that_is_killed_loses_no_task(site):
     with Client(site.address) as client:
         results = client.options(objective="fastest").map(slow_square, range(40))
         wait_until(lambda: scale(client)["busy"], "pilots work")
+        [job] = client.ask("jobs")
+
+        def named():
+            found = client.ask("explain", job=job["id"])["places"]
+            return {each["worker"].partition(" = ")[2] for each in found} - {""}
+
+        wait_until(named, "they are known by the grid's names of them")
+        assert named() <= {f"pid {pid}" for pid in pilots_of(keeper)}
         os.kill(pilots_of(keeper)[0], signal.SIGKILL)
         assert list(results) == [n * n for n in range(40)]
 
@@ -130,3 +139,38 @@ def test_what_is_owned_and_idle_goes_first(tmp_path):
             assert scale(client)["pilots"] == 0
     finally:
         end(site)
+
+
+BURST = """
+[[pool]]
+name = "burst"
+kind = "processes"
+price = "0.04 USD"
+[pool.processes]
+slots_max = 2
+[pool.scale]
+max = 2
+start = "1s"
+idle = "1s"
+dial_for = "20s"
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_site_starts_slots_for_what_another_buys(tmp_path):
+    london = Member(tmp_path, "london", 1, "4 USD")
+    paris = Member(tmp_path, "paris", 0, "", pools=BURST)
+    try:
+        federate(london, paris)
+        [shown] = [each for each in london.ask("pools") if each["site"] == "paris"]
+        assert (shown["slots_free"], shown["slots_total"], shown["slots_cold"]) == (0, 2, 2)
+        with london.client() as client:
+            assert list(client.map(slow_square, range(30))) == [n * n for n in range(30)]
+            usage = client.ask("report", kind="usage", by=["pool"])
+        rows = [dict(zip(usage["columns"], row, strict=True)) for row in usage["rows"]]
+        tasks = {row["pool"]: row["tasks"] for row in rows}
+        assert tasks["paris/burst"] > 15
+        wait_until(lambda: paris.ask("scale")["pools"][0]["pilots"] == 0, "Paris lets them go")
+    finally:
+        for each in (london, paris):
+            each.gateway.stop()

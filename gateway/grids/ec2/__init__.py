@@ -1,0 +1,20 @@
+"""Instances of Amazon EC2 as pilots: rented when there is work, gone when there is none.
+
+The SDK is imported when such a pool is opened, and not before.
+"""
+
+from typing import Final
+
+from gateway.grids.contract import GridKind, Launch, Provisioning
+from gateway.grids.ec2.settings import Ec2Config, read
+
+__all__ = ["KIND"]
+
+
+def _open(config: Ec2Config, launch: Launch) -> Provisioning:
+    from gateway.grids.ec2.grid import Ec2Grid
+
+    return Ec2Grid(config, launch)
+
+
+KIND: Final = GridKind("ec2", read, _open, needs="aws")

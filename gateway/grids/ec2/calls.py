@@ -1,0 +1,252 @@
+"""EC2's interface by boto3: blocking, for threads. What goes wrong becomes a GridFault.
+
+Only here is the SDK known. Its own retries are bounded: the keeper asks again anyway.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ProfileNotFound,
+)
+
+from gateway.grids.contract import Blame, GridFault
+from gateway.grids.ec2 import faults
+from gateway.grids.ec2.prices import OPERATING_SYSTEM
+from gateway.grids.ec2.settings import Ec2Config
+
+ATTEMPTS: Final = 4  # of each call
+CONNECT_S: Final = 5.0
+READ_S: Final = 60.0  # a fleet of many instances takes its time
+PAGE: Final = 500
+BATCH: Final = 500
+_NO_CREDENTIALS: Final = (
+    NoCredentialsError,
+    PartialCredentialsError,
+    CredentialRetrievalError,
+    ProfileNotFound,
+)
+T = TypeVar("T")
+
+
+class Calls:
+    """The calls that a pool on EC2 makes. Any number of threads may."""
+
+    def __init__(self, config: Ec2Config, attempts: int = ATTEMPTS) -> None:
+        self._config = config
+        self._attempts = attempts
+        self._lock = threading.Lock()  # sessions are made by one thread at a time
+        self._clients: dict[str, Any] = {}
+
+    def _client(self, service: str) -> Any:
+        with self._lock:
+            if service not in self._clients:
+                self._clients[service] = self._connect(service)
+            return self._clients[service]
+
+    def _connect(self, service: str) -> Any:
+        config = self._config
+        session = boto3.Session(
+            profile_name=config.profile or None, region_name=_region(service, config.region)
+        )
+        return session.client(
+            service,
+            endpoint_url=config.endpoint_url or None,
+            config=Config(
+                connect_timeout=CONNECT_S,
+                read_timeout=READ_S,
+                retries={"mode": "standard", "total_max_attempts": self._attempts},
+                max_pool_connections=16,
+                user_agent_extra="gridfed",
+            ),
+        )
+
+    def _do(self, what: str, parameters: Mapping[str, Any], service: str = "ec2") -> Any:
+        """One call, by its name as in `create_fleet`."""
+        return guarded(what, lambda: getattr(self._client(service), what)(**parameters))
+
+    def _pages(
+        self, what: str, key: str, parameters: Mapping[str, Any], service: str = "ec2"
+    ) -> Iterator[Any]:
+        """All that a call lists, page by page."""
+
+        def read() -> list[Any]:
+            pages = self._client(service).get_paginator(what).paginate(**parameters)
+            return [each for page in pages for each in page.get(key, [])]
+
+        yield from guarded(what, read)
+
+    # --- what is there -------------------------------------------------------------------------
+
+    def instances(self, tag: str, value: str) -> list[Mapping[str, Any]]:
+        """Those with a tag, of all states."""
+        listed = self._pages(
+            "describe_instances",
+            "Reservations",
+            {
+                "Filters": [{"Name": f"tag:{tag}", "Values": [value]}],
+                "PaginationConfig": {"PageSize": PAGE},
+            },
+        )
+        return [each for reservation in listed for each in reservation["Instances"]]
+
+    def instance_types(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Types, as they are described."""
+        return list(
+            self._pages("describe_instance_types", "InstanceTypes", {"InstanceTypes": list(names)})
+        )
+
+    def zones_of(self, subnets: Sequence[str]) -> dict[str, str]:
+        """The zone of each subnet."""
+        listed = self._pages("describe_subnets", "Subnets", {"SubnetIds": list(subnets)})
+        return {each["SubnetId"]: each["AvailabilityZone"] for each in listed}
+
+    def template(self, name: str, version: str) -> Mapping[str, Any]:
+        """What somebody's launch template says."""
+        key = "LaunchTemplateId" if name.startswith("lt-") else "LaunchTemplateName"
+        answer = self._do("describe_launch_template_versions", {key: name, "Versions": [version]})
+        found: Mapping[str, Any] = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+        return found
+
+    def spot_prices(self, kinds: Sequence[str]) -> list[Mapping[str, Any]]:
+        """The spot prices of types, as they are now."""
+        return list(
+            self._pages(
+                "describe_spot_price_history",
+                "SpotPriceHistory",
+                {
+                    "InstanceTypes": list(kinds),
+                    "ProductDescriptions": [OPERATING_SYSTEM],
+                    "StartTime": datetime.now(UTC),
+                },
+            )
+        )
+
+    def products(self, kind: str) -> list[str]:
+        """The on-demand price list of a type: JSON texts."""
+        wanted = {
+            "instanceType": kind,
+            "regionCode": self._config.region,
+            "operatingSystem": "Linux",
+            "tenancy": "Shared",
+            "preInstalledSw": "NA",
+            "capacitystatus": "Used",
+        }
+        filters = [
+            {"Type": "TERM_MATCH", "Field": field, "Value": value}
+            for field, value in wanted.items()
+        ]
+        parameters = {"ServiceCode": "AmazonEC2", "Filters": filters}
+        return list(self._pages("get_products", "PriceList", parameters, "pricing"))
+
+    # --- what is done --------------------------------------------------------------------------
+
+    def put_template(self, name: str, data: Mapping[str, Any], tags: list[dict[str, str]]) -> None:
+        """Make a launch template; one of that name is the same."""
+        parameters = {
+            "LaunchTemplateName": name,
+            "LaunchTemplateData": data,
+            "TagSpecifications": [{"ResourceType": "launch-template", "Tags": tags}],
+        }
+        try:
+            self._do("create_launch_template", parameters)
+        except faults.Ec2Fault as fault:
+            if fault.code != faults.EXISTS:
+                raise
+
+    def create_fleet(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Start instances."""
+        answer: Mapping[str, Any] = self._do("create_fleet", request)
+        return answer
+
+    def tag(self, instances: Sequence[str], tag: str, value: str) -> None:
+        """Give instances a tag."""
+        self._do(
+            "create_tags", {"Resources": list(instances), "Tags": [{"Key": tag, "Value": value}]}
+        )
+
+    def terminate(self, instances: Sequence[str]) -> list[str]:
+        """Terminate; those that EC2 does not know are returned."""
+        unknown: list[str] = []
+        for at in range(0, len(instances), BATCH):
+            unknown += self._terminate(list(instances[at : at + BATCH]))
+        return unknown
+
+    def _terminate(self, instances: list[str]) -> list[str]:
+        try:
+            self._do("terminate_instances", {"InstanceIds": instances})
+        except faults.Ec2Fault as fault:
+            if fault.code != faults.NOT_FOUND:
+                raise
+            if len(instances) == 1:
+                return instances
+            # One that is not known spoils the call for all: halve, to find it soon.
+            half = len(instances) // 2
+            return [*self._terminate(instances[:half]), *self._terminate(instances[half:])]
+        return []
+
+    # --- what is left behind -------------------------------------------------------------------
+
+    def templates(self, tag: str, value: str) -> list[Mapping[str, Any]]:
+        """Launch templates with a tag."""
+        filters = [{"Name": f"tag:{tag}", "Values": [value]}]
+        return list(
+            self._pages("describe_launch_templates", "LaunchTemplates", {"Filters": filters})
+        )
+
+    def drop_template(self, template: str) -> None:
+        """Delete a launch template, by its id."""
+        self._do("delete_launch_template", {"LaunchTemplateId": template})
+
+    def loose_volumes(self, tag: str, value: str) -> list[str]:
+        """Volumes with a tag that no instance has."""
+        filters = [
+            {"Name": f"tag:{tag}", "Values": [value]},
+            {"Name": "status", "Values": ["available"]},
+        ]
+        listed = self._pages("describe_volumes", "Volumes", {"Filters": filters})
+        return [each["VolumeId"] for each in listed]
+
+    def drop_volume(self, volume: str) -> None:
+        """Delete a volume."""
+        self._do("delete_volume", {"VolumeId": volume})
+
+
+def _region(service: str, region: str) -> str:
+    """The price list is kept in a few regions only."""
+    if service != "pricing":
+        return region
+    return "cn-northwest-1" if region.startswith("cn-") else "us-east-1"
+
+
+def guarded(what: str, call: Callable[[], T]) -> T:
+    """Do a call; what goes wrong with it is a fault."""
+    try:
+        return call()
+    except ClientError as error:
+        found = error.response.get("Error", {})
+        raise faults.fault(
+            str(found.get("Code", "")), str(found.get("Message", "")), what
+        ) from None
+    except _NO_CREDENTIALS as error:
+        text = f"there are no credentials for EC2: {faults.trim(str(error))}"
+        raise GridFault(Blame.NEVER, f"{text}; see `profile` in docs/grids_ec2.md") from None
+    except (ConnectionError, HTTPClientError) as error:
+        raise GridFault(
+            Blame.AGAIN, f"EC2 does not answer {what}: {faults.trim(str(error))}"
+        ) from None
+    except BotoCoreError as error:
+        raise GridFault(
+            Blame.NEVER, f"EC2 can't be asked {what}: {faults.trim(str(error))}"
+        ) from None

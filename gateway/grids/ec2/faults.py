@@ -1,0 +1,129 @@
+"""What EC2 says when it does not do what was asked: whose fault it is, and what to do. Pure.
+
+No text of the service is passed on whole: some of them hold encoded policies, or the request.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from gateway.grids.contract import Blame, GridFault
+
+TEXT_MAX: Final = 300
+MISMATCH: Final = "IdempotentParameterMismatch"
+NOT_FOUND: Final = "InvalidInstanceID.NotFound"
+EXISTS: Final = "InvalidLaunchTemplateName.AlreadyExistsException"
+TEMPLATE_GONE: Final = "InvalidLaunchTemplateName.NotFoundException"
+DRY_RUN: Final = "DryRunOperation"  # not an error: it would have worked
+
+# The same may work later.
+_AGAIN: Final = frozenset(
+    {
+        *("RequestLimitExceeded", "Throttling", "ThrottlingException", "RequestThrottled"),
+        *("TooManyRequestsException", "InternalError", "InternalFailure", "ServiceUnavailable"),
+        *("Unavailable", "ServerInternal", "RequestTimeout", MISMATCH),
+    }
+)
+# Not here and now, and it need not be wrong.
+_ELSEWHERE: Final = frozenset(
+    {
+        *("InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientCapacity"),
+        *("InsufficientFreeAddressesInSubnet", "InsufficientReservedInstanceCapacity"),
+        *("SpotMaxPriceTooLow", "MaxSpotInstanceCountExceeded", "MaxSpotFleetRequestCountExceeded"),
+        *("InstanceLimitExceeded", "VcpuLimitExceeded", "InsufficientVolumeCapacity"),
+        *("VolumeLimitExceeded", "MaxIOPSLimitExceeded", "CapacityNotAvailable", "Unsupported"),
+        *("UnfulfillableCapacity", "InsufficientAddressCapacity"),
+    }
+)
+_DENIED: Final = frozenset(
+    {
+        *("AuthFailure", "UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
+        *("InvalidClientTokenId", "SignatureDoesNotMatch", "IncompleteSignature"),
+        *("MissingAuthenticationToken", "ExpiredToken", "ExpiredTokenException", "OptInRequired"),
+        *("RequestExpired", "UnrecognizedClientException", "InvalidToken", "PendingVerification"),
+    }
+)
+_ADVICE: Final[Mapping[str, str]] = {
+    "UnauthorizedOperation": "give the gateway's user or role the policy of docs/grids_ec2.md",
+    "AccessDenied": "give the gateway's user or role the policy of docs/grids_ec2.md",
+    "AccessDeniedException": "give the gateway's user or role the policy of docs/grids_ec2.md",
+    "VcpuLimitExceeded": "ask for a higher quota of vCPUs in this region",
+    "MaxSpotInstanceCountExceeded": "ask for a higher quota of spot vCPUs in this region",
+    "RequestExpired": "set this host's clock",
+    "ExpiredToken": "renew the gateway's credentials",
+    "InvalidAMIID.NotFound": "images are of one region: look at `image` and `region`",
+    "InsufficientInstanceCapacity": "name more instance_types, or more zones or subnets",
+}
+# Policies come back encoded in thousands of letters; signatures, and what was signed, in lines.
+_LONG_WORD: Final = re.compile(r"\S{64,}")
+_CREDENTIAL: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
+
+
+class Ec2Fault(GridFault):
+    """An error of EC2's, by its code."""
+
+    def __init__(self, blame: Blame, text: str, code: str) -> None:
+        super().__init__(blame, text)
+        self.code = code
+
+
+def blame_of(code: str) -> Blame:
+    """What an error code means for an order. What is not known is not tried again and again."""
+    if code in _AGAIN or re.fullmatch("5[0-9][0-9]", code):
+        return Blame.AGAIN
+    if code in _ELSEWHERE:
+        return Blame.ELSEWHERE
+    return Blame.NEVER
+
+
+def fault(code: str, text: str, what: str) -> Ec2Fault:
+    """A fault for an error of EC2's.
+
+    Args:
+        what: was being done, as in "CreateFleet".
+    """
+    is_denied = code.split(".")[0] in _DENIED
+    # What was signed is said where the signature is wrong.
+    text = "" if is_denied else f": {trim(text)}"
+    advice = f"; {_ADVICE[code]}" if code in _ADVICE else ""
+    if is_denied and not advice:
+        advice = "; the credentials that boto3 finds (`profile`, environment, role) are not good"
+    return Ec2Fault(blame_of(code), f"EC2 refuses {what}: {code:.80}{text}{advice}", code)
+
+
+def trim(text: str) -> str:
+    """A text of the service for people: one short line, and no secrets."""
+    line = " ".join(text.split())
+    line = _CREDENTIAL.sub("…", _LONG_WORD.sub("…", line))
+    return line if len(line) <= TEXT_MAX else f"{line[:TEXT_MAX]}…"
+
+
+def unfulfilled(errors: Iterable[Mapping[str, Any]], started: int, wanted: int) -> GridFault:
+    """The fault of a fleet that has fewer instances than were asked for.
+
+    One that may be had elsewhere or later counts for more than one that never may: some of the
+    types and places are right.
+    """
+    said: dict[str, set[str]] = {}
+    texts: dict[str, str] = {}
+    for each in errors:
+        code = str(each.get("ErrorCode", "UnfulfillableCapacity"))
+        overrides = each.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
+        where = [overrides.get(key, "") for key in ("InstanceType", "AvailabilityZone", "SubnetId")]
+        said.setdefault(code, set()).add(" ".join(filter(None, where)))
+        texts.setdefault(code, trim(str(each.get("ErrorMessage", ""))))
+    blames = {blame_of(code) for code in said} or {Blame.ELSEWHERE}
+    order = (Blame.ELSEWHERE, Blame.AGAIN, Blame.NEVER)
+    blame = next(each for each in order if each in blames)
+    if started and blame is Blame.NEVER:
+        blame = Blame.ELSEWHERE
+    parts = []
+    for code, where in sorted(said.items()):
+        named = sorted(filter(None, where))
+        shown = ", ".join(named[:3]) + (", …" if len(named) > 3 else "")
+        detail = texts[code] if blame_of(code) is Blame.NEVER and code not in _DENIED else ""
+        advice = _ADVICE.get(code, "")
+        tail = "; ".join(filter(None, (detail, advice)))
+        parts.append(f"{code:.80} ({shown}){': ' if tail else ''}{tail}")
+    why = ". ".join(parts) or "EC2 does not say why"
+    return GridFault(blame, f"{started} of {wanted} instances were started: {why}")

@@ -1,0 +1,515 @@
+"""A provisioning grid on Amazon EC2; see gateway.grids.ec2.launching for how an order is made.
+
+What is decided is in the pure modules beside this one. Each call of the contract is one function in
+a thread, with a limit of time. Starts go one after another, under a lock on a file: so the same
+order is looked for and made by one at a time, in whatever object of this host.
+"""
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import trio
+
+from gateway.grids.contract import (
+    Blame,
+    Capacity,
+    GridFault,
+    Launch,
+    Limits,
+    Order,
+    Shape,
+    Sighting,
+    check_order,
+)
+from gateway.grids.ec2 import faults
+from gateway.grids.ec2.calls import ATTEMPTS, Calls
+from gateway.grids.ec2.launching import (
+    MARK_TAG,
+    PILOTS_TAG,
+    as_tags,
+    fleet_request,
+    groups,
+    instances_of,
+    name_rest,
+    pilot_name,
+    tags_of,
+    template_data,
+    template_name,
+    user_data,
+)
+from gateway.grids.ec2.prices import (
+    Offer,
+    PriceBook,
+    PriceError,
+    Room,
+    by_price,
+    read_file,
+    read_products,
+    read_spot,
+    within,
+)
+from gateway.grids.ec2.seen import Instance, read_instance, spend_nanos
+from gateway.grids.ec2.settings import Ec2Config, Market, Place
+
+ORDER_MAX: Final = 500  # instances of one order
+ORDERS_MAX: Final = 30  # in a minute
+CALL_S: Final = 180.0  # what a call of the contract may take
+VISIBLE_S: Final = 300.0  # what was started is shown by EC2 after so long, or is not there
+SPOT_S: Final = 300.0  # how old a spot price may be
+LIST_S: Final = 86_400.0  # and the price list
+TIDY_AGE_S: Final = 3_600.0  # a launch template of ours that is not in use is deleted after
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """What an instance type is. `learns_tags`: also those that it gets when it runs."""
+
+    slots: int
+    memory_bytes: int
+    gpus: int
+    learns_tags: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What does not change: asked for once."""
+
+    types: Mapping[str, _Type]
+    places: tuple[Place, ...]
+    template: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Started:
+    """An instance that we have started: EC2 may not show it yet, or not its tags."""
+
+    order: str
+    number: int
+    kind: str
+    at_s: float
+
+
+class Ec2Grid:
+    """Rents instances. `attempts`: of each of EC2's calls."""
+
+    def __init__(self, config: Ec2Config, launch: Launch, attempts: int = ATTEMPTS) -> None:
+        self._config = config
+        self._launch = launch
+        self._calls = Calls(config, attempts)
+        self._facts: _Facts | None = None
+        self._started: dict[str, _Started] = {}
+        self._templates: set[str] = set()
+        self._listed: tuple[float, Mapping[str, int]] | None = None
+        self._spots: tuple[float, Mapping[tuple[str, str], int]] | None = None
+        self._is_tidy = False
+        self._said = ""
+
+    # --- the contract --------------------------------------------------------------------------
+
+    async def check(self) -> str:
+        """Whether we may start instances as configured; what is left behind is removed."""
+        return await _in_thread(self._check)
+
+    async def limits(self) -> Limits:
+        """An order is one fleet."""
+        return Limits(min(self._config.max_instances, ORDER_MAX), ORDERS_MAX)
+
+    async def capacity(self, shape: Shape) -> Capacity:
+        """What our ceilings leave: what EC2 has, it does not say."""
+        return await _in_thread(self._capacity, shape)
+
+    async def pilots(self) -> Sequence[Sighting]:
+        """Our instances; those that have ended for as long as EC2 shows them."""
+        return await _in_thread(self._pilots)
+
+    async def start(self, order: Order) -> None:
+        """Start one instance for each pilot, as many as ceilings and EC2 allow.
+
+        Raises GridFault also when only some were started, which says so: they are shown.
+        """
+        check_order(order, await self.limits())
+        await _in_thread(self._start, order)
+
+    async def stop(self, names: Collection[str]) -> None:
+        """Terminate instances."""
+        if names:
+            await _in_thread(self._stop, frozenset(names))
+
+    async def price_nanos(self) -> tuple[int, str] | None:
+        """Of those that run, a slot-hour on the average; of none, the cheapest that there is."""
+        return await _in_thread(self._price)
+
+    # --- in a thread: looking ------------------------------------------------------------------
+
+    def _check(self) -> str:
+        config, shape = self._config, Shape()
+        offers = self._offers(shape)
+        request = fleet_request(
+            config, self._launch.mark, Order("check", 1, shape), "gridfed-check", offers[:1], 1
+        )
+        try:
+            self._calls.create_fleet({**request, "DryRun": True})
+        except faults.Ec2Fault as fault:
+            # Permissions are looked at first; that there is no such template is as it should be.
+            if fault.code not in (faults.DRY_RUN, faults.TEMPLATE_GONE):
+                raise
+        self._tidy()
+        there = sum(not each.is_over for each in self._look())
+        most = f"{there} of at most {config.max_instances} instances are there"
+        cheapest = offers[0].slot_nanos
+        price = "" if cheapest is None else f", from {cheapest / 1e9:.4f} {config.currency}"
+        kinds = ", ".join(sorted({each.kind for each in offers}))
+        return f"EC2 in {config.region}: {kinds}, {config.market}{price} a slot-hour; {most}"
+
+    def _look(self) -> list[Instance]:
+        """Our instances, with the numbers that we know they have been given."""
+        found = []
+        for body in self._calls.instances(MARK_TAG, self._launch.mark):
+            if tags_of(body).get(MARK_TAG) != self._launch.mark:
+                continue  # it is for us to be sure: what is shown may be stopped
+            each = read_instance(body)
+            known = self._started.get(each.id)
+            if known is not None:
+                each = replace(each, order=known.order, number=known.number)
+            elif not each.order:  # somebody has used our template by hand
+                each = replace(each, order=each.id, number=0)
+            found.append(each)
+        return found
+
+    def _hidden(self, shown: Collection[Instance]) -> Iterator[tuple[str, _Started]]:
+        """What we have started and EC2 does not show yet."""
+        ids, now_s = {each.id for each in shown}, time.monotonic()
+        for instance, each in list(self._started.items()):
+            if instance not in ids:
+                if now_s - each.at_s < VISIBLE_S:
+                    yield instance, each
+                else:
+                    self._started.pop(instance, None)
+
+    def _pilots(self) -> list[Sighting]:
+        shown = self._look()
+        if any(each.number is None and not each.is_over for each in shown):
+            with self._alone():  # a start that is under way names its own
+                shown = self._name(self._look())
+        types = self._load().types
+        found: dict[str, Sighting] = {}
+        # A number that two have is shown once: of the one that is there.
+        for each in sorted(shown, key=lambda each: (each.is_over, each.launched_s, each.id)):
+            if each.number is not None:
+                slots = types[each.kind].slots if each.kind in types else 1
+                sighting = each.sighting(each.number, slots)
+                found.setdefault(sighting.name, sighting)
+        for instance, started in self._hidden(shown):
+            slots = types[started.kind].slots if started.kind in types else 1
+            body = {"InstanceId": instance, "State": {"Name": "pending"}}
+            each = replace(read_instance(body), order=started.order)
+            sighting = each.sighting(started.number, slots)
+            found.setdefault(sighting.name, sighting)
+        return list(found.values())
+
+    def _capacity(self, shape: Shape) -> Capacity:
+        shown = self._look()
+        offers = self._offers(shape)
+        room = self._room(offers, self._config.max_instances, shown)
+        slots = min((each.slots for each in room.offers), default=0) * room.instances
+        return Capacity(slots, slots)
+
+    def _price(self) -> tuple[int, str] | None:
+        book = self._book(is_needed=False)
+        types = self._load().types
+        running = [each for each in self._look() if each.state == "running"]
+        slots = sum(types[each.kind].slots for each in running if each.kind in types)
+        spend = spend_nanos(running, book)
+        if slots and spend is not None:
+            return -(-spend // slots), book.currency
+        nanos = self._offers(Shape())[0].slot_nanos
+        return None if nanos is None else (nanos, book.currency)
+
+    # --- in a thread: starting -----------------------------------------------------------------
+
+    def _start(self, order: Order) -> None:
+        with self._alone():
+            self._tidy()
+            shown = self._look()
+            hidden = list(self._hidden(shown))
+            if any(each.order == order.name for each in (*shown, *(one for _, one in hidden))):
+                self._name(shown)  # it was made, and perhaps nobody has named its instances
+                return
+            room = self._room(self._offers(order.shape), order.pilots, shown, len(hidden))
+            if not room.instances:
+                raise GridFault(Blame.ELSEWHERE, f"no instance was started: {room.why}")
+            template = self._template(order.shape)
+            request = fleet_request(
+                self._config, self._launch.mark, order, template, room.offers, room.instances
+            )
+            answer = self._ask_for(request, template)
+            if answer is not None:
+                self._take(order, room, answer)
+
+    def _ask_for(self, request: Mapping[str, Any], template: str) -> Mapping[str, Any] | None:
+        try:
+            return self._calls.create_fleet(request)
+        except faults.Ec2Fault as fault:
+            if fault.code == faults.MISMATCH:
+                # It was made in a former life, when prices were others: it will be shown.
+                self._say("an order that is made again was made before, and is not made twice")
+                return None
+            if fault.code == faults.TEMPLATE_GONE:
+                self._templates.discard(template)
+                raise GridFault(Blame.AGAIN, f"{fault}; it is made again next time") from None
+            raise
+
+    def _take(self, order: Order, room: Room, answer: Mapping[str, Any]) -> None:
+        """Name what was started; say what was not."""
+        kinds = {
+            one: str(each.get("InstanceType", ""))
+            for each in answer.get("Instances", [])
+            for one in each["InstanceIds"]
+        }
+        numbers = {one: number for number, one in enumerate(instances_of(answer))}
+        for one, number in numbers.items():
+            self._started[one] = _Started(order.name, number, kinds[one], time.monotonic())
+        self._tell(numbers)
+        if len(numbers) < room.instances:
+            raise faults.unfulfilled(answer.get("Errors", []), len(numbers), order.pilots)
+        if room.why:
+            text = f"{len(numbers)} of {order.pilots} instances were started: {room.why}"
+            raise GridFault(Blame.ELSEWHERE, text)
+
+    def _name(self, shown: Sequence[Instance]) -> list[Instance]:
+        """Give numbers to instances that have none: who started them died before he could."""
+        named = {each.id: each for each in shown}
+        lost = [each for each in shown if each.number is None and not each.is_over]
+        for order in sorted({each.order for each in lost}):
+            taken = {
+                each.id: each.number
+                for each in shown
+                if each.order == order and each.number is not None
+            }
+            numbers = name_rest(taken, (each.id for each in lost if each.order == order))
+            self._tell(numbers)
+            for one, number in numbers.items():
+                kind = named[one].kind
+                self._started[one] = _Started(order, number, kind, time.monotonic())
+                named[one] = replace(named[one], number=number)
+        return list(named.values())
+
+    def _tell(self, numbers: Mapping[str, int]) -> None:
+        for instances, tag in groups(numbers):
+            self._calls.tag(instances, PILOTS_TAG, tag)
+
+    def _template(self, shape: Shape) -> str:
+        """The launch template for pilots of a shape; made where there is none."""
+        facts = self._load()
+        slots = {kind: each.slots for kind, each in facts.types.items()}
+        script = user_data(self._config, self._launch, shape, slots)
+        data = template_data(self._config, self._launch, script, facts.template)
+        name = template_name(self._launch.mark, data)
+        if name not in self._templates:
+            self._calls.put_template(name, data, as_tags({MARK_TAG: self._launch.mark}))
+            self._templates.add(name)
+        return name
+
+    def _stop(self, names: Collection[str]) -> None:
+        shown = self._look()
+        ids = [
+            each.id
+            for each in shown
+            if not each.is_over
+            and each.number is not None
+            and pilot_name(each.order, each.number) in names
+        ]
+        hidden = [
+            instance
+            for instance, each in self._hidden(shown)
+            if pilot_name(each.order, each.number) in names
+        ]
+        unknown = self._calls.terminate([*ids, *hidden]) if ids or hidden else []
+        young = set(unknown) & set(hidden)
+        if young:
+            text = f"EC2 does not know {len(young)} instances yet that it has just started"
+            raise GridFault(Blame.AGAIN, text)
+
+    def _tidy(self) -> None:
+        """Remove what a former life may have left: once a life."""
+        if self._is_tidy:
+            return
+        mark = self._launch.mark
+        try:
+            for template in self._calls.templates(MARK_TAG, mark):
+                made = template.get("CreateTime")
+                age_s = time.time() - made.timestamp() if isinstance(made, datetime) else 0.0
+                if template["LaunchTemplateName"] not in self._templates and age_s >= TIDY_AGE_S:
+                    self._calls.drop_template(template["LaunchTemplateId"])
+            for volume in self._calls.loose_volumes(MARK_TAG, mark):
+                self._calls.drop_volume(volume)
+        except GridFault as fault:
+            if fault.blame is Blame.AGAIN:
+                raise
+            self._say(f"what was left behind could not be removed: {fault}")
+        self._is_tidy = True
+
+    # --- in a thread: facts and prices ---------------------------------------------------------
+
+    def _load(self) -> _Facts:
+        if self._facts is None:
+            self._facts = _Facts(self._types(), self._places(), self._base())
+        return self._facts
+
+    def _types(self) -> dict[str, _Type]:
+        wanted = self._config.types
+        bodies = {each["InstanceType"]: each for each in self._calls.instance_types([*wanted])}
+        found = {}
+        for kind, slots in wanted.items():
+            if kind not in bodies:
+                raise GridFault(Blame.NEVER, f"EC2 has no instance type {kind} in this region")
+            body = bodies[kind]
+            gpus = sum(each.get("Count", 0) for each in body.get("GpuInfo", {}).get("Gpus", []))
+            found[kind] = _Type(
+                slots=slots or int(body["VCpuInfo"]["DefaultVCpus"]),
+                memory_bytes=int(body["MemoryInfo"]["SizeInMiB"]) << 20,
+                gpus=gpus,
+                learns_tags=body.get("Hypervisor") != "xen",
+            )
+            if not found[kind].learns_tags:
+                text = f"{kind} is not of the Nitro system: a running one does not learn its tags"
+                raise GridFault(Blame.NEVER, f"{text}, and so not its name; name a newer type")
+        return found
+
+    def _places(self) -> tuple[Place, ...]:
+        subnets = [each.subnet for each in self._config.places if each.subnet]
+        if not subnets:
+            return self._config.places
+        zones = self._calls.zones_of(subnets)
+        return tuple(Place(zones.get(each, ""), each) for each in subnets)
+
+    def _base(self) -> Mapping[str, Any]:
+        """What the owner's launch template says."""
+        name = self._config.launch_template
+        if not name:
+            return {}
+        found = self._calls.template(name, self._config.launch_template_version)
+        if found.get("UserData"):
+            text = f"launch template {name} has user data, which would not be run"
+            raise GridFault(Blame.NEVER, f"{text}: move it into user_data_head")
+        if not self._config.image and not found.get("ImageId"):
+            raise GridFault(Blame.NEVER, f"launch template {name} has no image: set `image`")
+        return found
+
+    def _offers(self, shape: Shape) -> list[Offer]:
+        """What could be rented for pilots of a shape, the cheapest first."""
+        facts = self._load()
+        fit = {
+            kind: each
+            for kind, each in facts.types.items()
+            if each.slots >= shape.slots
+            and each.memory_bytes >= shape.memory_bytes
+            and each.gpus >= shape.gpus
+        }
+        if not fit:
+            raise GridFault(
+                Blame.NEVER,
+                f"none of {', '.join(facts.types)} has {shape.slots} slots, "
+                f"{shape.memory_bytes:,} bytes of memory and {shape.gpus} GPUs",
+            )
+        book = self._book(is_needed=self._config.max_spend_nanos is not None)
+        market = self._config.market
+        markets = [market is Market.SPOT] if market is not Market.MIXED else [True, False]
+        return by_price(
+            Offer(
+                kind,
+                place,
+                is_spot,
+                each.slots,
+                book.price_nanos(kind, place.zone, is_spot=is_spot),
+            )
+            for kind, each in fit.items()
+            for place in facts.places
+            for is_spot in markets
+        )
+
+    def _room(
+        self, offers: Sequence[Offer], wanted: int, shown: Sequence[Instance], hidden: int = 0
+    ) -> Room:
+        """What the ceilings leave of so many instances."""
+        config = self._config
+        there = sum(not each.is_over for each in shown) + hidden
+        left: int | None = None
+        if config.max_spend_nanos is not None:
+            spend = spend_nanos(shown, self._book(is_needed=True))
+            if spend is None:
+                return Room(0, (), "the price of what runs is not known: max_spend_per_hour")
+            dearest = max((each.price_nanos or 0 for each in offers), default=0)
+            left = config.max_spend_nanos - spend - hidden * dearest
+        return within(offers, wanted, config.max_instances - there, left)
+
+    def _book(self, *, is_needed: bool) -> PriceBook:
+        """Prices as they are now. `is_needed`: without them nothing may be started."""
+        try:
+            book = self._read_book()
+        except PriceError as error:
+            raise GridFault(Blame.NEVER, str(error)) from None
+        except GridFault as fault:
+            if fault.blame is Blame.AGAIN or is_needed:
+                raise
+            self._say(f"prices are not known: {fault}")
+            return PriceBook()
+        if is_needed and book.currency != self._config.currency:
+            text = f"max_spend_per_hour is in {self._config.currency}, prices in {book.currency}"
+            raise GridFault(Blame.NEVER, f"{text}: write both in one currency")
+        return book
+
+    def _read_book(self) -> PriceBook:
+        config, now_s = self._config, time.monotonic()
+        file = PriceBook(_currency(config.region))
+        if config.prices != "live":
+            file = read_file(Path(config.prices).read_text())
+            if file.spot or config.market is Market.ON_DEMAND:
+                return file
+        elif self._listed is None or now_s - self._listed[0] > LIST_S:
+            found: dict[str, int] = {}
+            for kind in config.types:
+                found |= read_products(self._calls.products(kind), file.currency)
+            self._listed = now_s, found
+        listed = file.on_demand if self._listed is None else self._listed[1]
+        if config.market is Market.ON_DEMAND:
+            return PriceBook(file.currency, listed)
+        if self._spots is None or now_s - self._spots[0] > SPOT_S:
+            self._spots = now_s, read_spot(self._calls.spot_prices([*config.types]))
+        return PriceBook(file.currency, listed, self._spots[1])
+
+    # --- help ----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One at a time, of all objects of this pool on this host."""
+        with open(self._launch.folder / "ec2.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _say(self, line: str) -> None:
+        if line != self._said:
+            self._said = line
+            self._launch.say(f"pool {self._launch.pool}: {line}")
+
+
+def _currency(region: str) -> str:
+    return "CNY" if region.startswith("cn-") else "USD"
+
+
+async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
+    """Do what asks EC2, within a limit of time. A thread that is left goes on to its own limits."""
+    try:
+        with trio.fail_after(CALL_S):
+            return await trio.to_thread.run_sync(work, *arguments, abandon_on_cancel=True)
+    except trio.TooSlowError:
+        raise GridFault(Blame.AGAIN, f"EC2 took longer than {CALL_S:g} s") from None
+    except OSError as error:
+        raise GridFault(Blame.NEVER, f"the pool's own files: {error}") from error

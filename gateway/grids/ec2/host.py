@@ -1,0 +1,91 @@
+"""What an instance runs at its start: it learns what it is called, and becomes a worker.
+
+Its type says how many slots it has. Its name comes by a tag, which it gets when it runs already
+(gateway.grids.ec2.launching): so it asks its metadata until it is there. One without a name ends.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from gateway.grids.ec2.launching import (
+    METADATA,
+    NAME,
+    ORDER_TAG,
+    PILOTS_TAG,
+    SLOTS,
+    number_in,
+    pilot_name,
+)
+from gateway.worker.metadata import Metadata, MetadataError, endpoint
+
+NAME_S: Final = 600.0  # it waits so long for its name
+ASK_S: Final = 1.0
+
+
+def slots_of(table: str, kind: str) -> int:
+    """The slots of an instance type, of "c7i.large=2,c7i.xlarge=4"."""
+    found = dict(each.split("=", 1) for each in table.split(","))
+    if kind not in found:
+        raise MetadataError(f"this is a {kind}, which the pool does not name: it names {table}")
+    return int(found[kind])
+
+
+def wait_for_name(
+    ask: Callable[[str], str | None], instance: str, until_s: float, ask_s: float = ASK_S
+) -> str:
+    """Ask until the tags say which pilot this is. Raises MetadataError."""
+    why = "it has no tag with its number"
+    while time.monotonic() < until_s:
+        try:
+            order = ask(f"tags/instance/{ORDER_TAG}")
+            tag = ask(f"tags/instance/{PILOTS_TAG}")
+            number = number_in(tag, instance) if tag else None
+            if order and number is not None:
+                return pilot_name(order, number)
+        except MetadataError as error:
+            why = str(error)
+        time.sleep(ask_s)
+    raise MetadataError(f"nobody has named this instance: {why}")
+
+
+def fill_in(command: Sequence[str], found: dict[str, str]) -> list[str]:
+    """A pilot's command with what is known by now."""
+    return [found.get(word, word) for word in command]
+
+
+def main() -> None:
+    """Become the worker that the command says."""
+    parser = argparse.ArgumentParser(prog="gateway.grids.ec2.host")
+    parser.add_argument("--slots", required=True)
+    parser.add_argument("command", nargs="+")
+    given = parser.parse_args()
+    address = endpoint()
+    metadata = Metadata(address)
+    try:
+        instance, kind = _patiently(metadata, "instance-id"), metadata.need("instance-type")
+        slots = slots_of(given.slots, kind)
+        name = wait_for_name(metadata.get, instance, time.monotonic() + NAME_S)
+    except MetadataError as error:
+        sys.exit(f"gridfed: this instance can't be a worker: {error}")
+    command = fill_in(given.command, {NAME: name, SLOTS: str(slots), METADATA: address})
+    os.execvp(command[0], command)  # noqa: S606 - it has no shell, and becomes that program
+
+
+def _patiently(metadata: Metadata, path: str) -> str:
+    """A network may come up after the script begins."""
+    ends_s = time.monotonic() + 60.0
+    while True:
+        try:
+            return metadata.need(path)
+        except MetadataError:
+            if time.monotonic() >= ends_s:
+                raise
+        time.sleep(ASK_S)
+
+
+if __name__ == "__main__":
+    main()

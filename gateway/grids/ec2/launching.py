@@ -1,0 +1,256 @@
+"""How an order becomes instances: user data, launch template, fleet request, names. Pure.
+
+An order is one fleet of type `instant`: EC2 chooses types and places, and answers at once with what
+it has started. Its instances have no names of their own, so they get theirs right afterwards: the
+answer is sorted, each has its place in it, and a tag tells it (`groups`). An instance waits for
+that tag, which it reads from its own metadata, before it starts a worker (gateway.grids.ec2.host).
+What died between the two is named by whoever looks next.
+
+User data and all that is the same for each instance is in a launch template of ours, whose name
+has a hash of its content: two orders share it, another configuration has another.
+"""
+
+import base64
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from gateway.grids.contract import PILOT_MARK, Blame, GridFault, Launch, Order, Shape
+from gateway.grids.ec2.prices import Offer
+from gateway.grids.ec2.settings import Ec2Config, Market
+
+MARK_TAG: Final = "gridfed:mark"
+ORDER_TAG: Final = "gridfed:order"
+PILOTS_TAG: Final = "gridfed:pilots"
+GROUP: Final = 12  # instances that one tag names: 256 characters hold so many ids
+USER_DATA_BYTES_MAX: Final = 16 << 10
+NAME: Final = "@name@"  # in a pilot's command: the host puts in what it is
+SLOTS: Final = "@slots@"
+METADATA: Final = "@metadata@"
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def token(mark: str, order: str) -> str:
+    """The ClientToken of an order: the same each time that it is made; at most 64 characters."""
+    return hashlib.sha256(f"{mark}/{order}".encode()).hexdigest()
+
+
+# --- user data -----------------------------------------------------------------------------------
+
+
+def user_data(config: Ec2Config, launch: Launch, shape: Shape, slots: Mapping[str, int]) -> str:
+    """The script that an instance runs at its start: a worker, and then its own end.
+
+    Args:
+        slots: of each instance type.
+    """
+    command = launch.command(NAME, shape, config.python)
+    command[command.index("--slots") + 1] = SLOTS
+    if config.market is not Market.ON_DEMAND:
+        command += ["--interruptions", METADATA]
+        command += ["--interruptions-s", f"{config.interruption_poll_s:g}"]
+        command += ["--heed-rebalance"] if config.leave_on_rebalance else []
+    table = ",".join(f"{kind}={count}" for kind, count in sorted(slots.items()))
+    host = [config.python, "-m", "gateway.grids.ec2.host", "--slots", table, "--", *command]
+    lines = [
+        "#!/bin/bash",
+        "# gridfed: runs a worker. This instance ends when the worker does, whatever happens.",
+        "umask 077",
+        "trap 'shutdown -h now || poweroff -f' EXIT",
+        *([config.user_data_head.rstrip("\n"), "set +x"] if config.user_data_head else []),
+        *_environment(config, launch.environment),
+        shlex.join(host),
+    ]
+    text = "\n".join(lines) + "\n"
+    if len(text.encode()) > USER_DATA_BYTES_MAX:
+        raise GridFault(
+            Blame.NEVER,
+            f"user data would have {len(text.encode()):,} bytes, {USER_DATA_BYTES_MAX:,} are the "
+            "most: put user_data_head, or certificates, into the image",
+        )
+    return text
+
+
+def _environment(config: Ec2Config, environment: Mapping[str, str]) -> Iterable[str]:
+    if config.environment_file:
+        return ["set -a", f". {shlex.quote(config.environment_file)} || exit 1", "set +a"]
+    wrong = [name for name in environment if not _VARIABLE.fullmatch(name)]
+    if wrong:
+        raise GridFault(Blame.NEVER, f"{wrong[0]!r:.60} can't be the name of a variable")
+    return [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
+
+
+# --- the launch template -------------------------------------------------------------------------
+
+
+def template_data(
+    config: Ec2Config, launch: Launch, script: str, base: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a launch template of ours says, over what the owner's says (`base`).
+
+    Whoever is told to shut down by its own script must be gone then, and not stopped and billed for
+    its volumes. Metadata takes tokens alone, one hop away: not from a container behind a bridge.
+    """
+    options = base.get("MetadataOptions", {})
+    data = {
+        **base,
+        "UserData": base64.b64encode(script.encode()).decode(),
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {
+            "HttpPutResponseHopLimit": options.get("HttpPutResponseHopLimit", 1),
+            "HttpEndpoint": "enabled",
+            "HttpTokens": "required",
+            "InstanceMetadataTags": "enabled",
+        },
+        "TagSpecifications": _with_tags(base.get("TagSpecifications", []), config, launch),
+    }
+    # Which market it is says the fleet.
+    data.pop("InstanceMarketOptions", None)
+    if config.image:
+        data["ImageId"] = config.image
+    if config.key_name:
+        data["KeyName"] = config.key_name
+    if config.instance_profile:
+        is_arn = config.instance_profile.startswith("arn:")
+        data["IamInstanceProfile"] = {"Arn" if is_arn else "Name": config.instance_profile}
+    if config.security_groups:
+        data["SecurityGroupIds"] = list(config.security_groups)
+    return data
+
+
+def _with_tags(
+    base: Iterable[Mapping[str, Any]], config: Ec2Config, launch: Launch
+) -> list[dict[str, Any]]:
+    """Tags of instances and their volumes: the template's, the owner's, and our mark."""
+    ours = {"Name": f"gridfed {launch.site} {launch.pool}", **config.tags, MARK_TAG: launch.mark}
+    theirs = {each["ResourceType"]: _as_dict(each.get("Tags", [])) for each in base}
+    kinds = sorted({"instance", "volume", *theirs})
+    return [
+        {
+            "ResourceType": kind,
+            "Tags": as_tags(
+                {**theirs.get(kind, {}), **(ours if kind in ("instance", "volume") else {})}
+            ),
+        }
+        for kind in kinds
+    ]
+
+
+def template_name(mark: str, data: Mapping[str, Any]) -> str:
+    """The name of the template with that content."""
+    content = json.dumps(data, sort_keys=True, default=str)
+    return f"gridfed-{mark}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+
+
+# --- the fleet -----------------------------------------------------------------------------------
+
+
+def fleet_request(
+    config: Ec2Config, mark: str, order: Order, template: str, offers: Sequence[Offer], count: int
+) -> dict[str, Any]:
+    """CreateFleet's parameters for `count` instances of an order.
+
+    Args:
+        offers: the cheapest first.
+    """
+    spot = round(count * config.spot_share)
+    pools: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for rank, offer in enumerate(offers):
+        override: dict[str, Any] = {"InstanceType": offer.kind, "Priority": float(rank)}
+        if offer.place.subnet:
+            override["SubnetId"] = offer.place.subnet
+        elif offer.place.zone:
+            override["AvailabilityZone"] = offer.place.zone
+        pools.setdefault((offer.kind, offer.place.subnet, offer.place.zone), override)
+    request: dict[str, Any] = {
+        "Type": "instant",
+        "ClientToken": token(mark, order.name),
+        "LaunchTemplateConfigs": [
+            {
+                "LaunchTemplateSpecification": {"LaunchTemplateName": template, "Version": "1"},
+                "Overrides": list(pools.values()),
+            }
+        ],
+        "TargetCapacitySpecification": {
+            "TotalTargetCapacity": count,
+            "SpotTargetCapacity": spot,
+            "OnDemandTargetCapacity": count - spot,
+            "DefaultTargetCapacityType": "spot" if spot else "on-demand",
+        },
+        "TagSpecifications": [
+            {"ResourceType": "fleet", "Tags": as_tags({MARK_TAG: mark})},
+            {"ResourceType": "instance", "Tags": as_tags({ORDER_TAG: order.name})},
+        ],
+    }
+    if spot:
+        request["SpotOptions"] = {
+            "AllocationStrategy": config.strategy,
+            "InstanceInterruptionBehavior": "terminate",
+        }
+    if spot < count:
+        request["OnDemandOptions"] = {"AllocationStrategy": "prioritized"}
+    return request
+
+
+def instances_of(answer: Mapping[str, Any]) -> list[str]:
+    """The instances that a fleet has started, in order of their ids: so they are numbered."""
+    return sorted(one for each in answer.get("Instances", []) for one in each["InstanceIds"])
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def pilot_name(order: str, number: int) -> str:
+    """As Order.names has it."""
+    return f"{order}{PILOT_MARK}{number}"
+
+
+def groups(numbers: Mapping[str, int]) -> list[tuple[list[str], str]]:
+    """Instances, and the tag that tells them their numbers: "24 i-0a1 i-0b2 …" from 24 on.
+
+    Args:
+        numbers: by instance.
+    """
+    found: list[tuple[list[str], str]] = []
+    last = None
+    for instance, number in sorted(numbers.items(), key=lambda each: each[1]):
+        follows = last is not None and number == last + 1 and len(found[-1][0]) < GROUP
+        if not follows:
+            found.append(([], str(number)))
+        ids, text = found[-1]
+        ids.append(instance)
+        found[-1] = ids, f"{text} {instance}"
+        last = number
+    return found
+
+
+def number_in(tag: str, instance: str) -> int | None:
+    """The number that a tag of `groups` gives an instance; None: it is not for it."""
+    first, *ids = tag.split()
+    if instance not in ids or not first.isdecimal():
+        return None
+    return int(first) + ids.index(instance)
+
+
+def name_rest(named: Mapping[str, int], unnamed: Iterable[str]) -> dict[str, int]:
+    """Numbers for instances of an order that have none, beside those that have."""
+    taken = set(named.values())
+    free = (number for number in range(len(taken) + 100_000) if number not in taken)
+    return dict(zip(sorted(unnamed), free, strict=False))
+
+
+def as_tags(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Tags as EC2 takes them."""
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def _as_dict(tags: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    return {each["Key"]: each.get("Value", "") for each in tags}
+
+
+def tags_of(thing: Mapping[str, Any]) -> dict[str, str]:
+    """The tags of an instance, as EC2 shows it."""
+    return _as_dict(thing.get("Tags", []))

@@ -1,0 +1,106 @@
+"""What EC2 shows of our instances, as pilots. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from gateway.grids.contract import Sighting, Stand
+from gateway.grids.ec2.launching import ORDER_TAG, PILOTS_TAG, number_in, pilot_name, tags_of
+from gateway.grids.ec2.prices import PriceBook
+
+_STANDS: Final[Mapping[str, Stand]] = {
+    "pending": Stand.STARTING,
+    "running": Stand.RUNNING,
+    "shutting-down": Stand.ENDING,
+    # Nobody of ours stops an instance: it costs its volumes, and is to be terminated.
+    "stopping": Stand.ENDING,
+    "stopped": Stand.ENDING,
+    "terminated": Stand.ENDED,
+}
+BILLED: Final = frozenset({"pending", "running", "stopping", "shutting-down"})
+_REASONS: Final[Mapping[str, str]] = {
+    "Server.SpotInstanceTermination": "EC2 has taken this spot instance away",
+    "Server.SpotInstanceShutdown": "EC2 has taken this spot instance away",
+    "Server.InsufficientInstanceCapacity": "EC2 had no capacity for it",
+    "Server.InternalError": "EC2 had an error at its start",
+    "Server.ScheduledStop": "EC2 has stopped it for a scheduled event",
+    "Client.InstanceInitiatedShutdown": "it shut down by itself: its worker had ended",
+    "Client.UserInitiatedShutdown": "it was terminated by a request",
+    "Client.VolumeLimitExceeded": "the quota of volumes is reached",
+    "Client.InvalidSnapshot.NotFound": "the image's snapshot is not there",
+    "Client.InternalError": "the image's volumes could not be opened (a key that is not ours?)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One of our instances. `number`: of its order's pilots; None: it has not been told yet."""
+
+    id: str
+    order: str
+    number: int | None
+    state: str
+    kind: str
+    zone: str
+    is_spot: bool
+    launched_s: float
+    reason: str
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.state == "terminated"
+
+    def sighting(self, number: int, slots: int) -> Sighting:
+        """The pilot that it is."""
+        stand = _STANDS.get(self.state, Stand.STARTING)
+        is_paid = stand in (Stand.RUNNING, Stand.ENDING)
+        return Sighting(
+            name=pilot_name(self.order, number),
+            stand=stand,
+            grid_id=self.id,
+            slots=slots,
+            paid_s=self.launched_s if is_paid else None,
+            fault=self._fault(stand),
+        )
+
+    def _fault(self, stand: Stand) -> str:
+        if stand not in (Stand.ENDING, Stand.ENDED):
+            return ""
+        known = _REASONS.get(self.reason)
+        if known is not None:
+            return f"{known} ({self.reason})"
+        return self.reason[:200] or f"EC2 shows it as {self.state}"
+
+
+def read_instance(body: Mapping[str, Any]) -> Instance:
+    """An instance of DescribeInstances."""
+    instance, tags = str(body["InstanceId"]), tags_of(body)
+    told = tags.get(PILOTS_TAG)
+    launched = body.get("LaunchTime")
+    reason = body.get("StateReason") or {}
+    return Instance(
+        id=instance,
+        order=tags.get(ORDER_TAG, ""),
+        number=number_in(told, instance) if told else None,
+        state=str(body.get("State", {}).get("Name", "pending")),
+        kind=str(body.get("InstanceType", "")),
+        zone=str(body.get("Placement", {}).get("AvailabilityZone", "")),
+        is_spot=body.get("InstanceLifecycle") == "spot",
+        launched_s=launched.timestamp() if isinstance(launched, datetime) else 0.0,
+        reason=str(reason.get("Code", "")),
+    )
+
+
+def spend_nanos(instances: Iterable[Instance], book: PriceBook) -> int | None:
+    """What those that are not over cost in an hour; None: a price is not known."""
+    total = 0
+    for each in instances:
+        if each.state not in BILLED:
+            continue
+        nanos = book.price_nanos(each.kind, each.zone, is_spot=each.is_spot)
+        if nanos is None:
+            return None
+        total += nanos
+    return total

@@ -1,0 +1,276 @@
+"""The table `[pool.ec2]`: which instances a pool may rent, where, how, and how many at most."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from federation.money import parse_money
+from gateway.knobs import KnobError, check_known, count, guarded, length_s, number
+
+TYPES_MAX: Final = 40
+PLACES_MAX: Final = 20
+POOLS_MAX: Final = 300  # that one fleet request may name
+INSTANCES_MAX: Final = 5_000
+SLOTS_MAX: Final = 1_024  # of one instance
+HEAD_BYTES_MAX: Final = 8 << 10  # of 16 KiB that all user data may have
+USER_TAGS_MAX: Final = 40  # of 50 that an instance may have
+STRATEGIES: Final = (
+    "price-capacity-optimized",
+    "capacity-optimized",
+    "capacity-optimized-prioritized",
+    "diversified",
+    "lowest-price",
+)
+_REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]", re.ASCII)
+_ZONE: Final = re.compile(r"[a-z0-9-]{5,40}", re.ASCII)
+_TYPE: Final = re.compile(r"[a-z0-9-]{2,30}\.[a-z0-9-]{2,30}", re.ASCII)
+_ID: Final = re.compile(r"[a-zA-Z0-9/_.:@+=,()\[\] -]{1,128}", re.ASCII)
+# Tags of an instance are told to it by its metadata, which takes these alone.
+_TAG: Final = re.compile(r"[A-Za-z0-9+=.,_:@-]{1,128}", re.ASCII)
+
+
+class Market(StrEnum):
+    """How instances are paid for."""
+
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+    MIXED = "mixed"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an instance may be: a zone, or a subnet, whose zone EC2 knows; or anywhere."""
+
+    zone: str = ""
+    subnet: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ec2Config:
+    """A pool on EC2, as its owner wrote it; see docs/grids_ec2.md.
+
+    Attributes:
+        types: instance types, and the slots that each has; 0: as many as vCPUs.
+        spot_share: of the instances of each order, in a mixed market.
+        max_spend_nanos: an hour, of all instances; None: no ceiling.
+        prices: "live", or a file; see gateway.grids.ec2.prices.
+        environment_file: on the instance: what pilots need beside their command; then user data
+            has no secret in it.
+    """
+
+    region: str
+    types: Mapping[str, int]
+    max_instances: int
+    endpoint_url: str = ""
+    profile: str = ""
+    launch_template: str = ""
+    launch_template_version: str = "$Default"
+    image: str = ""
+    places: tuple[Place, ...] = (Place(),)
+    security_groups: tuple[str, ...] = ()
+    key_name: str = ""
+    instance_profile: str = ""
+    market: Market = Market.ON_DEMAND
+    spot_share: float = 1.0
+    strategy: str = STRATEGIES[0]
+    max_spend_nanos: int | None = None
+    currency: str = "USD"
+    prices: str = "live"
+    python: str = "/opt/gridfed/bin/python"
+    user_data_head: str = ""
+    environment_file: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    interruption_poll_s: float = 5.0
+    leave_on_rebalance: bool = True
+
+
+_KEYS: Final = (
+    *("region", "endpoint_url", "profile", "launch_template", "launch_template_version", "image"),
+    *("subnets", "zones", "security_groups", "key_name", "instance_profile", "instance_types"),
+    *("market", "spot_share", "strategy", "max_instances", "max_spend_per_hour", "prices"),
+    *("python", "user_data_head", "environment_file", "tags"),
+    *("interruption_poll", "leave_on_rebalance"),
+)
+
+
+def read(table: Mapping[str, Any]) -> Ec2Config:
+    """Read `[pool.ec2]`. Raises KnobError, which names the key and says what it may be."""
+    check_known(table, _KEYS)
+    template, image = _text(table, "launch_template"), _text(table, "image")
+    if not template and not image:
+        raise KnobError("needs an image, or a launch_template that has one")
+    market = _choice(table, "market", tuple(Market), Market.ON_DEMAND)
+    types = _types(table.get("instance_types"))
+    places = _places(table)
+    if len(types) * len(places) > POOLS_MAX:
+        raise KnobError(
+            f"instance_types times zones or subnets are {len(types) * len(places)}: "
+            f"no more than {POOLS_MAX}"
+        )
+    spend_nanos, currency = _spend(table)
+    return Ec2Config(
+        region=_region(table),
+        types=types,
+        max_instances=count("max_instances", _needed(table, "max_instances"), 1, INSTANCES_MAX),
+        endpoint_url=_url(table),
+        profile=_text(table, "profile"),
+        launch_template=template,
+        launch_template_version=_text(table, "launch_template_version", "$Default"),
+        image=image,
+        places=places,
+        security_groups=_texts(table, "security_groups", _ID, PLACES_MAX),
+        key_name=_text(table, "key_name"),
+        instance_profile=_text(table, "instance_profile"),
+        market=Market(market),
+        spot_share=_spot_share(table, Market(market)),
+        strategy=_choice(table, "strategy", STRATEGIES, STRATEGIES[0]),
+        max_spend_nanos=spend_nanos,
+        currency=currency,
+        prices=_prices(table),
+        python=_absolute(table, "python", Ec2Config.python),
+        user_data_head=_head(table),
+        environment_file=_absolute(table, "environment_file", ""),
+        tags=_tags(table.get("tags", {})),
+        interruption_poll_s=length_s(
+            "interruption_poll", table.get("interruption_poll", "5s"), "0.1s", "60s"
+        ),
+        leave_on_rebalance=_flag(table, "leave_on_rebalance", default=True),
+    )
+
+
+def _needed(table: Mapping[str, Any], key: str) -> Any:
+    if key not in table:
+        raise KnobError(f"needs {key}")
+    return table[key]
+
+
+def _text(
+    table: Mapping[str, Any], key: str, default: str = "", form: re.Pattern[str] = _ID
+) -> str:
+    value = table.get(key, default)
+    if value != default and not (isinstance(value, str) and form.fullmatch(value)):
+        raise KnobError(f"{key} is {value!r:.60}: it must be a name, as EC2 shows it")
+    return str(value)
+
+
+def _texts(table: Mapping[str, Any], key: str, form: re.Pattern[str], most: int) -> tuple[str, ...]:
+    values = table.get(key, [])
+    if not isinstance(values, list) or len(values) > most:
+        raise KnobError(f"{key} must be a list of no more than {most} texts")
+    for value in values:
+        if not (isinstance(value, str) and form.fullmatch(value)):
+            raise KnobError(f"{key} has {value!r:.60}: it must be a name, as EC2 shows it")
+    if len(set(values)) != len(values):
+        raise KnobError(f"{key} has something twice")
+    return tuple(values)
+
+
+def _choice(table: Mapping[str, Any], key: str, known: tuple[str, ...], default: str) -> str:
+    value = table.get(key, default)
+    if value not in known:
+        raise KnobError(f"{key} is {value!r:.60}: it must be one of {', '.join(known)}")
+    return str(value)
+
+
+def _flag(table: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    value = table.get(key, default)
+    if not isinstance(value, bool):
+        raise KnobError(f"{key} must be true or false")
+    return value
+
+
+def _region(table: Mapping[str, Any]) -> str:
+    value = _needed(table, "region")
+    if not (isinstance(value, str) and _REGION.fullmatch(value)):
+        raise KnobError(f'region is {value!r:.60}: it must be a region, as in "eu-central-1"')
+    return value
+
+
+def _url(table: Mapping[str, Any]) -> str:
+    value = table.get("endpoint_url", "")
+    if value and not (isinstance(value, str) and re.match(r"https?://[^\s@]+$", value)):
+        raise KnobError("endpoint_url must be http:// or https:// and a host, without a password")
+    return str(value)
+
+
+def _types(value: Any) -> dict[str, int]:
+    if isinstance(value, list):
+        value = dict.fromkeys(map(str, value), 0)
+    if not isinstance(value, dict) or not 1 <= len(value) <= TYPES_MAX:
+        raise KnobError(
+            f"needs instance_types, 1 to {TYPES_MAX}: a list, or a table with the slots of each"
+        )
+    for name, slots in value.items():
+        if not _TYPE.fullmatch(name):
+            raise KnobError(f'instance_types has {name!r:.60}: it must be as in "c7i.2xlarge"')
+        count(f"instance_types.{name}", slots, 0, SLOTS_MAX)
+    return dict(value)
+
+
+def _places(table: Mapping[str, Any]) -> tuple[Place, ...]:
+    subnets = _texts(table, "subnets", _ID, PLACES_MAX)
+    zones = _texts(table, "zones", _ZONE, PLACES_MAX)
+    if subnets and zones:
+        raise KnobError("has subnets and zones: each subnet has its zone, leave zones out")
+    return (
+        tuple(Place(subnet=each) for each in subnets)
+        or tuple(Place(zone=each) for each in zones)
+        or (Place(),)
+    )
+
+
+def _spot_share(table: Mapping[str, Any], market: Market) -> float:
+    if market is Market.MIXED:
+        return float(number("spot_share", _needed(table, "spot_share"), 0.0, 1.0))
+    if "spot_share" in table:
+        raise KnobError('spot_share is for market = "mixed" alone')
+    return 1.0 if market is Market.SPOT else 0.0
+
+
+def _spend(table: Mapping[str, Any]) -> tuple[int | None, str]:
+    value = table.get("max_spend_per_hour")
+    if value is None:
+        return None, "USD"
+    if not isinstance(value, str):
+        raise KnobError('max_spend_per_hour must be an amount and a currency, as in "40 USD"')
+    return guarded("max_spend_per_hour", lambda: parse_money(value))
+
+
+def _prices(table: Mapping[str, Any]) -> str:
+    value = table.get("prices", "live")
+    if not isinstance(value, str) or not value:
+        raise KnobError('prices must be "live", or the path of a file')
+    if value != "live" and not Path(value).is_file():
+        raise KnobError(f"prices: there is no file {value!r:.200}")
+    return value
+
+
+def _absolute(table: Mapping[str, Any], key: str, default: str) -> str:
+    value = table.get(key, default)
+    if not isinstance(value, str) or (value and not value.startswith("/")) or "\n" in value:
+        raise KnobError(f"{key} is {value!r:.60}: it must be an absolute path on the instance")
+    return value or default
+
+
+def _head(table: Mapping[str, Any]) -> str:
+    value = table.get("user_data_head", "")
+    if not isinstance(value, str) or len(value.encode()) > HEAD_BYTES_MAX:
+        raise KnobError(f"user_data_head must be shell commands of at most {HEAD_BYTES_MAX} bytes")
+    return value
+
+
+def _tags(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or len(value) > USER_TAGS_MAX:
+        raise KnobError(f"tags must be a table of at most {USER_TAGS_MAX} texts")
+    for key, text in value.items():
+        if not _TAG.fullmatch(key) or key.lower().startswith(("aws:", "gridfed:")):
+            raise KnobError(
+                f"tags has {key!r:.60}: letters, digits and +-=.,_:@ alone, for instances learn "
+                "their tags; and not beginning with aws: or gridfed:"
+            )
+        if not isinstance(text, str) or len(text) > 256:
+            raise KnobError(f"tags.{key} must be a text of at most 256 characters")
+    return dict(value)

@@ -1,0 +1,208 @@
+"""Slurm by its commands: sbatch, squeue, scancel, sinfo, scontrol.
+
+They get an environment of ours and not the gateway's: variables like SBATCH_PARTITION would change
+what they do, and what the gateway has in its own is none of a job's business.
+"""
+
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import trio
+
+from gateway.grids.contract import Blame, GridFault
+from gateway.grids.slurm.asking import PLACES, Request, joined, sbatch_options
+from gateway.grids.slurm.faults import GONE, fault_of
+from gateway.grids.slurm.listing import (
+    Node,
+    Partition,
+    parse,
+    read_nodes,
+    read_partition_lines,
+)
+from gateway.grids.slurm.settings import SlurmSettings
+from gateway.grids.slurm.way import ANSWER_BYTES_MAX, Bounds
+
+IDS_MAX: Final = 100  # expressions in one scancel
+KEPT: Final = ("HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "SLURM_JWT")
+EXPECTED: Final = re.compile(r"to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", re.ASCII)
+JSON_SINCE: Final = (22, 5)
+SHOW_JSON_SINCE: Final = (23, 2)  # `scontrol show nodes --json`; before: `sinfo --json`
+BOUND: Final = re.compile(r"^(MaxArraySize|MaxJobCount)\s*=\s*(\d{1,9})\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command said."""
+
+    code: int
+    out: bytes
+    err: str
+
+
+class Commands:
+    """A cluster, asked by its commands."""
+
+    def __init__(self, settings: SlurmSettings) -> None:
+        self._settings = settings
+        self._release: tuple[int, int] | None = None
+
+    async def version(self) -> str:
+        """Of Slurm; its controller has answered."""
+        conf = self._settings.conf
+        if conf and not self._settings.prefix and not await trio.Path(conf).is_file():
+            # Slurm's commands would look for it for a minute.
+            raise GridFault(Blame.NEVER, f"conf {conf}: there is no such file")
+        said = await self._ask("sinfo", "--version")
+        release = said.out.decode(errors="replace").strip()[:60]
+        found = re.search(r"(\d+)\.(\d+)", release, re.ASCII)
+        if found is None:
+            raise GridFault(Blame.NEVER, f"sinfo is none of Slurm: it says {release!r}")
+        self._release = int(found[1]), int(found[2])
+        if self._release < JSON_SINCE:
+            raise GridFault(Blame.NEVER, f"{release}: commands with --json are needed, 22.05 on")
+        await self._ask("scontrol", "ping")
+        return release
+
+    async def jobs(self) -> Mapping[str, Any]:
+        """The jobs that it knows of."""
+        # Older ones heed none of the filters.
+        said = await self._ask("squeue", "--json", "--me", "--states=all")
+        return await trio.to_thread.run_sync(parse, said.out, "squeue's answer")
+
+    async def nodes(self) -> Sequence[Node]:
+        """All nodes."""
+        command = ["scontrol", "show", "nodes", "--json"]
+        if await self._get_release() < SHOW_JSON_SINCE:
+            command = ["sinfo", "--json"]
+        said = await self._ask(*command)
+        return await trio.to_thread.run_sync(
+            lambda: read_nodes(parse(said.out, f"the answer of {command[0]}"))
+        )
+
+    async def partitions(self) -> Sequence[Partition]:
+        """All partitions."""
+        said = await self._ask("scontrol", "--oneliner", "--all", "show", "partition")
+        return read_partition_lines(said.out.decode(errors="replace"))
+
+    async def bounds(self) -> Bounds:
+        """How it is configured."""
+        said = await self._ask("scontrol", "show", "config")
+        found = {name: int(value) for name, value in BOUND.findall(said.out.decode("latin-1"))}
+        return Bounds(found.get("MaxArraySize"), found.get("MaxJobCount"))
+
+    async def expect(self, request: Request) -> float | None:
+        """When such a job would begin."""
+        said = await self._submit(request, "--test-only")
+        found = EXPECTED.search(said.err)
+        if found is None:
+            return None
+        try:
+            return datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            return None
+
+    async def submit(self, request: Request) -> None:
+        """Have an array."""
+        await self._submit(request)
+
+    async def cancel(self, grid_ids: Collection[str]) -> None:
+        """Let tasks go."""
+        ids = joined(list(grid_ids))
+        for at in range(0, len(ids), IDS_MAX):
+            said = await self._run("scancel", *ids[at : at + IDS_MAX])
+            lines = [each for each in said.err.splitlines() if each.strip()]
+            text = "\n".join(each for each in lines if not GONE.search(each))
+            if text or (said.code and not lines):
+                raise fault_of("scancel", text)
+
+    async def _submit(self, request: Request, *more: str) -> Said:
+        words = ["sbatch", *sbatch_options(self._settings, request), *more]
+        said = await self._run(*words, text=request.script, environment=request.environment)
+        if said.code:
+            raise fault_of("sbatch", said.err)
+        return said
+
+    async def _get_release(self) -> tuple[int, int]:
+        if self._release is None:
+            await self.version()
+        assert self._release is not None
+        return self._release
+
+    async def _ask(self, *words: str) -> Said:
+        said = await self._run(*words)
+        if said.code:
+            raise fault_of(words[0], said.err or said.out[:1000].decode(errors="replace"))
+        return said
+
+    async def _run(
+        self, *words: str, text: str = "", environment: Mapping[str, str] | None = None
+    ) -> Said:
+        """Run a command. Raises GridFault if it can't be, or takes too long."""
+        settings = self._settings
+        command = [*settings.prefix, *words]
+        everything = self._environment() | dict(environment or {})
+        try:
+            with trio.fail_after(settings.timeout_s):
+                return await _run(command, text.encode(), everything)
+        except trio.TooSlowError:
+            text = f"{words[0]} did not end within {settings.timeout_s:g} s"
+            raise GridFault(Blame.AGAIN, f"{text}: is slurmctld overloaded?") from None
+        except FileNotFoundError:
+            remedy = "install Slurm's commands (Debian: slurm-client), or set prefix or url"
+            raise GridFault(Blame.NEVER, f"{command[0]} is not here: {remedy}") from None
+        except OSError as error:
+            text = f"{command[0]} can't be run: {error.strerror}"
+            raise GridFault(Blame.AGAIN, text) from None
+
+    def _environment(self) -> dict[str, str]:
+        found = {name: os.environ[name] for name in KEPT if name in os.environ}
+        found |= {"PATH": f"{os.environ.get('PATH', '')}:{PLACES}"}
+        # Times in UTC; and lists of tasks whole, however long they are.
+        found |= {"TZ": "UTC", "LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}
+        conf = self._settings.conf or os.environ.get("SLURM_CONF", "")
+        return found | ({"SLURM_CONF": conf} if conf else {})
+
+
+async def _run(command: Sequence[str], text: bytes, environment: Mapping[str, str]) -> Said:
+    """Run a command to its end, with bounds on what it says. Cancelled, it is killed."""
+    out, err = bytearray(), bytearray()
+    process = await trio.lowlevel.open_process(
+        command, stdin=-1, stdout=-1, stderr=-1, env=environment, cwd="/", start_new_session=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_feed, process.stdin, text)
+            nursery.start_soon(_take, process.stdout, out, ANSWER_BYTES_MAX)
+            nursery.start_soon(_take, process.stderr, err, 1 << 16)
+        await process.wait()
+    finally:
+        with trio.CancelScope(shield=True):
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                await stream.aclose()
+    assert process.returncode is not None
+    return Said(process.returncode, bytes(out), err.decode(errors="replace"))
+
+
+async def _feed(stream: trio.abc.SendStream, text: bytes) -> None:
+    try:
+        await stream.send_all(text)
+    except trio.BrokenResourceError:
+        return  # it ended without reading it: it says why
+    finally:
+        await stream.aclose()
+
+
+async def _take(stream: trio.abc.ReceiveStream, into: bytearray, most: int) -> None:
+    """Read to the end; what is more than `most` is dropped, and makes what there is no JSON."""
+    while chunk := await stream.receive_some(1 << 16):
+        into += chunk[: most - len(into)]

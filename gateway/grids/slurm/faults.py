@@ -1,0 +1,158 @@
+"""What Slurm's refusals mean: to try again, elsewhere, or never; and what is to be done. Pure.
+
+Slurm's own texts (`slurm_strerror`) are the same by commands and by slurmrestd, and in the versions
+that were tried; so texts are looked for, and no numbers. What is not known is tried elsewhere: who
+asked pauses ever longer after faults.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from gateway.grids.contract import Blame, GridFault
+
+TEXT_MAX: Final = 400
+GONE: Final = re.compile(
+    r"invalid job id|already completing or completed|job has already finished", re.IGNORECASE
+)
+
+_A, _E, _N = Blame.AGAIN, Blame.ELSEWHERE, Blame.NEVER
+# In this order: the first that is found in a text counts.
+KNOWN: Final[tuple[tuple[str, Blame, str], ...]] = (
+    ("unable to contact slurm controller", _A, "slurmctld does not answer"),
+    ("restore slurmctld daemon", _A, "slurmctld is down"),
+    ("unable to contact primary", _A, "slurmctld does not answer"),
+    ("slurm backup controller in standby", _A, "slurmctld changes over to its backup"),
+    ("socket timed out", _A, "slurmctld is slow: is it overloaded?"),
+    ("connection refused", _A, "slurmctld or slurmrestd is not there"),
+    ("connection timed out", _A, "slurmctld or slurmrestd does not answer"),
+    ("transport endpoint is not connected", _A, "slurmctld went away"),
+    ("zero bytes were transmitted", _A, "slurmctld went away"),
+    ("communication connection failure", _A, "slurmctld is not there"),
+    ("error receiving", _A, "slurmctld went away"),
+    ("error sending", _A, "slurmctld went away"),
+    ("slurmdbd", _A, "the accounting daemon is not there"),
+    ("resource temporarily unavailable", _A, "slurmctld has too much to do"),
+    ("job violates accounting/qos policy", _E, "a limit of the account or qos is reached"),
+    ("maximum number of jobs", _E, "Slurm has as many jobs as it takes (MaxJobCount)"),
+    ("job limit", _E, "a limit of the account or qos is reached"),
+    ("required node not available", _E, "the nodes are down, drained or reserved"),
+    ("requested nodes are busy", _E, "no node is free"),
+    ("requested partition configuration not available now", _E, "the partition is too small now"),
+    ("required partition not available", _E, "the partition is down or drained"),
+    ("required licenses", _E, "licences are not to be had now"),
+    ("security violation", _N, "Slurm does not know us, or not for this"),
+    ("access/permission denied", _N, "we may not do this: see `account` and the user"),
+    ("invalid account or account/partition", _N, "`account` may not be used here"),
+    ("invalid partition name", _N, "`partition` is none of this cluster: see `sinfo`"),
+    ("invalid partition specified", _N, "`partition` is none of this cluster: see `sinfo`"),
+    ("no partition specified or system default", _N, "name a `partition`"),
+    ("invalid qos", _N, "`qos` is none that we may use: see `sacctmgr show assoc`"),
+    ("invalid feature specification", _N, "no node has what `constraint` names: see `sinfo -o %f`"),
+    ("invalid generic resource", _N, "this cluster has no such GPUs: see `sinfo -o %G`"),
+    ("invalid job array", _N, "an order is larger than MaxArraySize: set `array_max`"),
+    ("reservation is invalid", _N, "`reservation` is none that we may use"),
+    ("invalid reservation", _N, "`reservation` is none that we may use"),
+    ("requested time limit is invalid", _N, "`walltime` is not what this partition allows"),
+    ("time limit specification required", _N, "set `walltime`: this cluster wants one"),
+    ("invalid node name", _N, "a node that `options` name is none of this cluster"),
+    ("invalid license", _N, "a licence that `options` name is none of this cluster"),
+    ("invalid wckey", _N, "`wckey` of `options` is none that we may use"),
+    ("memory specification can not be satisfied", _N, "no node has the memory of a pilot"),
+    ("cpu count per node can not be satisfied", _N, "no node has the CPUs of a pilot"),
+    ("requested node configuration is not available", _N, "no node is as large as a pilot"),
+    ("node count specification invalid", _N, "a pilot wants more nodes than the partition gives"),
+    ("user's group not permitted", _N, "our group may not use `partition`"),
+    ("access by user not allowed", _N, "our user may not use `partition`"),
+    ("invalid user id", _N, "the nodes do not know our user"),
+    ("submitting jobs as root", _N, "this partition takes no jobs of root"),
+    ("protocol authentication error", _N, "the token is over or wrong, or munge is not the same"),
+    ("authentication failure", _N, "the token is missing, over or wrong"),
+    ("invalid authentication credential", _N, "the token is over or wrong, or munge differs"),
+    ("munge", _N, "munge does not work here: is munged there, with the cluster's key?"),
+    ("incompatible versions", _N, "the commands are too new or too old for this slurmctld"),
+    ("unable to process configuration file", _N, "`conf` is no slurm.conf that can be read"),
+    ("cannot stat file", _N, "`conf` names no file"),
+    ("could not establish a configuration source", _N, "name a slurm.conf with `conf`"),
+    ("unable find requested url", _N, "slurmrestd does not serve this `api`"),
+    ("unrecognized option", _N, "this Slurm has no such option: see `options`"),
+    ("unable to find data_parser", _N, "this Slurm's commands were built without JSON"),
+    ("failure loading plugin", _N, "this Slurm's commands were built without JSON"),
+    ("invalid ", _N, "Slurm does not take something of `[pool.slurm]`"),
+    ("unknown key", _N, "slurmrestd does not know something of what `api` should have"),
+)
+
+
+def fault_of(what: str, text: str) -> GridFault:
+    """The fault that a refusal is.
+
+    Args:
+        what: was asked, as in "sbatch".
+        text: what Slurm said.
+    """
+    said = tidy(text) or "nothing"
+    lower = said.lower()
+    for known, blame, remedy in KNOWN:
+        if known in lower:
+            return GridFault(blame, f"{what}: {remedy} (Slurm says: {said})")
+    return GridFault(Blame.ELSEWHERE, f"{what} failed; Slurm says: {said}")
+
+
+def tidy(text: str) -> str:
+    """A text of Slurm in one line, without its commands' names, no longer than is good."""
+    lines = []
+    for line in text.splitlines():
+        shown = "".join(each if each.isprintable() else " " for each in line[:1000])
+        shown = re.sub(r"^(sbatch|squeue|scancel|scontrol|sinfo): (error|fatal): ", "", shown)
+        shown = shown.strip()
+        if shown and shown not in lines:
+            lines.append(shown)
+    return "; ".join(lines)[:TEXT_MAX]
+
+
+def rest_text(status: int, body: bytes) -> str:
+    """What slurmrestd says is wrong; empty: nothing is."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        text = "" if status == 200 else body[:200].decode(errors="replace")
+        return text or ("" if status == 200 else f"HTTP {status}")
+    errors = data.get("errors") if isinstance(data, dict) else None
+    said = list(_errors(errors if isinstance(errors, list) else ()))
+    if not said and status != 200:
+        said = [f"HTTP {status}"]
+    return "\n".join(said)
+
+
+def _errors(errors: Iterable[Any]) -> Iterable[str]:
+    for each in errors:
+        if not isinstance(each, dict):
+            continue
+        words = (each.get(key) for key in ("error", "description"))
+        said = ": ".join(word for word in words if isinstance(word, str) and word)
+        number = each.get("error_number", each.get("error_code"))
+        if said or number:
+            yield said or f"error {number}"
+    return
+
+
+def submitted(body: bytes) -> bool:
+    """Whether slurmrestd's answer to a job says that it is there.
+
+    What is but a warning, like "Required node not available", stands among its errors, too.
+    """
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    job = data.get("job_id") if isinstance(data, dict) else None
+    return isinstance(job, int) and job > 0
+
+
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """A text without what nobody should see."""
+    for each in secrets:
+        if len(each) >= 8:
+            text = text.replace(each, "(hidden)")
+    return text

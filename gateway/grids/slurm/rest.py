@@ -1,0 +1,197 @@
+"""Slurm by slurmrestd, over HTTP: v0.0.38 and v0.0.42.
+
+The token is read anew for each request, as whoever renews it only writes its file. Over TCP it and
+the job's environment travel as the URL says: with http:// whoever sees the wire sees them.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import trio
+
+from gateway.grids.contract import Blame, GridFault
+from gateway.grids.slurm.asking import Request, rest_body
+from gateway.grids.slurm.faults import GONE, fault_of, hide, rest_text, submitted
+from gateway.grids.slurm.listing import (
+    Node,
+    Partition,
+    parse,
+    read_nodes,
+    read_partitions,
+    release,
+)
+from gateway.grids.slurm.settings import Rest, SlurmSettings
+from gateway.grids.slurm.way import ANSWER_BYTES_MAX, Bounds
+from gateway.knobs import ConfigError
+from gateway.secret_files import read_token
+
+KILLS_AT_ONCE: Final = 8
+
+
+class SlurmRest:
+    """A cluster, asked by its slurmrestd."""
+
+    def __init__(self, settings: SlurmSettings, rest: Rest) -> None:
+        self._settings = settings
+        self._rest = rest
+
+    async def version(self) -> str:
+        """Of Slurm; its controller has answered."""
+        found = await self._ask("GET", "ping")
+        answers = found.get("pings")
+        shown = [each for each in answers or () if isinstance(each, dict)]
+        if not any("UP" in (each.get("ping"), each.get("pinged")) for each in shown):
+            # With a token that is not good any more, too: asked for jobs it says so.
+            await self._ask("GET", "jobs")
+            raise GridFault(Blame.AGAIN, "slurmrestd: slurmctld does not answer it")
+        return f"Slurm {release(found) or 'of an unknown version'}"
+
+    async def jobs(self) -> Mapping[str, Any]:
+        """The jobs that it knows of."""
+        return await self._ask("GET", "jobs")
+
+    async def nodes(self) -> Sequence[Node]:
+        """All nodes."""
+        return read_nodes(await self._ask("GET", "nodes"))
+
+    async def partitions(self) -> Sequence[Partition]:
+        """All partitions."""
+        return read_partitions(await self._ask("GET", "partitions"))
+
+    async def bounds(self) -> Bounds:
+        """How it is configured."""
+        return Bounds()  # it has no question for that
+
+    async def expect(self, request: Request) -> float | None:
+        """When such a job would begin."""
+        return None  # nor for that
+
+    async def submit(self, request: Request) -> None:
+        """Have an array."""
+        body = rest_body(self._settings, request, self._rest.api)
+        hidden = request.environment.values()
+        status, answer = await self._exchange("POST", "job/submit", body, hidden)
+        said = rest_text(status, answer)
+        if said and not submitted(answer):
+            raise fault_of("slurmrestd", self._hide(said, hidden))
+
+    async def cancel(self, grid_ids: Collection[str]) -> None:
+        """Let tasks go."""
+        if self._rest.api != "v0.0.38":
+            await self._cancel_all(list(grid_ids))
+            return
+        # It takes one task at a time.
+        limit = trio.CapacityLimiter(KILLS_AT_ONCE)
+        faults: list[GridFault] = []
+
+        async def cancel_one(each: str) -> None:
+            async with limit:
+                try:
+                    await self._ask("DELETE", f"job/{each}")
+                except GridFault as fault:
+                    if not GONE.search(str(fault)):
+                        faults.append(fault)
+
+        async with trio.open_nursery() as nursery:
+            for each in grid_ids:
+                nursery.start_soon(cancel_one, each)
+        if faults:
+            raise faults[0]
+
+    async def _cancel_all(self, grid_ids: list[str]) -> None:
+        found = await self._ask("DELETE", "jobs/", {"jobs": grid_ids})
+        statuses = found.get("status")
+        for each in statuses if isinstance(statuses, list) else ():
+            error = each.get("error") if isinstance(each, dict) else None
+            text = error.get("string") if isinstance(error, dict) and error.get("code") else None
+            if isinstance(text, str) and text and not GONE.search(text):
+                raise fault_of("slurmrestd", text)
+
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any]:
+        """Ask, and read the answer. Raises GridFault."""
+        status, answer = await self._exchange(method, path, body)
+        said = rest_text(status, answer)
+        if said:
+            raise fault_of("slurmrestd", self._hide(said))
+        return await trio.to_thread.run_sync(parse, answer, "slurmrestd's answer")
+
+    def _hide(self, text: str, more: Collection[str] = ()) -> str:
+        return hide(text, (self._headers().get("X-SLURM-USER-TOKEN", ""), *more))
+
+    async def _exchange(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        hidden: Collection[str] = (),
+    ) -> tuple[int, bytes]:
+        """The status and the body of an answer. Raises GridFault."""
+        headers = self._headers()
+        timeout_s = self._settings.timeout_s
+        try:
+            with trio.fail_after(timeout_s):
+                return await self._send(method, path, body, headers)
+        except trio.TooSlowError:
+            text = f"slurmrestd did not answer within {timeout_s:g} s"
+            raise GridFault(Blame.AGAIN, text) from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            text = self._hide(f"{type(error).__name__}: {error}", hidden)
+            raise GridFault(
+                Blame.AGAIN, f"slurmrestd is not to be reached at {self._rest.url}: {text[:200]}"
+            ) from None
+
+    async def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
+        rest = self._rest
+        transport = httpx2.AsyncHTTPTransport(uds=rest.socket or None)
+        base = "http://localhost" if rest.socket else rest.url
+        url = f"{base}/slurm/{rest.api}/{path}"
+        content = None if body is None else json.dumps(body).encode()
+        async with (
+            httpx2.AsyncClient(transport=transport, timeout=None, follow_redirects=False) as client,
+            client.stream(method, url, headers=dict(headers), content=content) as response,
+        ):
+            return response.status_code, await _read(response)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        if self._rest.user:
+            headers["X-SLURM-USER-NAME"] = self._rest.user
+        if self._rest.token_file:
+            headers["X-SLURM-USER-TOKEN"] = _read_token(self._rest.token_file)
+        return headers
+
+
+def _read_token(name: str) -> str:
+    try:
+        token = read_token(str(Path(name).expanduser()))
+    except ConfigError as error:
+        remedy = "`scontrol token` makes one"
+        raise GridFault(Blame.NEVER, f"{str(error).partition(';')[0]}: {remedy}") from None
+    token = token.removeprefix("SLURM_JWT=")  # as `scontrol token` prints it
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise GridFault(
+            Blame.NEVER, f"token_file {name} holds no token: `scontrol token` makes one"
+        )
+    return token
+
+
+async def _read(response: httpx2.Response) -> bytes:
+    """The body of an answer; GridFault when it is too long."""
+    body = bytearray()
+    # Who leaves the loop leaves the library's generators to the garbage collector, under which
+    # trio complains. What is cancelled unwinds them.
+    with trio.CancelScope() as enough:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > ANSWER_BYTES_MAX:
+                enough.cancel()
+    if len(body) > ANSWER_BYTES_MAX:
+        raise GridFault(Blame.AGAIN, f"slurmrestd says over {ANSWER_BYTES_MAX:,} bytes at once")
+    return bytes(body)

@@ -1,0 +1,268 @@
+"""The table `[pool.slurm]`: what a pool of Slurm's pilots is, checked.
+
+Words that become part of a command are taken from narrow alphabets, and each is given as one word
+`--name=value`: what is written here can ask Slurm for something else, but can't run anything.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from gateway.knobs import KnobError, check_known, count, length_s
+
+APIS: Final = ("v0.0.38", "v0.0.42")
+# Options of sbatch that only say where and how jobs run; True: it takes no value.
+OPTIONS: Final[Mapping[str, bool]] = {
+    "contiguous": True,
+    "exclusive": True,
+    "spread-job": True,
+    "cluster-constraint": False,
+    "core-spec": False,
+    "cores-per-socket": False,
+    "distribution": False,
+    "exclude": False,
+    "extra-node-info": False,
+    "gres-flags": False,
+    "hint": False,
+    "licenses": False,
+    "mcs-label": False,
+    "mem-per-cpu": False,
+    "network": False,
+    "nice": False,
+    "nodelist": False,
+    "prefer": False,
+    "priority": False,
+    "sockets-per-node": False,
+    "switches": False,
+    "thread-spec": False,
+    "threads-per-core": False,
+    "tmp": False,
+    "wckey": False,
+}
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}", re.ASCII)
+_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:=@%&|*()\[\]+/!-]{1,300}", re.ASCII)
+_PATH: Final = re.compile(r"/[^\0-\x1f\x7f]{0,500}")
+_GPU_TYPE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,60}", re.ASCII)
+_KEYS: Final = (
+    *("partition", "account", "qos", "constraint", "reservation", "gpu_type", "cpus_per_slot"),
+    *("walltime", "warn", "python", "folder", "logs", "requeue", "options", "conf", "prefix"),
+    *("url", "api", "token_file", "user", "array_max", "orders_max", "timeout"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """How slurmrestd is reached.
+
+    Attributes:
+        url: "http://host:port", "https://..." or "unix:/path".
+        token_file: of a JSON web token, as `scontrol token` prints it; empty: none.
+        user: whose the token is.
+    """
+
+    url: str
+    api: str
+    token_file: str = ""
+    user: str = ""
+
+    @property
+    def socket(self) -> str:
+        """The path of its unix socket; empty: it is reached over TCP."""
+        return self.url.removeprefix("unix:") if self.url.startswith("unix:") else ""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """What the owner of a pool wrote. Words are empty where he left it to Slurm.
+
+    Attributes:
+        partition: one or several, with commas between them.
+        cpus_per_slot: that Slurm gives for each slot.
+        walltime_s: that a pilot may run; None: as long as the partition allows.
+        warn_s: before that end a pilot is told.
+        python: on the nodes, of an environment that has gridfed.
+        folder: where a pilot runs, on the nodes.
+        logs: a folder on the nodes for what pilots say; empty: it is thrown away.
+        requeue: whether Slurm may start a pilot again.
+        options: more of sbatch's.
+        conf: the slurm.conf of the cluster.
+        prefix: words before each command.
+        rest: slurmrestd instead of commands.
+        array_max: pilots of an order; None: as Slurm is configured.
+        orders_max: in a minute.
+        timeout_s: that each question to Slurm may take.
+    """
+
+    partition: str
+    python: str
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    reservation: str = ""
+    gpu_type: str = ""
+    cpus_per_slot: int = 1
+    walltime_s: float | None = None
+    warn_s: float = 60.0
+    folder: str = "/tmp"  # noqa: S108 - of the nodes: it is there on each
+    logs: str = ""
+    requeue: bool = False
+    options: tuple[tuple[str, str], ...] = ()
+    conf: str = ""
+    prefix: tuple[str, ...] = ()
+    rest: Rest | None = None
+    array_max: int | None = None
+    orders_max: int = 30
+    timeout_s: float = 30.0
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """By name."""
+        return tuple(self.partition.split(","))
+
+
+def read_settings(table: Mapping[str, Any]) -> SlurmSettings:
+    """Read `[pool.slurm]`. Raises KnobError."""
+    check_known(table, _KEYS)
+    rest = _read_rest(table)
+    for key in ("conf", "prefix", "options"):
+        if rest is not None and key in table:
+            raise KnobError(f"{key} is for Slurm's commands: leave it out, or leave out url")
+    return SlurmSettings(
+        partition=_partitions(table.get("partition", "")),
+        python=_path("python", table, required=True),
+        account=_name("account", table),
+        qos=_name("qos", table),
+        constraint=_text("constraint", table.get("constraint", ""), _VALUE),
+        reservation=_text("reservation", table.get("reservation", ""), _VALUE),
+        gpu_type=_text("gpu_type", table.get("gpu_type", ""), _GPU_TYPE),
+        cpus_per_slot=count("cpus_per_slot", table.get("cpus_per_slot", 1), 1, 1024),
+        walltime_s=length_s("walltime", table["walltime"], "2m", "365d")
+        if "walltime" in table
+        else None,
+        warn_s=length_s("warn", table.get("warn", "60s"), "0s", "18h"),
+        folder=_path("folder", table) or "/tmp",  # noqa: S108
+        logs=_path("logs", table),
+        requeue=_flag("requeue", table),
+        options=_options(table.get("options", {})),
+        conf=_path("conf", table),
+        prefix=_words("prefix", table.get("prefix", [])),
+        rest=rest,
+        array_max=count("array_max", table["array_max"], 1, 100_000)
+        if "array_max" in table
+        else None,
+        orders_max=count("orders_max", table.get("orders_max", 30), 1, 6_000),
+        timeout_s=length_s("timeout", table.get("timeout", "30s"), "1s", "5m"),
+    )
+
+
+def _read_rest(table: Mapping[str, Any]) -> Rest | None:
+    if "url" not in table:
+        for key in ("api", "token_file", "user"):
+            if key in table:
+                raise KnobError(f"{key} is for slurmrestd: it needs url beside it")
+        return None
+    url, api = table["url"], table.get("api")
+    if api not in APIS:
+        raise KnobError(
+            f"api is {api!r}: it must be one of {', '.join(APIS)}, as slurmrestd has it"
+        )
+    token_file = table.get("token_file", "")
+    if not isinstance(token_file, str):
+        raise KnobError("token_file must be the name of a file")
+    user = _name("user", table)
+    if not isinstance(url, str):
+        raise KnobError("url must be http://HOST:PORT, https://HOST:PORT or unix:/PATH")
+    if url.startswith("unix:"):
+        if not _PATH.fullmatch(url.removeprefix("unix:")):
+            raise KnobError(f"url is {url[:80]!r}: after unix: comes an absolute path")
+    else:
+        _check_url(url)
+        if not (token_file and user):
+            raise KnobError("over http slurmrestd wants token_file and user: see `scontrol token`")
+    return Rest(url.rstrip("/"), api, token_file, user)
+
+
+def _check_url(url: str) -> None:
+    wrong = KnobError(
+        f"url is {url[:80]!r}: it must be http://HOST:PORT, https://HOST:PORT or unix:/PATH"
+    )
+    try:
+        parts = urlsplit(url)
+        has_place = bool(parts.hostname and parts.port != 0)
+    except ValueError:
+        raise wrong from None
+    if parts.scheme not in ("http", "https") or not has_place or parts.query or parts.fragment:
+        raise wrong
+    if parts.username or parts.password:
+        raise KnobError("url holds a password: slurmrestd takes tokens, see token_file")
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise wrong
+
+
+def _partitions(value: Any) -> str:
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list) or not 1 <= len(names) <= 50 or not all(names):
+        raise KnobError('partition must be a name or a list of names, as in ["fast", "long"]')
+    return ",".join(_text("partition", each, _NAME) for each in names)
+
+
+def _name(key: str, table: Mapping[str, Any]) -> str:
+    return _text(key, table.get(key, ""), _NAME)
+
+
+def _text(key: str, value: Any, alphabet: "re.Pattern[str]") -> str:
+    if value == "":
+        return ""
+    if not isinstance(value, str) or not alphabet.fullmatch(value):
+        raise KnobError(f"{key} is {str(value)[:80]!r}: that is nothing that Slurm would take")
+    return value
+
+
+def _path(key: str, table: Mapping[str, Any], *, required: bool = False) -> str:
+    value = table.get(key, "")
+    if value == "" and required:
+        raise KnobError(f"{key} is missing: the path of an interpreter on the nodes, with gridfed")
+    if value != "" and (not isinstance(value, str) or not _PATH.fullmatch(value)):
+        raise KnobError(f"{key} must be an absolute path")
+    return str(value)
+
+
+def _flag(key: str, table: Mapping[str, Any]) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise KnobError(f"{key} must be true or false")
+    return value
+
+
+def _words(key: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > 50:
+        raise KnobError(f'{key} must be a list of words, as in ["nice", "-n", "5"]')
+    for each in value:
+        if not isinstance(each, str) or not each or len(each) > 1000 or "\0" in each:
+            raise KnobError(f"{key} must be a list of words, each of them a text")
+    return tuple(value)
+
+
+def _options(value: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict):
+        raise KnobError('options must be a table, as in {exclude = "node7", exclusive = true}')
+    found = []
+    for name, given in value.items():
+        if name not in OPTIONS:
+            raise KnobError(
+                f"options has no {str(name)[:40]!r}; there are {', '.join(sorted(OPTIONS))}"
+            )
+        if OPTIONS[name]:
+            if given is True:
+                found.append((name, ""))
+            elif given is not False:
+                raise KnobError(f"options {name} must be true or false")
+            continue
+        if isinstance(given, int) and not isinstance(given, bool):
+            given = str(given)
+        if not isinstance(given, str) or not _VALUE.fullmatch(given):
+            raise KnobError(f"options {name} is nothing that Slurm would take")
+        found.append((name, given))
+    return tuple(found)

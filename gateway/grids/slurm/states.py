@@ -1,0 +1,223 @@
+"""What Slurm's jobs mean for our pilots. Pure.
+
+A job's state is a word and flags. A pilot that waits for a reason that never passes by itself is
+shown as ended, with that reason, and its job is a stray: the grid lets it go, as it would else wait
+for ever, and come one day to nobody's joy.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from gateway.grids.contract import PILOT_MARK, Sighting, Stand
+from gateway.grids.slurm.listing import Job
+
+START: Final = "gridfed-"
+COMMENT: Final = "gridfed pilots="
+_PILOTS: Final = re.compile(rf"{COMMENT}(\d{{1,6}})", re.ASCII)
+PILOTS_MAX: Final = 100_000
+FORESEEN_S: Final = 30 * 86_400.0  # Slurm says years where it does not know
+END_NONE_S: Final = 360 * 86_400.0  # without a limit Slurm says that it ends in a year
+
+ENDED: Final = {
+    "COMPLETED": "",
+    "CANCELLED": "it was cancelled",
+    "FAILED": "it failed",
+    "TIMEOUT": "its time limit was over",
+    "NODE_FAIL": "its node failed",
+    "PREEMPTED": "it was preempted",
+    "OUT_OF_MEMORY": "it used more memory than it had asked for",
+    "BOOT_FAIL": "its node did not start",
+    "DEADLINE": "its deadline was over",
+    "REVOKED": "another cluster took it",
+    "LAUNCH_FAILED": "it could not be launched",
+    "RECONFIG_FAIL": "its node could not be configured",
+}
+ENDING: Final = {"COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"}
+STARTING: Final = {"CONFIGURING", "POWER_UP_NODE", "RESIZING"}
+BACK: Final = {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+
+
+class Wait(StrEnum):
+    """What a reason to wait means."""
+
+    TURN = "turn"  # it comes when it is its turn
+    QUOTA = "quota"  # others of ours must end first
+    HELD = "held"  # somebody must do something, and may
+    NEVER = "never"
+
+
+# What a job of ours waits for, by its reason; what is not here waits for its turn.
+REASONS: Final = {
+    "PartitionTimeLimit": (Wait.NEVER, "`walltime` is over the partition's limit"),
+    "PartitionNodeLimit": (Wait.NEVER, "a pilot needs more nodes than the partition gives"),
+    "PartitionConfig": (Wait.NEVER, "no node of the partition is large enough for a pilot"),
+    "PartitionDown": (Wait.HELD, "the partition takes jobs and starts none"),
+    "PartitionInactive": (Wait.HELD, "the partition is inactive"),
+    "AccountNotAllowed": (Wait.NEVER, "`account` may not use the partition"),
+    "QOSNotAllowed": (Wait.NEVER, "`qos` may not be used there"),
+    "InvalidAccount": (Wait.NEVER, "`account` is none that Slurm knows for us"),
+    "InvalidQOS": (Wait.NEVER, "`qos` is none that Slurm knows for us"),
+    "BadConstraints": (Wait.NEVER, "no node is as `constraint` and the pilot's shape want"),
+    "DependencyNeverSatisfied": (Wait.NEVER, "it waits for what will not be"),
+    "ReservationDeleted": (Wait.NEVER, "`reservation` is gone"),
+    "Reservation": (Wait.TURN, "`reservation` has not begun"),
+    "JobHeldAdmin": (Wait.HELD, "an administrator holds it"),
+    "JobHeldUser": (Wait.HELD, "somebody holds it"),
+    "JobHoldMaxRequeue": (Wait.NEVER, "it was started too often"),
+    "JobLaunchFailure": (Wait.NEVER, "it could not be launched"),
+    "launch failed requeued held": (Wait.NEVER, "it could not be launched"),
+    "NodeDown": (Wait.HELD, "nodes that it needs are down"),
+    "ReqNodeNotAvail": (Wait.TURN, "nodes that it needs are not there"),
+}
+NOT_KNOWN: Final = "account not known"  # how 22.05 puts AccountNotAllowed
+PARTITION_BARRED: Final = "can't use this partition"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What Slurm has of ours.
+
+    Attributes:
+        strays: jobs that are to be let go, by Slurm's names for them.
+        orders: that it knows of.
+    """
+
+    sightings: tuple[Sighting, ...]
+    strays: tuple[str, ...]
+    orders: frozenset[str]
+
+
+def job_start(mark: str) -> str:
+    """What the names of our jobs begin with: a mark has no ".", so none is another's beginning."""
+    return f"{START}{mark}."
+
+
+def look(jobs: Iterable[Job], mark: str, utc_s: float, cpus_per_slot: int = 1) -> Listing:
+    """Our pilots among jobs, now.
+
+    An order that was submitted twice, as nobody heard that the first time had worked, is there
+    once: the later job's pilots are strays, unless they alone live.
+    """
+    start = job_start(mark)
+    by_name: dict[str, Sighting] = {}
+    strays: list[str] = []
+    orders: set[str] = set()
+    ours = [each for each in jobs if each.name.startswith(start) and each.array_id]
+    ours.sort(key=lambda each: (each.array_id, each.job_id))
+    named = {(each.array_id, task) for each in ours for task in each.tasks}
+    for job in ours:
+        order = job.name.removeprefix(start)
+        orders.add(order)
+        for task in (*job.tasks, *_unnamed(job, named)):
+            found, is_stray = sight(job, task, order, utc_s, cpus_per_slot)
+            former = by_name.get(found.name)
+            if is_stray:
+                strays.append(found.grid_id)
+            if former is None or former.stand is Stand.ENDED:
+                by_name[found.name] = found
+            elif found.stand is not Stand.ENDED and found.grid_id != former.grid_id:
+                strays.append(found.grid_id)
+    return Listing(tuple(by_name.values()), tuple(dict.fromkeys(strays)), frozenset(orders))
+
+
+def _unnamed(job: Job, named: set[tuple[int, int]]) -> list[int]:
+    """Tasks that a list which is cut does not name: all that nobody else names."""
+    if not job.is_cut:
+        return []
+    said = _PILOTS.fullmatch(job.comment)
+    if said is None:
+        return []
+    tasks = range(max(job.tasks, default=-1) + 1, min(int(said[1]), PILOTS_MAX))
+    return [task for task in tasks if (job.array_id, task) not in named]
+
+
+def sight(
+    job: Job, task: int, order: str, utc_s: float, cpus_per_slot: int
+) -> tuple[Sighting, bool]:
+    """One task of an array as a pilot, and whether its job is a stray."""
+    stand, fault, is_stray = stand_of(job)
+    runs = stand in (Stand.STARTING, Stand.RUNNING, Stand.ENDING)
+    is_foreseen = 0 < job.begin_s <= utc_s + FORESEEN_S
+    has_end = job.limit_s is not None and job.end_s and job.end_s - job.begin_s < END_NONE_S
+    return Sighting(
+        name=f"{order}{PILOT_MARK}{task}",
+        stand=stand,
+        grid_id=f"{job.array_id}_{task}",
+        slots=max(1, job.cpus // max(1, cpus_per_slot)),
+        paid_s=job.begin_s or None if runs else None,
+        begins_s=max(job.begin_s, utc_s) if stand is Stand.QUEUED and is_foreseen else None,
+        ends_s=job.end_s if runs and (has_end or job.preempted_s) else None,
+        fault=fault,
+    ), is_stray
+
+
+def stand_of(job: Job) -> tuple[Stand, str, bool]:
+    """How far a job is, what is to be said of it, and whether it is to be let go."""
+    states = job.states
+    if states & ENDING:
+        return Stand.ENDING, _why_ended(job) or _lower(states & ENDING), False
+    if states & BACK or states == {"PENDING"}:
+        return _waiting(job)
+    if states & ENDED.keys():
+        return Stand.ENDED, _why_ended(job), False
+    if "PENDING" in states:
+        return _waiting(job)
+    if states & STARTING:
+        return Stand.STARTING, "", False
+    if "RUNNING" in states and job.preempted_s:
+        return Stand.ENDING, "preempted: Slurm needs its place for other work", False
+    if "RUNNING" in states:
+        return Stand.RUNNING, "", False
+    return Stand.QUEUED, f"Slurm says {_lower(states) or 'nothing of its state'}", False
+
+
+def _waiting(job: Job) -> tuple[Stand, str, bool]:
+    wait, text = meaning(job.reason)
+    if wait is Wait.TURN and not text:
+        return Stand.QUEUED, "", False
+    said = f"Slurm says {job.reason}: {text}"
+    if wait is Wait.NEVER:
+        return Stand.ENDED, said, True
+    return Stand.QUEUED, said, False
+
+
+def meaning(reason: str) -> tuple[Wait, str]:
+    """What a reason to wait means, and in words what is to be done."""
+    known = REASONS.get(reason)
+    if known is not None:
+        return known
+    if NOT_KNOWN in reason or PARTITION_BARRED in reason:
+        return REASONS["AccountNotAllowed"]
+    # Limits of accounts and qualities of service: QOSMaxCpuPerUserLimit, AssocGrpJobsLimit, ...
+    if reason.startswith(("QOS", "Assoc", "Max")):
+        if "PerJob" in reason or ("WallDuration" in reason and "Grp" not in reason):
+            return Wait.NEVER, "a pilot alone is over a limit of the account or quality of service"
+        return Wait.QUOTA, "a limit of the account or quality of service is reached"
+    if reason.startswith("ReqNodeNotAvail"):
+        return REASONS["ReqNodeNotAvail"]
+    return Wait.TURN, ""
+
+
+def _why_ended(job: Job) -> str:
+    states = job.states & ENDED.keys()
+    said = "; ".join(ENDED[each] for each in sorted(states) if ENDED[each])
+    if not said:
+        return ""
+    if job.preempted_s and "PREEMPTED" not in states:
+        said = f"preempted; {said}"
+    if "FAILED" in states and job.exit_code in (126, 127):
+        return f"{said} with code {job.exit_code}: is `python` there, on the nodes?"
+    if "FAILED" in states and job.exit_code:
+        return f"{said} with code {job.exit_code}"
+    if "FAILED" in states and job.signal:
+        return f"{said} by signal {job.signal}"
+    if "FAILED" in states and job.reason not in ("", "None", "NonZeroExitCode"):
+        return f"{said}: {job.reason[:200]}"
+    return said
+
+
+def _lower(states: Iterable[str]) -> str:
+    return ", ".join(sorted(states)).lower()

@@ -1,0 +1,105 @@
+"""Notices that this host will be taken away: what a cloud says of a spot instance, watched for.
+
+Two things are said by the instance's metadata: `spot/instance-action`, two minutes before the end
+at best; and `events/recommendations/rebalance`, that an end has become likely, which comes earlier
+or not at all. Both are best effort: a host may go without a word, and then a lapsed session tells.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import trio
+
+from gateway.worker.metadata import Metadata, MetadataError
+
+ACTION: Final = "spot/instance-action"
+REBALANCE: Final = "events/recommendations/rebalance"
+POLL_S: Final = 5.0  # as often as EC2 advises
+LEAD_S: Final = 5.0  # kept for reports and the goodbye, out of what is left
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """A notice. `ends_s`: when the host goes, UTC; None: it may, some time."""
+
+    text: str
+    ends_s: float | None = None
+
+    def stop_in_s(self, utc_s: float) -> float | None:
+        """In how many seconds the last task is to be stopped, so that a goodbye can be said."""
+        if self.ends_s is None:
+            return None
+        left_s = max(0.0, self.ends_s - utc_s)
+        return left_s - min(LEAD_S, left_s / 4)
+
+
+# What a rebalance recommendation says: it has the moment of the notice, and nothing more.
+RISK: Final = Interruption("the cloud says that this instance may be taken away soon")
+
+
+def read_action(text: str, utc_s: float) -> Interruption:
+    """What `spot/instance-action` says: `{"action": "terminate", "time": "2026-11-22T21:00:00Z"}`.
+
+    One that can't be read is a notice too: of an end at once.
+    """
+    body = _object(text)
+    ends_s = _moment_s(body.get("time"))
+    action = body.get("action") if isinstance(body.get("action"), str) else "interrupt"
+    return Interruption(f"the cloud will {action:.20} this instance", ends_s or utc_s)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _moment_s(value: object) -> float | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+async def watch(
+    address: str,
+    heed: Callable[[Interruption], None],
+    say: Callable[[str], None],
+    utc_s: Callable[[], float],
+    *,
+    poll_s: float = POLL_S,
+    rebalances: bool = True,
+) -> None:
+    """Ask again and again; hand each notice over once. Returns after the one that names an end.
+
+    Args:
+        address: of the metadata service.
+        rebalances: whether a recommendation counts.
+    """
+    metadata = Metadata(address)
+    was_told = has_rebalanced = False
+    while True:
+        try:
+            action = await trio.to_thread.run_sync(metadata.get, ACTION)
+            if action is not None:
+                heed(read_action(action, utc_s()))
+                return
+            if rebalances and not has_rebalanced:
+                text = await trio.to_thread.run_sync(metadata.get, REBALANCE)
+                if text is not None:
+                    has_rebalanced = True
+                    heed(RISK)
+            was_told = False
+        except MetadataError as error:
+            if not was_told:
+                was_told = True
+                say(f"would not hear of an interruption, and goes on asking: {error}")
+        await trio.sleep(poll_s)

@@ -1,0 +1,47 @@
+"""The contract suite of provisioning grids on EC2's stand-in: its instances run real workers."""
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from gateway.grids import checks
+
+
+@pytest.fixture
+def bench(ec2, configure):
+    from gateway.grids.ec2.grid import Ec2Grid
+
+    class Instances(checks.Bench):
+        called = "EC2"
+        wait_s = 60.0
+        look_s = 0.1
+
+        def open(self, launch):
+            return Ec2Grid(configure(), launch, attempts=2)
+
+        async def left(self, mark):
+            return [each["InstanceId"] for each in ec2.alive(mark)]
+
+        async def take(self, pilot):
+            ec2.take(pilot.grid_id, "Server.InternalError")
+
+        @asynccontextmanager
+        async def down(self):
+            ec2.is_down = True
+            yield
+            ec2.is_down = False
+
+        def denied(self, launch):
+            return Ec2Grid(replace(configure(), profile="bad"), launch, attempts=2)
+
+    return Instances()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", checks.CHECKS, ids=checks.name_of)
+async def test_ec2_keeps_its_promises(bench, check):
+    try:
+        await checks.run(check, bench)
+    except checks.NotChecked as reason:
+        pytest.skip(str(reason))

@@ -1,0 +1,189 @@
+"""The contract suite finds what is wrong with a grid: each of these has one defect."""
+
+import signal
+from dataclasses import replace
+
+import pytest
+from grids_support import ProcessesBench
+
+from gateway.grids import checks, marked
+from gateway.grids.contract import Blame, GridFault, Limits, Stand
+from gateway.grids.processes import VARIABLE, ProcessesConfig, ProcessGrid
+
+
+class Nameless(ProcessGrid):
+    async def check(self):
+        return "all is well"
+
+
+class Unlimited(ProcessGrid):
+    async def limits(self):
+        return Limits(pilots_max=0)
+
+
+class Generous(ProcessGrid):
+    async def capacity(self, shape):
+        return replace(await super().capacity(shape), slots_max=0)
+
+
+class Trusting(ProcessGrid):
+    """It takes any order for a good one."""
+
+    async def start(self, order):
+        await self.limits()
+
+
+class Blaming(ProcessGrid):
+    """It says that the same may work later, whatever it is."""
+
+    async def start(self, order):
+        try:
+            await super().start(order)
+        except GridFault as fault:
+            raise GridFault(Blame.AGAIN, str(fault)) from fault
+
+
+class Babbling(ProcessGrid):
+    async def check(self):
+        return f"processes, by {self._launch.environment['GRIDFED_SECRET']}"
+
+
+class Bare(ProcessGrid):
+    """It hands over nothing of the environment but the secrets."""
+
+    def _spawn(self, name, shape):
+        kept = self._launch
+        bare = {each: kept.environment[each] for each in ("GRIDFED_SECRET", "GRIDFED_TOKEN")}
+        self._launch = replace(kept, environment=bare)
+        try:
+            return super()._spawn(name, shape)
+        finally:
+            self._launch = kept
+
+
+class Talkative(ProcessGrid):
+    """Its command line has the secret."""
+
+    def _command(self, name, shape):
+        secret = self._launch.environment["GRIDFED_SECRET"]
+        return [
+            "/bin/sh",
+            "-c",
+            'shift; sleep 0.1; exec "$@"',
+            "sh",
+            secret,
+            *super()._command(name, shape),
+        ]
+
+
+class Forgetful(ProcessGrid):
+    """It starts an order as often as it is told to."""
+
+    def _start(self, order):
+        (self._launch.folder / f"{order.name}.order").unlink(missing_ok=True)
+        super()._start(order)
+
+
+class Shy(ProcessGrid):
+    """It knows only what this object has started."""
+
+    def _pilots(self):
+        mine = set(self._children.values())
+        return [each for each in super()._pilots() if each.name in mine]
+
+
+class Greedy(ProcessGrid):
+    """Its stop() takes a name for the beginning of one."""
+
+    async def stop(self, names):
+        shown = {each.name for each in await self.pilots()}
+        await super().stop({each for each in shown if any(each.startswith(name) for name in names)})
+
+
+class Lazy(ProcessGrid):
+    """Its stop() stops nothing."""
+
+    async def stop(self, names):
+        self._ending.update(names)
+
+    def _pilots(self):
+        return [each for each in super()._pilots() if each.name not in self._ending]
+
+
+class Backward(ProcessGrid):
+    """Its pilots queue again once they have run."""
+
+    looks = 0
+
+    def _pilots(self):
+        self.looks += 1
+        stand = Stand.QUEUED if self.looks % 2 else Stand.STARTING
+        return [replace(each, stand=stand, paid_s=None) for each in super()._pilots()]
+
+
+class Patient(ProcessGrid):
+    """Its pilots look for their gateway for ever."""
+
+    def _command(self, name, shape):
+        command = super()._command(name, shape)
+        command[command.index("--give-up-s") + 1] = "0"
+        return command
+
+
+class Bench(ProcessesBench):
+    """Of a class of grids; it waits no longer than a good one takes."""
+
+    wait_s = 5.0
+
+    def __init__(self, cls):
+        self._cls = cls
+        self.marks = set()
+
+    def open(self, launch):
+        self.marks.add(launch.mark)
+        return self._cls(ProcessesConfig(40), launch)
+
+    def kill_all(self):
+        """What a broken grid leaves behind."""
+        for mark in self.marks:
+            for process in marked.find(VARIABLE, f"{mark}/"):
+                marked.send(process, signal.SIGKILL)
+
+
+QUICK = [
+    (Nameless, checks.check_names_itself, "does not name the grid"),
+    (Unlimited, checks.check_names_itself, "no order is small enough"),
+    (Generous, checks.check_names_itself, "more now than ever"),
+    (Babbling, checks.check_names_itself, "the secret stands in what check"),
+    (Trusting, checks.check_hostile_names, "no GridFault"),
+    (Blaming, checks.check_too_large, "blamed again, not never"),
+]
+THOROUGH = [
+    (Lazy, checks.check_stop_at_once, "left behind, and billed"),
+    (Bare, checks.check_life, "has GRIDFED_CHECK ="),
+    (Talkative, checks.check_life, "the secret stands in the list of processes"),
+    (Forgetful, checks.check_started_once, "started twice"),
+    (Shy, checks.check_found_again, "not within 5 s"),
+    (Greedy, checks.check_stop_of_nothing, "by a name that is not its own"),
+    (Backward, checks.check_life, "went back from starting to queued"),
+    (Patient, checks.check_lonely_pilots_end, "not within 5 s"),
+]
+
+
+@pytest.mark.parametrize(
+    ("cls", "check", "said"),
+    [
+        *QUICK,
+        *(
+            pytest.param(*each, id=each[0].__name__, marks=pytest.mark.thorough)
+            for each in THOROUGH
+        ),
+    ],
+)
+async def test_a_defect_is_found_and_named(cls, check, said):
+    bench = Bench(cls)
+    try:
+        with pytest.raises(AssertionError, match=said):
+            await checks.run(check, bench)
+    finally:
+        bench.kill_all()

@@ -1,0 +1,358 @@
+"""Real Slurm clusters for the tests: controller, nodes and keys in one folder, all on this host.
+
+A cluster lives in a process namespace of its own, whose first process is ours: when that ends, or
+the tests do, the kernel ends all of it, jobs included. Two generations can be had: the one that is
+installed here, and one in a folder with another Debian (GRIDFED_SLURM_ROOT names it, see
+`.ci/run`), with programs that see this host's root as /host.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+READY_S = 10.0
+OTHER_ROOT = Path(os.environ.get("GRIDFED_SLURM_ROOT", "/opt/gridfed-slurm"))
+PROGRAMS = "slurmctld", "slurmd", "sbatch", "slurmrestd", "munged", "unshare"
+
+CONFIG = """\
+ClusterName={name}
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser=root
+{auth}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+ReturnToService=2
+SlurmdParameters=config_overrides
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+JobAcctGatherType=jobacct_gather/none
+MinJobAge=300
+KillWait=5
+SlurmctldTimeout=10
+SlurmdTimeout=5
+MessageTimeout=10
+GresTypes=gpu
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+{extra}
+{nodes}
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=10
+PartitionName=low Nodes=ALL MaxTime=60 State=UP PriorityTier=1 GraceTime=8
+PartitionName=closed Nodes=ALL State=DOWN
+PartitionName=theirs Nodes=ALL State=UP AllowAccounts=others
+"""
+MUNGE = """\
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge
+CredType=cred/munge"""
+OWN_KEY = """\
+AuthType=auth/slurm
+AuthInfo=use_client_ids
+CredType=cred/slurm"""
+
+
+def need_slurm(*, other: bool = False) -> None:
+    """Skip, saying why, where there is no Slurm to be had."""
+    for program in PROGRAMS:
+        if shutil.which(program, path=_path()) is None:
+            pytest.skip(f"{program} is not installed: see .ci/run")
+    if os.geteuid() != 0:
+        pytest.skip("a Slurm cluster in a process namespace needs root")
+    if other and not (OTHER_ROOT / "usr/sbin/slurmctld").exists():
+        pytest.skip(f"there is no other Slurm in {OTHER_ROOT}: GRIDFED_SLURM_ROOT names one")
+
+
+def _path() -> str:
+    return f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+class Cluster:
+    """A cluster that runs; to be closed.
+
+    Args:
+        nodes: how many, each with `cpus` processors whatever this host has.
+        other: the Slurm of the other root.
+        extra: lines of slurm.conf.
+        rest: also slurmrestd; "unix" or "tcp", the latter with tokens.
+    """
+
+    def __init__(
+        self,
+        name: str = "gridfed",
+        *,
+        nodes: int = 2,
+        cpus: int = 4,
+        other: bool = False,
+        extra: str = "",
+        rest: str = "",
+    ) -> None:
+        where = os.environ.get("PYTEST_DEBUG_TEMPROOT")
+        self.name, self.other = name, other
+        self.nodes = [f"{name}{at}" for at in range(nodes)]
+        self.folder = Path(tempfile.mkdtemp(prefix="gf-slurm-", dir=where))
+        self._cpus, self._extra, self._rest = cpus, extra, rest
+        self._processes: list[subprocess.Popen[bytes]] = []
+        try:
+            self._become()
+        except BaseException:
+            self.close()
+            raise
+
+    def _become(self) -> None:
+        said = ""
+        for _ in range(3):  # a port that was free may be taken before it is ours
+            self._configure()
+            self._start()
+            if self._becomes_ready():
+                return
+            said = self.logs()
+            self._end()
+        raise AssertionError(f"no cluster: {said}")
+
+    # --- what tests use ------------------------------------------------------------------------
+
+    @property
+    def conf(self) -> Path:
+        return self.folder / "slurm.conf"
+
+    @property
+    def prefix(self) -> list[str]:
+        """What comes before each command."""
+        return _in_other_root() if self.other else []
+
+    @property
+    def python(self) -> str:
+        """An interpreter for jobs that has gridfed in it."""
+        return str(self.folder / "python") if self.other else sys.executable
+
+    @property
+    def table(self) -> dict[str, object]:
+        """`[pool.slurm]` for it, by commands."""
+        found: dict[str, object] = {"conf": str(self.conf), "python": self.python}
+        found["partition"] = "main"
+        return found | ({"prefix": self.prefix} if self.other else {})
+
+    @property
+    def rest_table(self) -> dict[str, object]:
+        """`[pool.slurm]` for it, by slurmrestd."""
+        version = "v0.0.42" if self.other else "v0.0.38"
+        found: dict[str, object] = {"python": self.python, "api": version, "url": self.url}
+        found["partition"] = "main"
+        if self._rest == "tcp":
+            found |= {"token_file": str(self.folder / "token"), "user": "root"}
+        return found
+
+    def run(self, *command: str, text: str = "") -> str:
+        """What a command of Slurm says."""
+        done = subprocess.run(
+            [*self.prefix, *command],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            env={"PATH": _path(), "SLURM_CONF": str(self.conf), "TZ": "UTC"},
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def kill_node(self, name: str) -> None:
+        """As a power cut would: its daemon and all of its jobs."""
+        for each in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                line = each.cmdline()
+                if "slurmd" in line[0] and line[-1] == name:
+                    each.kill()
+                elif line[0].startswith("slurmstepd"):
+                    where = f"spool-{name}"
+                    if any(where in opened.path for opened in each.open_files()):
+                        each.kill()
+
+    @contextlib.contextmanager
+    def controller_down(self) -> Iterator[None]:
+        """For so long nobody schedules; nodes and jobs go on."""
+        held = self.folder / "held"
+        held.touch()
+        for each in self.processes():
+            if "slurmctld" in each.name():
+                each.kill()
+        try:
+            yield
+        finally:
+            held.unlink()
+
+    def processes(self) -> list[psutil.Process]:
+        """All that it runs."""
+        tops = [psutil.Process(each.pid) for each in self._processes]
+        return [each for top in tops for each in top.children(recursive=True)]
+
+    def logs(self) -> str:
+        return "\n".join(
+            f"{path.name}: {path.read_text(errors='replace')[-1500:]}"
+            for path in sorted(self.folder.glob("*.log"))
+        )
+
+    def close(self) -> None:
+        self._end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # --- its start and end ---------------------------------------------------------------------
+
+    def _configure(self) -> None:
+        ports = _free_ports(len(self.nodes) + 2)
+        host = socket.gethostname()
+        nodes = "\n".join(
+            f"NodeName={each} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
+            f"CPUs={self._cpus} RealMemory=4000 Gres=gpu:1 State=UNKNOWN"
+            for each, port in zip(self.nodes, ports, strict=False)
+        )
+        auth = OWN_KEY if self.other else MUNGE
+        auth = auth.format(folder=self.folder)
+        if self._rest == "tcp":
+            (self.folder / "jwt.key").write_bytes(secrets.token_bytes(32))
+            (self.folder / "jwt.key").chmod(0o600)
+            auth += f"\nAuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={self.folder}/jwt.key"
+        self.conf.write_text(
+            CONFIG.format(
+                name=self.name,
+                host=host,
+                port=ports[-1],
+                auth=auth,
+                folder=self.folder,
+                extra=self._extra,
+                nodes=nodes,
+            )
+        )
+        key = self.folder / ("slurm.key" if self.other else "munge.key")
+        key.write_bytes(secrets.token_bytes(1024 if self.other else 128))
+        key.chmod(0o600)
+        (self.folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n" if self.other else "")
+        (self.folder / "gres.conf").write_text("Name=gpu File=/dev/null\n")
+        self.url = f"unix:{self.folder}/rest"
+        if self._rest == "tcp":
+            self.url = f"http://127.0.0.1:{ports[-2]}"
+        if self.other:
+            wrapper = self.folder / "python"
+            wrapper.write_text(f'#!/bin/sh\nexec chroot /host {sys.executable} "$@"\n')
+            wrapper.chmod(0o755)
+        (self.folder / "state").mkdir(exist_ok=True)
+        for each in self.nodes:
+            (self.folder / f"spool-{each}").mkdir(exist_ok=True)
+
+    def _start(self) -> None:
+        lines = ["trap 'exit 0' TERM"]
+        if not self.other:
+            lines += [
+                f"munged --force --foreground -S {self.folder}/munge "
+                f"--key-file={self.folder}/munge.key --pid-file={self.folder}/munge.pid "
+                f"--log-file={self.folder}/munged.log --seed-file={self.folder}/munge.seed "
+                "--num-threads=2 &",
+                f"while [ ! -S {self.folder}/munge ]; do sleep 0.01; done",
+            ]
+        held = self.folder / "held"
+        lines += [f"(while :; do [ -e {held} ] || slurmctld -D; sleep 0.1; done) &"]
+        lines += [f"slurmd -D -N {each} &" for each in self.nodes]
+        lines += ["while :; do wait; sleep 1; done"]
+        script = self.folder / "run.sh"
+        script.write_text("\n".join(lines) + "\n")
+        inside = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
+        self._processes = [self._popen(*inside, *self.prefix, "sh", str(script))]
+        if self._rest:
+            # Outside of that namespace, as it asks the kernel for the process that calls.
+            security = {"SLURMRESTD_SECURITY": "disable_user_check"}
+            security |= {"SLURM_JWT": "daemon"} if self._rest == "tcp" else {}
+            self._processes.append(self._popen(*self.prefix, *self._rest_command(), **security))
+
+    def _rest_command(self) -> list[str]:
+        modules = ["-s", "openapi/v0.0.38"]
+        if self.other:
+            modules = ["-s", "openapi/slurmctld", "-d", "data_parser/v0.0.42"]
+        way = "rest_auth/jwt" if self._rest == "tcp" else "rest_auth/local"
+        return ["slurmrestd", "-a", way, *modules, self.url.removeprefix("http://")]
+
+    def _popen(self, *command: str, **more: str) -> "subprocess.Popen[bytes]":
+        environment = {"PATH": _path(), "SLURM_CONF": str(self.conf), "TZ": "UTC"} | more
+        with (self.folder / "out.log").open("ab") as log:
+            return subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=self.folder,
+            )
+
+    def _becomes_ready(self) -> bool:
+        until_s = time.monotonic() + READY_S
+        while time.monotonic() < until_s and all(each.poll() is None for each in self._processes):
+            with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
+                states = self.run("sinfo", "-h", "-p", "main", "-N", "-o", "%t").split()
+                if states == ["idle"] * len(self.nodes) and self._is_rest_ready():
+                    return True
+            if "Address already in use" in self.logs():
+                return False
+            time.sleep(0.05)
+        return False
+
+    def _is_rest_ready(self) -> bool:
+        if not self._rest:
+            return True
+        if self._rest == "tcp":
+            token = self.run("scontrol", "token", "lifespan=3600").strip().partition("=")[2]
+            (self.folder / "token").write_text(token)
+            (self.folder / "token").chmod(0o600)
+            host, _, port = self.url.removeprefix("http://").partition(":")
+            with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1):
+                return True
+            return False
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(self.url.removeprefix("unix:"))
+            return True
+        return False
+
+    def _end(self) -> None:
+        for each in self._processes:
+            each.kill()
+            each.wait()
+        self._processes = []
+
+
+def _in_other_root() -> list[str]:
+    root = str(OTHER_ROOT)
+    script = (
+        'r=$1; shift; mount --bind "$r" "$r" && mount -t proc proc "$r/proc" '
+        '&& mount --rbind /dev "$r/dev" && mount --rbind /sys "$r/sys" '
+        '&& mount --bind /tmp "$r/tmp" && mkdir -p "$r/host" && mount --rbind / "$r/host" '
+        '&& exec chroot "$r" "$@"'
+    )
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", root]
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        found = []
+        for _ in range(count):
+            probe = stack.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            found.append(probe.getsockname()[1])
+        return found
