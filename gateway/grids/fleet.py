@@ -260,15 +260,23 @@ class Fleet:
         """The pilots, as the butler sees them. One whose worker is away is not taken to be idle."""
         found = []
         for name, each in self.pilots.items():
-            paid_s = each.sighting.paid_s if each.sighting is not None else None
-            busy, since_s, lost_s = 0, each.since_s, 0.0
+            since_s, busy, lost_s = each.since_s, 0, 0.0
             if each.stage is Stage.READY:
                 worker = workers.get(name)
-                busy = each.slots
-                if worker is not None:
-                    busy, since_s, lost_s = worker.busy, worker.idle_s, worker.lost_s
+                if worker is None:
+                    busy = each.slots
+                else:
+                    since_s, busy, lost_s = worker.idle_s, worker.busy, worker.lost_s
+            paid_s = each.sighting.paid_s if each.sighting is not None else None
             found.append(Pilot(name, each.stage, each.slots, since_s, paid_s, busy, lost_s))
         return found
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether anything is on its way, here or off."""
+        return bool(self.orders) or any(
+            each.stage is not Stage.READY for each in self.pilots.values()
+        )
 
     def past(self, now_s: float) -> Past:
         """What was done lately."""

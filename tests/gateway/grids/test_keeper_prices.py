@@ -52,7 +52,7 @@ class Kept:
 
     async def look(self):
         self.now_s += 60.0
-        await self.keeper._look({})
+        await self.keeper._look()
         return [each.price for each in self.prices]
 
 
