@@ -1,4 +1,5 @@
 # make demo      run the main job on a federation of three sites, one of which is killed
+# make demo-grids  one job over a real Slurm, rented "instances" and a local pool
 # make test      the fast suite
 # make thorough  what the fast suite leaves out for its length: more kills, larger crowds
 # make check     lint, types, import rules
@@ -15,7 +16,7 @@ PY := .venv/bin/python
 # Containers often forbid it: then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test thorough check stress swarm year growth bench format clean
+.PHONY: demo demo-grids test thorough check stress swarm year growth bench format clean
 
 .venv/ready: pyproject.toml requirements-dev.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -26,6 +27,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 demo: .venv/ready
 	$(PY) examples/federated_risk.py
+
+demo-grids: .venv/ready
+	$(PY) examples/three_grids.py
 
 test: .venv/ready
 	$(PY) -m pytest -n 3 --dist worksteal

@@ -8,12 +8,14 @@ from concurrent.futures import ProcessPoolExecutor
 
 from benchmarks import ours, peers, plots
 from benchmarks.books import books, books_audit, books_map, books_size
+from benchmarks.environments import environments
 from benchmarks.federated import forwarded, lost_site
 from benchmarks.floor import Floor, empty
 from benchmarks.harness import Series, alternate, machine, quantile, save
 from benchmarks.hops import hops
 from benchmarks.placement import placement
 from benchmarks.sharing import sharing
+from benchmarks.slurm import slurm
 from federation import Client
 
 
@@ -144,12 +146,14 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "work": work,
     "placement": placement,
     "sharing": sharing,
+    "environments": environments,
     "books": books,
     "books_size": books_size,
     "books_map": books_map,
     "books_audit": books_audit,
     "forwarded": forwarded,
     "lost_site": lost_site,
+    "slurm": slurm,
     "peers": peers.compare,
 }
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,12 @@ Row = tuple[str, str, str, float]
 class Site:
     """A gateway and workers as processes of their own; a context manager."""
 
-    def __init__(self, workers: int = 2, slots: int = 1, program: str = "gateway") -> None:
+    def __init__(
+        self,
+        workers: int = 2,
+        slots: int = 1,
+        program: str = "gateway",
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="gridfed-bench-")
         self.address = f"ipc://{self._folder.name}/gateway.sock"
         me = [sys.executable, "-m", "gateway"]
@@ -34,7 +40,23 @@ class Site:
         with Client(self.address) as client:
             while sum(worker["slots"] for worker in client.ask("workers")) < workers * slots:
                 time.sleep(0.02)
-            sum(1 for _ in client.map(empty, range(1000)))
+            if workers:
+                sum(1 for _ in client.map(empty, range(1000)))
+
+    def add_worker(self, python: str, *more: str) -> None:
+        """Start one more worker of one slot, in a Python that finds what this one finds."""
+        command = [python, "-m", "gateway", "worker", "--gateway", self.address, "--slots", "1"]
+        # What is installed for this Python, and not its own library: it is for this build alone.
+        found = (sysconfig.get_path("purelib"), str(Path(__file__).parent.parent))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(found)}
+        self._workers.append(
+            subprocess.Popen(
+                [*command, *more],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+            )
+        )
 
     def __enter__(self) -> "Site":
         return self

@@ -35,11 +35,15 @@ LEASE_S = 4.0
 
 @dataclass(frozen=True)
 class Plan:
-    """A site to be made: how many slots it has, none even, and what a slot-hour costs there."""
+    """A site to be made: how many slots it has, none even, and what a slot-hour costs there.
+
+    `pools` are more of its pools, in TOML.
+    """
 
     name: str
     slots: int
     price: str
+    pools: str = ""
 
 
 class LocalSite:
@@ -74,7 +78,7 @@ class LocalSite:
         if self.plan.slots:
             pool = f'name = "local"\nkind = "local"\nslots = {self.plan.slots}\n'
             text += f'\n[[pool]]\n{pool}price = "{self.plan.price}"\n'
-        path.write_text(text)
+        path.write_text(text + self.plan.pools)
 
     def start(self) -> None:
         """Start its gateway, in a process group of its own: Ctrl-C is for us, and we stop it."""
@@ -148,7 +152,7 @@ def local_federation(plans: Sequence[Plan]) -> Iterator[list[LocalSite]]:
                 rules = ["--may-send", "all", "--may-run", "all", "--pickles"]
                 one.gridfed("trust", other.name, *rules)
             for site in sites:
-                wait_for_pools(site, sum(plan.slots > 0 for plan in plans))
+                wait_for_pools(site, sum(plan.slots > 0 or bool(plan.pools) for plan in plans))
             yield sites
         finally:
             for site in sites:

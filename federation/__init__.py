@@ -7,12 +7,15 @@ with Client() as client:
 """
 
 from concurrent.futures import as_completed
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-from federation.client import Client, TaskFuture
-from federation.errors import GridError, LimitsUnmet
-from federation.jobs import JobHandle
-from federation.running import deadline
-from federation.transport import TlsSettings
+if TYPE_CHECKING:
+    from federation.client import Client, TaskFuture
+    from federation.errors import GridError, LimitsUnmet
+    from federation.jobs import JobHandle
+    from federation.running import deadline
+    from federation.transport import TlsSettings
 
 __all__ = [
     "Client",
@@ -24,3 +27,23 @@ __all__ = [
     "as_completed",
     "deadline",
 ]
+
+# Imported when they are asked for: a slot needs none of the client, nor of what that needs, and
+# may run where it is not installed.
+_WHERE: Final = {
+    "Client": "client",
+    "GridError": "errors",
+    "JobHandle": "jobs",
+    "LimitsUnmet": "errors",
+    "TaskFuture": "client",
+    "TlsSettings": "transport",
+    "deadline": "running",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    globals()[name] = found
+    return found

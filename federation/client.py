@@ -10,6 +10,7 @@ and questions about the site. The work is done by federation.engine.
 import atexit
 import concurrent.futures
 import getpass
+import hashlib
 import os
 import random
 import sys
@@ -22,6 +23,7 @@ from typing import Any, Final, TypeVar, cast
 from federation.address import TOKEN_VARIABLE, check_address, check_bearer
 from federation.address import resolve as resolve_address
 from federation.engine import LEAVE_S, Engine, Holder
+from federation.environments import Environment, read_environment, wrap
 from federation.errors import GridError, JobRefused
 from federation.gateways import FAILOVER_S, Itinerary
 from federation.houses import check_owners
@@ -34,7 +36,7 @@ from federation.outcomes import exception_of
 from federation.payload import SealedFunction, seal_call, seal_function
 from federation.streams import Ended, Stream
 from federation.transport import TlsSettings
-from federation.wishes import wishes_plain
+from federation.wishes import USUAL_PROJECT, wishes_plain
 
 T = TypeVar("T")
 TagValue = bool | int | float
@@ -44,6 +46,7 @@ TIMEOUT_MAX_S: Final = 1e9
 RETRIES_MAX: Final = 1000
 PRIORITY_MAX: Final = 1e9
 TAG_MAX: Final = 1e12
+PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 HOMES_MAX: Final = 10_000  # detached jobs of which a client knows the gateway
 # What a question about a job that is not submitted says of it.
 EXPLAINED: Final = (
@@ -94,7 +97,7 @@ class Options:
     timeout_s: float | None = None
     retries: int = 0
     priority: float = 0.0
-    project: str = "default"
+    project: str = USUAL_PROJECT
     max_cost: str | None = None
     name: str | None = None
     prints: bool = False
@@ -104,6 +107,7 @@ class Options:
     not_sites: Sequence[str] | None = None
     jurisdictions: Sequence[str] | None = None
     preemptible: bool = False
+    environment: str | os.PathLike[str] | Environment | None = None
     when_closed: str | None = None
     deferrable: bool = False
     whole: bool = False
@@ -121,9 +125,29 @@ class Options:
             sites=self.sites,
             not_sites=self.not_sites,
             jurisdictions=self.jurisdictions,
+            environment=self.environment.wish
+            if isinstance(self.environment, Environment)
+            else None,
         )
 
+    def seal(self, function: Callable[..., Any]) -> SealedFunction:
+        """A function as it travels under these terms: with what it is to run in."""
+        return self.house(seal_function(function))
+
+    def house(self, sealed: SealedFunction) -> SealedFunction:
+        """A sealed function with what it is to run in, under a digest of both."""
+        if not isinstance(self.environment, Environment):
+            return sealed
+        body = wrap(sealed.body, self.environment)
+        return replace(sealed, digest=hashlib.sha256(body).digest(), body=body)
+
+    def _read_environment(self) -> None:
+        """Read a file that is named, once: it may change meanwhile."""
+        if self.environment is not None and not isinstance(self.environment, Environment):
+            object.__setattr__(self, "environment", read_environment(self.environment, PYTHON))
+
     def __post_init__(self) -> None:
+        self._read_environment()
         _ = self.wishes
         _check_tags(self.tags)
         if self.timeout_s is not None and not (
@@ -432,6 +456,9 @@ class Client(concurrent.futures.Executor):
                 held against deadline_s and max_cost, until calls of it have ended. A hint; what
                 runs longer goes on. Else what calls of the function took before counts.
             preemptible: it is cheaper, and goes after all work that is not.
+            environment: what its tasks run in (docs/environments.md): the name of a container
+                image, "localhost/quant:1", or the Path of a uv.lock or a requirements file, which
+                is read now. It goes only where that is offered.
             when_closed: what is done about pools that are not open to it now, by their windows:
                 "wait" for one that would suit it better than all that are open; go "elsewhere",
                 where it is open now. Otherwise the wait is weighed as any other.
@@ -470,8 +497,9 @@ class Client(concurrent.futures.Executor):
 
     def _stream(self, engine: Engine, function: SealedFunction) -> Stream:
         """The job that calls of this function go to, under these options."""
-        key = (function.digest, self._options.key())
-        stream = engine.filling(key, function, lambda: self._opening(function, detached=False))
+        housed = self._options.house(function)
+        key = (housed.digest, self._options.key())
+        stream = engine.filling(key, housed, lambda: self._opening(housed, detached=False))
         self._recent = function, stream
         return stream
 
@@ -492,7 +520,7 @@ class Client(concurrent.futures.Executor):
             retries=options.retries,
             max_cost_nanos=nanos,
             currency=currency,
-            python=f"{sys.version_info.major}.{sys.version_info.minor}",
+            python=PYTHON,
             prints=options.prints,
             again=False,
             wishes=options.wishes,
@@ -550,7 +578,7 @@ class Client(concurrent.futures.Executor):
         terms: tuple[float | None, bool, int | None],
     ) -> "MapResults[T]":
         engine = self._engine
-        function = seal_function(fn)
+        function = self._options.seal(fn)
         timeout, progress, total = terms
         opening = self._opening(function, detached=False, tasks=total)
         stream = engine.open_stream(opening, function)
@@ -581,7 +609,7 @@ class Client(concurrent.futures.Executor):
         """
         view = self.options(name=name) if name is not None else self
         engine = self._engine
-        function = seal_function(fn)
+        function = view._options.seal(fn)
         tasks = len(iterable) if isinstance(iterable, Sequence) else None
         opening = view._opening(function, detached=True, tasks=tasks)
         stream = engine.open_stream(opening, function)
@@ -645,7 +673,7 @@ class Client(concurrent.futures.Executor):
             return dict(self.ask("explain", job=what.job))
         if isinstance(what, JobHandle):
             return what.explain()
-        opening = self._opening(seal_function(what), detached=False)
+        opening = self._opening(self._options.seal(what), detached=False)
         terms = {name: getattr(opening, name) for name in EXPLAINED}
         if task_s is None:
             task_s = opening.task_s

@@ -18,6 +18,7 @@
     │   ├── WorkerLost          its worker was lost too often
     │   ├── ResultRefused       its result was too large, or could not be pickled
     │   ├── ResultUntrusted     its result came from a site that is not trusted
+    │   ├── EnvironmentFailed   what it was to run in could not be made
     │   ├── CostLimitReached    the job reached its `max_cost` before the task could start; or one
     │   │                       that is of use only as a `whole` can't be done for so much
     │   ├── DeadlinePassed      the job's `deadline_s` passed before the task could start; or a
@@ -138,6 +139,10 @@ class ResultUntrusted(TaskError):
     """A task's result came from a site, or through one, that is not trusted: nobody opened it."""
 
 
+class EnvironmentFailed(TaskError):
+    """What a task was to run in could not be made, or it can't run in that: the text says why."""
+
+
 class CostLimitReached(TaskError):
     """The job reached its cost limit before the task could start, or can't be done for it whole."""
 
@@ -174,6 +179,7 @@ FAILURES: Final[dict[str, type[TaskError]]] = {
     "lost": WorkerLost,
     "result": ResultRefused,
     "untrusted": ResultUntrusted,
+    "environment": EnvironmentFailed,
     "budget": CostLimitReached,
     "deadline": DeadlinePassed,
     "queue": QueueLimitReached,

@@ -306,6 +306,8 @@ class Assign:
     arguments: Payloads
     timeout_s: Number | None
     prints: bool
+    origin: Text = ""  # the site that sent the job; empty for our own users'
+    holds: Text = ""  # the counted tags that each task holds while it runs: "gpu=2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +384,17 @@ class Returned:
 
 
 @dataclass(frozen=True, slots=True)
+class Preparing:
+    """Tasks of these functions wait for what they are to run in; until told so again, by less.
+
+    It may take minutes. The worker hands back what it has of them, and goes on with other work.
+    """
+
+    kind: ClassVar[str] = "preparing"
+    functions: Payloads  # their digests
+
+
+@dataclass(frozen=True, slots=True)
 class Pulse:
     """What the worker is doing, every few seconds: one map a slot."""
 
@@ -433,7 +446,7 @@ MESSAGES = Catalogue(
         *(OpenJob, Tasks, CloseJob, Cancel, Ask),
         *(RejectJob, Results, Dropped, Kept, Gateways, Answer),
         *(Assign, Recall, Notice, Drain),
-        *(Report, Returned, Pulse),
+        *(Report, Returned, Preparing, Pulse),
         *(deals.Sealed, *deals.FROM_BUYER, *deals.FROM_SELLER),
         *(*reconciliation.FROM_BUYER, *reconciliation.FROM_SELLER, payments.Payments),
         *(*reserving.FROM_BUYER, *reserving.FROM_SELLER),
@@ -443,7 +456,7 @@ MESSAGES = Catalogue(
 )
 
 FromClient = PutFunction | OpenJob | Tasks | CloseJob | Cancel | Ask | Bye | Unknown
-FromWorker = NeedFunction | Report | Returned | Drain | Pulse | Bye | Unknown
+FromWorker = NeedFunction | Report | Returned | Preparing | Drain | Pulse | Bye | Unknown
 ToClient = NeedFunction | RejectJob | Results | Dropped | Kept | Gateways | Answer | Bye | Unknown
 ToWorker = PutFunction | Assign | Recall | Notice | Drain | Bye | Unknown
 Message = FromClient | FromWorker | ToClient | ToWorker

@@ -13,6 +13,9 @@ class Reason(StrEnum):
     TAG_TOO_SMALL = "tag-too-small"
     PYTHON_DIFFERS = "python-differs"
     CURRENCY_DIFFERS = "currency-differs"
+    ENVIRONMENT_MISSING = "environment-missing"
+    ENVIRONMENT_FAILED = "environment-failed"
+    ENVIRONMENT_PREPARING = "environment-preparing"
     TAG_IN_USE = "tag-in-use"
     BUSY = "busy"
     DRAINING = "draining"
@@ -55,6 +58,7 @@ NEVER = frozenset(
         Reason.TAG_TOO_SMALL,
         Reason.PYTHON_DIFFERS,
         Reason.CURRENCY_DIFFERS,
+        Reason.ENVIRONMENT_MISSING,
         Reason.SITE_NOT_TRUSTED,
         Reason.SITE_FORBIDDEN,
         Reason.OUTSIDE_JURISDICTION,

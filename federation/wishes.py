@@ -8,6 +8,7 @@ WEIGHTS: Final = ("money", "time", "carbon")
 WHEN_CLOSED: Final = ("wait", "elsewhere")
 NAMES_MAX: Final = 256
 NAME_CHARS_MAX: Final = 200
+USUAL_PROJECT: Final = "default"  # that a job is billed to, unless its user names another
 LONG_AGO_S: Final = 1e9  # 2001: a deadline before it is meant otherwise
 
 
@@ -18,6 +19,7 @@ def wishes_plain(
     when_closed: str | None = None,
     deferrable: bool = False,
     whole: bool = False,
+    environment: Mapping[str, Any] | None = None,
     **names: Iterable[str] | None,
 ) -> dict[str, Any]:
     """The wishes of a job, as a map without those that nobody made.
@@ -25,6 +27,7 @@ def wishes_plain(
     Args:
         objective: one of OBJECTIVES, or weights by WEIGHTS.
         deadline_s: UTC, seconds since 1970.
+        environment: what it runs in: see federation.environments.
         when_closed: one of WHEN_CLOSED: what is done about a window that opens later.
         deferrable: whether it may wait for better hours, as long as it keeps its deadline.
         whole: whether it is of use only if all of it is done within its limits.
@@ -45,6 +48,8 @@ def wishes_plain(
                 f"write time.time() + {deadline_s:g}"
             )
         plain["deadline_s"] = float(deadline_s)
+    if environment is not None:
+        plain["environment"] = dict(environment)
     if when_closed is not None:
         if when_closed not in WHEN_CLOSED:
             known = " or ".join(map(repr, WHEN_CLOSED))

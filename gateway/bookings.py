@@ -11,7 +11,6 @@ the books by then: what was used is read there, by the name of its price.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from math import inf
 from typing import Any, Final
 
 from federation.contracts import Delivery, Verdict
@@ -32,7 +31,7 @@ from gateway.ledger.rows import Dimension
 from gateway.ledger.store import Store
 from gateway.recalling import Recall
 from policies.entitlements import Work
-from policies.parties import Kind, Party, Whose, read_party
+from policies.parties import Whose, read_party
 from policies.reservations import (
     BOOKED_MAX,
     NAMED,
@@ -130,14 +129,15 @@ class Bookings:
         check_span(self._owner, slots, from_s, until_s, utc_s)
         if len(self.open) >= BOOKED_MAX:
             raise CantReserve(f"{BOOKED_MAX:,} reservations are open here: no more can be made")
+        party = read_party(who)
         own = sum((each.by.site, each.by.user) == (by.site, by.user) for each in self.open.values())
         if own >= ONES_MAX:
             raise CantReserve(f"{own} reservations of {by.user} are open here: no more can be made")
         found, errors = [], []
         for name in (pool,) if pool else self._pools:
             try:
-                self._check_entitled(name, read_party(who), by, slots, (from_s, until_s))
-                self.book_of(name, utc_s).check(by, slots, from_s, until_s, utc_s)
+                self._check_entitled(name, by, slots, (from_s, until_s))
+                self.book_of(name).check(by, slots, from_s, until_s, utc_s)
             except CantReserve as error:
                 errors.append(f"pool {name}: {error}")
                 continue
@@ -148,7 +148,7 @@ class Bookings:
         made = Reservation(
             self._random_bytes(ID_BYTES).hex(),
             name,
-            read_party(who),
+            party,
             slots,
             from_s,
             until_s,
@@ -165,33 +165,22 @@ class Bookings:
             raise CantReserve(objection)
         return made
 
-    def _check_entitled(
-        self, pool: str, who: Party, by: Whose, slots: int, span: tuple[float, float]
-    ) -> None:
-        """Refuse what entitlements keep its party from using, in any part of its time."""
+    def _check_entitled(self, pool: str, by: Whose, slots: int, span: tuple[float, float]) -> None:
+        """Refuse what entitlements keep its maker from using, in any part of its time."""
         rules, work = self._broker.entitling.rules, Work(by)
         for each in self._pools[pool].plan.spans(*span):
             verdict = rules.verdict(work, pool, each.named)
             if not verdict.is_yes:
                 raise CantReserve(rules.explain(verdict, work))
-            most = verdict.slots_max
-            if who.kind is not Kind.USER and verdict.fits:  # it is shared by several
-                most = max(
-                    inf if rule.slots_max is None else rule.slots_max for rule in verdict.fits
+            if slots > verdict.slots_max:
+                raise CantReserve(
+                    f"{by.user} may have {verdict.slots_max:g} slots ({verdict.rule})"
                 )
-            if slots > most:
-                raise CantReserve(f"{by.user} may have {most:g} slots ({verdict.rule})")
 
-    def book_of(self, pool: str, utc_s: float) -> Book:
+    def book_of(self, pool: str) -> Book:
         """What is reserved of a pool, and could be."""
         made = [each for each in self.open.values() if each.pool == pool]
-        workers = self._broker.workers.values()
-        total = sum(
-            each.slots
-            for each in workers
-            if each.offer.pool == pool and not each.job and not each.draining
-        )
-        total = 0 if self._broker.draining else total
+        total = 0 if self._broker.draining else self._broker.occupancy.slots(pool)
         entitling = self._broker.entitling
 
         def entitled(whose: Whose, span: Span) -> float:
@@ -333,8 +322,6 @@ def delivered(reservation: Reservation, side: ContractSide, seller: str = "") ->
     It has the reservation's name, and is as old as that: names of contracts only ever grow.
     """
     site, name = seller or reservation.by.site, reservation.id
-    at_ms = round(reservation.billed_s * 1000)
-    delivery = Delivery(1, 0, 1, reservation.billed_nanos, 0, at_ms)
     yield ContractOpened(
         contract=name,
         side=side,
@@ -348,7 +335,7 @@ def delivered(reservation: Reservation, side: ContractSide, seller: str = "") ->
         opened_at_s=reservation.made_s,
         tariff=reservation.tariff_name,
     )
-    yield posted(name, side, site, delivery, reservation.currency)
+    yield posted(name, side, site, _delivery(reservation), reservation.currency)
     yield ContractEnded(name, side, "settled", reservation.billed_s)
     if side == "buy":
         yield paid(reservation, side, site, reservation.billed_s)
@@ -356,9 +343,12 @@ def delivered(reservation: Reservation, side: ContractSide, seller: str = "") ->
 
 def paid(reservation: Reservation, side: ContractSide, site: str, utc_s: float) -> Record:
     """That such a delivery will be paid for."""
-    at_ms, name = round(reservation.billed_s * 1000), reservation.id
-    delivery = Delivery(1, 0, 1, reservation.billed_nanos, 0, at_ms)
-    return settled(name, side, site, delivery, Verdict.POST, reservation.currency, utc_s)
+    delivery, currency = _delivery(reservation), reservation.currency
+    return settled(reservation.id, side, site, delivery, Verdict.POST, currency, utc_s)
+
+
+def _delivery(reservation: Reservation) -> Delivery:
+    return Delivery(1, 0, 1, reservation.billed_nanos, 0, round(reservation.billed_s * 1000))
 
 
 # --- as the store has them ----------------------------------------------------------------------

@@ -50,7 +50,7 @@ from policies.butler import Growth
 from policies.carbon import Emissions
 from policies.claims import Seats
 from policies.offers import Unmet
-from policies.placement import Offer, Refusal, counted, judge_all
+from policies.placement import Offer, Refusal, counted, judge, judge_all
 from policies.pricelist import PriceNow
 from policies.tariffs import Tariff, Wanted
 from policies.volumes import Buyer, Volumes
@@ -148,6 +148,9 @@ class Broker:
                 self._tasks_arrived(event)
             case events.HandedBack():
                 self._handed_back(event, now_s)
+            case events.EnvironmentsPrepared():
+                if event.worker in self.workers:
+                    self.workers[event.worker].preparing = event.functions
             case events.PlacesChosen():
                 if event.job in self.jobs:
                     self.jobs[event.job].places = event.places
@@ -423,7 +426,13 @@ class Broker:
         if not refusals:  # nobody has joined yet; what they will charge in is known
             unpayable = self.unpayable(spec)
             return (Reason.CURRENCY_DIFFERS, unpayable) if unpayable else None
-        lines = [f"{name} {refusal.text}" for name, refusal in sorted(refusals.items())]
+        # What there is to run in its workers know; until one has come, nobody else does.
+        known = {f"pool {each.offer.pool}" for each in self.workers.values()}
+        lines = [
+            f"{name} {refusal.text}"
+            for name, refusal in sorted(refusals.items())
+            if refusal.reason is not Reason.ENVIRONMENT_MISSING or name not in known
+        ]
         more = f"; and {len(lines) - 8} more" if len(lines) > 8 else ""
         reasons = {refusal.reason for refusal in refusals.values()}
         code = next(iter(reasons)) if len(reasons) == 1 else Reason.NO_WORKER
@@ -615,7 +624,7 @@ class Broker:
             if self.shares is not None:
                 self.shares.charge(assignment, record, now_s)
             self._write(record)
-        if job.purses:
+        if job.purses or self.reserved:
             self.spending.charge(job, used, now_s)
         cost_nanos = sum(record.cost_nanos for record in used)
         charge = Charge(
@@ -631,7 +640,8 @@ class Broker:
         self, job: Job, assignment: Assignment, event: events.Reported, charge: Charge
     ) -> list[int]:
         """Tell results, queue again what is tried again; return the latter."""
-        verdict = judge_report(job, event, is_stopped=assignment.is_stopped)
+        has_others = bool(event.failures) and self._is_unfit(job, assignment.worker, event)
+        verdict = judge_report(job, event, is_stopped=assignment.is_stopped, has_others=has_others)
         for retry in reversed(verdict.again):
             run = assignment.run.cut(retry.task, retry.task + 1)
             run.attempt += 1
@@ -656,6 +666,19 @@ class Broker:
                 self._effects.append(Tell(job.client, results, charge))
                 charge = NO_CHARGE  # it is asked for once
         return [retry.task for retry in verdict.again]
+
+    def _is_unfit(self, job: Job, worker: Worker, event: events.Reported) -> bool:
+        """Note a worker that can't make what a job is to run in; whether another may."""
+        if job.spec.price is not None or all(
+            kind != "environment" for _, kind, *_ in event.failures
+        ):
+            return False  # of a job that was sold to us the buyer decides
+        job.unfit.add(worker.place)
+        return any(
+            judge(job.need, each.offer) is None and each.place not in job.unfit
+            for each in self.workers.values()
+            if not each.draining and each.job in ("", job.id)
+        )
 
     def _check_cost(self, job: Job) -> None:
         limit = job.spec.max_cost_nanos
@@ -768,9 +791,9 @@ class Broker:
         self.workers[event.worker] = Worker(
             event.worker, event.name, offer, event.slots, event.tariff, free
         )
+        self.workers[event.worker].round_trip_s = event.round_trip_s
         if event.job:
             self.workers[event.worker].job = event.job
-            self.workers[event.worker].round_trip_s = event.round_trip_s
             self.workers[event.worker].is_funded = event.is_funded
             return
         # Remembered after it has left: a job that only it could run waits for its return.

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from federation.errors import GridError
 from federation.identity import site_id
-from federation.wishes import NAME_CHARS_MAX
+from federation.wishes import NAME_CHARS_MAX, USUAL_PROJECT
 from gateway import trust_file
 from gateway.config import PoolConfig, SiteConfig
 from gateway.intake import USUAL_POOL
@@ -29,7 +29,6 @@ from policies.parties import Whose
 from policies.windows import AHEAD_S, NO_WINDOWS
 
 Used = Callable[[entitlements.Rule, str], int]
-USUAL_PROJECT: Final = "default"
 
 
 class BadQuestion(GridError):

@@ -84,12 +84,20 @@ name = "local"
 kind = "local"                          # "local": processes here; "remote": workers dial in
 slots = 0                               # local only; 0: one per core
 memory_bytes = 0                        # local only; per slot, 0: no limit
+cpus = 0                                # local only, as the next: cores of a slot; 0: no limit
+pids_max = 0                            # processes and threads of a slot; 0: no limit
+cgroups = "auto"                        # what holds these: "auto", "off", "required"
+pin = false                             # each slot to cores of its own
+gpus = []                               # names of what the tag gpu counts; else 0, 1, …
 price = "0.04 USD"                      # per slot-hour
 tags = { linux = true, gpu = 2 }
 
 [pool.carbon]                           # see gateway.carbon.config
 cloud = "aws"
 grid = "aws:eu-west-2"
+
+[pool.environments]                     # see gateway.worker.rules
+images = ["localhost/quant:*"]
 
 [pool.tariff]                           # see gateway.tariff_config
 zone = "Europe/London"
@@ -108,7 +116,8 @@ claims = [ { who = "others", borrows = 0 } ]
 import os
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -123,6 +132,7 @@ from gateway.dealing import DealRules
 from gateway.entitlement_config import check_entitlements, read_entitlements
 from gateway.fair_share_config import read_fair_share
 from gateway.federation_config import FederationConfig, check_federation, read_federation
+from gateway.grids.delegating import Delegated, DelegatingKind
 from gateway.grids.kinds import BUILT_IN, find_kind
 from gateway.groups import read_groups
 from gateway.intake import NO_GROUPS, USUAL_POOL, check_tags
@@ -137,6 +147,14 @@ from gateway.tariff_config import read_price_list
 from gateway.toml_places import Path as Place
 from gateway.toml_places import find_places
 from gateway.window_config import check_plan, read_calendars, read_plan
+from gateway.worker.rules import (
+    Confines,
+    Rules,
+    check_confines,
+    gpus_tagged,
+    read_gpus,
+    read_rules,
+)
 from policies.asks import House
 from policies.budgets import Budget
 from policies.carbon import SLOT_WATTS_MAX, Emissions
@@ -150,6 +168,12 @@ from policies.windows import NO_WINDOWS, Plan
 
 FILE_BYTES_MAX: Final = 4 << 20
 DEFAULT_PRICE: Final = "0.04 USD"
+
+
+# What a worker that dials in says of itself.
+OF_WORKERS: Final = (
+    *("slots", "memory_bytes", "cpus", "pids_max", "cgroups", "pin", "gpus", "environments"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +192,12 @@ class PoolConfig:
     slot_watts: float | None = None
     carbon: CarbonConfig = field(default_factory=CarbonConfig)
     tariff: dict[str, Any] = field(default_factory=dict)  # the table, as it was read
+    cpus: float = 0.0
+    pids_max: int = 0
+    cgroups: str = "auto"
+    pin: bool = False
+    gpus: tuple[str, ...] = ()
+    environments: Rules | None = None  # what jobs may run in, beside bare slots
     plan: Plan = NO_WINDOWS
     scale: Scale | None = None  # of a pool whose workers a grid starts for us
     grid: Any = None  # the table of its kind, as that has read it
@@ -178,9 +208,35 @@ class PoolConfig:
         return self.scale is not None
 
     @property
+    def is_delegated(self) -> bool:
+        """Whether a grid has workers of its own, and is handed bundles."""
+        return isinstance(self.grid, Delegated)
+
+    @property
     def facts(self) -> PoolFacts:
         """What our advert says of it, beside what its workers tell."""
-        return PoolFacts(self.tags, self.region, self.jurisdiction)
+        return PoolFacts(self.promised, self.region, self.jurisdiction)
+
+    @property
+    def promised(self) -> dict[str, TagValue]:
+        """Its tags; of one that a grid starts workers for also what these will be able to do."""
+        if not self.is_grown or self.environments is None:
+            return self.tags
+        return {**self.tags, **self.environments.promised}
+
+    @property
+    def agent_options(self) -> list[str]:
+        """What a worker's agent is told of what slots may use, and run in."""
+        confines = self.confines
+        found = ["--cpus", str(confines.cpus), "--pids-max", str(confines.pids_max)]
+        found += ["--cgroups", confines.cgroups] + (["--pin"] if confines.pin else [])
+        if self.gpus_given:
+            # A grid gives each pilot its own, and says which in the pilot's environment.
+            given = ["inherited"] if self.is_grown and not self.gpus else self.gpus_given
+            found += ["--gpus", ",".join(given)]
+        if self.environments is not None:
+            found += ["--environments", self.environments.to_json()]
+        return found
 
     @property
     def emissions(self) -> Emissions:
@@ -198,6 +254,16 @@ class PoolConfig:
     def prices(self) -> PriceList:
         """What a slot-hour of it costs whom, and when; KnobError says what is wrong."""
         return read_price_list(self.name, self.price, self.tariff, self.plan)
+
+    @property
+    def confines(self) -> Confines:
+        """What holds its slots, beside their memory."""
+        return Confines(self.cpus, self.pids_max, self.cgroups, self.pin)
+
+    @property
+    def gpus_given(self) -> tuple[str, ...]:
+        """The GPUs that are given out: as many as its tag says, by name or number."""
+        return self.gpus or tuple(map(str, range(gpus_tagged(self.tags))))
 
     @property
     def slots_wanted(self) -> int:
@@ -320,8 +386,17 @@ def load(path: str | None) -> SiteConfig:
         config = _read(document, find_places(text), Path(path).parent)
         entitlements = replace(config.entitlements, file=Path(path).name)
         return replace(config, source=str(Path(path).absolute()), entitlements=entitlements)
-    except ConfigError as error:
+    except (ConfigError, KnobError) as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+@contextmanager
+def _about(where: str) -> Iterator[None]:
+    """Name the table in which a key can't be used."""
+    try:
+        yield
+    except KnobError as error:
+        raise ConfigError(f"{where} {error}") from None
 
 
 def with_local(pools: tuple[PoolConfig, ...], given: Mapping[str, Any]) -> tuple[PoolConfig, ...]:
@@ -337,11 +412,17 @@ def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
         raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")
     for pool in pools:
         # Only here: `gridfed up` makes the file's pool `local` a local one.
-        if pool.kind == "remote" and (pool.slots or pool.memory_bytes):
-            raise ConfigError(
-                f"[[pool]] {pool.name}: slots and memory_bytes are not for remote pools: each "
-                "worker brings its own"
-            )
+        for name in OF_WORKERS if pool.kind == "remote" else ():
+            if getattr(pool, name) != PoolConfig.__dataclass_fields__[name].default:
+                raise ConfigError(
+                    f"[[pool]] {pool.name}: {name} is for local pools; to a remote one each worker "
+                    "brings its own"
+                )
+        for name in OF_WORKERS if pool.is_delegated else ():
+            if getattr(pool, name) != PoolConfig.__dataclass_fields__[name].default:
+                raise ConfigError(
+                    f"[[pool]] {pool.name}: {name} is its grid's: see [pool.{pool.kind}]"
+                )
         if pool.is_grown and pool.slots:
             raise ConfigError(f"[[pool]] {pool.name}: a pool that grows has max in [pool.scale]")
 
@@ -376,10 +457,8 @@ def check(config: SiteConfig, utc_s: float) -> SiteConfig:
     if config.token_required:
         _check_tokens(config)
     if config.federation is not None:
-        try:
+        with _about("[federation]"):
             check_federation(config.federation)
-        except KnobError as error:
-            raise ConfigError(f"[federation] {error}") from None
     try:
         check_others(list(config.others))
     except ValueError as error:
@@ -430,88 +509,38 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
     rules, own = _limits(_table(document, "limits"))
     values |= own
     if "federation" in document:
-        try:
+        with _about("[federation]"):
             values["federation"] = read_federation(_table(document, "federation"))
-        except KnobError as error:
-            raise ConfigError(f"[federation] {error}") from None
-    try:
+    with _about("[contracts]"):
         values["deals"] = read_contracts(_table(document, "contracts"), rules.grace_s)
-    except KnobError as error:
-        raise ConfigError(f"[contracts] {error}") from None
-    try:
+    with _about("[placement]"):
         values["house"] = read_placement(_table(document, "placement"))
-    except KnobError as error:
-        raise ConfigError(f"[placement] {error}") from None
-    try:
+    with _about("[books]"):
         values["books"] = read_books(_table(document, "books"))
-    except KnobError as error:
-        raise ConfigError(f"[books] {error}") from None
-    try:
+    with _about("[groups]"):
         values["groups"] = read_groups(_table(document, "groups"))
-    except KnobError as error:
-        raise ConfigError(f"[groups] {error}") from None
-    values["fair_share"] = _fair_share(document, places)
-    values["entitlements"] = _entitlements(document, places, values["groups"].values())
-    values["reservations"] = _reservations(document, places)
+    if "fair_share" in document:
+        values["fair_share"] = read_fair_share(_table(document, "fair_share"), places)
+    if "reservations" in document:
+        values["reservations"] = read_reservations(_table(document, "reservations"), places)
+    groups = values["groups"].values()
+    values["entitlements"] = read_entitlements(document.get("entitlement", []), places, groups)
     pools = document.get("pool", [])
     if not isinstance(pools, list):
         raise ConfigError("pools are written as [[pool]]")
     if "show" in document:
-        try:
+        with _about("[[show]]"):
             values["shows"] = read_shows(document["show"])
-        except KnobError as error:
-            raise ConfigError(f"[[show]] {error}") from None
-    try:
-        values["alerts"] = read_alerts(_table(document, "alerts"), document.get("alert", []))
-    except KnobError as error:
-        raise ConfigError(str(error)) from None
-    values |= _money(document, places)
-    try:
-        calendars = read_calendars(_table(document, "calendar"), folder, places)
-        plans = [
-            read_plan(_pool_name(pool), pool, calendars, places, ("pool", at))
-            for at, pool in enumerate(pools)
-        ]
-    except KnobError as error:
-        raise ConfigError(str(error)) from None
+    values["alerts"] = read_alerts(_table(document, "alerts"), document.get("alert", []))
+    values["budgets"] = read_budgets(document.get("budget", []), places)
+    values["credit"] = read_credit(_table(document, "credit"), places)
+    calendars = read_calendars(_table(document, "calendar"), folder, places)
+    plans = [
+        read_plan(_pool_name(pool), pool, calendars, places, ("pool", at))
+        for at, pool in enumerate(pools)
+    ]
     found = tuple(_pool(pool, plan) for pool, plan in zip(pools, plans, strict=True))
     return SiteConfig(**values, rules=rules, pools=found)
-
-
-def _money(document: dict[str, Any], places: Mapping[Place, int]) -> dict[str, Any]:
-    """Who may use up how much, and what sites may owe us."""
-    try:
-        budgets = read_budgets(document.get("budget", []), places)
-        return {"budgets": budgets, "credit": read_credit(_table(document, "credit"), places)}
-    except KnobError as error:
-        raise ConfigError(str(error)) from None
-
-
-def _fair_share(document: dict[str, Any], places: Mapping[Place, int]) -> FairShare | None:
-    if "fair_share" not in document:
-        return None
-    try:
-        return read_fair_share(_table(document, "fair_share"), places)
-    except KnobError as error:
-        raise ConfigError(str(error)) from None
-
-
-def _entitlements(
-    document: dict[str, Any], places: Mapping[Place, int], groups: Iterable[str]
-) -> Entitlements:
-    try:
-        return read_entitlements(document.get("entitlement", []), places, groups)
-    except KnobError as error:
-        raise ConfigError(str(error)) from None
-
-
-def _reservations(document: dict[str, Any], places: Mapping[Place, int]) -> ReservationRules | None:
-    if "reservations" not in document:
-        return None
-    try:
-        return read_reservations(_table(document, "reservations"), places)
-    except KnobError as error:
-        raise ConfigError(str(error)) from None
 
 
 def _site_values(site: dict[str, Any]) -> dict[str, Any]:
@@ -538,10 +567,8 @@ def _limits(table: dict[str, Any]) -> tuple[HouseRules, dict[str, Any]]:
     for key, value in table.items():
         name, low, high = _LIMITS[key]
         read = count if type(_DEFAULTS[name]) is int else number
-        try:
+        with _about("[limits]"):
             values[name] = read(key, value, low, high)
-        except KnobError as error:
-            raise ConfigError(f"[limits] {error}") from None
     own: dict[str, Any] = {name: values.pop(name) for name in _OF_THE_SITE if name in values}
     return HouseRules(**values), own
 
@@ -551,25 +578,30 @@ def _check_facts(pool: PoolConfig, where: str) -> None:
         text = getattr(pool, key)
         if not isinstance(text, str) or len(text) > 60 or not (text == "" or text.isprintable()):
             raise ConfigError(f"{where}: {key} must be text of up to 60 characters")
-    try:
+    with _about(f"{where}:"):
         if pool.slot_watts is not None:
             number("slot_watts", pool.slot_watts, 0.0, SLOT_WATTS_MAX)
         if pool.carbon_g_per_kwh is not None:
             read_intensity("carbon_g_per_kwh", pool.carbon_g_per_kwh)
-    except KnobError as error:
-        raise ConfigError(f"{where}: {error}") from None
 
 
 def _carbon(table: dict[str, Any], where: str) -> CarbonConfig:
-    try:
+    with _about(f"{where}, [pool.carbon]:"):
         carbon = read_carbon(table.get("carbon", {}))
-    except KnobError as error:
-        raise ConfigError(f"{where}, [pool.carbon]: {error}") from None
     if "slot_watts" in table and carbon.machine is not None:
         raise ConfigError(f"{where}: [pool.carbon] says what a slot draws, and so does slot_watts")
     if "carbon_g_per_kwh" in table and carbon.static is not None:
         raise ConfigError(f"{where}: [pool.carbon] has a factor, and there is carbon_g_per_kwh")
     return carbon
+
+
+def _environments(table: dict[str, Any], where: str) -> Rules | None:
+    if "environments" not in table:
+        return None
+    try:
+        return read_rules(table["environments"])
+    except KnobError as error:
+        raise ConfigError(f"{where}, [pool.environments]: {error}") from None
 
 
 def _pool_name(table: Any) -> str:
@@ -590,12 +622,18 @@ def _pool(table: dict[str, Any], plan: Plan) -> PoolConfig:
     _expect(table, known | {"window", "claims"} | _of_kind(kind), where)
     own = {key: value for key, value in table.items() if key in known}
     own |= _grown(table, kind, where)
-    pool = PoolConfig(**{**own, "carbon": _carbon(table, where), "plan": plan})
+    read = {"carbon": _carbon(table, where), "environments": _environments(table, where)}
+    pool = PoolConfig(**{**own, **read, "plan": plan})
     for key in ("slots", "memory_bytes"):
         value = getattr(pool, key)
         if type(value) is not int or value < 0:
             raise ConfigError(f"{where}: {key} must be a whole number of zero or more")
     _check_facts(pool, where)
+    try:
+        check_confines(pool.confines)
+        pool = replace(pool, gpus=read_gpus(pool.gpus, pool.tags))
+    except KnobError as error:
+        raise ConfigError(f"{where}: {error}") from None
     if 0 < pool.memory_bytes < MEMORY_BYTES_MIN:
         raise ConfigError(f"{where}: memory_bytes must be 0 or at least {MEMORY_BYTES_MIN}")
     if not isinstance(pool.tags, dict):
@@ -626,6 +664,10 @@ def _grown(table: dict[str, Any], kind: Any, where: str) -> dict[str, Any]:
         found = find_kind(kind)
         place = f"{where}, [pool.{kind}]"
         settings = found.read(_table(table, kind))
+        if isinstance(found, DelegatingKind):
+            if "scale" in table:
+                raise KnobError(f"kind {kind!r} has its own workers: leave out [pool.scale]")
+            return {"grid": Delegated(found, _table(table, kind))}
         place = f"{where}, [pool.scale]"
         return {"scale": read_scale(_table(table, "scale")), "grid": settings}
     except KnobError as error:

@@ -85,6 +85,10 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
     never = verdict(job, worker)
     if never is not None:
         return never
+    if job.unfit and worker.place in job.unfit:
+        return Refusal(Reason.ENVIRONMENT_FAILED, "could not make what it is to run in")
+    if worker.preparing and job.spec.function in worker.preparing:
+        return Refusal(Reason.ENVIRONMENT_PREPARING, "is making what it is to run in")
     if worker.draining:
         return Refusal(Reason.DRAINING, "is draining")
     if worker.job and worker.job != job.id:

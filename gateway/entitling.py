@@ -17,7 +17,7 @@ from federation.ranges import Range
 from federation.reasons import Reason
 from gateway.events import EntitlementsKnown, JobSpec
 from gateway.jobs import Job, Worker
-from gateway.occupancy import WHOSE_MAX, Occupancy
+from gateway.occupancy import WHOSE_MAX, Occupancy, count_slots
 from policies.entitlements import (
     ELSEWHERE,
     NO_ENTITLEMENTS,
@@ -109,14 +109,7 @@ class Entitling:
         if not self.is_on or worker.job:
             return
         for key in self._keys_of_slots(job.whose, worker.offer.pool):
-            place = worker.handle, key
-            before = min(self._tasks[place], worker.slots)
-            self._tasks[place] += tasks
-            self._slots[key] += min(self._tasks[place], worker.slots) - before
-            if not self._tasks[place]:
-                del self._tasks[place]
-            if not self._slots[key]:
-                del self._slots[key]
+            count_slots(self._tasks, self._slots, worker, key, tasks)
 
     def note_queue(self, job: Job) -> None:
         """A job may have more or fewer tasks that have not ended than when this was last said."""

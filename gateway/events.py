@@ -15,6 +15,7 @@ from policies.asks import Wishes
 from policies.butler import Growth
 from policies.carbon import Emissions, Footprint
 from policies.entitlements import Entitlements, Work
+from policies.environments import kind_of
 from policies.parties import Whose
 from policies.placement import FrozenTags, Need, Tags
 from policies.pricelist import PriceNow
@@ -59,7 +60,8 @@ class JobSpec:
     @property
     def need(self) -> Need:
         """What it asks of whoever runs it."""
-        return Need(FrozenTags(self.tags), self.python, self.currency)
+        kind = kind_of(self.wishes.environment)
+        return Need(FrozenTags(self.tags), self.python, self.currency, kind)
 
     @property
     def whose(self) -> Whose:
@@ -106,7 +108,8 @@ class WorkerJoined:
     """A worker's session opened, with what it offers.
 
     A contract with another site is a worker as well: for one job, at a price of its own, a round
-    trip away. `is_funded`: all that it may cost is held for it already.
+    trip away, as the slots of a delegating grid are. `is_funded`: all that it may cost is held for
+    it already.
     """
 
     worker: int
@@ -272,6 +275,14 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class EnvironmentsPrepared:
+    """Until it is said again, a worker makes what tasks of these functions are to run in."""
+
+    worker: int
+    functions: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class HandedBack:
     """A worker's answer to a recall: these tasks never started.
 
@@ -411,6 +422,7 @@ Event = (
     | Resumed
     | Reported
     | HandedBack
+    | EnvironmentsPrepared
     | DrainAsked
     | PoolGrows
     | PilotSeen

@@ -19,10 +19,12 @@ from federation.errors import ProtocolError
 from federation.messages import NeedFunction
 from federation.reasons import NEVER, Reason
 from federation.slices import AskSlice, Slice
+from federation.wishes import USUAL_PROJECT
 from gateway import events
 from gateway.broker import Broker
 from gateway.budgets.borrowing import Borrowing
 from gateway.budgets.lending import Lending
+from gateway.budgets.spending import Short
 from gateway.dealing import DealRules, Outcome, Permits
 from gateway.deferring import DEFERRABLE_LOOKS, look_in_s, to_come, why_at_once
 from gateway.effects import Effect, Expel, Order, Side, Tell
@@ -55,7 +57,6 @@ from policies.tariffs import Tariff
 # So many contracts may one job have with one pool at a time, as its work grows.
 CONTRACTS_PER_POOL_MAX: Final = 8
 NO_WISHES: Final = Wishes()
-USUAL_PROJECT: Final = "default"
 
 
 class Planned(NamedTuple):
@@ -359,15 +360,15 @@ class Exchange:
             self._outcome.happened(events.PlacesChosen(job.id, None))
             return plan_s
         self.market.learn(self.show(utc_s, job, queue), utc_s)
-        self._broker.spending.want(job)
-        decision = self.decide_for(job, to_come(job), utc_s)
+        short = self._broker.spending.short(job.spec)
+        short.note()
+        decision = self.decide_for(job, to_come(job), utc_s, short)
         if self._is_too_dear(decision) and not job.ended and not job.in_flight:
             # So it seems, by what the function took others: one round of its own will show.
-            decision = self.decide_for(job, job.waiting, utc_s, is_measured=False)
+            decision = self.decide_for(job, job.waiting, utc_s, short, is_measured=False)
         self.limits.planned(job, decision, now_s)
         is_asking = self.purchases.enquiries.is_asking(job.id)
-        may_ask = not is_asking and self._broker.spending.may_go_elsewhere(job.spec)
-        wanted = self._to_ask(job, decision) if may_ask else []
+        wanted = self._to_ask(job, decision) if short.may_leave and not is_asking else []
         is_left = is_asking or bool(wanted) or job.in_flight > 0
         # What another site's job may cost is for that site to watch.
         if not is_left and not job.spec.path and self._is_too_dear(decision):
@@ -388,10 +389,22 @@ class Exchange:
         self.market.learn(self.show(utc_s, without, whose=whose), utc_s)
 
     def decide_for(
-        self, job: Job, tasks: int, utc_s: float, *, is_measured: bool = True
+        self,
+        job: Job,
+        tasks: int,
+        utc_s: float,
+        short: Short | None = None,
+        *,
+        is_measured: bool = True,
     ) -> Decision:
-        """Where so many tasks of a job would go now; nobody knows how long they take, if not
-        `is_measured`.
+        """Where so many tasks of a job would go now.
+
+        Args:
+            job: whose tasks they are.
+            tasks: how many.
+            utc_s: now.
+            short: the budgets that have no room for one; None: that is yet to be found out.
+            is_measured: if not, nobody knows how long they take.
         """
         task_s = None
         if is_measured:
@@ -403,7 +416,7 @@ class Exchange:
             ask = replace(ask, budget_nanos=max(0, ask.budget_nanos - spent))
         at_once = why_at_once(job, is_crowded=self._broker.is_crowded)
         ask = replace(ask, deferrable=ask.deferrable and not at_once)
-        decision = self._place(job.spec, ask, utc_s, job.id)
+        decision = self._place(job.spec, ask, utc_s, job.id, short)
         if at_once and job.spec.wishes.deferrable:
             decision = replace(decision, deferral=Deferral(at_once))
         return decision
@@ -421,9 +434,11 @@ class Exchange:
         """
         return self._place(spec, self._ask(spec, tasks, task_s), utc_s, "")
 
-    def _place(self, spec: JobSpec, ask: Ask, utc_s: float, chance: str) -> Decision:
+    def _place(
+        self, spec: JobSpec, ask: Ask, utc_s: float, chance: str, short: Short | None = None
+    ) -> Decision:
         """Place an ask, by the lots of a job: among near-equals it stays with them."""
-        spared = self._spared(spec, utc_s)
+        spared = self._spared(spec, utc_s, short)
         return place(ask, self.market, self.house, utc_s, lots(chance), spared)
 
     def _ask(
@@ -448,13 +463,15 @@ class Exchange:
             deferrable=spec.wishes.deferrable and not spec.path,
         )
 
-    def _spared(self, spec: JobSpec, utc_s: float) -> Mapping[str, Rest]:
+    def _spared(
+        self, spec: JobSpec, utc_s: float, short: Short | None = None
+    ) -> Mapping[str, Rest]:
         """Sites that are left alone now: ours, too, while a budget has no room for a task here.
 
         At another site a contract bounds what tasks cost, and less may do.
         """
         resting = self.purchases.resting.sites
-        budget = self._broker.spending.no_room_here(spec)
+        budget = (short or self._broker.spending.short(spec)).budget
         if not budget:
             return resting
         until_s = utc_s + max(1.0, self.rules.plan_s)

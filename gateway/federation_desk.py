@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from federation.errors import ProtocolError
 from federation.messages import MESSAGES, OpenJob
+from federation.wishes import USUAL_PROJECT
 from gateway import federation_views, views
 from gateway.budgets.views import of_job
 from gateway.config import python_minor
@@ -20,7 +21,7 @@ OPENING_BYTES_MAX: Final = 1 << 20
 _TERMS: Final[dict[str, Any]] = {
     "name": "dry run",
     "function": bytes(32),
-    "project": "default",
+    "project": USUAL_PROJECT,
     "priority": 0.0,
     "tags": {},
     "timeout_s": None,

@@ -20,6 +20,7 @@ from gateway.fair_shares import Rank, Shares
 from gateway.jobs import Assignment, Job, Run, Worker
 from gateway.occupancy import Occupancy
 from policies.budgets import Purse
+from policies.placement import show_tags
 from policies.tariffs import Tariff
 
 RECALLS_MAX: Final = 8  # in one settling
@@ -338,6 +339,8 @@ class Handout:
                     run.arguments,
                     spec.timeout_s,
                     spec.prints,
+                    spec.path[-1] if spec.path else "",
+                    show_tags(job.counted) if job.counted else "",
                 ),
             )
         )

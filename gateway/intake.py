@@ -18,12 +18,14 @@ from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX, NAMES_MAX
 from gateway import events
 from gateway.events import Event, JobSpec
+from policies import environments
 from policies.asks import WhenClosed, Wishes, read_objective
 from policies.placement import TagValue
 
 JOB_ID_CHARS_MAX: Final = 64
 TAGS_MAX: Final = 64
 SLOTS_MAX: Final = 4096
+TRIP_MAX_S: Final = 5.0  # that a task is on its way to a worker's slots and back
 TASKS_IN_JOB_MAX: Final = 1 << 40
 EPOCH_MAX: Final = (1 << 63) - 1  # what a database takes
 RETRIES_MAX: Final = 1000
@@ -31,7 +33,7 @@ TASK_S_MAX: Final = 1e9
 WISHES: Final = frozenset(
     {
         *("objective", "deadline_s", "deferrable", "whole", "when_closed"),
-        *("sites", "not_sites", "jurisdictions"),
+        *("sites", "not_sites", "jurisdictions", "environment"),
     }
 )
 RANGES_MAX: Final = 100_000
@@ -155,6 +157,7 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
         allowed_sites=_names(plain, "sites"),
         forbidden_sites=_names(plain, "not_sites") or frozenset(),
         jurisdictions=_names(plain, "jurisdictions"),
+        environment=environments.wanted(plain.get("environment")),
         when_closed=_when_closed(plain.get("when_closed")),
         deferrable=deferrable,
         whole=whole,
@@ -170,6 +173,8 @@ def wishes_plain(wishes: Wishes) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     if wishes.deadline_s is not None:
         plain["deadline_s"] = wishes.deadline_s
+    if wishes.environment:
+        plain["environment"] = environments.wish_plain(wishes.environment)
     for key, names in (
         ("sites", wishes.allowed_sites),
         ("not_sites", wishes.forbidden_sites),
@@ -240,6 +245,8 @@ def worker_event(message: Any, worker: int) -> Event | None:
             )
         case messages.Returned():
             return events.HandedBack(worker, message.assignment, check_ranges(message.ranges))
+        case messages.Preparing():
+            return events.EnvironmentsPrepared(worker, frozenset(message.functions))
         case messages.Drain():
             return events.DrainAsked(worker, message.on, by_itself=True)
         case messages.Unknown():
@@ -270,7 +277,13 @@ def worker_joined(
         own = check_tags(tags)
     except ValueError as error:
         raise BadWorker(str(error)) from None
-    return events.WorkerJoined(worker, name, pool, slots, {**pools[pool], **own}, python)
+    trip_s = about.get("round_trip_s", 0.0)
+    if type(trip_s) not in (int, float) or not 0.0 <= trip_s <= TRIP_MAX_S:
+        raise BadWorker(f"round_trip_s is {trip_s!r:.40}: it must be 0 to {TRIP_MAX_S:g}")
+    offered = {**pools[pool], **own}
+    return events.WorkerJoined(
+        worker, name, pool, slots, offered, python, round_trip_s=float(trip_s)
+    )
 
 
 def _usual_pool(pools: dict[str, dict[str, TagValue]]) -> str:

@@ -104,6 +104,7 @@ class Worker:
     given_s: float = 0.0  # when they were given to it, added up; UTC
     held_bytes: int = 0  # of arguments, until the last of an assignment is done
     draining: bool = False
+    preparing: frozenset[bytes] = frozenset()  # functions whose environment it is making
     tasks_done: int = 0
     verdicts: dict[Need, Refusal | None] = field(default_factory=dict)
     job: str = ""  # a contract is for this job alone
@@ -116,6 +117,11 @@ class Worker:
     def title(self) -> str:
         """What books and people call it: its name, and its grid's."""
         return f"{self.name} = {self.grid_id}" if self.grid_id else self.name
+
+    @property
+    def place(self) -> str:
+        """What it is known by after it has left, or a contract has ended: itself, or a pool."""
+        return self.offer.pool if self.job else self.offer.name
 
     @property
     def ahead_max_s(self) -> float:
@@ -204,6 +210,7 @@ class Job:
     # Pools that may take its tasks, and how many each; None: all, as many as they like.
     places: dict[str, float] | None = None
     lacks_function_since_s: float | None = None
+    unfit: set[str] = field(default_factory=set)  # workers that can't make what it is to run in
     orphan_since_s: float | None = None  # a detached job whose client left before closing it
     leaf: Node | None = None  # of the tree of shares, where slots are shared out
     notes: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))

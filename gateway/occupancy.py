@@ -14,11 +14,11 @@ or a reservation what would be done by then is begun, and nothing else (backfill
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from federation.adverts import Window as Shown
 from federation.reasons import Reason
@@ -33,6 +33,7 @@ from policies.windows import Closing, Rules, Span, closing_at, closings
 
 # Of whom it is remembered what they may have: other sites choose the names of their users.
 WHOSE_MAX: Final = 10_000
+K = TypeVar("K", bound=Hashable)
 _Kind = tuple[int, ...]  # which claim of each of those that there are, those of now first
 
 
@@ -184,12 +185,12 @@ class Occupancy:
             for worker in self._workers_of(name):
                 for assignment in worker.assignments.values():
                     self._count(pool, assignment, len(assignment.left))
-            pool.size(self._slots(name))
+            pool.size(self.slots(name))
 
     def resize(self) -> None:
         """Workers may have come or gone, or stopped taking work."""
         for name, pool in self.pools.items():
-            pool.size(self._slots(name))
+            pool.size(self.slots(name))
 
     def note(self, assignment: Assignment, tasks: int) -> None:
         """A worker was given so many tasks by an assignment, or, below zero, has so many fewer."""
@@ -199,13 +200,8 @@ class Occupancy:
             self._count(pool, assignment, tasks)
 
     def _count(self, pool: Pool, assignment: Assignment, tasks: int) -> None:
-        claim, worker = pool.claim_of(assignment), assignment.worker
-        key = worker.handle, claim
-        before = min(pool.tasks[key], worker.slots)
-        pool.tasks[key] += tasks
-        pool.used[claim] += min(pool.tasks[key], worker.slots) - before
-        if not pool.tasks[key]:
-            del pool.tasks[key]
+        claim = pool.claim_of(assignment)
+        count_slots(pool.tasks, pool.used, assignment.worker, claim, tasks)
 
     # --- how much more -------------------------------------------------------------------------
 
@@ -355,8 +351,31 @@ class Occupancy:
     def _workers_of(self, name: str) -> Iterable[Worker]:
         return (each for each in self._workers.values() if each.offer.pool == name and not each.job)
 
-    def _slots(self, name: str) -> int:
+    def slots(self, name: str) -> int:
+        """The slots of a pool that take work, whether it has rules or not."""
         return sum(each.slots for each in self._workers_of(name) if not each.draining)
+
+
+def count_slots(
+    tasks: Counter[tuple[int, K]], slots: Counter[K], worker: Worker, key: K, more: int
+) -> None:
+    """Count tasks that came to a worker, or, below zero, left it, and the slots that they have.
+
+    Args:
+        tasks: by worker and what they count for; changed.
+        slots: by what they count for: at a worker no more than it has; changed.
+        worker: where they are.
+        key: what they count for.
+        more: tasks.
+    """
+    place = worker.handle, key
+    before = min(tasks[place], worker.slots)
+    tasks[place] += more
+    slots[key] += min(tasks[place], worker.slots) - before
+    if not tasks[place]:
+        del tasks[place]
+    if not slots[key]:
+        del slots[key]
 
 
 def is_reserved(job: JobSpec) -> bool:

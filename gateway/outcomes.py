@@ -54,10 +54,13 @@ def is_sound(report: Reported | Deliver) -> bool:
     return count > 0 and in_order and inside and printed
 
 
-def judge_report(job: Job, report: Reported, *, is_stopped: bool = False) -> Verdict:
+def judge_report(
+    job: Job, report: Reported, *, is_stopped: bool = False, has_others: bool = False
+) -> Verdict:
     """Sort a report's tasks. Tasks that have ended already (cancelled, say) are left out.
 
     What was killed because the client had left (`is_stopped`) did not end: nobody cancelled it.
+    What could not be made to run in is another worker's matter, if there is one (`has_others`).
     Counts strikes against tasks that failed, and rewrites the failure of a poisonous task so
     that it says why it was given up.
     """
@@ -72,7 +75,8 @@ def judge_report(job: Job, report: Reported, *, is_stopped: bool = False) -> Ver
         task = first + int(offset)  # type: ignore[call-overload]
         if task in job.ended:
             continue
-        if is_stopped and kind == "cancelled":
+        is_for_others = has_others and kind == "environment"
+        if is_for_others or (is_stopped and kind == "cancelled"):
             again.append(Again(task, alone=False))
             continue
         retry = _strike(job, task, str(kind))

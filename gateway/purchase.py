@@ -234,9 +234,9 @@ def held_by_epoch(rows: Iterable[list[int]]) -> dict[int, list[Range]]:
     return held
 
 
-def shown(text: str) -> str:
+def shown(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
     """What another site says, as people here may be shown it."""
-    return "".join(each if each.isprintable() else "?" for each in text[:TEXT_CHARS_MAX])
+    return "".join(each if each.isprintable() else "?" for each in text[:chars_max])
 
 
 def _is_name(text: str) -> bool:

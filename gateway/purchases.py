@@ -48,6 +48,7 @@ from gateway.purchase import (
 )
 from gateway.quotations import booked_terms
 from gateway.resting import Resting
+from policies import environments
 from policies.budgets import earmark, money_room
 
 VERDICTS_MAX: Final = 100_000  # remembered of one contract
@@ -239,14 +240,15 @@ class Purchases:
     def _fund(self, purchase: Purchase, job: Job, *, anyway: bool = False) -> bool:
         """Hold what a contract may cost in the budgets of its job; False when they have no room.
 
-        Work that was sold to us is paid at our own price: for that is held as it is handed out.
+        Work that was sold to us is paid at our own price: for that is held as it is handed out. So
+        is for tasks in slots that are reserved there, where that is not held for these already.
         """
         most = purchase.max_cost_nanos
         if most is None or job.spec.price is not None or money_room(job.purses) is None:
             return True
+        if self._broker.reserved.purses_of(purchase.tariff.version):
+            return True
         left_nanos = max(0, most - purchase.spent_nanos)
-        if purchase.quote is not None:  # in slots that are reserved there: of what is held for them
-            self._broker.reserved.use(purchase.quote.tariff, left_nanos)
         purchase.earmark = earmark(job.purses, left_nanos, anyway=anyway)
         return purchase.earmark is not None
 
@@ -278,7 +280,7 @@ class Purchases:
                 purchase.place,
                 purchase.place,
                 quote.slots,
-                spec.tags,
+                {**spec.tags, **environments.tag_of(spec.wishes.environment)},
                 spec.python,
                 job,
                 purchase.tariff,

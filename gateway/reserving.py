@@ -19,6 +19,7 @@ from gateway.bookings import Bookings, bill_of, delivered, kept_as, paid, reserv
 from gateway.dealing import Permits
 from gateway.effects import Effect, Remark, Say, Side, Write
 from gateway.ledger.records import NUMBER_LIMIT, ReservationKept
+from gateway.purchase import shown
 from gateway.sale import number_of
 from policies import coallocation
 from policies.coallocation import OVER, Coallocation, Decide, Phase
@@ -37,6 +38,7 @@ AHEAD_MAX_S: Final = 3_600.0  # that another's clock may be ahead of ours in wha
 TIME_MS_MAX: Final = 253_402_300_799_000
 SLOTS_MAX: Final = 10**8
 CHARS_MAX: Final = 200
+REASON_CHARS_MAX: Final = 500  # of what a site says that people are shown
 _STATE: Final = {
     Phase.BOOKING: State.BOOKING,
     Phase.BOOKED: State.BOOKED,
@@ -261,8 +263,7 @@ class Buying:
         before = whole.machine.phase
         acts = whole.machine.heard(seller, state, now_s, lease_s)
         if whole.machine.phase is not before and state == coallocation.REFUSED:
-            said = "".join(each if each.isprintable() else "?" for each in message.reason[:500])
-            whole.machine.reason = f"{seller}: {said}"
+            whole.machine.reason = f"{seller}: {shown(message.reason, REASON_CHARS_MAX)}"
         yield from self._do(whole, acts, now_s, utc_s)
 
     def tick(self, now_s: float, utc_s: float) -> Iterator[Effect]:

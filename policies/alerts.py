@@ -234,7 +234,7 @@ def judge(rules: Iterable[Rule], facts: Facts, raised: Collection[Mark]) -> list
         facts: of this moment; a rule that they say nothing of is not judged.
         raised: what was told and is not over.
     """
-    found = [alert for rule in rules for alert in _alerts(rule, facts, raised)]
+    found = [alert for rule in rules for alert in _alerts(rule, facts)]
     return [alert for alert in found if alert.mark not in raised]
 
 
@@ -305,7 +305,7 @@ def moment(at_s: float) -> str:
     return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _alerts(rule: Rule, facts: Facts, raised: Collection[Mark]) -> Iterator[Alert]:
+def _alerts(rule: Rule, facts: Facts) -> Iterator[Alert]:
     def alert(mark: Mark, text: str, told: dict[str, Any]) -> Alert:
         return Alert(mark, rule.kind, rule.severity, facts.now_s, f"{rule.name}: {text}", told)
 

@@ -68,6 +68,7 @@ class Wishes:
     allowed_sites: frozenset[str] | None = None
     forbidden_sites: frozenset[str] = frozenset()
     jurisdictions: frozenset[str] | None = None  # where its data may go
+    environment: str = ""  # what it runs in, as policies.environments writes it; "": anything
     when_closed: WhenClosed | None = None  # None: a window's delay is weighed as any other
     deferrable: bool = False  # may wait for better hours, so that it is done by its deadline
     whole: bool = False  # is of use only if all of it is done within its limits

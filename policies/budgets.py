@@ -24,6 +24,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from federation.money import NANOS_LIMIT, format_amount
+from federation.reasons import Reason
 from policies.parties import Kind, Party, Whose
 from policies.periods import UTC_ZONE, Period, Span, period_at
 from policies.tariffs import Tariff
@@ -296,6 +297,28 @@ def money_room(purses: Iterable[Purse]) -> int | None:
     """
     rooms = [each.room_nanos for each in payers(purses) if each.budget.is_hard]
     return max(0, min(*rooms, NANOS_LIMIT)) if rooms else None
+
+
+def unpayable(
+    purses: Iterable[Purse], currency: str | None, site: str
+) -> tuple[Reason, str] | None:
+    """Why nothing in a currency can be paid from somebody's purses, whatever room they have.
+
+    Args:
+        purses: all that pay for somebody's work.
+        currency: that it is charged in; None: that is not known.
+        site: whose user it is; empty: ours.
+    """
+    paying = payers(purses)
+    units = [each.budget.unit for each in paying if each.budget.is_credit]
+    if units and currency not in units:
+        text = f"{site} has credit in {', '.join(units)} here, and none in {currency}"
+        return Reason.CREDIT_LIMIT, text
+    for budget in (each.budget for each in paying):
+        if budget.is_hard and not budget.is_credit and budget.unit != currency:
+            text = f"{named(budget)} is in {budget.unit}, and pays for nothing in {currency}"
+            return Reason.CURRENCY_DIFFERS, text
+    return None
 
 
 def note_short(purses: Iterable[Purse]) -> None:

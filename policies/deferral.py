@@ -387,6 +387,7 @@ def _settled(runs: Iterable[Run]) -> Iterator[Run]:
 
 def _best_start(run: Run, first_s: float, last_s: float, *, is_late: bool) -> float:
     """Where a run that begins within a time is best; of equals the earliest, or the latest."""
+    last_s = max(first_s, last_s)  # what is before it may end by a rounding after it begins
     edges, run_s = run.berth.worth.edges, run.rounds * run.berth.task_s
     edges = edges[bisect_left(edges, first_s) : bisect_left(edges, last_s + run_s)]
     starts = (first_s, last_s, *edges, *(edge - run_s for edge in edges))

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from federation.reasons import Reason
-from policies.placement import Need, Offer, Refusal, check_tags
+from policies.environments import has_own_python
+from policies.placement import Need, Offer, Refusal, check_environment, check_tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,8 @@ def check_entitlement(terms: Terms, profile: Profile) -> Refusal | None:
 
 def check_pythons(terms: Terms, profile: Profile) -> Refusal | None:
     """Pickled code runs on the same minor version only; another one may crash."""
+    if has_own_python(terms.need.environment):
+        return None
     if terms.need.python in profile.pythons or not profile.pythons:
         return None  # whoever has no workers is refused for that: it passes
     has = ", ".join(profile.pythons)
@@ -129,8 +132,8 @@ def check_limit_currency(terms: Terms, profile: Profile) -> Refusal | None:
 
 
 def check_need(terms: Terms, profile: Profile) -> Refusal | None:
-    """The pool has what the job's tags ask for."""
-    return check_tags(terms.need, profile.offer)
+    """The pool has what the job's tags ask for, and what it wants to run in."""
+    return check_environment(terms.need, profile.offer) or check_tags(terms.need, profile.offer)
 
 
 Filter = Callable[[Terms, Profile], Refusal | None]
@@ -157,7 +160,7 @@ def filters_for(terms: Terms) -> tuple[Filter, ...]:
         check_sites: terms.allowed_sites is None and not terms.forbidden_sites,
         check_jurisdiction: terms.jurisdictions is None,
         check_limit_currency: terms.need.currency is None,
-        check_need: not terms.need.tags,
+        check_need: not terms.need.tags and not terms.need.environment,
     }
     return tuple(check for check in FILTERS if not is_idle.get(check))
 

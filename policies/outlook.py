@@ -8,7 +8,7 @@ run that takes so long has of it.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
-from statistics import median
+from statistics import median_low
 from typing import Final
 
 from federation.adverts import (
@@ -132,7 +132,7 @@ def differs(one: Outlook | None, other: Outlook | None, share: float) -> bool:
 def _length_s(steps: Sequence[tuple[float, int]]) -> float:
     """How long most of the steps are; an hour, where there is only one."""
     gaps = [after - before for (before, _), (after, _) in pairwise(steps)]
-    return median(gaps) if gaps else 3_600.0
+    return median_low(gaps) if gaps else 3_600.0
 
 
 def _unbroken(steps: Sequence[tuple[float, int]], step_s: float) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from federation.reasons import Reason
+from policies import environments
 
 # A tag's value: True for a plain tag, a number for one that is counted ("gpu=2").
 TagValue = bool | int | float
@@ -29,6 +30,7 @@ class Need:
     tags: Tags
     python: str
     currency: str | None  # of its cost limit; None when it has none
+    environment: str = ""  # what it runs in, as policies.environments writes it; "": anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def counted(tags: Tags) -> dict[str, int | float]:
 
 def check_python(need: Need, offer: Offer) -> Refusal | None:
     """Pickled code runs on the same minor version only; another one may crash."""
-    if need.python == offer.python:
+    if need.python == offer.python or environments.has_own_python(need.environment):
         return None
     return Refusal(
         Reason.PYTHON_DIFFERS,
@@ -90,6 +92,14 @@ def check_tags(need: Need, offer: Offer) -> Refusal | None:
     return None
 
 
+def check_environment(need: Need, offer: Offer) -> Refusal | None:
+    """What the job wants to run in is offered: an image, or packages."""
+    if not need.environment or environments.offers(need.environment, offer.tags):
+        return None
+    words = environments.describe(need.environment, offer.tags)
+    return Refusal(Reason.ENVIRONMENT_MISSING, words)
+
+
 def check_currency(need: Need, offer: Offer) -> Refusal | None:
     """A cost limit can only be kept in the currency that the pool charges in."""
     if need.currency in (None, offer.currency):
@@ -103,6 +113,7 @@ def check_currency(need: Need, offer: Offer) -> Refusal | None:
 FILTERS: tuple[Callable[[Need, Offer], Refusal | None], ...] = (
     check_python,
     check_currency,
+    check_environment,
     check_tags,
 )
 

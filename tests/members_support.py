@@ -129,10 +129,10 @@ def federate(*members: Member, hidden: int = 0) -> None:
             ),
             f"{here.name} sees every pool",
         )
-        wait_until(lambda here=here: not _distrusts(here), f"{here.name} knows whom it trusts")
+        wait_until(lambda here=here: not distrusts(here), f"{here.name} knows whom it trusts")
 
 
-def _distrusts(member: Member) -> bool:
+def distrusts(member: Member) -> bool:
     """Whether a gateway has not read yet that it was told to trust all that it sees."""
     refused = member.ask("explain", tasks=1)["refused"]
     return any(group["reason"] in DISTRUST for group in refused)

@@ -72,15 +72,23 @@ AuthInfo=use_client_ids
 CredType=cred/slurm"""
 
 
-def need_slurm(*, other: bool = False) -> None:
-    """Skip, saying why, where there is no Slurm to be had."""
+def lacking(*, other: bool = False) -> str:
+    """Why no cluster can be started here; empty when one can."""
     for program in PROGRAMS:
         if shutil.which(program, path=_path()) is None:
-            pytest.skip(f"{program} is not installed: see .ci/run")
+            return f"{program} is not installed: see .ci/run"
     if os.geteuid() != 0:
-        pytest.skip("a Slurm cluster in a process namespace needs root")
+        return "a Slurm cluster in a process namespace needs root"
     if other and not (OTHER_ROOT / "usr/sbin/slurmctld").exists():
-        pytest.skip(f"there is no other Slurm in {OTHER_ROOT}: GRIDFED_SLURM_ROOT names one")
+        return f"there is no other Slurm in {OTHER_ROOT}: GRIDFED_SLURM_ROOT names one"
+    return ""
+
+
+def need_slurm(*, other: bool = False) -> None:
+    """Skip, saying why, where there is no Slurm to be had."""
+    missing = lacking(other=other)
+    if missing:
+        pytest.skip(missing)
 
 
 def _path() -> str:
@@ -178,15 +186,19 @@ class Cluster:
 
     def kill_node(self, name: str) -> None:
         """As a power cut would: its daemon and all of its jobs."""
+        doomed = []
         for each in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+                if each.cmdline()[-2:] == ["-N", name]:
+                    doomed.append(each)
+                elif each.environ().get("SLURMD_NODENAME") == name:
+                    doomed.append(each)
+                    parent = each.parent()
+                    if parent is not None and parent.name() == "slurmstepd":
+                        doomed.append(parent)
+        for each in doomed:
             with contextlib.suppress(psutil.NoSuchProcess):
-                line = each.cmdline()
-                if "slurmd" in line[0] and line[-1] == name:
-                    each.kill()
-                elif line[0].startswith("slurmstepd"):
-                    where = f"spool-{name}"
-                    if any(where in opened.path for opened in each.open_files()):
-                        each.kill()
+                each.kill()
 
     @contextlib.contextmanager
     def controller_down(self) -> Iterator[None]:
@@ -195,7 +207,7 @@ class Cluster:
         held.touch()
         for each in self.processes():
             if "slurmctld" in each.name():
-                each.kill()
+                each.terminate()  # killed, it would forget the last seconds
         try:
             yield
         finally:

@@ -23,6 +23,7 @@ from gateway.budgets.settings import EVER
 from gateway.dealing import Outcome
 from gateway.effects import Side
 from gateway.ledger.records import SliceHeld
+from gateway.purchase import shown
 from policies.budgets import Budget, Purse
 from policies.parties import read_party
 from policies.periods import Span, read_zone
@@ -268,13 +269,13 @@ class Borrowing:
         if message.number <= account.answered:
             return  # overtaken: of what it says only what was given counts
         account.answered = message.number
-        account.code, account.lasts_s = _shown(message.code), message.lasts_s
+        account.code, account.lasts_s = shown(message.code, TEXT_CHARS_MAX), message.lasts_s
         is_newest = message.number == account.number
         if is_newest:  # of an older one nobody remembers when we asked
             account.until_s = account.asked_s + message.lasts_s
         if purse is not None:
             is_refused = message.code not in ("", Reason.BUSY)
-            purse.refused = _shown(message.reason) if is_refused else ""
+            purse.refused = shown(message.reason, TEXT_CHARS_MAX) if is_refused else ""
             purse.refused_nanos = left + 1  # for what needs less there may be some
             purse.is_open = message.lasts_s > 0 if is_newest else purse.is_open
 
@@ -298,8 +299,3 @@ def former_budget(row: SliceHeld) -> Budget:
     span = None if row.span == EVER else Span(row.span)
     zone = read_zone(row.zone)
     return Budget(row.budget, read_party(row.party), row.unit, 1, span, zone, owner=row.owner)
-
-
-def _shown(text: str) -> str:
-    """What another site says, as people here may be shown it."""
-    return "".join(each if each.isprintable() else "?" for each in text[:TEXT_CHARS_MAX])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from federation.money import format_money
 from gateway.budgets.purses import Purses
-from policies.budgets import Earmark, Purse, named, payers
+from policies.budgets import Earmark, Purse, named, payers, unpayable
 from policies.parties import Whose
 from policies.reservations import Reservation
 
@@ -26,6 +26,10 @@ class Reserved:
         self._purses = purses
         self._held: dict[str, Earmark] = {}
 
+    def __bool__(self) -> bool:
+        """Whether anything is held."""
+        return bool(self._held)
+
     def __iter__(self) -> Iterator[Earmark]:
         return iter(self._held.values())
 
@@ -36,15 +40,13 @@ class Reserved:
 
     def objection(self, by: Whose, nanos: int, currency: str) -> str:
         """Why somebody's budgets don't pay for a reservation, with the figure; empty: they do."""
-        for purse in payers(self._purses.of(by)):
+        purses = self._purses.of(by)
+        found = unpayable(purses, currency, by.site)
+        if found is not None:
+            return found[1]
+        for purse in payers(purses):
             budget = purse.budget
-            if not budget.is_hard:
-                continue
-            if budget.unit != currency:
-                if budget.is_credit:
-                    continue
-                return f"{named(budget)} is in {budget.unit}, and pays for nothing in {currency}"
-            if nanos > purse.room_nanos:
+            if budget.is_hard and budget.unit == currency and nanos > purse.room_nanos:
                 price = format_money(nanos, currency)
                 return f"{named(budget)} has no room for {price}: {purse.standing()}"
         return ""
@@ -60,7 +62,7 @@ class Reserved:
             self._held[reservation.tariff_name] = Earmark(paying, reservation.total_nanos)
 
     def use(self, tariff: str, nanos: int) -> None:
-        """So much of it was charged, or is held for a contract from now on."""
+        """So much of it was charged, to whoever pays for that."""
         earmark = self._held.get(tariff)
         if earmark is not None:
             earmark.use(nanos)

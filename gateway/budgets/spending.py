@@ -15,7 +15,7 @@ from gateway.budgets.reserved import Reserved
 from gateway.events import JobSpec
 from gateway.jobs import Assignment, Job
 from gateway.ledger.records import UsageRecord, is_for_its_user
-from policies.budgets import Purse, Running, Waiting, named, payers
+from policies.budgets import Purse, Running, Waiting, named, payers, unpayable
 from policies.parties import Kind
 from policies.tariffs import Tariff
 
@@ -30,6 +30,28 @@ class Ending:
     reason: str
     assignments: tuple[Assignment, ...] = ()
     is_waiting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """The hard budgets without room for a task here, each with the least that one takes."""
+
+    lacking: tuple[tuple[Purse, int], ...] = ()
+
+    @property
+    def budget(self) -> str:
+        """One of them, in words; empty: all have room."""
+        return named(self.lacking[0][0].budget) if self.lacking else ""
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether other sites may have room for it: time counts wherever it is spent."""
+        return all(purse.budget.is_money for purse, _ in self.lacking)
+
+    def note(self) -> None:
+        """It is to be placed: let each of them know what it lacks."""
+        for purse, one_nanos in self.lacking:
+            purse.lack(one_nanos)
 
 
 class Spending:
@@ -73,22 +95,10 @@ class Spending:
     def refusal(self, spec: JobSpec) -> tuple[str, str] | None:
         """Why no budget pays for a new job, as code and sentence, with the figure."""
         purses = self._purses.of(spec.whose)
-        return self._unpayable(purses, spec) or self.given_up(purses, spec) if purses else None
-
-    def _unpayable(self, purses: Iterable[Purse], spec: JobSpec) -> tuple[str, str] | None:
-        """Why a job can't be paid at all: what it is charged in is not what there is."""
-        currency = _currency(spec)
-        units = [each.budget.unit for each in purses if each.budget.is_credit]
-        if units and currency not in units:
-            known = ", ".join(units)
-            text = f"{spec.whose.site} has credit in {known} here, and none in {currency}"
-            return Reason.CREDIT_LIMIT, text
-        for purse in payers(purses):
-            budget = purse.budget
-            if budget.is_hard and not budget.is_credit and budget.unit != currency:
-                text = f"{named(budget)} is in {budget.unit}, and pays for nothing in {currency}"
-                return Reason.CURRENCY_DIFFERS, text
-        return None
+        if not purses:
+            return None
+        found = unpayable(purses, _currency(spec), spec.whose.site)
+        return found or self.given_up(purses, spec)
 
     def objection(self, spec: JobSpec, site: str, tariff: Tariff) -> tuple[str, str] | None:
         """Why we don't sell to a site at such a price; as `refusal`."""
@@ -120,27 +130,14 @@ class Spending:
         bounds = (purse.budget.bound_nanos(each, spec.timeout_s, task_s) for each in own)
         return [each for each in bounds if each is not None]
 
-    def no_room_here(self, spec: JobSpec) -> str:
-        """Which budget has no room now for a task of our users in any of our own pools, if one."""
-        for purse, _ in self._short(spec):
-            return named(purse.budget)
-        return ""
-
-    def may_go_elsewhere(self, spec: JobSpec) -> bool:
-        """Whether quotas of our users have room for a task: time counts wherever it is spent."""
-        return all(purse.budget.is_money for purse, _ in self._short(spec))
-
-    def want(self, job: Job) -> None:
-        """A job is to be placed: note what its budgets lack for a task of it here."""
-        for purse, one_nanos in self._short(job.spec):
-            purse.lack(one_nanos)
-
-    def _short(self, spec: JobSpec) -> Iterator[tuple[Purse, int]]:
-        """The hard budgets without room for a task here, and what one may use up at the least."""
+    def short(self, spec: JobSpec) -> Short:
+        """Which budgets of our users have no room now for a task in any of our own pools."""
+        found = []
         for purse in self._purses.of(spec.whose) if spec.price is None else ():
             bounds = self._bounds(purse, spec) if purse.budget.is_hard else []
             if bounds and purse.room_nanos < min(bounds):
-                yield purse, min(bounds)
+                found.append((purse, min(bounds)))
+        return Short(tuple(found))
 
     # --- what was spent ------------------------------------------------------------------------
 

@@ -41,9 +41,6 @@ class Follower(Source, Protocol):
         """Ask for ever."""
 
 
-OpenFeed = Callable[[HttpConfig, str], Follower]
-
-
 class Meters:
     """The emissions of a site's pools.
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 import click
 
 from federation.money import format_money
+from federation.wishes import USUAL_PROJECT
 from gateway.cli import show
 from gateway.cli.common import Reach, ask, errors_to_exit_codes, json_option, reach_options
 from gateway.cli.moments import moment
@@ -24,7 +25,7 @@ _COLUMNS: Final = (
 @click.option("--pool", default="", help="In which pool. [default: the cheapest that has room]")
 @click.option("--who", default="", help="For user:, group: or project:NAME. [default: yourself]")
 @click.option(
-    "--project", default="default", show_default=True, help="To which project it is billed."
+    "--project", default=USUAL_PROJECT, show_default=True, help="To which project it is billed."
 )
 @click.option(
     "--dry-run", "is_dry", is_flag=True, help="Only say what could be had, and its price."

@@ -38,6 +38,7 @@ from gateway.no_pickle import forbid_unpickling
 from gateway.secret_files import exposure
 from gateway.site import Site
 from gateway.worker.agent import AgentSettings, run_agent
+from gateway.worker.settings import read_rules_file
 
 INTERRUPTED: Final = 130
 POOLS_READY_S: Final = 20.0  # after so long without a worker people are told, and again
@@ -186,6 +187,9 @@ def _flat(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 @click.option("--pool", default="", help="The pool to join. [default: the only one, or `workers`]")
 @click.option("--name", help="What to be called. [default: host and process]")
 @click.option("--memory", default="0", help="Memory limit per slot, as in 2G. [default: none]")
+@click.option(
+    "--environments", metavar="FILE", help="What jobs may run in: see docs/environments.md."
+)
 @reach_options
 def worker(
     slots: int | None,
@@ -193,6 +197,7 @@ def worker(
     pool: str,
     name: str | None,
     memory: str,
+    environments: str | None,
     reach: Reach,
 ) -> None:
     """Add this host's cores to a gateway's pool. A token for that has the scope `work`."""
@@ -203,6 +208,10 @@ def worker(
             check_bearer(dialled)
     except AddressError as error:
         raise click.ClickException(str(error)) from None
+    try:
+        rules = read_rules_file(environments) if environments else None
+    except KnobError as error:
+        raise click.UsageError(str(error)) from None
     settings = AgentSettings(
         address=dialled,
         secret=os.environ.get("GRIDFED_SECRET", "") if reach.secret is None else reach.secret,
@@ -213,5 +222,6 @@ def worker(
         tags=parse_tags(tags),
         pool=pool,
         memory_bytes=parse_memory(memory),
+        rules=rules,
     )
     sys.exit(trio.run(run_agent, settings))

@@ -204,6 +204,11 @@ contact = {contact}             # on our card, for people
 # kind = "local"                # "local": processes here; "remote": workers dial in; or a grid's
 # slots = 0                     # local only; 0: one per core
 # memory_bytes = 0              # per slot, 0: no limit; not of a remote pool
+# cpus = 0                      # not remote either, as all to gpus: cores of a slot; 0: no limit
+# pids_max = 0                  # processes and threads of a slot; 0: no limit
+# cgroups = "auto"              # control groups: "auto", where there are any; "off"; "required"
+# pin = false                   # each slot to cores of its own
+# gpus = []                     # names of what the tag gpu counts; empty: 0, 1, ...
 # price = "0.04 USD"            # per slot-hour
 # tags = {{ linux = true, gpu = 2 }}
 # region = ""                   # what our advert says of it
@@ -211,6 +216,10 @@ contact = {contact}             # on our card, for people
 # carbon_g_per_kwh = 400.0      # of its electricity; without it "greenest" passes it over
 # slot_watts = 12.0             # that a busy slot draws
 # claims = [{{ who = "others", borrows = "50%" }}]  # who may use how much, while no window is open
+# [pool.environments]           # what jobs may run in: docs/environments.md
+# images = ["localhost/quant:*"]
+# packages = false              # whether jobs may bring Python packages
+# sandbox = "none"              # for other sites' work: "bubblewrap" or "image"
 # [pool.carbon]                 # instead of the last two: what it draws and emits, in detail
 # cloud = "aws"                 # see docs/configuration.md
 # series = {{ file = "grid.csv" }}
@@ -232,4 +241,13 @@ contact = {contact}             # on our card, for people
 # slots_max = 16
 # [pool.scale]                  # how it grows and shrinks
 # max = 16                      # slots that there may be
+# [[pool]]                      # IBM Symphony, which has its own workers: docs/grids_symphony.md
+# name = "symphony"
+# kind = "symphony"
+# [pool.symphony]
+# way = "rest"                  # or "soamapi"
+# application = "gridfed"
+# login_file = "symphony.login" # one line: USER:PASSWORD
+# url = "https://sym:8050"
+# slots = 64                    # 0: as EGO says (ego_url, consumer)
 """

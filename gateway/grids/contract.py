@@ -170,6 +170,7 @@ class Launch:
         say: takes a line for the operator.
         dial_s: how long a pilot looks for its gateway before it ends by itself. What a gateway that
             never comes back had started is so gone and not billed any more.
+        options: more of a pilot's command: what its slots may use, and run in.
     """
 
     site: str
@@ -180,6 +181,7 @@ class Launch:
     folder: Path
     say: Callable[[str], None]
     dial_s: float = 300.0
+    options: tuple[str, ...] = ()
 
     def command(self, name: str, shape: Shape, python: str = sys.executable) -> list[str]:
         """What runs a pilot. `name` may be an expression that the grid's shell works out.
@@ -191,7 +193,7 @@ class Launch:
             *(python, "-m", "gateway.worker.agent", "--gateway", self.address),
             *("--pool", self.pool, "--name", name, "--slots", str(shape.slots)),
             *("--memory", str(shape.memory_bytes // max(1, shape.slots))),
-            *("--give-up-s", f"{self.dial_s:g}", *tags),
+            *("--give-up-s", f"{self.dial_s:g}", *tags, *self.options),
         ]
 
 

@@ -22,7 +22,8 @@ from typing import Any, Final
 import trio
 
 from federation.address import TOKEN_VARIABLE
-from federation.errors import GridError
+from federation.environments import unwrap
+from federation.errors import GridError, ProtocolError
 from federation.handshake import Opened
 from federation.messages import (
     Assign,
@@ -30,6 +31,7 @@ from federation.messages import (
     Drain,
     NeedFunction,
     Notice,
+    Preparing,
     Pulse,
     PutFunction,
     Recall,
@@ -42,12 +44,16 @@ from gateway.conversation import Lapsed
 from gateway.worker.cells import SETTLE_S
 from gateway.worker.channel import is_part
 from gateway.worker.conversation import WorkerConversation
+from gateway.worker.devices import Devices, gpus_held, share_cores
+from gateway.worker.environments import Environments
 from gateway.worker.functions import Functions
+from gateway.worker.homes import BARE, Home
+from gateway.worker.host import EnvironmentUnavailable, Host
 from gateway.worker.interruption import Interruption, watch
 from gateway.worker.limits import die_with_parent, memory_used_bytes
 from gateway.worker.process import Doom, SlotProcess
 from gateway.worker.roster import LEVEL_S, Chunk, Piece, Roster, SlotBook, Terms
-from gateway.worker.settings import AgentSettings, read_arguments
+from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
 
 __all__ = ["AgentSettings", "main", "run_agent"]
 
@@ -55,37 +61,57 @@ WATCH_S: Final = 0.05
 PULSE_S: Final = 2.0
 STOP_S: Final = 10.0  # how long running tasks may take to end when the agent stops
 AT_ONCE_S: Final = 0.2  # what a goodbye may take when the agent stops at once
-BAD_STARTS_MAX: Final = 3
 # A report holds a few small results, texts and prints beside the largest result there can be.
 REPORT_SLACK_BYTES: Final = 512 << 10
 ALL_TASKS: Final = 1 << 62
+START_MAX_NS: Final = 120 * 10**9  # of a slot: a busy host, and a container that is unpacked
 QUIET_MAX_NS: Final = 5 * 10**9
 NOBODY: Final = -1
 NOTICE_MAX_S: Final = 30 * 86_400.0
 STOPPED_AT_ONCE: Final = 130
+GPU_TAG: Final = "gpu"
+GPU_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 
 
 class Agent:
     """A worker: so many slots, one gateway."""
 
-    def __init__(self, settings: AgentSettings, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: AgentSettings, say: Callable[[str], None], host: Host) -> None:
         self._settings = settings
         self._say = say
-        self._roster = Roster(settings.slots)
+        self._host = host
+        self._devices = Devices(settings.gpus)
+        self._cores: list[frozenset[int]] = []
+        if settings.confines.pin:
+            self._cores = share_cores(os.sched_getaffinity(0), settings.slots)
+        self._roster = Roster(
+            settings.slots,
+            len(settings.gpus),
+            keeps_apart=host.keeps_apart,
+            usual=host.usual,
+        )
         self._processes: list[SlotProcess] = []
+        self._environments = Environments(
+            self._roster,
+            host,
+            self._processes,
+            fail=self._report_failure,
+            hand_back=self._give_back,
+            feed=lambda: self._feed(),
+            say=say,
+        )
         self._functions = Functions()
         self._asked: set[bytes] = set()
         self._is_draining = False
         self._is_stopping = False
         self._said_bye = False
         self._is_levelling = False
-        self._bad_starts = 0
         self.exit_code = 0
         self._gateway = WorkerConversation(
             address=settings.address,
             tls=settings.tls,
             secret=settings.secret,
-            hello=settings.hello(),
+            hello=settings.hello(host.tags),
             give_up_s=settings.give_up_s,
             hear=self._hear,
             say=say,
@@ -97,7 +123,7 @@ class Agent:
             self._nursery = nursery
             nursery.start_soon(self._stop_on_signal)
             for index in range(self._settings.slots):
-                self._processes.append(self._start())
+                self._processes.append(self._start(index, BARE))
                 nursery.start_soon(self._keep_slot, index)
             nursery.start_soon(self._watch)
             nursery.start_soon(self._gateway.run)
@@ -132,6 +158,7 @@ class Agent:
             self._drop_all("the gateway opened a new session")
             slots = self._settings.slots
             self._say(f"works for site {opened.site} with {slots} slot{'s' * (slots != 1)}")
+            self._environments.tell_again()
 
     def _assigned(self, message: Assign) -> None:
         number, first = message.assignment, message.first
@@ -139,17 +166,44 @@ class Agent:
             stop = first + len(message.arguments)
             self._gateway.post(Returned(number, [[first, stop]]))
             return
-        terms = Terms(number, message.job, message.function, message.timeout_s, message.prints)
+        function = message.function
+        terms = Terms(
+            *(number, message.job, function, message.timeout_s, message.prints),
+            *(message.origin, self._gpus_of(message)),
+        )
         self._roster.assign(terms, first, message.arguments)
-        if message.function not in self._functions and message.function not in self._asked:
-            self._asked.add(message.function)
-            self._gateway.post(NeedFunction(message.function))
+        if function not in self._functions:
+            if function not in self._asked:
+                self._asked.add(function)
+                self._gateway.post(NeedFunction(function))
+        elif function not in self._roster.known:
+            self._environments.wanted(function, self._nursery)
+
+    def _gpus_of(self, message: Assign) -> int:
+        if not self._settings.gpus or not message.holds:
+            return 0
+        return gpus_held(float(parse_tags(message.holds).get(GPU_TAG, 0)))
 
     def _got_function(self, digest: bytes, body: bytes) -> None:
         self._asked.discard(digest)
-        gone = self._functions.put(digest, body, self._roster.functions)
-        self._roster.known.difference_update(gone)
-        self._roster.known.add(digest)
+        try:
+            environment, function = unwrap(body)
+        except ProtocolError as error:
+            self._environments.refuse(digest, str(error))
+            return
+        for gone in self._functions.put(digest, function, self._roster.functions):
+            self._environments.forget(gone)
+        self._environments.arrived(digest, environment, self._nursery)
+
+    def _give_back(self, functions: frozenset[bytes]) -> None:
+        """Have the gateway keep tasks of these functions, whose environment is being made."""
+        self._gateway.post(Preparing(sorted(functions)))
+        for number, held in list(self._roster.held.items()):
+            if held.terms.function in functions:
+                taken = self._roster.withdraw(number, 0, ALL_TASKS)
+                if taken:
+                    self._gateway.post(Returned(number, [list(span) for span in taken]))
+        self._gateway.flush()
 
     def _drop_all(self, reason: str) -> None:
         """The gateway has placed our tasks elsewhere, or will: none of them is ours any more."""
@@ -171,7 +225,7 @@ class Agent:
             match message:
                 case ["ready"]:
                     slot.is_ready = True
-                    self._bad_starts = 0
+                    self._environments.started(slot.home)
                 case ["part", int(), *rest] if is_part(rest):
                     if not self._take_part(slot, process, message):
                         break
@@ -218,6 +272,7 @@ class Agent:
         if not self._is_stopping:
             for slot, chunk in self._roster.feed():
                 self._send_chunk(self._processes[slot.index], chunk)
+            self._environments.move()
             if not self._is_levelling and self._roster.is_uneven(self._started()):
                 self._is_levelling = True
                 self._nursery.start_soon(self._level)
@@ -267,6 +322,20 @@ class Agent:
         for slot, process, freeze in frozen:
             self._report_cancelled(self._roster.reclaim(slot, freeze, process.started))
 
+    def _relieve(self, now_ns: int) -> None:
+        """Take back what waits behind tasks that take longer than they used to, and move for it."""
+        busy_s = [each.busy_s(now_ns) for each in self._processes]
+        stuck = self._roster.stuck(self._started(), busy_s)
+        if stuck and not self._is_levelling:
+            self._is_levelling = True
+            self._nursery.start_soon(self._take_back, stuck)
+        self._environments.move()
+
+    async def _take_back(self, stuck: list[SlotBook]) -> None:
+        await self._reclaim(stuck)
+        self._is_levelling = False
+        self._feed()
+
     def _recalled(self, message: Recall) -> None:
         span = (message.assignment, message.first, message.stop)
         taken = self._roster.withdraw(*span)
@@ -308,7 +377,7 @@ class Agent:
 
     # --- slots come and go ---------------------------------------------------------------------
 
-    def _start(self) -> SlotProcess:
+    def _start(self, index: int, home: Home) -> SlotProcess:
         settings = self._settings
         environment = dict(os.environ)
         # A task may be a client of the grid itself.
@@ -317,7 +386,10 @@ class Agent:
         # Not by a token of ours, or of who started us: it is good for what no task should do.
         environment.pop(TOKEN_VARIABLE, None)
         environment |= settings.tls.environment()
-        return SlotProcess(environment, settings.memory_bytes)
+        if settings.gpus:
+            environment[GPU_VARIABLE] = ",".join(self._devices.hold(index, home.gpus))
+        cores = self._cores[index] if self._cores else None
+        return SlotProcess(self._host.launch(home, environment, cores))
 
     async def _keep_slot(self, index: int) -> None:
         """Keep a process for one slot for as long as the agent runs."""
@@ -328,14 +400,17 @@ class Agent:
                 self._bury(self._roster.slots[index], process)
             finally:
                 await process.close()
-            self._processes[index] = self._start()
+            self._devices.release(index)
+            home = self._roster.slots[index].home
+            while self._devices.free < home.gpus:  # noqa: ASYNC110 - who lets go of his is ending
+                await trio.sleep(WATCH_S)
+            self._processes[index] = self._start(index, home)
 
     def _bury(self, slot: SlotBook, process: SlotProcess) -> None:
         """A slot's process is gone: name the task at fault, if it was at one."""
-        if not slot.is_ready:
-            self._bad_starts += 1
-            if self._bad_starts >= BAD_STARTS_MAX:
-                self._end(f"gives up, its slots can't start: {process.describe_end()}", 1)
+        is_bad = not slot.is_ready and slot.moves_to is None
+        if is_bad and not self._environments.not_started(slot, process):
+            self._end(f"gives up, its slots can't start: {process.describe_end()}", 1)
         started, since_ns, doom = process.started, process.since_ns, process.doom
         at_work = since_ns > 0 or process.is_breached
         running = self._roster.running(slot, started) if at_work else None
@@ -346,9 +421,8 @@ class Agent:
             is_at_fault = False
         cancelled = self._roster.died(slot, started, is_at_fault=is_at_fault)
         if running is not None and is_at_fault:
-            kind = doom.kind if doom else "crash"
             wall_ns = max(0, time.monotonic_ns() - since_ns) if since_ns else 0
-            self._report_failure(*running, kind, process.describe_end(), wall_ns)
+            self._report_failure(*running, process.failure, process.describe_end(), wall_ns)
         self._report_cancelled(cancelled)
         self._feed()
 
@@ -361,6 +435,8 @@ class Agent:
             now_ns, now_s = time.monotonic_ns(), time.monotonic()
             for slot, process in zip(self._roster.slots, self._processes, strict=True):
                 self._watch_slot(slot, process, now_ns)
+            if not self._is_stopping:
+                self._relieve(now_ns)
             is_heard = self._gateway.is_open and not self._said_bye
             if is_heard and now_s - pulse_s > min(PULSE_S, self._gateway.beat_s):
                 pulse_s = now_s
@@ -381,12 +457,18 @@ class Agent:
         elif now_ns - process.quiet_since_ns > QUIET_MAX_NS:
             # It has work, is at none, and says nothing: a report was garbled on its way.
             process.distrust()
+        if not slot.is_ready and now_ns - process.born_ns > START_MAX_NS:
+            process.kill(
+                Doom(NOBODY, "environment", f"it did not start in {START_MAX_NS / 1e9:g} s")
+            )
         limit_bytes = self._settings.memory_bytes
         used_bytes = memory_used_bytes(process.pid, limit_bytes) if limit_bytes else 0
-        if used_bytes > limit_bytes:
+        if used_bytes > limit_bytes or process.lost_memory:
             # What a task has left behind is not the fault of the next one.
             number = started if running else NOBODY
             text = f"it used {used_bytes:,} bytes of memory; its slot may use {limit_bytes:,}"
+            if used_bytes <= limit_bytes:
+                text = f"it used more memory than its slot may, {limit_bytes:,} bytes"
             process.kill(Doom(number, "memory", text))
 
     def _watch_notice(
@@ -495,12 +577,21 @@ async def run_agent(settings: AgentSettings) -> int:
     if settings.die_with_parent:
         die_with_parent(os.getppid())
     collect_seldom()
-    agent = Agent(settings, say)
+    host = Host(settings.rules, settings.memory_bytes, say, settings.confines)
+    try:
+        host.open()
+    except EnvironmentUnavailable as error:
+        host.close()
+        say(f"does not start: {error}")
+        return 1
+    agent = Agent(settings, say, host)
     try:
         await agent.run()
     except* GridError as errors:
         say(f"gives up: {_first(errors)}")
         agent.exit_code = 1
+    finally:
+        host.close()
     return agent.exit_code
 
 

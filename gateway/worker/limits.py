@@ -4,6 +4,8 @@ import ctypes
 import os
 import resource
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,23 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)  # it had ended before we could say so
+
+
+@contextmanager
+def cores_of_children(cores: frozenset[int] | None) -> Iterator[None]:
+    """Have what this thread starts meanwhile use these cores alone; None: those that we may.
+
+    Set here and not on the child: what that starts at once has them too.
+    """
+    if cores is None:
+        yield
+        return
+    ours = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, ours)
 
 
 def limit_this_process(memory_bytes: int) -> None:

@@ -1,10 +1,10 @@
 """One slot's process: started, spoken to, and ended, whatever it is doing."""
 
+import math
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -23,14 +23,20 @@ from gateway.worker.cells import (
     create_cells,
 )
 from gateway.worker.channel import CHANNEL_LOST, Decoder, NonsenseError, encode
+from gateway.worker.container_init import OUT_OF_MEMORY
 from gateway.worker.functions import Lent
-from gateway.worker.limits import kill_session
+from gateway.worker.handover import Handover
+from gateway.worker.launch import Launch
+from gateway.worker.limits import cores_of_children, kill_session
 
 READ_BYTES: Final = 1 << 18
 STDERR_KEPT_BYTES: Final = 8192
 STDERR_SHOWN_BYTES: Final = 4096
 # A process that ends closes its channel a moment before it is gone.
 LINGER_S: Final = 0.2
+RUNTIME_LINGER_S: Final = 10.0  # and a container, until its runtime has told its exit code
+NOBODY: Final = -1
+REMOVE_S: Final = 20.0
 BREACHED: Final = (
     "the slot's channel was closed or written to by somebody else: did the task close, or write "
     "to, file descriptors that are not its own?"
@@ -53,37 +59,44 @@ class SlotProcess:
     ends. Not with trio's own Process, which uses another.
     """
 
-    def __init__(self, environment: dict[str, str], memory_bytes: int) -> None:
+    def __init__(self, launch: Launch) -> None:
         self._socket, theirs = socket.socketpair()
         self._cells, cells_fd = create_cells()
         self._stderr, write_end = os.pipe()
         descriptors = (theirs.fileno(), cells_fd)
-        command = [sys.executable, "-m", "gateway.worker.slot"]
-        command += [str(number) for number in (*descriptors, os.getpid(), memory_bytes)]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=write_end,
-            stderr=write_end,
-            pass_fds=descriptors,
-            env=environment,
-            start_new_session=True,
-        )
-        theirs.close()
-        os.close(cells_fd)
+        self._handover = Handover(launch.socket, theirs, cells_fd) if launch.socket else None
+        with cores_of_children(launch.cores):
+            self._process = subprocess.Popen(
+                launch.argv(descriptors),
+                stdin=subprocess.DEVNULL,
+                stdout=write_end,
+                stderr=write_end,
+                pass_fds=() if launch.socket else descriptors,
+                env=dict(launch.environment),
+                start_new_session=True,
+            )
         os.close(write_end)
+        if self._handover is None:
+            theirs.close()
+            os.close(cells_fd)
         self._socket.setblocking(False)
         os.set_blocking(self._stderr, False)
-        self.pid = self._process.pid
-        self._pidfd = os.pidfd_open(self.pid)
+        self._launch = launch
+        self._leader = self._process.pid
+        # In a container it is not known until it has come in: until then there is none.
+        self.pid = 0 if launch.socket else self._leader
+        self._pidfd = os.pidfd_open(self._leader)
         self.functions = Lent()
         self.doom: Doom | None = None
         self.is_breached = False
-        self.quiet_since_ns = time.monotonic_ns()
+        self._is_over_memory = False  # ended by the kernel, or by its container, for that
+        self.is_unfit = False  # what it was started in is of no use, and will not be
+        self.quiet_since_ns = self.born_ns = time.monotonic_ns()
         self._tail = bytearray()
         self._decoder = Decoder()
         self._outgoing: deque[bytes] = deque()
         self._has_outgoing = trio.Event()
+        self._is_told_to_end = trio.Event()
 
     @property
     def started(self) -> int:
@@ -99,6 +112,11 @@ class SlotProcess:
         """How long it has been at its task."""
         since_ns = self.since_ns
         return max(0, now_ns - since_ns) / 1e9 if since_ns else 0.0
+
+    @property
+    def _patience_s(self) -> float:
+        """How long it may take to end when it is killed: our own children do in any case."""
+        return math.inf if self._handover is None else RUNTIME_LINGER_S
 
     @property
     def is_sending(self) -> bool:
@@ -137,8 +155,13 @@ class SlotProcess:
         """End it and all it has started, at once."""
         if self.doom is None:
             self.doom = doom
-        if self._process.returncode is None:
-            os.killpg(self.pid, signal.SIGKILL)
+        if self._process.returncode is not None:
+            return
+        if self._handover is not None and self._handover.is_through:
+            self._handover.kill()  # and its runtime tidies up
+            self._is_told_to_end.set()
+        else:
+            os.killpg(self._leader, signal.SIGKILL)
 
     def distrust(self) -> None:
         """Its channel can't be relied on: end it. Which task has done that is not known."""
@@ -151,20 +174,64 @@ class SlotProcess:
             nursery.start_soon(self._read, on_messages)
             nursery.start_soon(self._write)
             nursery.start_soon(self._drain)
+            if self._handover is not None:
+                nursery.start_soon(self._let_in, self._handover)
+                nursery.start_soon(self._insist)
             await trio.lowlevel.wait_readable(self._pidfd)
             nursery.cancel_scope.cancel()
         self.is_breached |= self._process.wait() == CHANNEL_LOST
-        kill_session(self.pid)
+        await self._end_what_is_left()
         while self._take_stderr():
             pass
         while self._take_messages(on_messages):
             pass
 
+    async def _let_in(self, handover: Handover) -> None:
+        """Hand its descriptors to a slot that is no child of ours, when it comes for them."""
+        try:
+            self.pid = await handover.hand_over()
+        except OSError as error:
+            # It was ended just then; or what came is none of ours, whatever the image has for one.
+            self.kill(Doom(NOBODY, "environment", f"it did not take its channel: {error}"))
+            return
+        wanted = self._launch.python
+        if wanted and handover.version != wanted:
+            self.is_unfit = True
+            text = f"its Python is {handover.version:.20}, and the job was made with {wanted}"
+            self.kill(Doom(NOBODY, "environment", text))
+
+    async def _insist(self) -> None:
+        """End a container whose first process is not the one that came to us, by its runtime."""
+        await self._is_told_to_end.wait()
+        await trio.sleep(RUNTIME_LINGER_S)
+        await self._remove()
+
+    async def _remove(self) -> None:
+        with trio.CancelScope(shield=True), trio.move_on_after(REMOVE_S):
+            await trio.run_process(
+                self._launch.remove, check=False, capture_stdout=True, capture_stderr=True
+            )
+
+    async def _end_what_is_left(self) -> None:
+        kill_session(self._leader)
+        group = self._launch.group
+        if group is not None:
+            self._is_over_memory |= self.lost_memory and self.code == -signal.SIGKILL
+            group.close()
+        if self._handover is None:
+            return
+        self._is_over_memory |= self.code == OUT_OF_MEMORY
+        was_through = self._handover.is_through
+        self._handover.close()
+        if not was_through and self._launch.remove:
+            # It may just have been made: its runtime was killed before it could say so.
+            await self._remove()
+
     async def _read(self, on_messages: Callable[[list[list[Any]]], None]) -> None:
         while True:
             await trio.lowlevel.wait_readable(self._socket)
             if not self._take_messages(on_messages):
-                await trio.sleep(LINGER_S)
+                await trio.sleep(LINGER_S if self._handover is None else RUNTIME_LINGER_S)
                 self.distrust()
                 return
 
@@ -210,10 +277,29 @@ class SlotProcess:
         del self._tail[:-STDERR_KEPT_BYTES]
         return bool(data)
 
+    @property
+    def lost_memory(self) -> bool:
+        """Whether the kernel has ended something of it for its memory."""
+        return self._launch.group is not None and self._launch.group.oom_kills() > 0
+
+    @property
+    def failure(self) -> str:
+        """The kind of failure of the task that it was at."""
+        if self.doom is not None:
+            return self.doom.kind
+        return "memory" if self._is_over_memory else "crash"
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, when it has ended; of a container its runtime's."""
+        return self._process.returncode
+
     def describe_end(self) -> str:
         """How it ended, in words, with the last it said."""
         code = self._process.returncode
         words = f"its process ended with exit code {code}"
+        if self.doom is None and self._is_over_memory:
+            return f"it used more memory than its slot may, {self._launch.memory_bytes:,} bytes"
         if self.doom is not None:
             words = self.doom.text
         elif self.is_breached:
@@ -228,10 +314,13 @@ class SlotProcess:
         """End it, if it has not ended, and let go of every descriptor."""
         if self._process.returncode is None:
             self.kill()
-            with trio.CancelScope(shield=True):
+            with trio.CancelScope(shield=True), trio.move_on_after(self._patience_s):
                 await trio.lowlevel.wait_readable(self._pidfd)
+            if self._process.poll() is None:
+                await self._remove()
+                os.killpg(self._leader, signal.SIGKILL)
             self._process.wait()
-            kill_session(self.pid)
+            await self._end_what_is_left()
         self._socket.close()
         os.close(self._stderr)
         os.close(self._pidfd)

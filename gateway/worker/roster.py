@@ -18,6 +18,7 @@ from typing import Final
 
 from federation.ranges import Range, RangeSet
 from gateway.dispatch import Durations
+from gateway.worker.homes import BARE, Home
 
 CHUNK_S: Final = 0.05
 CHUNK_TASKS_MAX: Final = 1000
@@ -27,6 +28,8 @@ SPREAD_S: Final = 0.001
 AHEAD_MAX_S: Final = 0.2
 # Tasks are moved from a slot to one that has run dry when it saves at least so much.
 LEVEL_S: Final = 0.005
+# A slot moves to another home for work that is worth so much of its time: about what moving takes.
+MOVE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Terms:
     function: bytes
     timeout_s: float | None
     prints: bool
+    origin: str = ""  # the site that sent it
+    gpus: int = 0  # that each task has to itself
 
 
 @dataclass(slots=True)
@@ -102,6 +107,9 @@ class SlotBook:
     is_ready: bool = False
     freeze: Freeze | None = None
     is_forsaken: bool = False  # its work is nobody's any more: it is being killed
+    home: Home = BARE
+    moves_to: Home | None = None  # it is being killed, to begin anew in another home
+    worked_ns: int = 0  # by what it has reported
 
     @property
     def has_room(self) -> bool:
@@ -129,7 +137,14 @@ class Held:
 class Roster:
     """The books of one agent with so many slots."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(
+        self, slots: int, gpus: int = 0, *, keeps_apart: bool = False, usual: str = ""
+    ) -> None:
+        self._gpus = gpus
+        self._keeps_apart = keeps_apart  # whether other sites' work has homes of its own
+        self._usual = usual  # the environment of such work that names none
+        self.environments: dict[bytes, str] = {}  # of functions that have one, their homes' keys
+        self._homes: dict[tuple[bytes, str, int], Home] = {}
         self.slots = [SlotBook(index) for index in range(slots)]
         self.held: dict[int, Held] = {}
         self.known: set[bytes] = set()  # the functions that are here
@@ -163,7 +178,9 @@ class Roster:
         for depth in (0, 1):
             for slot in self.slots:
                 if waiting and slot.has_room and len(slot.chunks) == depth:
-                    piece = next(self._runnable())
+                    piece = self._next_for(slot)
+                    if piece is None:
+                        continue
                     if depth == 0 or self._may_wait(slot, piece):
                         chunk = self._give(slot, piece, waiting)
                         waiting -= len(chunk.piece.arguments)
@@ -172,10 +189,173 @@ class Roster:
     def _runnable(self) -> Iterator[Piece]:
         return (piece for piece in self._queue if piece.terms.function in self.known)
 
+    # --- homes -----------------------------------------------------------------------------------
+
+    def home_of(self, terms: Terms) -> Home:
+        """What tasks under these terms run in; their function is here."""
+        apart = terms.origin if self._keeps_apart else ""
+        key = (terms.function, apart, terms.gpus)
+        home = self._homes.get(key)
+        if home is None:
+            environment = self.environments.get(terms.function) or (self._usual if apart else "")
+            home = self._homes[key] = Home(environment, apart, terms.gpus)
+        return home
+
+    def settle_in(self, function: bytes, environment: str) -> None:
+        """Note what a function runs in."""
+        self.environments[function] = environment
+
+    def forget_function(self, function: bytes) -> None:
+        """A function is not here any more."""
+        self.known.discard(function)
+        self.environments.pop(function, None)
+        for key in [key for key in self._homes if key[0] == function]:
+            del self._homes[key]
+
+    def _next_for(self, slot: SlotBook) -> Piece | None:
+        """The first piece that a slot can run where it is.
+
+        None as well when what came before it has no slot at all, and could have one: that is
+        first of all. But first the slot does as much work where it is as moving takes, if there
+        is some: else it would do nothing but move between homes whose tasks come by turns.
+        """
+        pieces = self._runnable()
+        head = next(pieces)
+        home = self.home_of(head.terms)
+        if home == slot.home:
+            return head
+        has_stayed = slot.worked_ns >= MOVE_S * 1e9
+        if has_stayed and self._is_homeless(home) and self._gpus_to_have(slot) >= home.gpus:
+            return None
+        return next((each for each in pieces if self.home_of(each.terms) == slot.home), None)
+
+    def _is_homeless(self, home: Home) -> bool:
+        return all((slot.moves_to or slot.home) != home for slot in self.slots)
+
+    def _gpus_to_have(self, mover: SlotBook) -> int:
+        """The GPUs that a slot can have if those that have nothing to do let go of theirs."""
+        held = (
+            (slot.moves_to or slot.home).gpus
+            for slot in self.slots
+            if slot is not mover and (slot.chunks or slot.moves_to is not None)
+        )
+        return self._gpus - sum(held)
+
+    @property
+    def may_move(self) -> bool:
+        """Whether anything waits while a slot has nothing to do."""
+        return bool(self._queue) and any(slot.has_room and not slot.chunks for slot in self.slots)
+
+    def moves(self, busy_s: Sequence[float]) -> list[SlotBook]:
+        """Slots with nothing to do that are to begin anew where work waits: see `moves_to`.
+
+        Call it when `feed` has given what it could. A home that has no slot gets one; for another
+        a slot moves only from where nothing waits, and for work that is worth its time, by what
+        was measured, or since all its slots are at their tasks for longer (`busy_s`) than that.
+        """
+        moved: list[SlotBook] = []
+        if not self.may_move:
+            return moved
+        waiting: dict[Home, list[Piece]] = {}
+        for piece in self._runnable():
+            waiting.setdefault(self.home_of(piece.terms), []).append(piece)
+        for home, pieces in waiting.items():
+            coming = sum(
+                (slot.moves_to or slot.home) == home and not slot.chunks for slot in self.slots
+            )
+            while coming < self._slots_worth(home, pieces, busy_s):
+                slot = self._mover(home, waiting)
+                if slot is None:
+                    break
+                moved += self._move(slot, home)
+                coming += 1
+        return moved
+
+    def _slots_worth(self, home: Home, pieces: list[Piece], busy_s: Sequence[float]) -> int:
+        """How many slots what waits for a home keeps busy for longer than they need to move."""
+        there = [slot for slot in self.slots if (slot.moves_to or slot.home) == home]
+        least = int(all(busy_s[slot.index] > MOVE_S for slot in there))
+        tasks = sum(len(piece.arguments) for piece in pieces)
+        known = [self._durations.of(piece.terms.function) for piece in pieces]
+        if None in known:
+            return tasks
+        worth_s = sum(
+            len(piece.arguments) * (task_s or 0.0)
+            for piece, task_s in zip(pieces, known, strict=True)
+        )
+        return max(least, min(tasks, int(worth_s / MOVE_S)))
+
+    def _mover(self, home: Home, waiting: Iterable[Home]) -> SlotBook | None:
+        """The idle slot that is missed least where it is: a bare one, or one nobody waits for."""
+        is_homeless = self._is_homeless(home)
+        wanted = set(waiting)
+        found = [
+            slot
+            for slot in self.slots
+            if slot.has_room
+            and not slot.chunks
+            and (is_homeless or slot.home not in wanted)
+            and self._gpus_to_have(slot) >= home.gpus
+        ]
+        # Who has GPUs that are needed gives them up by moving itself; else bare slots go first.
+        return min(
+            found,
+            key=lambda slot: (
+                slot.home in wanted,
+                slot.home.gpus == 0 if home.gpus else slot.home != BARE,
+            ),
+            default=None,
+        )
+
+    def _move(self, slot: SlotBook, home: Home) -> list[SlotBook]:
+        """Have a slot move, and those without work that hold the GPUs it needs let go of them."""
+        moved = [slot]
+        slot.moves_to, slot.is_forsaken = home, True
+        for other in self.slots:
+            held = sum((each.moves_to or each.home).gpus for each in self.slots)
+            if held <= self._gpus:
+                break
+            if other.home.gpus and not other.chunks and other.moves_to is None:
+                other.moves_to, other.is_forsaken = BARE, True
+                moved.append(other)
+        return moved
+
+    def stuck(self, started: Sequence[int], busy_s: Sequence[float]) -> list[SlotBook]:
+        """Slots with tasks that wait behind one that takes its time, while others could move.
+
+        Between slots of one home `donor` sees to that.
+        """
+        if not any(slot.has_room and not slot.chunks for slot in self.slots):
+            return []
+        dry = self._dry()
+        return [
+            slot
+            for slot, at, at_s in zip(self.slots, started, busy_s, strict=True)
+            if at_s > MOVE_S and slot.freeze is None and not slot.is_forsaken
+            if slot.home not in dry and slot.unstarted(at)
+        ]
+
+    def evict(self, function: bytes) -> list[Piece]:
+        """Give up all queued tasks of a function; they must be reported as failed."""
+        pieces = [piece for piece in self._queue if piece.terms.function == function]
+        self._queue = deque(piece for piece in self._queue if piece.terms.function != function)
+        for piece in pieces:
+            self._settle(piece.terms.assignment, piece.first, piece.stop)
+        return pieces
+
+    def evict_home(self, home: Home) -> list[Piece]:
+        """Give up all queued tasks of a home; they must be reported as failed."""
+        pieces = [piece for piece in self._runnable() if self.home_of(piece.terms) == home]
+        gone = set(map(id, pieces))
+        self._queue = deque(piece for piece in self._queue if id(piece) not in gone)
+        for piece in pieces:
+            self._settle(piece.terms.assignment, piece.first, piece.stop)
+        return pieces
+
     def _may_wait(self, slot: SlotBook, piece: Piece) -> bool:
         """Whether a slot that has a chunk may have this one as well: if both are short."""
-        if piece.alone or slot.chunks[0].piece.alone:
-            return False
+        if piece.alone or slot.chunks[0].piece.alone or slot.home.gpus:
+            return False  # GPUs are held by what runs, and by nothing that waits
         for function in (slot.chunks[0].piece.terms.function, piece.terms.function):
             task_s = self._durations.of(function)
             if task_s is None or task_s > AHEAD_MAX_S:
@@ -238,6 +418,7 @@ class Roster:
         terms, first = chunk.piece.terms, chunk.task(number)
         if tasks:
             chunk.reported += tasks
+            slot.worked_ns += wall_ns
             self._durations.learn(terms.function, tasks, wall_ns)
             self._settle(terms.assignment, first, first + tasks)
         return terms, first
@@ -351,14 +532,17 @@ class Roster:
 
     def is_uneven(self, started: Sequence[int]) -> bool:
         """Whether a slot has run dry while another has tasks that it has not started."""
-        if not any(slot.has_room and not slot.chunks for slot in self.slots):
-            return False
-        if any(True for _ in self._runnable()):
+        dry = self._dry()
+        if not dry or any(True for _ in self._runnable()):
             return False
         return any(
-            slot.freeze is None and slot.unstarted(at) > 0
+            slot.freeze is None and slot.home in dry and slot.unstarted(at) > 0
             for slot, at in zip(self.slots, started, strict=True)
         )
+
+    def _dry(self) -> set[Home]:
+        """The homes of slots that have nothing to do: of another's work they can take none."""
+        return {slot.home for slot in self.slots if slot.has_room and not slot.chunks}
 
     def donor(self, started: Sequence[int], busy_s: Sequence[float]) -> SlotBook | None:
         """The slot to take unstarted tasks from when work is uneven: who would need longest.
@@ -367,9 +551,10 @@ class Roster:
         """
         best: SlotBook | None = None
         best_s = LEVEL_S
+        dry = self._dry()
         for slot, at, at_s in zip(self.slots, started, busy_s, strict=True):
             count = slot.unstarted(at)
-            if slot.freeze is not None or slot.is_forsaken or not count:
+            if slot.freeze is not None or slot.is_forsaken or not count or slot.home not in dry:
                 continue
             task_s = self._durations.of(slot.chunks[-1].piece.terms.function) or 0.0
             ahead_s = max(at_s, count * task_s)
@@ -399,7 +584,7 @@ class Roster:
                 self._settle(chunk.piece.terms.assignment, task, task + 1)
                 middle += 1
             pieces += [done, chunk.part(middle, high)]
-        self.slots[slot.index] = SlotBook(slot.index)
+        self.slots[slot.index] = SlotBook(slot.index, home=slot.moves_to or slot.home)
         return self._take_back(pieces)
 
     def drop_all(self) -> list[SlotBook]:

@@ -4,13 +4,18 @@ import argparse
 import os
 import socket
 import sys
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from federation.address import TOKEN_VARIABLE
 from federation.messages import Hello
 from federation.transport import TlsSettings
+from gateway.knobs import KnobError
 from gateway.worker.interruption import POLL_S
+from gateway.worker.rules import FREE, Confines, Rules, read_rules, rules_from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,8 @@ class AgentSettings:
     gateway, 0 for ever; with `die_with_parent` the agent ends when its parent process does.
     `interruptions` is the metadata service that says when the host will be taken away, asked every
     `interruptions_s`; with `heeds_rebalance` also that it may be (gateway.worker.interruption).
+    `rules` say what slots may run in; `gpus` are those it gives out, as CUDA_VISIBLE_DEVICES has
+    them; without any that variable is not touched.
     """
 
     address: str
@@ -37,12 +44,15 @@ class AgentSettings:
     interruptions: str = ""
     interruptions_s: float = POLL_S
     heeds_rebalance: bool = False
+    rules: Rules | None = None
+    confines: Confines = FREE
+    gpus: tuple[str, ...] = ()
 
-    def hello(self) -> Hello:
-        """What the agent says of itself."""
+    def hello(self, offered: Mapping[str, bool]) -> Hello:
+        """What the agent says of itself; `offered` are tags of what slots can run in."""
         about: dict[str, Any] = {
             "slots": self.slots,
-            "tags": self.tags,
+            "tags": {**self.tags, **offered},
             "pool": self.pool,
             "python": f"{sys.version_info.major}.{sys.version_info.minor}",
             "host": socket.gethostname(),
@@ -69,6 +79,12 @@ def read_arguments() -> AgentSettings:
     parser.add_argument("--interruptions", default="")
     parser.add_argument("--interruptions-s", type=float, default=POLL_S)
     parser.add_argument("--heed-rebalance", action="store_true")
+    parser.add_argument("--environments", default="")
+    parser.add_argument("--gpus", default="")
+    parser.add_argument("--cpus", type=float, default=0.0)
+    parser.add_argument("--pids-max", type=int, default=0)
+    parser.add_argument("--cgroups", default="auto")
+    parser.add_argument("--pin", action="store_true")
     given = parser.parse_args()
     return AgentSettings(
         address=given.gateway,
@@ -78,17 +94,32 @@ def read_arguments() -> AgentSettings:
         secret=os.environ.get("GRIDFED_SECRET", ""),
         token=os.environ.get(TOKEN_VARIABLE, ""),
         tls=TlsSettings().or_environment(),
-        tags=_parse_tags(given.tags),
+        tags=parse_tags(given.tags),
         memory_bytes=given.memory,
         give_up_s=given.give_up_s,
         die_with_parent=given.die_with_parent,
         interruptions=given.interruptions,
         interruptions_s=given.interruptions_s,
         heeds_rebalance=given.heed_rebalance,
+        rules=rules_from_json(given.environments) if given.environments else None,
+        confines=Confines(given.cpus, given.pids_max, given.cgroups, given.pin),
+        gpus=_gpus(given.gpus),
     )
 
 
-def _parse_tags(text: str) -> dict[str, bool | int | float]:
+def read_rules_file(path: str) -> Rules:
+    """The rules of a file for `gridfed worker`: the keys of [pool.environments]. KnobError."""
+    try:
+        table = tomllib.loads(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise KnobError(f"{path}: {error}") from None
+    try:
+        return read_rules(table)
+    except KnobError as error:
+        raise KnobError(f"{path}: {error}") from None
+
+
+def parse_tags(text: str) -> dict[str, bool | int | float]:
     """Read tags as policies.placement.show_tag writes them: `linux,gpu=2`."""
     tags: dict[str, bool | int | float] = {}
     for part in filter(None, text.split(",")):
@@ -96,3 +127,10 @@ def _parse_tags(text: str) -> dict[str, bool | int | float]:
         value = float(number) if equals else True
         tags[name] = int(value) if value == int(value) and equals else value
     return tags
+
+
+def _gpus(text: str) -> tuple[str, ...]:
+    """The GPUs that there are to give; `inherited`: those that we were given ourselves."""
+    if text == "inherited":
+        text = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return tuple(filter(None, text.split(",")))

@@ -14,7 +14,8 @@ import socket
 import sys
 import time
 import traceback
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, NoReturn
 
 import cloudpickle
 
@@ -300,7 +301,13 @@ def _open_channel(descriptor: int) -> BlockingChannel:
 def main() -> None:
     """Run one slot until the agent is gone."""
     channel_fd, cells_fd, parent, memory_bytes = map(int, sys.argv[1:5])
-    die_with_parent(parent)
+    if parent:
+        die_with_parent(parent)
+    serve(channel_fd, cells_fd, memory_bytes)
+
+
+def serve(channel_fd: int, cells_fd: int, memory_bytes: int) -> NoReturn:
+    """Be the slot of a channel and its cells."""
     limit_this_process(memory_bytes)
     faulthandler.enable()
     # An agent in a shell's background ignores Ctrl-C; that is no reason for tasks to do so.
@@ -311,12 +318,11 @@ def main() -> None:
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     slot = Slot(_open_channel(channel_fd), open_cells(cells_fd))
     os.register_at_fork(after_in_child=slot.disown)
-    try:
+    with suppress(ChannelClosedError, OSError):
         slot.serve()
-    except (ChannelClosedError, OSError):
-        # The agent is gone, or a task has closed the channel. Threads and exit handlers of tasks
-        # have no say in when a slot ends.
-        os._exit(CHANNEL_LOST)
+    # The agent is gone, or a task has closed the channel. Threads and exit handlers of tasks have
+    # no say in when a slot ends.
+    os._exit(CHANNEL_LOST)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from members_support import Member, dear_and_cheap, federate, run
+from members_support import Member, dear_and_cheap, distrusts, federate, run
 from tests_support import Process, make_certificate, wait_until
 
 from federation import Client
@@ -116,6 +116,8 @@ def test_no_work_goes_where_the_operator_takes_no_pickles_from(pair):
         assert paris.ask("status")["tasks_done"] == before
     finally:
         run("trust", "paris", "--pickles", *london.where)
+        # Else whoever comes next finds that nobody may run it.
+        wait_until(lambda: not distrusts(london), "the old rule")
 
 
 def test_where_tokens_are_required_they_come_over_tls_and_nothing_else_does(tmp_path):

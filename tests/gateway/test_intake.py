@@ -10,7 +10,7 @@ from gateway.intake import BadJob, BadWorker, check_tags, job_event, worker_join
 from gateway.intake import wishes_plain as wishes_passed_on
 from gateway.ledger.reports.keys import key_of
 from gateway.terms import stored_terms, terms_plain
-from gateway.worker.settings import _parse_tags
+from gateway.worker.settings import parse_tags
 from policies.asks import WhenClosed
 from policies.placement import show_tags
 
@@ -18,6 +18,15 @@ from policies.placement import show_tags
 def joins(pool, *pools):
     about = {"slots": 1, "pool": pool, "python": "3.11", "tags": {}}
     return worker_joined(about, 7, "w", {name: {} for name in pools}).pool
+
+
+def test_a_worker_says_how_far_away_its_slots_are():
+    about = {"slots": 1, "python": "3.12", "pool": "a"}
+    assert worker_joined(about, 7, "w", {"a": {}}).round_trip_s == 0.0
+    assert worker_joined({**about, "round_trip_s": 0.5}, 7, "w", {"a": {}}).round_trip_s == 0.5
+    for wrong in (True, -1, 6.0, "1", float("nan")):
+        with pytest.raises(BadWorker, match="round_trip_s"):
+            worker_joined({**about, "round_trip_s": wrong}, 7, "w", {"a": {}})
 
 
 def test_a_worker_that_names_no_pool_joins_the_only_one():
@@ -89,7 +98,8 @@ def test_a_tag_is_named_as_it_is_written_down(name):
 def test_a_tag_is_read_as_it_was_written(value):
     text = show_tags(check_tags({"linux": True, "memory": value}))
     assert key_of("tag:memory").show(text, "") == ("yes" if value is True else f"{value}")
-    assert _parse_tags(text) == {"linux": True, "memory": value}
+    assert parse_tags(text) == {"linux": True, "memory": value}
+    assert parse_tags(text) == {"linux": True, "memory": value}
 
 
 @pytest.mark.parametrize(

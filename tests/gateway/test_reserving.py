@@ -57,7 +57,7 @@ class Site:
             name=name, pools=(PoolConfig("fast", price="1 USD"),), reservations=rules
         )
         self.permits = Permits(most)
-        self.budgets = ()
+        self.budgets, self.credit = (), {}
         self.rows, self.records, self.remarks = {}, [], []
         self.out = []
         self.lives = 0
@@ -67,7 +67,9 @@ class Site:
         """Begin a life, from what is on disk."""
         self.lives += 1
         self.numbers = 0
-        broker = Broker({"fast": Tariff(10**9, "USD", "1")}, purses=Purses(self.budgets))
+        broker = Broker(
+            {"fast": Tariff(10**9, "USD", "1")}, purses=Purses(self.budgets, self.credit)
+        )
         broker.handle(events.WorkerJoined(1, "w", "fast", self.slots, {}, "3.11"), now_s)
         self.broker = broker
         self.bookings = Bookings(
@@ -523,6 +525,16 @@ def test_a_sellers_credit_pays_for_what_another_site_reserves(world):
     assert purse.held_nanos == 0
 
 
+def test_credit_in_another_currency_reserves_nothing(world):
+    paris = world.sites["paris"]
+    paris.credit = {"london": ((10**12, "EUR"),)}
+    paris.start(world.now_s)
+    whole = world.begin(["paris"])
+    world.run()
+    assert "london has credit in EUR here, and none in USD" in whole.machine.reason
+    assert world.taken("paris") == 0
+
+
 def test_a_site_without_the_table_refuses():
     world = World(Site("london", 4), Site("paris", 8, rules=None))
     whole = world.begin(["london", "paris"])
@@ -612,6 +624,8 @@ def test_nobody_reserves_more_than_he_is_entitled_to():
     site.broker.handle(known, NOON)
     span = NOON + 60.0, NOON + 120.0
     assert site.bookings.ask(3, *span, "user:ada", ADA, NOON).slots == 3
+    with pytest.raises(CantReserve, match="ada may have 3 slots"):
+        site.bookings.ask(4, *span, "group:quants", ADA, NOON)
     for by, slots, why in (
         (ADA, 4, "ada may have 3 slots"),
         (Whose("bob"), 1, "allows it to bob"),

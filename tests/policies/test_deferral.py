@@ -21,8 +21,9 @@ from federation.adverts import Outlook, PriceChange, SiteAdvert, Window
 from federation.reasons import Reason
 from policies.asks import CHEAPEST, FASTEST, GREENEST, Ask, House, Objective, WhenClosed
 from policies.brokering import place
+from policies.deferral import Berth, Run, _settled
 from policies.market import Market
-from policies.outlook import Curve
+from policies.outlook import Curve, flat
 
 HOUR = 3600.0
 EXACT = make_house(band=0.0, defer_gain=0.1, defer_margin=0.0, defer_margin_s=0.0)
@@ -90,6 +91,20 @@ def test_the_greenest_start_in_time_is_waited_for(ask, ahead, runs):
     assert found.plan.reason is Reason.BETTER_LATER
     assert found.deferral.until_s == NOW_S + HOUR * min(hour for hour, _ in runs if hour)
     assert found.deferral.carbon_g <= 0.9 * found.deferral.at_once_g
+
+
+def test_runs_that_follow_each_other_may_touch_by_a_rounding():
+    # Floats for which one that is to end at `second_s` ends a hair later, whatever is done.
+    second_s, task_s = float.fromhex("0x1.955d6e4c09295p+30"), float.fromhex("0x1.1ccfcccp+3")
+    first_s = second_s - task_s
+    assert first_s + task_s > second_s
+    worth = Curve((second_s - 1.0,), (2.0, 1.0))
+    berth = Berth(
+        *(("paris", "cpu"), False, 1, task_s, task_s, second_s - 100.0, second_s + task_s),
+        *(0.0, True, worth, flat(0.0), flat(0.0), ()),
+    )
+    found = list(_settled([Run(berth, first_s, 1), Run(berth, second_s, 1)]))
+    assert [run.begin_s for run in found] == [first_s, first_s + task_s]
 
 
 def test_what_it_saves_is_said_in_grams_and_money():

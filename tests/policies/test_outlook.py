@@ -99,6 +99,11 @@ def hours(*grams, first=1):
             None,
             Outlook(NOW_S + 1_800, 1_800.0, (500,) * 3),
         ),
+        (  # Of two lengths one that there is.
+            [(NOW_S + at, 50_000) for at in (1_800, 3_600, 7_200)],
+            None,
+            Outlook(NOW_S + 1_800, 1_800.0, (500,) * 2),
+        ),
         ([(NOW_S + 60, 149_950)], None, Outlook(NOW_S + 60, HOUR, (1_500,))),
         ([(NOW_S - 60, 149_950)], None, None),
         ([], None, None),

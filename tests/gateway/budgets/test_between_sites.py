@@ -13,7 +13,9 @@ from gateway import events
 from gateway.ledger import records
 from policies.asks import Wishes
 from policies.budgets import SLOT_TIME, Budget, Waiting
-from policies.parties import read_party
+from policies.parties import Whose, read_party
+from policies.reservations import Reservation, ReservationRules, State, overlay
+from policies.windows import EVERYBODY, Plan, rules_at
 
 HOUR_S = 3_600
 TASK_S = 0.2
@@ -134,6 +136,50 @@ def test_what_was_spent_meanwhile_is_not_committed():
     assert not [each for each in london.books if isinstance(each, records.ContractOpened)]
     until(town, lambda: len(london.answers()) == 100)
     assert purse(london).spent_nanos <= 1_000 * CHEAP_TASK
+
+
+def reserved_at_paris(town, by="ann"):
+    """All of Paris' slots are London's for an hour, which somebody there pays for."""
+    london, paris = town.sites["london"], town.sites["paris"]
+    made = Reservation(
+        *("r1", "local", read_party("project:risk"), 4, UTC_S, UTC_S + HOUR_S, CHEAP, "USD"),
+        *(Whose(by, project="risk" if by == "ann" else ""), UTC_S),
+        state=State.BOOKED,
+    )
+    london.broker.reserved.hold(made)
+    theirs = replace(made, who=read_party("site:london"), by=Whose("ann@london", site="london"))
+    rules = rules_at(Plan((), EVERYBODY), UTC_S)
+    rules = overlay(rules, [theirs], ReservationRules(), UTC_S)
+    paris.do(events.RulesTurned({"local": rules}))
+    town.show()
+    return made
+
+
+def test_in_slots_that_are_reserved_there_nothing_is_held_beside_their_price():
+    town = pair(london=[budget(10 * CHEAP)])
+    made, london = reserved_at_paris(town), town.sites["london"]
+    reserved = purse(london).held_nanos
+    assert reserved == made.total_nanos
+    london.submit(100, wishes=ABROAD)
+    town.deliver()
+    assert london.exchange.purchases.purchases
+    until(town, lambda: len(london.answers()) >= 40)
+    assert costs(london, "paris/local") == costs(london) == purse(london).spent_nanos > 0
+    assert purse(london).held_nanos == reserved - costs(london)
+    until(town, lambda: not london.broker.jobs and not london.exchange.purchases.purchases)
+    assert purse(london).held_nanos == reserved - costs(london)
+    london.broker.reserved.end(made, UTC_S)
+    assert purse(london).held_nanos == 0
+
+
+def test_who_has_no_budget_uses_up_what_is_held_for_the_slots_of_his_party():
+    town = pair(london=[budget(10 * CHEAP, "user:bob")])
+    made, london = reserved_at_paris(town, by="bob"), town.sites["london"]
+    assert purse(london).held_nanos == made.total_nanos
+    london.submit(100, wishes=ABROAD)
+    until(town, lambda: not london.broker.jobs)
+    assert purse(london).held_nanos == made.total_nanos - costs(london) < made.total_nanos
+    assert purse(london).spent_nanos == 0
 
 
 def test_a_seller_that_is_lost_holds_nothing_when_its_lease_is_over():

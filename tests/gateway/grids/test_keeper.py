@@ -37,6 +37,9 @@ class ScriptedGrid:
     async def capacity(self, shape):
         return await self._call("capacity", shape, answer=Capacity(100))
 
+    async def price_nanos(self):
+        return None
+
     async def pilots(self):
         return await self._call("pilots", answer=list(self.shown.values()))
 

@@ -23,6 +23,7 @@ from federation.messages import (
     Assign,
     Hello,
     NeedFunction,
+    Preparing,
     PutFunction,
     Recall,
     Refused,
@@ -33,8 +34,10 @@ from federation.messages import (
 from federation.nng import NngPort
 from federation.ranges import RangeSet
 from federation.session import DIALLER_WINDOW, Session
+from gateway.worker.cgroups import CgroupsUnavailable, open_cgroups
 
 DEADLINE_S = 20.0
+MAKING_S = 60.0  # of an environment
 
 
 @dataclass
@@ -209,6 +212,8 @@ class ScriptedGateway:
         first: int = 0,
         timeout_s: float | None = None,
         prints: bool = False,
+        origin: str = "",
+        holds: str = "",
     ) -> "Watched":
         """Assign calls (tuples of arguments, or ready payloads) and watch what becomes of them."""
         self._assignments += 1
@@ -216,9 +221,27 @@ class ScriptedGateway:
         digest = self.put(function)
         self.say(
             guest,
-            Assign(self._assignments, "job", digest, first, payloads, timeout_s, prints),
+            Assign(
+                *(self._assignments, "job", digest, first, payloads, timeout_s, prints),
+                *(origin, holds),
+            ),
         )
         return Watched(self, guest, self._assignments, first, first + len(calls))
+
+    def work(
+        self,
+        guest: Guest,
+        function: Callable[..., Any] | bytes,
+        calls: list[Any],
+        **terms: Any,
+    ) -> "Watched":
+        """Assign calls and wait for them; again, when they come back for what is being made."""
+        digest = self.put(function)
+        work = self.assign(guest, function, calls, **terms)
+        while work.wait(MAKING_S).returned:
+            self.wait_for(lambda: digest not in guest.all(Preparing)[-1].functions, MAKING_S)
+            work = self.assign(guest, function, calls, **terms)
+        return work
 
 
 @dataclass
@@ -308,7 +331,7 @@ class AgentProcess:
             [*arguments, *more],
             folder,
             self.log,
-            {**os.environ, **env},
+            {**os.environ, "TMPDIR": str(folder), **env},
             is_heard=False,
         )
         self.me = psutil.Process(self.process.pid)
@@ -395,3 +418,6 @@ def start_agent(tmp_path: Path) -> Iterator[Callable[..., AgentProcess]]:
     yield start
     for agent in started:
         agent.stop()
+    # Of agents that were killed groups stay, for the next to take away.
+    with contextlib.suppress(CgroupsUnavailable, OSError):
+        open_cgroups(os.getppid()).close()

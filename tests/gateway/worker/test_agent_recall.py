@@ -12,6 +12,7 @@ import pytest
 from federation.messages import Recall, Returned
 from gateway.worker.agent import Agent
 from gateway.worker.cells import NO_LIMIT
+from gateway.worker.host import Host
 from gateway.worker.roster import Terms
 from gateway.worker.settings import AgentSettings
 
@@ -187,7 +188,7 @@ class Later:
 
 
 async def test_a_recall_that_finds_a_slot_through_with_its_work_leaves_it_free():
-    agent = Agent(AgentSettings("ipc:///nowhere", "w", "local", 1), print)
+    agent = Agent(AgentSettings("ipc:///nowhere", "w", "local", 1), print, Host(None, 0, print))
     agent._nursery, process = Later(), SlotOnPaper()
     agent._processes.append(process)
     roster = agent._roster

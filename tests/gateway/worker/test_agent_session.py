@@ -7,7 +7,6 @@ import sys
 import time
 
 import cloudpickle
-import psutil
 import pytest
 
 from federation.messages import Bye, Drain, Report
@@ -44,7 +43,9 @@ def test_work_goes_on_while_the_pipe_is_lost(gateway, start_agent, tmp_path):
     assert len(gateway.guests) == 1
 
 
-def test_a_gateway_that_restarted_gets_nothing_of_the_old_session(gateway, start_agent, tmp_path):
+def test_a_gateway_that_restarted_gets_nothing_of_the_old_session(
+    gateway, start_agent, tmp_path, ended
+):
     agent = start_agent(gateway, 2)
     guest = gateway.guest()
     mark = tmp_path / "mark"
@@ -60,7 +61,7 @@ def test_a_gateway_that_restarted_gets_nothing_of_the_old_session(gateway, start
     gateway._assignments = 0
     work = gateway.assign(new, act, [(n,) for n in range(30)]).wait()
     assert work.values() == {n: n for n in range(30)}
-    assert not psutil.pid_exists(old) or psutil.Process(old).status() == "zombie"
+    ended(old)
     assert len(new.all(Report)) == len(work.reports)
     assert agent.is_alive
 

@@ -1,0 +1,203 @@
+"""Who of a worker's slots runs in what: environments are made as jobs want them, slots move there.
+
+Between the roster, which decides, and the host, which knows how: it starts what takes minutes
+in a helper thread, ends slots that are to move, and reports the tasks of what can't be had.
+"""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import trio
+
+from federation.environments import Environment
+from gateway.worker.homes import BARE, Home, key_of
+from gateway.worker.host import EnvironmentUnavailable, Host
+from gateway.worker.process import SlotProcess
+from gateway.worker.roster import Piece, Roster, SlotBook, Terms
+
+PATIENCE_S: Final = 1.0  # what takes longer to be made holds up no slot that the gateway counts
+REFUSED_S: Final = 30.0  # what could not be made is not tried again for so long
+BAD_STARTS_MAX: Final = 3  # of slots of one home, one after the other
+
+
+class Environments:
+    """The homes of one agent's slots.
+
+    Args:
+        roster: its books.
+        host: what there is on this host.
+        processes: its slots' processes, by number; read when it is time.
+        fail: reports a task as failed: terms, task, kind, text.
+        hand_back: gives the gateway all tasks of functions, which it is to keep until told less.
+        feed: gives slots what they have room for.
+        say: tells people.
+    """
+
+    def __init__(
+        self,
+        roster: Roster,
+        host: Host,
+        processes: Sequence[SlotProcess],
+        *,
+        fail: Callable[[Terms, int, str, str], None],
+        hand_back: Callable[[frozenset[bytes]], None],
+        feed: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._roster = roster
+        self._host = host
+        self._processes = processes
+        self._fail = fail
+        self._hand_back = hand_back
+        self._feed = feed
+        self._say = say
+        self._environments: dict[bytes, Environment] = {}  # of functions that have one
+        self._unhoused: dict[str, set[bytes]] = {}  # functions that wait for one to be made
+        self._refused: dict[str, tuple[float, str]] = {}  # what could not be made, when and why
+        self._slow: set[str] = set()  # of what is being made what takes long
+        self._bad_starts: Counter[Home] = Counter()
+        self._one_by_one = trio.CapacityLimiter(1)
+
+    # --- functions -------------------------------------------------------------------------------
+
+    def arrived(
+        self, function: bytes, environment: Environment | None, nursery: trio.Nursery
+    ) -> None:
+        """A function is here, with what it is to run in."""
+        if environment is None:
+            self._roster.known.add(function)
+        else:
+            self._environments[function] = environment
+            self.wanted(function, nursery)
+
+    def wanted(self, function: bytes, nursery: trio.Nursery) -> None:
+        """Let a function's tasks run once what they run in is here; have it made if it isn't."""
+        environment = self._environments[function]
+        key = key_of(environment)
+        at_s, text = self._refused.get(key, (-math.inf, ""))
+        self._roster.settle_in(function, key)
+        if self._host.is_ready(key):
+            self._roster.known.add(function)
+        elif time.monotonic() - at_s < REFUSED_S:
+            self.refuse(function, text)
+        elif key in self._unhoused:
+            is_news = function not in self._unhoused[key]
+            self._unhoused[key].add(function)
+            if is_news and key in self._slow:
+                self._tell()
+        else:
+            self._unhoused[key] = {function}
+            nursery.start_soon(self._provide, key, environment)
+
+    def forget(self, function: bytes) -> None:
+        """A function is not here any more."""
+        self._roster.forget_function(function)
+        environment = self._environments.pop(function, None)
+        self._unhoused.get(key_of(environment), set()).discard(function)
+
+    async def _provide(self, key: str, environment: Environment) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._give_back, key)
+            await self._make(key, environment)
+            nursery.cancel_scope.cancel()
+        if key in self._slow:
+            self._slow.discard(key)
+            self._tell()
+        self._feed()
+
+    async def _give_back(self, key: str) -> None:
+        """Have tasks wait at the gateway for what takes long, for others are there or come."""
+        await trio.sleep(PATIENCE_S)
+        self._slow.add(key)
+        self._tell()
+
+    def tell_again(self) -> None:
+        """Tell a gateway that has not heard it what is being made and takes long."""
+        if self._slow:
+            self._tell()
+
+    def _tell(self) -> None:
+        waiting = (self._unhoused.get(key, set()) for key in self._slow)
+        self._hand_back(frozenset().union(*waiting))
+
+    async def _make(self, key: str, environment: Environment) -> None:
+        self._say(f"gets {environment}")
+        try:
+            await trio.to_thread.run_sync(
+                self._host.provide,
+                environment,
+                abandon_on_cancel=True,
+                limiter=self._one_by_one,
+            )
+        except EnvironmentUnavailable as error:
+            self._say(f"can't have {error}")
+            self._refused[key] = time.monotonic(), str(error)
+            for function in self._unhoused.pop(key):
+                self.refuse(function, str(error))
+        else:
+            self._say(f"has {environment}")
+            self._refused.pop(key, None)
+            self._roster.known |= self._unhoused.pop(key)
+
+    def refuse(self, function: bytes, text: str) -> None:
+        """Report all that waits of a function as impossible here."""
+        self._report(self._roster.evict(function), text)
+
+    def _report(self, pieces: Iterable[Piece], text: str) -> None:
+        for piece in pieces:
+            for task in range(piece.first, piece.stop):
+                self._fail(piece.terms, task, "environment", text)
+
+    # --- slots -----------------------------------------------------------------------------------
+
+    def move(self) -> None:
+        """Have idle slots begin anew where work waits for them."""
+        if not self._roster.may_move:
+            return
+        now_ns = time.monotonic_ns()
+        for slot in self._roster.moves([each.busy_s(now_ns) for each in self._processes]):
+            home = slot.moves_to
+            objection = self._host.objection(home) if home is not None else ""
+            if home is not None and objection:
+                slot.moves_to, slot.is_forsaken = None, False
+                self._report(self._roster.evict_home(home), objection)
+            else:
+                self._processes[slot.index].kill()
+
+    def started(self, home: Home) -> None:
+        """A slot of this home is ready."""
+        del self._bad_starts[home]
+
+    def not_started(self, slot: SlotBook, process: SlotProcess) -> bool:
+        """A slot never became ready: it is tried again, or its home is given up.
+
+        False when there is nothing left to try: bare slots don't start.
+        """
+        home = slot.home
+        self._bad_starts[home] += 1
+        if not process.is_unfit and self._bad_starts[home] < BAD_STARTS_MAX:
+            return True
+        del self._bad_starts[home]
+        if home == BARE:
+            return False
+        said = process.describe_end()
+        if not process.is_unfit:
+            said = f"{self._host.explain_start(home, process.code, said)}: {said}"
+        self._say(f"gives up {home}: {said}")
+        self._give_up(home, f"{home}: {said}", is_for_long=process.is_unfit)
+        slot.moves_to = BARE
+        return True
+
+    def _give_up(self, home: Home, text: str, *, is_for_long: bool) -> None:
+        """Fail what waits for a home; what it was made of is made anew when it is wanted again."""
+        self._host.forget(home)
+        if is_for_long:
+            self._refused[home.environment] = time.monotonic(), text
+        for function, environment in self._environments.items():
+            if key_of(environment) == home.environment:
+                self._roster.known.discard(function)
+                self.refuse(function, text)
+        self._report(self._roster.evict_home(home), text)

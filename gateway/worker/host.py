@@ -1,0 +1,277 @@
+"""What slots' processes run in, on this host: found at the start, made when a job wants it.
+
+    Host.open       what there is: a sandbox, a runtime for images; and the tags that say so
+    Host.provide    makes an environment: pulls, builds, installs; in a helper thread
+    Host.launch     how a slot of some home is started
+
+Decisions about who moves where are the roster's.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from federation.environments import Environment
+from gateway.worker import containers, packages, sandbox
+from gateway.worker.cgroups import Cgroups, CgroupsUnavailable, Limits, open_cgroups
+from gateway.worker.devices import show_cores
+from gateway.worker.homes import Home, key_of
+from gateway.worker.launch import SLOT, Launch, bare
+from gateway.worker.rules import FREE, Confines, Rules
+from gateway.worker.slot_code import copy_slot_code
+from gateway.worker.strays import lives, owner_of
+from policies.environments import IMAGE, SANDBOX_TAG, matches, tags_of
+
+PREFIX: Final = "gridfed-slots-"
+OFFERS_NONE: Final = (
+    "this worker offers no environments: its pool has no [pool.environments] that allows that"
+)
+
+
+class EnvironmentUnavailable(Exception):
+    """An environment can't be had here; the text says why, and what to do."""
+
+
+class Host:
+    """What this worker's slots run in.
+
+    Args:
+        rules: the owner's; None: there are bare slots, and no others.
+        memory_bytes: of a slot; 0 for no limit.
+        say: tells people.
+        confines: what else holds a slot.
+    """
+
+    def __init__(
+        self,
+        rules: Rules | None,
+        memory_bytes: int,
+        say: Callable[[str], None],
+        confines: Confines = FREE,
+    ) -> None:
+        self._rules = rules
+        self._memory_bytes = memory_bytes
+        self._confines = confines
+        self._limits = Limits(memory_bytes, confines.cpus, confines.pids_max)
+        self._sandbox_limits = self._limits
+        if rules is not None and rules.sandbox == "bubblewrap":
+            self._sandbox_limits = self._limits.within(Limits(0, rules.cpus, rules.pids_max))
+        self._cgroups: Cgroups | None = None
+        self._say = say
+        self._folder: Path | None = None
+        self._runtime: containers.Runtime | None = None
+        self._is_probed = False
+        self._made: dict[str, Path | None] = {}  # by key: of packages, their folder
+        self._needs_python: dict[str, str] = {}
+        self._numbers = 0
+        self._owner = owner_of(os.getpid())
+        self.tags: dict[str, bool] = {}
+
+    @property
+    def keeps_apart(self) -> bool:
+        """Whether other sites' work gets homes of its own."""
+        return self._rules is not None and self._rules.sandbox != "none"
+
+    def open(self) -> None:
+        """Look at what there is.
+
+        Raises:
+            EnvironmentUnavailable: what keeps others' work apart is not here, and it must not
+                run without.
+        """
+        self._open_cgroups()
+        rules = self._rules
+        if rules is None:
+            return
+        _remove_strays()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{self._owner}-"))
+        self._kit = copy_slot_code(self._folder / "kit")
+        images: tuple[str, ...] = ()
+        try:
+            if rules.sandbox == "bubblewrap":
+                sandbox.probe(self._kit)
+            if rules.has_images:
+                images = self._open_runtime(rules)
+        except (sandbox.SandboxUnavailable, containers.ContainerUnavailable) as error:
+            raise EnvironmentUnavailable(f'sandbox is "{rules.sandbox}", and {error}') from None
+        if self._usual is not None:
+            self.provide(self._usual)
+        if rules.sandbox != "none":
+            self.tags[f"{SANDBOX_TAG}{rules.sandbox}"] = True
+        self.tags |= tags_of(images, packages.kinds(rules))
+
+    def _open_cgroups(self) -> None:
+        if self._confines.cgroups == "off" or not self._sandbox_limits:
+            return
+        try:
+            self._cgroups = open_cgroups(os.getpid())
+            self._cgroups.make(self._sandbox_limits).close()  # does it take them?
+        except (CgroupsUnavailable, OSError) as error:
+            self._close_cgroups()
+            if self._confines.cgroups == "required":
+                raise EnvironmentUnavailable(f'cgroups is "required", and {error}') from None
+            self._say(
+                f"has no control groups, {error}: memory is watched, and cpus and pids_max "
+                "do not hold"
+            )
+
+    def _close_cgroups(self) -> None:
+        if self._cgroups is not None:
+            self._cgroups.close()
+            self._cgroups = None
+
+    def _open_runtime(self, rules: Rules) -> tuple[str, ...]:
+        try:
+            self._runtime = containers.find_runtime(rules)
+            strays = containers.remove_strays(self._runtime)
+        except containers.ContainerUnavailable as error:
+            if rules.sandbox == "image":
+                raise
+            self._say(f"runs no images: {error}")
+            return ()
+        if strays:
+            self._say(f"has removed {strays} containers of workers that are gone")
+        return rules.images
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self._close_cgroups()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- environments ----------------------------------------------------------------------------
+
+    def is_ready(self, key: str) -> bool:
+        """Whether an environment is here, by its key."""
+        return key == "" or key in self._made
+
+    def forget(self, home: Home) -> None:
+        """What a home was made of is of no use, or gone: it is made anew when it is wanted."""
+        self._made.pop(home.environment, None)
+
+    def provide(self, environment: Environment) -> None:
+        """Make an environment; it may take minutes. Raises EnvironmentUnavailable."""
+        rules = self._rules
+        if rules is None:
+            raise EnvironmentUnavailable(OFFERS_NONE)
+        try:
+            if environment.image:
+                self._provide_image(environment.image, rules)
+                place = None
+            else:
+                place = packages.provide(environment, rules)
+        except (containers.ContainerUnavailable, packages.PackagesUnavailable, OSError) as error:
+            raise EnvironmentUnavailable(f"{environment}: {error}") from None
+        self._made[key_of(environment)] = place
+        self._needs_python[key_of(environment)] = environment.python
+
+    def _provide_image(self, image: str, rules: Rules) -> None:
+        is_allowed = any(matches(image, pattern) for pattern in rules.images)
+        if not is_allowed and image != rules.sandbox_image:
+            known = ", ".join(rules.images) or "none"
+            raise containers.ContainerUnavailable(f"its owner allows no such image: only {known}")
+        if self._runtime is None:
+            raise containers.ContainerUnavailable("nothing here runs containers")
+        containers.provide(self._runtime, image, rules)
+        if not self._is_probed:
+            self._runtime = containers.probe_below(self._runtime, image, rules)
+            self._is_probed = True
+            self._say(f"runs images with {self._runtime}")
+
+    @property
+    def usual(self) -> str:
+        """The key of what other sites' work runs in that names nothing; empty without one."""
+        return key_of(self._usual)
+
+    @property
+    def _usual(self) -> Environment | None:
+        if self._rules is None or self._rules.sandbox != "image":
+            return None
+        return Environment(image=self._rules.sandbox_image, python=packages.PYTHON)
+
+    def objection(self, home: Home) -> str:
+        """Why no slot of this worker can have such a home, though its environment is here."""
+        is_shut = home.environment.startswith(IMAGE) or home.site
+        if home.gpus and is_shut:
+            return "GPUs are not handed into containers and sandboxes"
+        is_image = self._rules is not None and self._rules.sandbox == "image"
+        if home.site and is_image and not home.environment.startswith(IMAGE):
+            return f"work of {home.site} runs in images here, and takes no packages: name an image"
+        return ""
+
+    # --- slots -----------------------------------------------------------------------------------
+
+    def launch(
+        self, home: Home, environment: Mapping[str, str], cores: frozenset[int] | None = None
+    ) -> Launch:
+        """How a slot of this home is started, on these cores; its environment is here."""
+        launch = self._launch(home, environment, cores)
+        limits = self._sandbox_limits if home.site else self._limits
+        if self._cgroups is None or launch.socket or not limits:
+            return replace(launch, cores=cores)
+        try:
+            return replace(launch, cores=cores, group=self._cgroups.make(limits))
+        except CgroupsUnavailable as error:
+            self._say(f"can't make a control group for a slot: {error}")
+            return replace(launch, cores=cores)
+
+    def _launch(
+        self, home: Home, environment: Mapping[str, str], cores: frozenset[int] | None
+    ) -> Launch:
+        rules = self._rules
+        if rules is None or not (home.environment or home.site):
+            return bare(environment, self._memory_bytes)
+        if home.environment.startswith(IMAGE):
+            return self._container(home, rules, cores)
+        place = self._made.get(home.environment)
+        python = None if place is None else place / "bin" / "python"
+        if home.site and rules.sandbox == "bubblewrap":
+            readable = () if place is None else (place,)
+            shell = sandbox.shell(
+                self._kit, readable, network=rules.network, tmp_bytes=rules.tmp_bytes
+            )
+            kept = sandbox.variables(environment, self._kit, rules.network)
+            return sandbox.launch(shell, kept, self._memory_bytes, python)
+        assert python is not None, "a home with packages has a place for them"
+        variables = {**environment, "PYTHONPATH": str(self._kit)}
+        return Launch((str(python), "-s", "-m", SLOT), variables, self._memory_bytes)
+
+    def _container(self, home: Home, rules: Rules, cores: frozenset[int] | None) -> Launch:
+        assert self._runtime is not None, "an image was provided"
+        assert self._folder is not None, "it was opened"
+        self._numbers += 1
+        sockets = self._folder / f"sockets-{self._numbers}"
+        sockets.mkdir()
+        image = home.environment.removeprefix(IMAGE).partition("|")[0]
+        name = f"gridfed-{self._owner}-{self._numbers}"
+        shape = containers.Shape(
+            name, self._owner, self._kit, sockets, self._memory_bytes, show_cores(cores or ())
+        )
+        command = containers.run_command(self._runtime, image, rules, shape)
+        return Launch(
+            command,
+            dict(os.environ),
+            self._memory_bytes,
+            socket=str(sockets / containers.SOCKET_NAME),
+            remove=(*self._runtime.command, "rm", "--force", name),
+            python=self._needs_python[home.environment],
+        )
+
+    def explain_start(self, home: Home, code: int | None, said: str) -> str:
+        """Why a slot of this home never became ready."""
+        if self._rules is not None and home.environment.startswith(IMAGE):
+            image = home.environment.removeprefix(IMAGE).partition("|")[0]
+            return containers.explain_end(code or 0, said, image, self._rules)
+        return f"{home} can't be started"
+
+
+def _remove_strays() -> None:
+    """Remove folders of agents that were killed; other users' are not ours to remove."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        owner = path.name.removeprefix(PREFIX).rpartition("-")[0]
+        if path.lstat().st_uid == os.getuid() and not lives(owner):
+            shutil.rmtree(path, ignore_errors=True)

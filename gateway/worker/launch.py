@@ -1,0 +1,57 @@
+"""How a slot's process is started, and what shuts it in: said in advance, done by SlotProcess."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.worker.cgroups import Group
+
+SLOT: Final = "gateway.worker.slot"
+# Moves itself into its cgroups, and becomes what follows "--": between the two nothing can escape.
+_ENTER: Final = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 96; shift; done; shift; exec "$@"'
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start one slot's process.
+
+    Attributes:
+        command: what runs the slot; its numbers come behind it. Of a container all of it.
+        environment: its variables.
+        memory_bytes: of the slot; 0 for no limit.
+        is_child: whether it sees us as its parent; not from within a process namespace.
+        cores: the only ones that it may use; None: those that we may.
+        group: the control group that it joins; a container has its own.
+        socket: where it fetches its descriptors, being no child of ours; empty: they are inherited.
+        remove: the command that ends it, should its socket never have been used.
+        python: the minor version that it must be; empty: it is.
+    """
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    memory_bytes: int = 0
+    is_child: bool = True
+    cores: frozenset[int] | None = None
+    group: Group | None = None
+    socket: str = ""
+    remove: tuple[str, ...] = ()
+    python: str = ""
+
+    def argv(self, descriptors: tuple[int, int]) -> list[str]:
+        """The command line, for a slot that inherits these."""
+        command = list(self.command)
+        if not self.socket:
+            parent = os.getpid() if self.is_child else 0
+            command += map(str, (*descriptors, parent, self.memory_bytes))
+        if self.group is None and command[0] == sys.executable:
+            return command
+        # Also what may not be there any more: then it ends with 127, as if it had been.
+        entrances = () if self.group is None else self.group.entrances
+        return ["/bin/sh", "-c", _ENTER, "sh", *map(str, entrances), "--", *command]
+
+
+def bare(environment: Mapping[str, str], memory_bytes: int) -> Launch:
+    """A slot like any other process, in this Python."""
+    return Launch((sys.executable, "-m", SLOT), environment, memory_bytes)

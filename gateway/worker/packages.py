@@ -1,0 +1,170 @@
+"""Python packages that a job brings: made once on a host, and kept by their content.
+
+A virtual environment of this worker's own Python, filled by uv where it is, else by pip, from
+where the owner says; of a uv.lock its versions and hashes hold, and none of its addresses. It is
+made beside its place and put there whole by one rename, so who finds it may use it; those used
+longest ago go when there are too many.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from federation.environments import REQUIREMENTS, UV, Environment, requirement_lines
+from gateway.worker.rules import Rules
+
+SAID_CHARS_MAX: Final = 1_500
+FOLDER: Final = "packages"
+MAKING: Final = ".making-"  # what an agent that was killed has left goes with the oldest
+REQUIREMENTS_FILE: Final = "requirements.txt"
+DAY_S: Final = 86_400.0  # longer than build_s can be
+PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+_KEPT: Final = ("HOME", "PATH", "LANG", "LC_ALL", "TMPDIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+_SET_UP: Final = ("PIP_", "UV_", "SSL_")  # how the owner has set pip and uv up
+
+
+class PackagesUnavailable(Exception):
+    """Packages can't be had here; the text says why."""
+
+
+def kinds(rules: Rules) -> tuple[str, ...]:
+    """The kinds of files that can be installed here."""
+    if not rules.packages:
+        return ()
+    return (REQUIREMENTS, UV) if find_uv() else (REQUIREMENTS,)
+
+
+def find_uv() -> str:
+    """Where uv is; empty when it isn't: beside this Python, or on the path."""
+    beside = Path(sys.executable).parent / "uv"
+    return str(beside) if beside.exists() else shutil.which("uv") or ""
+
+
+def cache_folder(rules: Rules) -> Path:
+    """Where environments are kept."""
+    if rules.cache:
+        return Path(rules.cache) / FOLDER
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base else Path.home() / ".cache") / "gridfed" / FOLDER
+
+
+def provide(environment: Environment, rules: Rules) -> Path:
+    """The folder of a virtual environment with these packages. Raises PackagesUnavailable."""
+    _check(environment, rules)
+    cache = cache_folder(rules)
+    place = cache / f"{PYTHON}-{environment.digest[:32]}"
+    if not place.exists():
+        cache.mkdir(parents=True, exist_ok=True, mode=0o755)
+        _make(environment, rules, cache, place)
+    os.utime(place)
+    _forget_oldest(cache, rules.kept_max, place)
+    return place
+
+
+def _check(environment: Environment, rules: Rules) -> None:
+    if environment.packages not in kinds(rules):
+        why = "there is no uv" if rules.packages else "packages is not true in [pool.environments]"
+        raise PackagesUnavailable(f"nothing is installed by {environment.packages} here: {why}")
+    if environment.python != PYTHON:
+        raise PackagesUnavailable(
+            f"its packages are for Python {environment.python}, this worker has {PYTHON}"
+        )
+
+
+def _make(environment: Environment, rules: Rules, cache: Path, place: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=cache, prefix=MAKING) as name:
+        made = Path(name)
+        uv, wanted = find_uv(), made / REQUIREMENTS_FILE
+        for file, body in environment.files:
+            (made / file).write_bytes(body)
+        if environment.packages == UV:
+            _run(export_command(made, uv), rules, made)
+        try:
+            wanted.write_text("\n".join(requirement_lines(wanted.read_text())))
+        except ValueError as error:
+            raise PackagesUnavailable(f"{environment.packages}: {error}") from None
+        target = made / "venv"
+        for command in commands(rules, wanted, target, uv):
+            _run(command, rules, made)
+        target.chmod(0o755)
+        try:
+            target.rename(place)
+        except OSError:
+            if not place.exists():  # else another agent of this host was sooner
+                raise
+
+
+def export_command(folder: Path, uv: str) -> list[str]:
+    """What writes the packages of a uv.lock down as requirements, with their hashes."""
+    command = [uv, "export", "--frozen", "--no-emit-project", "--no-dev", "--no-header", "--quiet"]
+    command += ["--no-annotate", "--no-python-downloads", "--directory", str(folder)]
+    return [*command, "--output-file", str(folder / REQUIREMENTS_FILE)]
+
+
+def commands(rules: Rules, wanted: Path, target: Path, uv: str) -> list[list[str]]:
+    """What makes a virtual environment of a requirements file.
+
+    Nothing in it knows its own place but scripts that we don't call, so it may be moved.
+    """
+    if uv:
+        make = [uv, "venv", "--quiet", "--python", sys.executable, "--no-python-downloads"]
+        fill = [uv, "pip", "install", "--quiet", "--no-config", "--python", str(target)]
+        fill += ["--requirements", str(wanted)] + (["--no-build"] if rules.wheels_only else [])
+        return [[*make, str(target)], [*fill, *_source(rules, "--default-index")]]
+    fill = [str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
+    fill += ["--disable-pip-version-check", "--requirement", str(wanted)]
+    fill += ["--only-binary", ":all:"] if rules.wheels_only else []
+    return [[sys.executable, "-m", "venv", str(target)], [*fill, *_source(rules, "--index-url")]]
+
+
+def _source(rules: Rules, index_option: str) -> list[str]:
+    found = [index_option, rules.index] if rules.index else []
+    if rules.links:
+        found += ["--find-links", rules.links] + ([] if rules.index else ["--no-index"])
+    return found
+
+
+def _run(command: list[str], rules: Rules, folder: Path) -> None:
+    environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    environment |= {n: v for n, v in os.environ.items() if n.startswith(_SET_UP)}
+    environment |= {"UV_LINK_MODE": "copy"}
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=rules.build_s,
+            cwd=folder,
+            env=environment,
+        )
+    except subprocess.TimeoutExpired:
+        raise PackagesUnavailable(
+            f"they were not installed within build_s, {rules.build_s:g} s"
+        ) from None
+    if done.returncode:
+        said = (done.stderr + done.stdout).decode(errors="replace").strip()
+        raise PackagesUnavailable(
+            f"they can't be installed (wheels_only is {str(rules.wheels_only).lower()}): "
+            f"{said[-SAID_CHARS_MAX:]}"
+        )
+
+
+def _forget_oldest(cache: Path, kept_max: int, needed: Path) -> None:
+    """Keep so many environments; one that a slot has loaded from may go all the same.
+
+    What Python has imported stays; what it has not will be missed. So only what was not used for
+    a day goes, whatever `kept_max` says.
+    """
+    now_s = needed.stat().st_mtime
+    found = sorted((each.stat().st_mtime, each) for each in cache.iterdir() if each != needed)
+    left = [each for _, each in found if each.name.startswith(MAKING)]
+    kept = [each for _, each in found if not each.name.startswith(MAKING)]
+    used_s = {each: when_s for when_s, each in found}
+    for each in (*left, *kept[: max(0, len(kept) + 1 - kept_max)]):
+        if now_s - used_s[each] > DAY_S:
+            shutil.rmtree(each, ignore_errors=True)

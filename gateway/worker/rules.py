@@ -1,0 +1,268 @@
+"""What a worker's owner lets jobs run in, and how far that is shut: [pool.environments].
+
+[pool.environments]                     # also a file of its own, for `gridfed worker`
+images = ["localhost/quant:*"]          # that jobs may name; * stands for anything but a slash
+runtimes = ["podman", "docker"]         # which is looked for first
+pull = "never"                          # "missing", "always": from a registry
+network = "none"                        # "host"; of images, and of work in the sandbox
+cpus = 1.0                              # cores of a slot in a container or sandbox
+pids_max = 256                          # processes and threads of such a slot
+tmp_bytes = 268435456                   # of a slot's own /tmp
+image_python = "python3"                # the interpreter in images
+packages = false                        # whether jobs may bring Python packages
+wheels_only = true                      # nothing is built, so no code of theirs runs meanwhile
+index = ""                              # where packages are from; empty: as pip and uv are set up
+links = ""                              # a folder of wheels; with no index, the only source
+build_s = 600                           # how long building may take
+cache = ""                              # where environments are kept; empty: ~/.cache/gridfed
+kept_max = 20                           # that are kept
+sandbox = "none"                        # "bubblewrap", "image": what others' work runs in
+sandbox_image = ""                      # the image for others' work that names none
+[pool.environments.build]               # images that are built from a folder when they are not here
+"localhost/quant:1" = "/srv/images/quant"
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from federation.environments import IMAGE_CHARS_MAX, REQUIREMENTS, UV, check_image
+from gateway.knobs import KnobError, check_known, count, number
+from policies.environments import SANDBOX_TAG, tags_of
+
+IMAGES_MAX: Final = 16
+BUILDS_MAX: Final = 16
+PULLS: Final = ("never", "missing", "always")
+CGROUPS: Final = ("auto", "off", "required")
+NETWORKS: Final = ("none", "host")
+SANDBOXES: Final = ("none", "bubblewrap", "image")
+RUNTIMES: Final = ("podman", "docker")
+TEXT_CHARS_MAX: Final = 500
+_PATTERN: Final = re.compile(r"[a-z0-9*][A-Za-z0-9._/:@*-]*")
+# With bounds: 0.05 of a core starts Python in a minute; below 16 processes it has no threads.
+GPUS_MAX: Final = 1024
+CPUS_MIN: Final = 0.05
+CPUS_MAX: Final = 1024.0
+PIDS_MIN: Final = 16
+PIDS_MAX: Final = 1 << 20
+_NUMBERS: Final[Mapping[str, tuple[float, float]]] = {
+    "cpus": (CPUS_MIN, CPUS_MAX),
+    "build_s": (1.0, 86_400.0),
+}
+_COUNTS: Final[Mapping[str, tuple[int, int]]] = {
+    "pids_max": (PIDS_MIN, PIDS_MAX),
+    "tmp_bytes": (1 << 20, 1 << 40),
+    "kept_max": (1, 10_000),
+}
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "pull": PULLS,
+    "network": NETWORKS,
+    "sandbox": SANDBOXES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Confines:
+    """What holds all slots of a local pool, whatever they run in; 0 is no limit.
+
+    `cgroups` are used where there are any ("auto"), never ("off"), or there must be ("required").
+    """
+
+    cpus: float = 0.0
+    pids_max: int = 0
+    cgroups: str = "auto"
+    pin: bool = False  # each slot to cores of its own
+
+
+FREE: Final = Confines()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """See above; every field is a key."""
+
+    images: tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = RUNTIMES
+    pull: str = "never"
+    network: str = "none"
+    cpus: float = 1.0
+    pids_max: int = 256
+    tmp_bytes: int = 256 << 20
+    image_python: str = "python3"
+    packages: bool = False
+    wheels_only: bool = True
+    index: str = ""
+    links: str = ""
+    build_s: float = 600.0
+    cache: str = ""
+    kept_max: int = 20
+    sandbox: str = "none"
+    sandbox_image: str = ""
+    build: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether slots may be containers."""
+        return bool(self.images) or self.sandbox == "image"
+
+    @property
+    def promised(self) -> dict[str, bool]:
+        """The tags of a worker where all is there that these rules ask for."""
+        found = tags_of(self.images, (REQUIREMENTS, UV) if self.packages else ())
+        return found | ({f"{SANDBOX_TAG}{self.sandbox}": True} if self.sandbox != "none" else {})
+
+    def to_json(self) -> str:
+        """As an agent is told them."""
+        return json.dumps(asdict(self))
+
+
+def check_confines(confines: Confines) -> None:
+    """Refuse what can't hold a slot: KnobError."""
+    if confines.cpus:
+        number("cpus", confines.cpus, CPUS_MIN, CPUS_MAX)
+    if confines.pids_max:
+        count("pids_max", confines.pids_max, PIDS_MIN, PIDS_MAX)
+    _choice("cgroups", confines.cgroups, CGROUPS)
+    if type(confines.pin) is not bool:
+        raise KnobError("pin must be true or false")
+
+
+def gpus_tagged(tags: Any) -> int:
+    """The GPUs that a pool's tag counts; a plain one counts none."""
+    amount = tags.get("gpu", 0) if isinstance(tags, Mapping) else 0
+    return int(amount) if type(amount) in (int, float) and 0 <= amount <= 1e12 else 0
+
+
+def read_gpus(given: Any, tags: Any) -> tuple[str, ...]:
+    """The names of a pool's GPUs; KnobError."""
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(each, str) and each.isprintable() and "," not in each and 0 < len(each) <= 100
+        for each in given
+    ):
+        raise KnobError('gpus must be a list of names, as CUDA_VISIBLE_DEVICES has them: ["0"]')
+    tagged = gpus_tagged(tags)
+    if tagged > GPUS_MAX:
+        raise KnobError(f"the tag gpu is {tagged}: a host has at most {GPUS_MAX}")
+    if given and len(given) != tagged:
+        raise KnobError(f"gpus are {len(given)} and the tag gpu is {tagged}: they must agree")
+    return tuple(given)
+
+
+def read_rules(table: Any) -> Rules:
+    """The rules of a table; KnobError says what is wrong with which key."""
+    if not isinstance(table, dict):
+        raise KnobError("must be a table")
+    check_known(table, Rules.__slots__)
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in _NUMBERS:
+            values[key] = float(number(key, value, *_NUMBERS[key]))
+        elif key in _COUNTS:
+            values[key] = count(key, value, *_COUNTS[key])
+        elif key in _CHOICES:
+            values[key] = _choice(key, value, _CHOICES[key])
+        elif key in ("packages", "wheels_only"):
+            if type(value) is not bool:
+                raise KnobError(f"{key} must be true or false")
+            values[key] = value
+        elif key == "images":
+            values[key] = _patterns(key, value)
+        elif key == "runtimes":
+            values[key] = tuple(_choice(key, each, RUNTIMES) for each in _texts(key, value, 2))
+        elif key == "build":
+            values[key] = _builds(value)
+        else:
+            values[key] = _text(key, value)
+    rules = Rules(**values)
+    _check(rules)
+    return rules
+
+
+def rules_from_json(text: str) -> Rules:
+    """The rules that a local pool hands to its agent."""
+    plain = json.loads(text)
+    for key in ("images", "runtimes"):
+        plain[key] = tuple(plain[key])
+    return Rules(**plain)
+
+
+def _check(rules: Rules) -> None:
+    if rules.sandbox == "image":
+        if not rules.sandbox_image:
+            raise KnobError('sandbox = "image" needs a sandbox_image, for work that names none')
+        _image("sandbox_image", rules.sandbox_image)
+    elif rules.sandbox_image:
+        raise KnobError('sandbox_image is of use with sandbox = "image" only')
+    if rules.sandbox != "none" and rules.packages and not rules.wheels_only:
+        raise KnobError(
+            "wheels_only = false with a sandbox: what others bring would be built outside of it"
+        )
+    if not rules.image_python:
+        raise KnobError("image_python must name the interpreter in images, as in python3")
+    if rules.has_images and not rules.runtimes:
+        raise KnobError("runtimes must name what runs images: podman or docker")
+    for image, folder in rules.build.items():
+        _image("build", image)
+        if not Path(folder).is_absolute():
+            raise KnobError(f"build: {folder!r:.80} must be an absolute path")
+    _check_sources(rules)
+
+
+def _check_sources(rules: Rules) -> None:
+    for key in ("links", "cache"):
+        path = getattr(rules, key)
+        if path and not Path(path).is_absolute():
+            raise KnobError(f"{key} is {path!r:.80}: it must be an absolute path")
+    if rules.index and not rules.index.startswith(("https://", "http://", "file:///")):
+        raise KnobError(f"index is {rules.index!r:.80}: it must be an address, as in https://…")
+    if "@" in rules.index.partition("://")[2].partition("/")[0]:
+        raise KnobError(
+            "index has a user or a password in it, which anybody on the host could read from a "
+            "command line: leave it empty, and set UV_DEFAULT_INDEX and PIP_INDEX_URL, or a netrc"
+        )
+
+
+def _image(key: str, name: str) -> None:
+    try:
+        check_image(name)
+    except ValueError as error:
+        raise KnobError(f"{key}: {error}") from None
+
+
+def _choice(key: str, value: Any, known: tuple[str, ...]) -> str:
+    if value not in known or not isinstance(value, str):
+        raise KnobError(f"{key} is {value!r:.60}: it must be one of {', '.join(known)}")
+    return value
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > TEXT_CHARS_MAX:
+        raise KnobError(f"{key} must be text of up to {TEXT_CHARS_MAX} characters")
+    if value and not value.isprintable():
+        raise KnobError(f"{key} must be printable")
+    return value
+
+
+def _texts(key: str, value: Any, most: int) -> list[str]:
+    if not isinstance(value, list) or len(value) > most:
+        raise KnobError(f"{key} must be a list of at most {most}")
+    return value
+
+
+def _patterns(key: str, value: Any) -> tuple[str, ...]:
+    found = []
+    for each in _texts(key, value, IMAGES_MAX):
+        text = _text(key, each)
+        if len(text) > IMAGE_CHARS_MAX or _PATTERN.fullmatch(text) is None:
+            raise KnobError(f"{key}: {text!r:.80} is no image's name, as in localhost/quant:*")
+        found.append(text)
+    return tuple(found)
+
+
+def _builds(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or len(value) > BUILDS_MAX:
+        raise KnobError(f"build must be a table of at most {BUILDS_MAX} images")
+    return {_text("build", name): _text("build", folder) for name, folder in value.items()}

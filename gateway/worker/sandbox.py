@@ -1,0 +1,110 @@
+"""Bubblewrap: a light sandbox, in which work of other sites sees little of this host. Builders.
+
+The slot gets a process, user, host and network namespace of its own; it reads the system's
+programs and libraries and the worker's Python, and nothing else: no home folders, no keys, no
+sockets. Its /tmp is its own, and gone with it. It dies with the agent.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from gateway.worker.launch import SLOT, Launch
+
+PROGRAM: Final = "bwrap"
+NOBODY: Final = "65534"
+PROBE_S: Final = 10.0
+# What Python and its packages read of /etc: libraries, zones, certificates; no accounts, no keys.
+ETC: Final = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "alternatives", "ssl/certs")
+ETC_NETWORK: Final = ("resolv.conf", "hosts", "nsswitch.conf", "gai.conf")
+ROOTS: Final = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+VARIABLES: Final = ("LANG", "LC_ALL", "TZ", "GRIDFED_GATEWAY", "GRIDFED_SECRET")
+
+
+class SandboxUnavailable(Exception):
+    """There is no sandbox on this host; the text says what to do."""
+
+
+def shell(kit: Path, readable: Iterable[Path], *, network: str, tmp_bytes: int) -> tuple[str, ...]:
+    """The command in front of a slot's own.
+
+    Args:
+        kit: the slot's own code.
+        readable: what else it may read; a folder of packages, or a Python.
+        network: "host", or "none".
+        tmp_bytes: of its /tmp.
+    """
+    command = [PROGRAM, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    command += ["--uid", NOBODY, "--gid", NOBODY, "--hostname", "sandbox"]
+    command += ["--share-net"] if network == "host" else []
+    command += ["--proc", "/proc", "--dev", "/dev"]
+    command += ["--size", str(tmp_bytes), "--tmpfs", "/tmp", "--chdir", "/tmp"]  # noqa: S108
+    for name in ROOTS:
+        path = Path("/", name)
+        if path.is_symlink():
+            command += ["--symlink", os.readlink(path), str(path)]
+        elif path.exists():
+            command += ["--ro-bind", str(path), str(path)]
+    for name in (*ETC, *(ETC_NETWORK if network == "host" else ())):
+        command += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for path in dict.fromkeys((*python_folders(), *readable)):
+        command += ["--ro-bind", str(path), str(path)]
+    command += ["--ro-bind", str(kit), str(kit)]
+    return tuple(command)
+
+
+def python_folders() -> list[Path]:
+    """Where this Python and what is installed in it are; without those below /usr."""
+    folders = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
+    # A virtual environment's interpreter is a link to the one that it was made from.
+    folders.add(Path(sys.executable).resolve().parent.parent)
+    return sorted(each for each in folders if not each.is_relative_to("/usr"))
+
+
+def variables(environment: Mapping[str, str], kit: Path, network: str) -> dict[str, str]:
+    """The few variables that a slot in a sandbox gets; the way to our gateway only with a net."""
+    kept = {name: environment[name] for name in VARIABLES if name in environment}
+    if network != "host":
+        kept.pop("GRIDFED_GATEWAY", None)
+    kept.pop("GRIDFED_SECRET", None)  # whoever has it may come in as anybody
+    return {**kept, "PATH": "/usr/bin:/bin", "HOME": "/tmp", "PYTHONPATH": str(kit)}  # noqa: S108
+
+
+def launch(
+    command: tuple[str, ...],
+    environment: Mapping[str, str],
+    memory_bytes: int,
+    python: Path | None = None,
+) -> Launch:
+    """A slot behind a `shell`, in this Python or another."""
+    inner = (str(python or sys.executable), "-s", "-m", SLOT)
+    return Launch((*command, *inner), environment, memory_bytes, is_child=False)
+
+
+def probe(kit: Path) -> None:
+    """Make sure that a sandbox can be had. Raises SandboxUnavailable."""
+    for folder in python_folders():
+        if Path.home().resolve().is_relative_to(folder.resolve()):
+            raise SandboxUnavailable(
+                f"the Python of this worker is in {folder}, so all of that would be seen, home and "
+                "keys and all: run the worker from a virtual environment, or another Python"
+            )
+    if shutil.which(PROGRAM) is None:
+        raise SandboxUnavailable("there is no bubblewrap (bwrap) on this host: install it")
+    command = [*shell(kit, (), network="none", tmp_bytes=1 << 20), sys.executable, "-c", "pass"]
+    try:
+        done = subprocess.run(
+            command, check=False, capture_output=True, timeout=PROBE_S, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SandboxUnavailable(f"bwrap does not start here: {error}") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip()[-300:]
+        raise SandboxUnavailable(
+            f"bwrap does not start here ({said or done.returncode}): it needs user namespaces, or "
+            "to be run by root"
+        )

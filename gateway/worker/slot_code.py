@@ -1,0 +1,36 @@
+"""What a slot needs of us, in a folder of its own: for slots that don't see this installation.
+
+Our two packages, as far as a slot uses them, and the two libraries below them. Copied, and not
+bound where it lies: beside an installation there may be anything.
+"""
+
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+# Everything else of `gateway` stays out: a slot has no use for it.
+_WORKER: Final = (*("__init__", "cells", "channel", "container_init", "limits", "prints", "slot"),)
+_LIBRARIES: Final = ("cloudpickle", "msgpack")
+
+
+def copy_slot_code(folder: Path) -> Path:
+    """Copy what a slot needs into a folder; returns it. It may be read by any user."""
+    worker = folder / "gateway" / "worker"
+    worker.mkdir(parents=True)
+    shutil.copy(_package("gateway") / "__init__.py", folder / "gateway")
+    for name in _WORKER:
+        shutil.copy(_package("gateway") / "worker" / f"{name}.py", worker)
+    ignored = shutil.ignore_patterns("__pycache__", "*.pyx")
+    for name in ("federation", *_LIBRARIES):
+        shutil.copytree(_package(name), folder / name, ignore=ignored)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return folder
+
+
+def _package(name: str) -> Path:
+    spec = find_spec(name)
+    assert spec is not None, f"{name} is imported here"
+    assert spec.origin is not None, f"{name} is a package with a file"
+    return Path(spec.origin).parent

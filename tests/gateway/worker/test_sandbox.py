@@ -1,0 +1,193 @@
+"""Work of other sites in bubblewrap: what it sees, what it can't do, and that it ends."""
+
+import os
+import sys
+from pathlib import Path
+
+import cloudpickle
+import pytest
+from containers_support import need
+
+from gateway.worker import sandbox
+from gateway.worker.rules import Rules
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+BUBBLEWRAP = ["--environments", Rules(sandbox="bubblewrap").to_json()]
+
+
+def look(secret):
+    import socket
+
+    seen = {"uid": os.getuid(), "file": os.path.exists(secret)}
+    seen["roots"] = sorted(os.listdir("/"))
+    seen["processes"] = len([each for each in os.listdir("/proc") if each.isdecimal()])
+    try:
+        socket.create_connection(("127.0.0.1", 9), 1)
+    except OSError as error:
+        seen["network"] = type(error).__name__
+    seen["interfaces"] = [name for _, name in socket.if_nameindex()]
+    try:
+        Path("/usr/gridfed").touch()
+    except OSError as error:
+        seen["usr"] = error.strerror
+    Path("/tmp/mine").write_text("x")
+    seen["secret"] = "GRIDFED_SECRET" in os.environ
+    with open("/proc/self/status") as file:
+        seen["caps"] = next(line.split()[1] for line in file if line.startswith("CapEff"))
+    return seen
+
+
+def pid_seen(_=None):
+    return os.getpid()
+
+
+@pytest.fixture
+def shut(gateway, start_agent):
+    need("bwrap")
+
+    def start(slots=1, *more, **env):
+        return start_agent(gateway, slots, *BUBBLEWRAP, *more, **env)
+
+    return start
+
+
+def test_others_work_sees_nothing_of_this_host(gateway, shut, tmp_path):
+    secret = tmp_path / "secret"
+    secret.touch()
+    shut(GRIDFED_SECRET="")
+    guest = gateway.guest()
+    assert guest.hello.about["tags"]["sandbox:bubblewrap"] is True
+    seen = gateway.assign(guest, look, [(str(secret),)], origin="paris").wait().values()[0]
+    assert seen["uid"] == 65534
+    assert not seen["file"]
+    assert "home" not in seen["roots"]
+    assert "var" not in seen["roots"]
+    assert seen["processes"] <= 3
+    assert seen["network"]
+    assert seen["interfaces"] in ([], ["lo"])
+    assert seen["usr"] == "Read-only file system"
+    assert not seen["secret"]
+    assert int(seen["caps"], 16) == 0
+    assert not Path("/tmp/mine").exists()
+
+
+def test_our_own_work_runs_bare_and_sites_share_no_process(gateway, shut):
+    shut()
+    guest = gateway.guest()
+
+    def whoami():
+        import gateway.worker.slot as slot
+
+        slot.mark = getattr(slot, "mark", 0) + 1
+        return os.getuid(), slot.mark
+
+    assert gateway.assign(guest, whoami, [()]).wait().values()[0] == (os.getuid(), 1)
+    assert gateway.assign(guest, whoami, [()], origin="paris").wait().values()[0] == (65534, 1)
+    assert gateway.assign(guest, whoami, [()], origin="paris").wait().values()[0] == (65534, 2)
+    assert gateway.assign(guest, whoami, [()], origin="rome").wait().values()[0] == (65534, 1)
+    assert gateway.assign(guest, whoami, [()]).wait().values()[0] == (os.getuid(), 1)
+
+
+@pytest.mark.thorough
+def test_limits_and_crashes_are_told_as_of_any_slot(gateway, shut):
+    shut(1, "--memory", str(300 << 20))
+    guest = gateway.guest()
+
+    def crash():
+        os._exit(3)
+
+    def hang():
+        while True:
+            pass
+
+    def hoard():
+        import time
+
+        kept = bytearray(400 << 20)
+        kept[::4096] = b"x" * len(kept[::4096])
+        time.sleep(30)
+
+    work = gateway.assign(guest, crash, [()], origin="paris").wait()
+    assert work.failures()[0][0] == "crash"
+    work = gateway.assign(guest, hang, [()], origin="paris", timeout_s=0.3).wait()
+    assert work.failures()[0][0] == "timeout"
+    work = gateway.assign(guest, hoard, [()], origin="paris").wait()
+    assert work.failures()[0][0] == "memory"
+
+
+def test_it_may_start_so_many_processes_and_no_more(gateway, start_agent):
+    need("bwrap")
+    rules = Rules(sandbox="bubblewrap", pids_max=24)
+    agent = start_agent(gateway, 1, "--environments", rules.to_json())
+    guest = gateway.guest()
+    if "has no control groups" in agent.text():
+        pytest.skip("no control groups that we may make")
+
+    def fork_on():
+        import signal
+        import time
+
+        pids = []
+        try:
+            for _ in range(100):
+                pids.append(os.fork())
+                if pids[-1] == 0:
+                    time.sleep(60)
+        except OSError:
+            return len(pids)
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+
+    assert gateway.assign(guest, fork_on, [()], origin="paris").wait().values()[0] < 24
+    assert gateway.assign(guest, fork_on, [()]).wait().values()[0] is None  # ours are not held
+
+
+def test_it_dies_with_its_agent(gateway, shut, ended):
+    agent = shut()
+    guest = gateway.guest()
+
+    def hang():
+        while True:
+            pass
+
+    gateway.assign(guest, hang, [()], origin="paris")
+    found = gateway.wait_for(
+        lambda: (
+            [each for each in agent.me.children(recursive=True) if each.name() != "python"]
+            and [
+                each
+                for each in agent.me.children(recursive=True)
+                if each.cpu_times().user > 0.5 and "gateway.worker.slot" in each.cmdline()
+            ]
+        )
+    )
+    agent.process.kill()
+    agent.process.wait(10)
+    for each in found:
+        ended(each.pid)
+
+
+def test_without_bubblewrap_a_worker_that_needs_it_does_not_start(gateway, start_agent, tmp_path):
+    agent = start_agent(gateway, 1, *BUBBLEWRAP, PATH=str(tmp_path))
+    assert agent.process.wait(20) == 1
+    assert "no bubblewrap" in agent.text()
+
+
+def test_a_python_in_the_home_folder_would_show_it(monkeypatch):
+    home = Path("/home/ann")
+    monkeypatch.setattr(Path, "home", lambda: home)
+    for prefix in ("/home/ann", "/home"):
+        monkeypatch.setattr(sandbox.sys, "base_prefix", prefix)
+        with pytest.raises(sandbox.SandboxUnavailable, match="home and keys and all"):
+            sandbox.probe(Path("/kit"))
+
+
+def test_a_shell_reads_what_it_is_told_to_and_nothing_else():
+    command = sandbox.shell(Path("/kit"), [Path("/venv")], network="none", tmp_bytes=1000)
+    bound = {command[at + 1] for at, each in enumerate(command) if each == "--ro-bind"}
+    assert {"/kit", "/venv", "/usr"} <= bound
+    assert not bound & {"/", "/home", "/root", "/var", "/etc", "/work"}
+    assert "--share-net" not in command
+    assert "--share-net" in sandbox.shell(Path("/kit"), [], network="host", tmp_bytes=1000)
+    assert "--bind" not in command
