@@ -59,6 +59,7 @@ class Keeper:
         utc_s: the time of day.
         say: takes lines for the operator.
         house: for what a task is taken to be, and jobs' usual objective.
+        round_s: how long it waits between two rounds, at least.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Keeper:
         utc_s: Callable[[], float],
         say: Callable[[str], None],
         house: House,
+        round_s: float = ROUND_S,
     ) -> None:
         assert pool.scale is not None
         self.pool = pool
@@ -87,6 +89,7 @@ class Keeper:
         self._utc_s = utc_s
         self._say_it = say
         self._house = house
+        self._round_s = round_s
         self._limits = Limits()
         self._capacity: Capacity | None = None
         self._idle_since_s: dict[str, float] = {}
@@ -103,10 +106,8 @@ class Keeper:
             self._tell_growth()
             await self._look_whether_it_works()
             while True:
-                began_s = trio.current_time()
-                await self._round()
-                took_s = trio.current_time() - began_s
-                await trio.sleep(max(ROUND_S, took_s / ROUND_SHARE - took_s))
+                took_s = await self._round()
+                await trio.sleep(max(self._round_s, took_s / ROUND_SHARE - took_s))
 
     def take_in(self, pool: PoolConfig) -> None:
         """Go on by other rules."""
@@ -157,10 +158,11 @@ class Keeper:
 
     # --- a round -------------------------------------------------------------------------------
 
-    async def _round(self) -> None:
+    async def _round(self) -> float:
+        """Look, decide and do as decided; how long that took, without waiting for the grid."""
         workers = self._workers()
         await self._look(workers)
-        now_s = self._utc_s()
+        began_s, now_s = trio.current_time(), self._utc_s()
         at_work = self._at_work(self._workers(), now_s)
         self.work = demand(
             *(self._broker, self.pool.name, now_s),
@@ -171,6 +173,7 @@ class Keeper:
         self._tell_growth()
         if not self.scale.dry_run and not self.trouble:
             self._carry_out(self.decided, at_work, now_s)
+        return trio.current_time() - began_s
 
     @property
     def rules(self) -> Rules:
