@@ -111,14 +111,14 @@ class Work:
     Attributes:
         tasks: that wait there or run.
         slot_s: that they still need, in all.
-        due: (moment, slot-seconds) of the part of it that must be done by then.
+        due: (moment, slot-seconds, tasks) of the part of it that must be done by then.
         haste: how much it matters that all is done soon, in the mean: see `haste`.
         owed: slots that were sold, as far as there are tasks for them.
     """
 
     tasks: int = 0
     slot_s: float = 0.0
-    due: tuple[tuple[float, float], ...] = ()
+    due: tuple[tuple[float, float, int], ...] = ()
     haste: float = 1.0
     owed: int = 0
 
@@ -210,11 +210,13 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s:
     Args:
         pilots: all that the grid has of ours.
     """
-    active = [each for each in pilots if each.stage is not Stage.DRAINING]
+    known = list(pilots)
+    active = [each for each in known if each.stage is not Stage.DRAINING]
     wanted, why = _wanted(rules, active, work, past, now_s)
     there = sum(each.slots for each in active)
     if there < wanted:
-        start, limit = _starts(rules, wanted - there, past, now_s)
+        room = _slots_max(rules, past) - sum(each.slots for each in known)
+        start, limit = _starts(rules, wanted - there, room, past, now_s)
         return Orders(wanted, start, why=(why, *limit))
     cancel, drain = _released(rules, active, wanted, work, past, now_s)
     stops = _left_of(rules.stops_max, past.stops, now_s)
@@ -257,9 +259,9 @@ def _wanted(
     for due_s, slots_due in _by_deadline(work, past, now_s):
         if slots_due > slots:
             slots, why = slots_due, f"work is due in {due_s - now_s:,.0f} s"
-    slots = -(-slots // rules.pilot_slots) * rules.pilot_slots
     if slots < rules.slots_min:
-        return rules.slots_min, f"no fewer than {rules.slots_min} slots are kept"
+        slots, why = rules.slots_min, f"no fewer than {rules.slots_min} slots are kept"
+    slots = -(-slots // rules.pilot_slots) * rules.pilot_slots
     most = _slots_max(rules, past)
     if slots > most:
         limit = "" if most == rules.slots_max else ", for more would cost too much"
@@ -277,23 +279,33 @@ def _slots_max(rules: Rules, past: Past) -> int:
 
 def _by_deadline(work: Work, past: Past, now_s: float) -> Iterable[tuple[float, int]]:
     """For each moment by which work is due, the slots that are needed for all that is due then."""
-    total_s = 0.0
-    for due_s, slot_s in sorted(work.due):
+    total_s, tasks = 0.0, 0
+    for due_s, slot_s, due_tasks in sorted(work.due):
         total_s += slot_s
+        tasks += due_tasks
         time_s = due_s - now_s - past.start_s
-        needed = ceil(total_s / time_s) if time_s > 0 else work.tasks
-        yield due_s, min(work.tasks, needed)
+        needed = ceil(total_s / time_s) if time_s > 0 else tasks
+        yield due_s, min(tasks, needed)
 
 
-def _starts(rules: Rules, slots: int, past: Past, now_s: float) -> tuple[int, tuple[str, ...]]:
-    """How many pilots are started for so many slots, and what keeps it from being more."""
+def _starts(
+    rules: Rules, slots: int, room: int, past: Past, now_s: float
+) -> tuple[int, tuple[str, ...]]:
+    """How many pilots are started for so many slots, and what keeps it from being more.
+
+    Args:
+        room: slots that there may be beside those that there are, which are let go among them:
+            they cost until they are gone.
+    """
     rest_s = _rest_s(past, now_s)
     if rest_s > 0:
         return 0, (f"{past.failures} starts failed: none for {rest_s:,.0f} s",)
-    wanted = slots // rules.pilot_slots
+    wanted, fitting = slots // rules.pilot_slots, max(0, room) // rules.pilot_slots
     most = _left_of(rules.starts_max, past.starts, now_s)
-    if wanted > most:
+    if min(wanted, fitting) > most:
         return most, (f"no more than {rules.starts_max} are started in a minute",)
+    if wanted > fitting:
+        return fitting, ("those that are let go are not gone yet, and count until they are",)
     return wanted, ()
 
 

@@ -23,7 +23,7 @@ def demand(
     if broker.draining:
         return Work()
     tasks, slot_s, weighed_s = 0, 0.0, 0.0
-    due: list[tuple[float, float]] = []
+    due: list[tuple[float, float, int]] = []
     owed = sum(
         min(job.waiting + job.in_flight, job.spec.slots_sold)
         for job in broker.jobs.values()
@@ -38,7 +38,7 @@ def demand(
         slot_s += placed * task_s
         weighed_s += placed * task_s * haste(job.spec.wishes.objective or objective)
         if job.spec.wishes.deadline_s is not None:
-            due.append((job.spec.wishes.deadline_s, placed * task_s))
+            due.append((job.spec.wishes.deadline_s, placed * task_s, placed))
     mean = weighed_s / slot_s if slot_s else 1.0
     for worker in broker.workers.values():
         if worker.offer.pool == pool and not worker.job:

@@ -346,6 +346,9 @@ class Keeper:
     def _tell_growth(self) -> None:
         now_s = self._utc_s()
         there = sum(each.slots for each in self._workers().values() if not each.draining)
+        there += sum(
+            each.slots for each in self.fleet.pilots.values() if each.stage is Stage.DRAINING
+        )
         attainable, begins_s = None, None
         if self._capacity is not None:
             attainable, begins_s = self._capacity.slots_max, self._capacity.begins_s

@@ -60,7 +60,7 @@ def fleet(count: int, stage: Stage = Stage.READY, busy: int = 1) -> list[Pilot]:
         pytest.param(
             RULES,
             [],
-            Work(100, 6_000.0, ((NOW_S + 160.0, 6_000.0),)),
+            Work(100, 6_000.0, ((NOW_S + 160.0, 6_000.0, 100),)),
             60,
             60,
             id="due in 100 s of work: 60 slots",
@@ -68,10 +68,26 @@ def fleet(count: int, stage: Stage = Stage.READY, busy: int = 1) -> list[Pilot]:
         pytest.param(
             RULES,
             [],
-            Work(70, 6_000.0, ((NOW_S + 50.0, 600.0),)),
+            Work(70, 6_000.0, ((NOW_S + 50.0, 600.0, 70),)),
             70,
             70,
             id="due before any could start: all that can be",
+        ),
+        pytest.param(
+            RULES,
+            [],
+            Work(900, 6_000.0, ((NOW_S + 50.0, 600.0, 7),)),
+            7,
+            7,
+            id="what is not due gets no slot for what is",
+        ),
+        pytest.param(
+            replace(RULES, slots_max=8, slots_min=3, pilot_slots=2),
+            [],
+            Work(),
+            4,
+            2,
+            id="some are kept, in whole pilots",
         ),
     ],
 )
@@ -145,6 +161,22 @@ def test_a_pool_that_must_be_smaller_loses_least():
     ]
 
 
+def test_what_is_kept_is_no_more_than_is_paid_for():
+    rules = replace(RULES, slots_min=4, hourly_nanos=2_000)
+    past = replace(PAST, price_nanos=1_000)
+    assert attend(rules, [], Work(), past, NOW_S).start == 2
+    found = attend(rules, fleet(2, busy=0), Work(), past, NOW_S)
+    assert found == Orders(2, why=found.why), "they would go, and come again, for ever"
+
+
+def test_what_is_let_go_counts_until_it_is_gone():
+    rules = replace(RULES, slots_max=4)
+    leaving = [Pilot(f"old{at}", Stage.DRAINING, 1, NOW_S) for at in range(3)]
+    found = attend(rules, leaving, Work(100, 1e6), PAST, NOW_S)
+    assert (found.wanted, found.start) == (4, 1)
+    assert "are not gone yet" in found.why[-1]
+
+
 def test_failed_starts_are_followed_by_pauses():
     pauses = []
     for failures in (1, 2, 3, 30):
@@ -207,7 +239,8 @@ def test_limits_hold_and_nobody_who_works_goes_before_who_does_not(pool):
     there = sum(each.slots for each in active.values())
     assert rules.slots_min <= found.wanted <= rules.slots_max
     assert not (found.start and released), "both ways at once"
-    assert not found.start or there + found.start * rules.pilot_slots <= rules.slots_max
+    all_there = sum(each.slots for each in pilots)
+    assert not found.start or all_there + found.start * rules.pilot_slots <= rules.slots_max
     assert released <= active.keys()
     lately = [each for each in past.starts if each > NOW_S - 60]
     assert found.start + len(lately) <= max(rules.starts_max, len(lately))
