@@ -177,10 +177,7 @@ class Growth(NamedTuple):
 
     def for_work(self, slot_s: float, tasks: int, objective: Objective) -> int:
         """How many slots would be started for so much work, in so many tasks."""
-        if not self.slot_work_s:
-            return min(self.slots, tasks)
-        slots = int(slot_s * haste(objective) / self.slot_work_s)
-        return min(self.slots, tasks, max(1, slots))
+        return _slots_worth(slot_s * haste(objective), self.slot_work_s, min(self.slots, tasks))
 
 
 def haste(objective: Objective) -> float:
@@ -189,13 +186,21 @@ def haste(objective: Objective) -> float:
     return 1.0 + (HASTE_MAX - 1.0) * objective.time / whole
 
 
+def _slots_worth(worth_s: float, each_s: float, most: int) -> int:
+    """How many slots that cost so much each are worth so much: one at least, and no more than that.
+
+    The quotient of what other sites say, or of a start that took no time, may be beyond numbers.
+    """
+    return most if worth_s >= most * each_s else max(1, int(worth_s / each_s))
+
+
 def growth(rules: Rules, past: Past, there: int, attainable: int | None, now_s: float) -> Growth:
     """What a pool could have that it has not: `there` are its slots that are ready now.
 
     Args:
         attainable: slots more that the grid could give, as far as it says.
     """
-    slots = _slots_max(rules, past) - there
+    slots = slots_max(rules, past) - there
     if attainable is not None:
         slots = min(slots, attainable)
     if _rest_s(past, now_s) > 0:
@@ -215,7 +220,7 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s:
     wanted, why = _wanted(rules, active, work, past, now_s)
     there = sum(each.slots for each in active)
     if there < wanted:
-        room = _slots_max(rules, past) - sum(each.slots for each in known)
+        room = slots_max(rules, past) - sum(each.slots for each in known)
         start, limit = _starts(rules, wanted - there, room, past, now_s)
         return Orders(wanted, start, why=(why, *limit))
     cancel, drain = _released(rules, active, wanted, work, past, now_s)
@@ -250,9 +255,7 @@ def _wanted(
         slots, why = min(ready, work.tasks), "what is there does the work before more could start"
     if work.tasks and (left_s or not ready):
         waste_s = overhead_s(rules, past.start_s)
-        worth_s = rules.waste * work.haste * left_s
-        slots = int(worth_s / waste_s) if waste_s else work.tasks
-        slots = min(work.tasks, max(1, slots))
+        slots = _slots_worth(rules.waste * work.haste * left_s, waste_s, work.tasks)
         why = f"{left_s:,.0f} slot-seconds of work, at {waste_s:,.0f} wasted for each slot"
     if work.owed > slots:
         slots, why = work.owed, f"{work.owed:,} slots were sold to other sites"
@@ -262,14 +265,14 @@ def _wanted(
     if slots < rules.slots_min:
         slots, why = rules.slots_min, f"no fewer than {rules.slots_min} slots are kept"
     slots = -(-slots // rules.pilot_slots) * rules.pilot_slots
-    most = _slots_max(rules, past)
+    most = slots_max(rules, past)
     if slots > most:
         limit = "" if most == rules.slots_max else ", for more would cost too much"
         return most, f"{why}; there may be {most} slots{limit}"
     return slots, why
 
 
-def _slots_max(rules: Rules, past: Past) -> int:
+def slots_max(rules: Rules, past: Past) -> int:
     """How many slots there may be, by number and by what they cost."""
     if rules.hourly_nanos is None or not past.price_nanos:
         return rules.slots_max
@@ -322,7 +325,7 @@ def _released(
 ) -> tuple[list[str], list[str]]:
     """The pilots that are cancelled, and those that are drained."""
     there = sum(each.slots for each in active)
-    over = there - _slots_max(rules, past)
+    over = there - slots_max(rules, past)
     spare = there - max(wanted, min(work.tasks, there))
     cancel: list[str] = []
     drain: list[str] = []

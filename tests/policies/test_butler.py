@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.butler import Orders, Past, Pilot, Rules, Stage, Work, attend, overhead_s
+from policies.asks import FASTEST
+from policies.butler import Growth, Orders, Past, Pilot, Rules, Stage, Work, attend, overhead_s
 
 NOW_S = 10_000.0
 RULES = Rules(slots_max=1_000, starts_max=500)
@@ -268,6 +269,17 @@ def test_a_pool_is_told_the_same_until_something_changes(pool):
 
 def replace_limits(rules: Rules) -> Rules:
     return replace(rules, starts_max=10**6, stops_max=10**6)
+
+
+@pytest.mark.parametrize("slot_work_s", [0.0, 5e-324, 1e-300, 1e12])
+def test_what_others_say_of_a_start_is_never_beyond_numbers(slot_work_s):
+    found = Growth(50, 60.0, slot_work_s).for_work(1e9, 100, FASTEST)
+    assert found == (50 if slot_work_s < 1 else 1)
+
+
+def test_starts_that_take_no_time_are_as_many_as_there_are_tasks():
+    past = replace(PAST, start_s=5e-324)
+    assert attend(RULES, [], Work(70, 1e9), past, NOW_S).start == 70
 
 
 @given(st.floats(0, 1e4), st.none() | st.floats(0, 1e4), st.floats(0, 1e4))
