@@ -12,7 +12,7 @@ each.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.grids.contract import PILOT_MARK, Order, Sighting, Stand
@@ -263,21 +263,28 @@ class Fleet:
         """The pilots, as the butler sees them. One whose worker is away is not taken to be idle."""
         found = []
         for name, each in self.pilots.items():
+            since_s, busy, lost_s = each.since_s, 0, 0.0
+            if each.stage is Stage.READY:
+                worker = workers.get(name)
+                if worker is None:
+                    busy = each.slots
+                else:
+                    since_s, busy, lost_s = worker.idle_s, worker.busy, worker.lost_s
             paid_s = each.sighting.paid_s if each.sighting is not None else None
             stage = each.stage
-            if each.is_probe and stage is Stage.QUEUED:
+            if each.is_probe and stage is Stage.READY:
+                since_s = max(since_s, each.since_s + PROBE_S)
+            elif each.is_probe and stage is Stage.QUEUED:
                 stage = Stage.STARTING  # or it would be cancelled before it is asked anything
-            pilot = Pilot(name, stage, each.slots, each.since_s, paid_s)
-            worker = workers.get(name)
-            if each.stage is Stage.READY and worker is None:
-                pilot = replace(pilot, busy=each.slots)
-            elif each.stage is Stage.READY and worker is not None:
-                since_s = worker.idle_s
-                if each.is_probe:
-                    since_s = max(since_s, each.since_s + PROBE_S)
-                pilot = replace(pilot, busy=worker.busy, since_s=since_s, lost_s=worker.lost_s)
-            found.append(pilot)
+            found.append(Pilot(name, stage, each.slots, since_s, paid_s, busy, lost_s))
         return found
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether anything is on its way, here or off."""
+        return bool(self.orders) or any(
+            each.stage is not Stage.READY for each in self.pilots.values()
+        )
 
     def clock_set(self, by_s: float) -> None:
         """The time of day was set: all that was noted by the old one is moved by so much."""

@@ -188,8 +188,7 @@ class Keeper:
 
     async def _round(self) -> float:
         """Look, decide and do as decided; how long that took, without waiting for the grid."""
-        workers = self._workers()
-        await self._look(workers)
+        await self._look()
         began_s, now_s = trio.current_time(), self._now()
         at_work = self._at_work(self._workers(), now_s)
         self.work = demand(
@@ -235,18 +234,18 @@ class Keeper:
             nanos = tariff.price_nanos
         return replace(self.fleet.past(now_s), price_nanos=nanos)
 
-    async def _look(self, workers: Mapping[str, Worker]) -> None:
+    async def _look(self) -> None:
         now_s = self._now()
-        stages = {each.stage for each in self.fleet.view({})}
-        is_moving = bool(stages - {Stage.READY} or self.fleet.orders)
-        wait_s = min(HASTE_S, self.scale.look_s) if is_moving else self.scale.look_s
+        wait_s = self.scale.look_s
+        if self.fleet.is_moving:
+            wait_s = min(HASTE_S, wait_s)
         if 0 <= now_s - self._looked_s < wait_s:
             return
         self._looked_s = now_s
         found = await self._ask("pilots", self.grid.pilots)
         if found is None:
             return
-        workers = self._workers()  # others may have come meanwhile
+        workers = self._workers()
         now_s = self._now()
         self.fleet.see(found, self._at_work(workers, now_s), now_s)
         self._tell_what_was_seen(found, workers)
