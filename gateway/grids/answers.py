@@ -6,7 +6,7 @@ operator reads what was wrong.
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
 from gateway.scale_config import PILOT_SLOTS_MAX, SLOTS_MAX
@@ -82,5 +82,5 @@ def _moment(what: str, value: Any) -> None:
         raise ValueError(f"a time {what} is {value!r:.60}: it must be seconds, or None")
 
 
-def _wrong(expected: str, value: Any) -> None:
+def _wrong(expected: str, value: Any) -> NoReturn:
     raise ValueError(f"{value!r:.60} is not {expected}")

@@ -57,6 +57,7 @@ FACTS_S: Final = 30.0  # capacity and limits are asked for so often
 CALL_S: Final = 60.0  # what a call to the grid may take
 STOP_AGAIN_S: Final = 60.0  # who was told to stop, and has not, is told again, …
 STOP_RETRY_S: Final = 10.0  # … sooner where the grid did not take it
+STRANGER_S: Final = 120.0  # a worker that the grid does not show is let go after so long
 CLOCK_SET_S: Final = 5.0  # a clock that is off by more was set
 
 Expect = Callable[[events.Event], None]
@@ -108,6 +109,7 @@ class Keeper:
         self._limits = Limits()
         self._capacity: Capacity | None = None
         self._idle_since_s: dict[str, float] = {}
+        self._strange_s: dict[str, float] = {}  # since when workers are here that no pilot is
         self._told_s: dict[str, float] = {}  # when pilots were told to stop
         self._orders_s: list[float] = []  # when orders of the last minute were made
         self._names = self._name_orders()
@@ -215,7 +217,7 @@ class Keeper:
         if abs(by_s) > CLOCK_SET_S:
             self._ahead_s = ahead_s
             self.fleet.clock_set(by_s)
-            for noted in (self._idle_since_s, self._told_s):
+            for noted in (self._idle_since_s, self._told_s, self._strange_s):
                 noted.update({name: at_s + by_s for name, at_s in noted.items()})
             self._orders_s = [each + by_s for each in self._orders_s]
             self._looked_s += by_s
@@ -262,6 +264,7 @@ class Keeper:
         if orders.drain:
             self.fleet.drained(orders.drain, now_s)
             self._drain(orders.drain)
+        self._drain(self._strangers(at_work, now_s))
         if orders.cancel:
             self.fleet.stopped(orders.cancel, now_s)
         over = {*orders.cancel, *self.fleet.silent(now_s), *self.fleet.done(at_work)}
@@ -370,6 +373,20 @@ class Keeper:
             )
             for name, each in workers.items()
         }
+
+    def _strangers(self, at_work: Mapping[str, AtWork], now_s: float) -> list[str]:
+        """Workers that are no pilots of ours, and have been here for long.
+
+        They are another mark's, of a gateway whose state lay elsewhere: the grid does not show them
+        to us, so nobody would ever stop them. One that is drained ends.
+        """
+        strange = at_work.keys() - self.fleet.pilots.keys()
+        self._strange_s = {name: self._strange_s.get(name, now_s) for name in strange}
+        found = [name for name, at_s in self._strange_s.items() if now_s - at_s >= STRANGER_S]
+        for name in found:
+            self._say(f"its grid does not show worker {name}, so that is let go")
+            self._strange_s[name] = now_s
+        return found
 
     def _drain(self, names: Collection[str]) -> None:
         workers = self._workers()

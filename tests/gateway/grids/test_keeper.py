@@ -6,10 +6,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from gateway import events
 from gateway.broker import Broker
 from gateway.config import PoolConfig
 from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
-from gateway.grids.keeper import Keeper
+from gateway.grids.keeper import STRANGER_S, Keeper
 from gateway.scale_config import Scale
 from policies.asks import House
 from policies.butler import Rules
@@ -57,6 +58,7 @@ class Scene:
 
     def __init__(self, rules, **scale):
         self.grid, self.said, self.set_by_s = DumbGrid(), [], 0.0
+        self.expected = []
         pool = PoolConfig("cloud", "processes", scale=Scale(rules, start_s=1.0, **scale))
         offer = Offer("pool cloud", "cloud", {}, "3.11", "USD")
         self.pool = pool
@@ -68,7 +70,7 @@ class Scene:
     def keeper(self):
         return Keeper(
             *(self.pool, self.grid, self.broker),
-            expect=lambda _: None,
+            expect=self.expected.append,
             utc_s=self.utc_s,
             say=self.said.append,
             house=House(),
@@ -155,6 +157,23 @@ def test_a_clock_that_is_set_neither_hastens_nor_holds_up(by_s):
         raise GridFault(Blame.AGAIN, "not now")
 
     play(Scene(Rules(slots_max=1, slots_min=1)), act)
+
+
+def test_a_worker_that_the_grid_does_not_show_is_let_go():
+    """A pilot that was started while our state lay elsewhere: nobody else would ever end it."""
+
+    async def act(scene, keeper):
+        scene.grid.shown = [pilot(stand=Stand.RUNNING)]
+        for handle, name in ((5, "a.0"), (6, "old.0")):
+            joined = events.WorkerJoined(handle, name, "cloud", 1, {}, "3.11")
+            scene.broker.handle(joined, scene.utc_s())
+        await trio.sleep(STRANGER_S - 5.0)
+        assert events.DrainAsked(6, on=True) not in scene.expected
+        await trio.sleep(10.0)
+        assert scene.expected.count(events.DrainAsked(6, on=True)) == 1
+        assert events.DrainAsked(5, on=True) not in scene.expected
+
+    play(Scene(Rules(slots_max=2, slots_min=1)), act)
 
 
 def test_a_probe_waits_in_the_grids_queue_though_there_is_no_work():
