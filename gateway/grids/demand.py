@@ -1,37 +1,52 @@
 """What there is to do in a pool that grows: what plans have placed there, no more. Pure."""
 
+from collections.abc import Callable
 from math import inf
 
 from gateway.broker import Broker
 from gateway.jobs import Job
+from gateway.occupancy import is_reserved
 from policies.asks import Objective
 from policies.butler import Work, haste
+from policies.parties import Whose
+from policies.windows import allowed
 
 
 def demand(
-    broker: Broker, pool: str, now_s: float, task_s_unknown: float, objective: Objective
+    broker: Broker,
+    pool: str,
+    now_s: float,
+    task_s_unknown: float,
+    objective: Objective,
+    *,
+    slots_max: int,
+    start_s: float,
 ) -> Work:
     """The work of a pool: what waits for it by the plans of jobs, and what its workers have.
 
     Because a plan gives a pool only what no idle slot, and no peer, would do sooner or cheaper,
-    nothing is rented for anything else.
+    nothing is rented for anything else. What its rules let begin only later is none yet: slots
+    would stand idle, and cost, until a window opens.
 
     Args:
         task_s_unknown: how long a task is taken to be that nobody has seen run.
         objective: of jobs that wish for none.
+        slots_max: that there may be.
+        start_s: how long a start takes.
     """
     if broker.draining:
         return Work()
     tasks, slot_s, weighed_s = 0, 0.0, 0.0
     due: list[tuple[float, float, int]] = []
+    may_begin = _gate(broker, pool, slots_max, now_s, now_s + start_s)
     owed = sum(
         min(job.waiting + job.in_flight, job.spec.slots_sold)
         for job in broker.jobs.values()
-        if job.spec.pool == pool
+        if job.spec.pool == pool and may_begin(job)
     )
     for job in broker.waiting_jobs:
         placed = _placed(job, pool)
-        if not placed:
+        if not placed or not may_begin(job):
             continue
         task_s = broker.durations.of(job.spec.function) or job.spec.task_s or task_s_unknown
         tasks += placed
@@ -45,6 +60,27 @@ def demand(
             tasks += worker.in_flight
             slot_s += worker.left_s(now_s)
     return Work(tasks, slot_s, tuple(sorted(due)), mean, owed)
+
+
+def _gate(
+    broker: Broker, pool: str, slots_max: int, from_s: float, until_s: float
+) -> Callable[[Job], bool]:
+    """Whether a pool's rules let anything of a job begin within a time."""
+    rules = broker.occupancy.rules.get(pool)
+    known: dict[Whose, bool] = {}
+
+    def may_begin(job: Job) -> bool:
+        whose = job.spec.whose
+        if rules is None or is_reserved(job.spec):
+            return True
+        if whose not in known:
+            spans = allowed(rules.spans, whose, slots_max)
+            known[whose] = any(
+                each.slots and each.from_s <= until_s and from_s < each.until_s for each in spans
+            )
+        return known[whose]
+
+    return may_begin
 
 
 def _placed(job: Job, pool: str) -> int:

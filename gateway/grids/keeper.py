@@ -196,6 +196,8 @@ class Keeper:
         self.work = demand(
             *(self._broker, self.pool.name, now_s),
             *(self._house.task_s_unknown, self._house.objective),
+            slots_max=self.rules.slots_max,
+            start_s=self.fleet.start_s,
         )
         past = self._past(now_s)
         self.decided = attend(self.rules, self.fleet.view(at_work), self.work, past, now_s)
