@@ -1,4 +1,4 @@
-"""The keeper of a pool whose grid is dumb, wrong or slow, and whose clock is set."""
+"""The keeper of a pool whose grid answers nonsense, or whose clock is set; probes and strangers."""
 
 from math import nan
 
