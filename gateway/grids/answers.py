@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any, Final, NoReturn
 
+from federation.money import NANOS_LIMIT, check_currency
 from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
 from gateway.scale_config import PILOT_SLOTS_MAX, SLOTS_MAX
 
 SHOWN_MAX: Final = 2 * SLOTS_MAX  # pilots: those that there may be, and as many that have ended
+PRICE_NANOS_MAX: Final = NANOS_LIMIT // 1_000  # of a slot-hour; there is a factor to come
 TEXT_CHARS_MAX: Final = 256  # of a pilot's name, and of the grid's for it
 
 
@@ -25,6 +27,8 @@ def checked(what: str, found: Any) -> Any:
                 return _limits(found)
             case "capacity":
                 return _capacity(found)
+            case "prices":
+                return _price(found)
             case _:
                 return found if isinstance(found, str) else _wrong("text", found)
     except ValueError as error:
@@ -68,6 +72,17 @@ def _capacity(found: Any) -> Capacity:
         _count("slots_max", found.slots_max, 0)
     _moment("begins_s", found.begins_s)
     return found
+
+
+def _price(found: Any) -> tuple[int, str] | None:
+    if found is None:
+        return None
+    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], str):
+        _wrong("a price: nano-units and a currency", found)
+    nanos, currency = found
+    _count("a price", nanos, 0, PRICE_NANOS_MAX)
+    check_currency(currency)
+    return nanos, currency
 
 
 def _count(what: str, value: Any, least: int, most: int | None = None) -> None:

@@ -38,6 +38,9 @@ class DumbGrid:
     async def capacity(self, _shape):
         return self.answers["capacity"]
 
+    async def price_nanos(self):
+        return self.answers.get("prices")
+
     async def pilots(self):
         return self.answers.get("pilots", list(self.shown))
 
@@ -118,6 +121,10 @@ def pilot(**changes):
         ("capacity", Capacity(1, "many")),
         ("capacity", Capacity(0, 5, nan)),
         ("check", None),
+        ("prices", 7),
+        ("prices", (-1, "USD")),
+        ("prices", (10**30, "USD")),
+        ("prices", (1, "dollars")),
     ],
 )
 def test_what_is_no_answer_is_said_and_the_site_goes_on(what, answer):
