@@ -38,6 +38,9 @@ FULL = make_pool(
     minimum_nanos=100,
     step_ns=10**8,
     carbon_ahead=Outlook(NOW_S, 1800.0, (0, 2250, 50_000)),
+    slots_cold=2,
+    start_s=90.0,
+    slot_work_s=1200.0,
 )
 
 
@@ -145,6 +148,11 @@ def test_unknown_fields_are_ignored() -> None:
         ({"sites": [1]}, "sites"),
         ({"link_bytes_s": 0.9}, "link_bytes_s"),
         ({"rtt_s": 3601}, "rtt_s"),
+        ({"slots_cold": -1}, "slots_cold"),
+        ({"slots_cold": 10**7}, "slots_free and slots_cold are more than slots_total"),
+        ({"start_s": float("nan")}, "start_s"),
+        ({"start_s": 31 * 86_400.0}, "start_s"),
+        ({"slot_work_s": float("inf")}, "slot_work_s"),
         ({"carbon_g_per_kwh": math.nan}, "carbon_g_per_kwh"),
         ({"carbon_ahead": [0, 3600]}, "carbon_ahead"),
         ({"carbon_ahead": [0, 3600, []]}, "carbon_ahead must have a step"),
