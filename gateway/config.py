@@ -425,6 +425,12 @@ def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
                 )
         if pool.is_grown and pool.slots:
             raise ConfigError(f"[[pool]] {pool.name}: a pool that grows has max in [pool.scale]")
+        limit = pool.scale.currency if pool.scale is not None else ""
+        if limit and limit != pool.prices.currency:
+            raise ConfigError(
+                f"[[pool]] {pool.name}: hourly_cost is in {limit}, and its price in "
+                f"{pool.prices.currency}: write both in one currency"
+            )
 
 
 def check(config: SiteConfig, utc_s: float) -> SiteConfig:

@@ -6,7 +6,7 @@ from itertools import islice, pairwise
 from math import inf
 from typing import Final
 
-from federation.adverts import WINDOWS_MAX, PoolAdvert, SiteAdvert, TagPrice, Window
+from federation.adverts import START_MAX_S, WINDOWS_MAX, PoolAdvert, SiteAdvert, TagPrice, Window
 from gateway.broker import Broker
 from gateway.jobs import Job, Worker
 from policies.butler import Growth
@@ -120,7 +120,7 @@ def _show_pool(
         step_ns=extras.step_ns,
         carbon_ahead=emissions.ahead,
         slots_cold=growth.slots,
-        start_s=growth.start_s if growth.slots else 0.0,
+        start_s=min(growth.start_s, START_MAX_S) if growth.slots else 0.0,
         slot_work_s=growth.slot_work_s if growth.slots else 0.0,
     )
 

@@ -111,14 +111,14 @@ class Work:
     Attributes:
         tasks: that wait there or run.
         slot_s: that they still need, in all.
-        due: (moment, slot-seconds) of the part of it that must be done by then.
+        due: (moment, slot-seconds, tasks) of the part of it that must be done by then.
         haste: how much it matters that all is done soon, in the mean: see `haste`.
         owed: slots that were sold, as far as there are tasks for them.
     """
 
     tasks: int = 0
     slot_s: float = 0.0
-    due: tuple[tuple[float, float], ...] = ()
+    due: tuple[tuple[float, float, int], ...] = ()
     haste: float = 1.0
     owed: int = 0
 
@@ -177,10 +177,7 @@ class Growth(NamedTuple):
 
     def for_work(self, slot_s: float, tasks: int, objective: Objective) -> int:
         """How many slots would be started for so much work, in so many tasks."""
-        if not self.slot_work_s:
-            return min(self.slots, tasks)
-        slots = int(slot_s * haste(objective) / self.slot_work_s)
-        return min(self.slots, tasks, max(1, slots))
+        return _slots_worth(slot_s * haste(objective), self.slot_work_s, min(self.slots, tasks))
 
 
 def haste(objective: Objective) -> float:
@@ -189,13 +186,21 @@ def haste(objective: Objective) -> float:
     return 1.0 + (HASTE_MAX - 1.0) * objective.time / whole
 
 
+def _slots_worth(worth_s: float, each_s: float, most: int) -> int:
+    """How many slots that cost so much each are worth so much: one at least, and no more than that.
+
+    The quotient of what other sites say, or of a start that took no time, may be beyond numbers.
+    """
+    return most if worth_s >= most * each_s else max(1, int(worth_s / each_s))
+
+
 def growth(rules: Rules, past: Past, there: int, attainable: int | None, now_s: float) -> Growth:
     """What a pool could have that it has not: `there` are its slots that are ready now.
 
     Args:
         attainable: slots more that the grid could give, as far as it says.
     """
-    slots = _slots_max(rules, past) - there
+    slots = slots_max(rules, past) - there
     if attainable is not None:
         slots = min(slots, attainable)
     if _rest_s(past, now_s) > 0:
@@ -210,11 +215,13 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s:
     Args:
         pilots: all that the grid has of ours.
     """
-    active = [each for each in pilots if each.stage is not Stage.DRAINING]
+    known = list(pilots)
+    active = [each for each in known if each.stage is not Stage.DRAINING]
     wanted, why = _wanted(rules, active, work, past, now_s)
     there = sum(each.slots for each in active)
     if there < wanted:
-        start, limit = _starts(rules, wanted - there, past, now_s)
+        room = slots_max(rules, past) - sum(each.slots for each in known)
+        start, limit = _starts(rules, wanted - there, room, past, now_s)
         return Orders(wanted, start, why=(why, *limit))
     cancel, drain = _released(rules, active, wanted, work, past, now_s)
     stops = _left_of(rules.stops_max, past.stops, now_s)
@@ -248,26 +255,24 @@ def _wanted(
         slots, why = min(ready, work.tasks), "what is there does the work before more could start"
     if work.tasks and (left_s or not ready):
         waste_s = overhead_s(rules, past.start_s)
-        worth_s = rules.waste * work.haste * left_s
-        slots = int(worth_s / waste_s) if waste_s else work.tasks
-        slots = min(work.tasks, max(1, slots))
+        slots = _slots_worth(rules.waste * work.haste * left_s, waste_s, work.tasks)
         why = f"{left_s:,.0f} slot-seconds of work, at {waste_s:,.0f} wasted for each slot"
     if work.owed > slots:
         slots, why = work.owed, f"{work.owed:,} slots were sold to other sites"
     for due_s, slots_due in _by_deadline(work, past, now_s):
         if slots_due > slots:
             slots, why = slots_due, f"work is due in {due_s - now_s:,.0f} s"
-    slots = -(-slots // rules.pilot_slots) * rules.pilot_slots
     if slots < rules.slots_min:
-        return rules.slots_min, f"no fewer than {rules.slots_min} slots are kept"
-    most = _slots_max(rules, past)
+        slots, why = rules.slots_min, f"no fewer than {rules.slots_min} slots are kept"
+    slots = -(-slots // rules.pilot_slots) * rules.pilot_slots
+    most = slots_max(rules, past)
     if slots > most:
         limit = "" if most == rules.slots_max else ", for more would cost too much"
         return most, f"{why}; there may be {most} slots{limit}"
     return slots, why
 
 
-def _slots_max(rules: Rules, past: Past) -> int:
+def slots_max(rules: Rules, past: Past) -> int:
     """How many slots there may be, by number and by what they cost."""
     if rules.hourly_nanos is None or not past.price_nanos:
         return rules.slots_max
@@ -277,23 +282,33 @@ def _slots_max(rules: Rules, past: Past) -> int:
 
 def _by_deadline(work: Work, past: Past, now_s: float) -> Iterable[tuple[float, int]]:
     """For each moment by which work is due, the slots that are needed for all that is due then."""
-    total_s = 0.0
-    for due_s, slot_s in sorted(work.due):
+    total_s, tasks = 0.0, 0
+    for due_s, slot_s, due_tasks in sorted(work.due):
         total_s += slot_s
+        tasks += due_tasks
         time_s = due_s - now_s - past.start_s
-        needed = ceil(total_s / time_s) if time_s > 0 else work.tasks
-        yield due_s, min(work.tasks, needed)
+        needed = ceil(total_s / time_s) if time_s > 0 else tasks
+        yield due_s, min(tasks, needed)
 
 
-def _starts(rules: Rules, slots: int, past: Past, now_s: float) -> tuple[int, tuple[str, ...]]:
-    """How many pilots are started for so many slots, and what keeps it from being more."""
+def _starts(
+    rules: Rules, slots: int, room: int, past: Past, now_s: float
+) -> tuple[int, tuple[str, ...]]:
+    """How many pilots are started for so many slots, and what keeps it from being more.
+
+    Args:
+        room: slots that there may be beside those that there are, which are let go among them:
+            they cost until they are gone.
+    """
     rest_s = _rest_s(past, now_s)
     if rest_s > 0:
         return 0, (f"{past.failures} starts failed: none for {rest_s:,.0f} s",)
-    wanted = slots // rules.pilot_slots
+    wanted, fitting = slots // rules.pilot_slots, max(0, room) // rules.pilot_slots
     most = _left_of(rules.starts_max, past.starts, now_s)
-    if wanted > most:
+    if min(wanted, fitting) > most:
         return most, (f"no more than {rules.starts_max} are started in a minute",)
+    if wanted > fitting:
+        return fitting, ("those that are let go are not gone yet, and count until they are",)
     return wanted, ()
 
 
@@ -310,7 +325,7 @@ def _released(
 ) -> tuple[list[str], list[str]]:
     """The pilots that are cancelled, and those that are drained."""
     there = sum(each.slots for each in active)
-    over = there - _slots_max(rules, past)
+    over = there - slots_max(rules, past)
     spare = there - max(wanted, min(work.tasks, there))
     cancel: list[str] = []
     drain: list[str] = []

@@ -108,7 +108,10 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
     began_s = time.monotonic()
     try:
         with reach.client() as client:
-            where = client.options(tags=[tag], name="gridfed pool test").submit(_where).result()
+            view = client.options(tags={tag: True}, name="gridfed pool test")
+            where = view.submit(_where).result(wait_s)
+    except TimeoutError:
+        raise click.ClickException(f"task: it did not end within {wait_s:g} s") from None
     except GridError as error:
         raise click.ClickException(f"task: {error}") from None
     click.echo(f"ok      task: it ran on {where} in {time.monotonic() - began_s:.2f} s")

@@ -1,38 +1,53 @@
 """What there is to do in a pool that grows: what plans have placed there, no more. Pure."""
 
+from collections.abc import Callable
 from math import inf
 
 from gateway.broker import Broker
 from gateway.jobs import Job
+from gateway.occupancy import is_reserved
 from policies.asks import Objective
 from policies.butler import Work, haste
+from policies.parties import Whose
+from policies.windows import allowed
 
 
 def demand(
-    broker: Broker, pool: str, now_s: float, task_s_unknown: float, objective: Objective
+    broker: Broker,
+    pool: str,
+    now_s: float,
+    task_s_unknown: float,
+    objective: Objective,
+    *,
+    slots_max: int,
+    start_s: float,
 ) -> Work:
     """The work of a pool: what waits for it by the plans of jobs, and what its workers have.
 
     Because a plan gives a pool only what no idle slot, and no peer, would do sooner or cheaper,
-    nothing is rented for anything else.
+    nothing is rented for anything else. What its rules let begin only later is none yet: slots
+    would stand idle, and cost, until a window opens.
 
     Args:
         task_s_unknown: how long a task is taken to be that nobody has seen end, at least: what runs
             already takes as long as it has.
         objective: of jobs that wish for none.
+        slots_max: that there may be.
+        start_s: how long a start takes.
     """
     if broker.draining:
         return Work()
     tasks, slot_s, weighed_s = 0, 0.0, 0.0
-    due: list[tuple[float, float]] = []
+    due: list[tuple[float, float, int]] = []
+    may_begin = _gate(broker, pool, slots_max, now_s, now_s + start_s)
     owed = sum(
         min(job.waiting + job.in_flight, job.spec.slots_sold)
         for job in broker.jobs.values()
-        if job.spec.pool == pool
+        if job.spec.pool == pool and may_begin(job)
     )
     for job in broker.waiting_jobs:
         placed = _placed(job, pool)
-        if not placed:
+        if not placed or not may_begin(job):
             continue
         known_s = broker.durations.of(job.spec.function) or job.spec.task_s
         task_s = known_s or max(task_s_unknown, _has_run_s(job, now_s))
@@ -40,7 +55,7 @@ def demand(
         slot_s += placed * task_s
         weighed_s += placed * task_s * haste(job.spec.wishes.objective or objective)
         if job.spec.wishes.deadline_s is not None:
-            due.append((job.spec.wishes.deadline_s, placed * task_s))
+            due.append((job.spec.wishes.deadline_s, placed * task_s, placed))
     mean = weighed_s / slot_s if slot_s else 1.0
     for worker in broker.workers.values():
         if worker.offer.pool == pool and not worker.job:
@@ -53,6 +68,27 @@ def _has_run_s(job: Job, now_s: float) -> float:
     """How long the first of a job's tasks that are under way have taken by now."""
     given_s = min((each.given_s for each in job.assignments.values()), default=now_s)
     return max(0.0, now_s - given_s)
+
+
+def _gate(
+    broker: Broker, pool: str, slots_max: int, from_s: float, until_s: float
+) -> Callable[[Job], bool]:
+    """Whether a pool's rules let anything of a job begin within a time."""
+    rules = broker.occupancy.rules.get(pool)
+    known: dict[Whose, bool] = {}
+
+    def may_begin(job: Job) -> bool:
+        whose = job.spec.whose
+        if rules is None or is_reserved(job.spec):
+            return True
+        if whose not in known:
+            spans = allowed(rules.spans, whose, slots_max)
+            known[whose] = any(
+                each.slots and each.from_s <= until_s and from_s < each.until_s for each in spans
+            )
+        return known[whose]
+
+    return may_begin
 
 
 def _placed(job: Job, pool: str) -> int:

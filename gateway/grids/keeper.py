@@ -22,6 +22,7 @@ from gateway import events
 from gateway.broker import Broker
 from gateway.config import PoolConfig
 from gateway.faults import describe_fault
+from gateway.grids.answers import checked
 from gateway.grids.contract import (
     Blame,
     Capacity,
@@ -37,7 +38,18 @@ from gateway.grids.demand import demand
 from gateway.grids.fleet import AtWork, Fleet
 from gateway.jobs import Worker
 from policies.asks import House
-from policies.butler import MINUTE_S, Growth, Orders, Past, Rules, Stage, Work, attend, growth
+from policies.butler import (
+    MINUTE_S,
+    Growth,
+    Orders,
+    Past,
+    Rules,
+    Stage,
+    Work,
+    attend,
+    growth,
+    slots_max,
+)
 from policies.placement import Tags
 
 ROUND_S: Final = 0.25
@@ -46,7 +58,10 @@ HASTE_S: Final = 1.0  # the grid is looked at so often while pilots are on their
 PRICE_STEP: Final = 0.02  # a price that changed by less is as it was
 FACTS_S: Final = 30.0  # capacity and limits are asked for so often
 CALL_S: Final = 60.0  # what a call to the grid may take
-STOP_AGAIN_S: Final = 60.0  # who was told to stop, and has not, is told again
+STOP_AGAIN_S: Final = 60.0  # who was told to stop, and has not, is told again, …
+STOP_RETRY_S: Final = 10.0  # … sooner where the grid did not take it
+STRANGER_S: Final = 120.0  # a worker that the grid does not show is let go after so long
+CLOCK_SET_S: Final = 5.0  # a clock that is off by more was set
 
 Expect = Callable[[events.Event], None]
 
@@ -93,6 +108,7 @@ class Keeper:
         self._broker = broker
         self._expect = expect
         self._utc_s = utc_s
+        self._ahead_s: float | None = None  # of the time of day before the clock that only runs
         self._say_it = say
         self._house = house
         self.round_s = ROUND_S
@@ -102,6 +118,7 @@ class Keeper:
         self._limits = Limits()
         self._capacity: Capacity | None = None
         self._idle_since_s: dict[str, float] = {}
+        self._strange_s: dict[str, float] = {}  # since when workers are here that no pilot is
         self._told_s: dict[str, float] = {}  # when pilots were told to stop
         self._orders_s: list[float] = []  # when orders of the last minute were made
         self._names = self._name_orders()
@@ -141,17 +158,30 @@ class Keeper:
             if found is None:
                 return {"steps": steps, "failed": [what, self._troubles[what]]}
             steps.append((what, _in_words(found)))
+        refusal = self._why_no_probe()
+        if refusal:
+            return {"steps": steps, "failed": ["start", refusal]}
         order = Order(
             next(self._names),
             1,
             replace(self.shape, tags={**self.pool.tags, **tags}),
             self._walltime_s(),
         )
-        self.fleet.ordered(order, self._utc_s())
+        self.fleet.ordered(order, self._now(), is_probe=True)
         fault = await self._start(order)
         if fault:
             return {"steps": steps, "failed": ["start", fault]}
         return {"steps": steps, "failed": None, "pilot": order.names()[0]}
+
+    def _why_no_probe(self) -> str:
+        """Why no pilot is started for a probe: its owner's limits hold for it too."""
+        if self.scale.dry_run:
+            return "dry_run is set in [pool.scale]: nothing is started"
+        most = slots_max(self.rules, self._past(self._now()))
+        there = sum(each.slots for each in self.fleet.pilots.values())
+        if there + self.rules.pilot_slots > most:
+            return f"{there} of {most} slots are there: a pilot more would be too many"
+        return ""
 
     @property
     def shape(self) -> Shape:
@@ -171,11 +201,13 @@ class Keeper:
     async def _round(self) -> float:
         """Look, decide and do as decided; how long that took, without waiting for the grid."""
         await self._look()
-        began_s, now_s = trio.current_time(), self._utc_s()
+        began_s, now_s = trio.current_time(), self._now()
         at_work = self._at_work(self._workers(), now_s)
         self.work = demand(
             *(self._broker, self.pool.name, now_s),
             *(self._house.task_s_unknown, self._house.objective),
+            slots_max=self.rules.slots_max,
+            start_s=self.fleet.start_s,
         )
         past = self._past(now_s)
         self.decided = attend(self.rules, self.fleet.view(at_work), self.work, past, now_s)
@@ -183,6 +215,26 @@ class Keeper:
         if not self.scale.dry_run and not self.trouble:
             self._carry_out(self.decided, at_work, now_s)
         return trio.current_time() - began_s
+
+    def _now(self) -> float:
+        """The time of day. Where the clock was set, all that was noted by the old one is moved.
+
+        Else pilots would stand idle, and nothing be started, until the old time comes again.
+        """
+        utc_s = self._utc_s()
+        ahead_s = utc_s - trio.current_time()
+        if self._ahead_s is None:
+            self._ahead_s = ahead_s
+        by_s = ahead_s - self._ahead_s
+        if abs(by_s) > CLOCK_SET_S:
+            self._ahead_s = ahead_s
+            self.fleet.clock_set(by_s)
+            for noted in (self._idle_since_s, self._told_s, self._strange_s):
+                noted.update({name: at_s + by_s for name, at_s in noted.items()})
+            self._orders_s = [each + by_s for each in self._orders_s]
+            self._looked_s += by_s
+            self._asked_s += by_s
+        return utc_s
 
     @property
     def rules(self) -> Rules:
@@ -197,7 +249,7 @@ class Keeper:
         return replace(self.fleet.past(now_s), price_nanos=nanos)
 
     async def _look(self) -> None:
-        now_s = self._utc_s()
+        now_s = self._now()
         wait_s = self.scale.look_s
         if self.fleet.is_moving:
             wait_s = min(HASTE_S, wait_s)
@@ -208,7 +260,7 @@ class Keeper:
         if found is None:
             return
         workers = self._workers()
-        now_s = self._utc_s()
+        now_s = self._now()
         self.fleet.see(found, self._at_work(workers, now_s), now_s)
         self._tell_what_was_seen(found, workers)
         if not 0 <= now_s - self._asked_s < FACTS_S:
@@ -227,6 +279,7 @@ class Keeper:
         if orders.drain:
             self.fleet.drained(orders.drain, now_s)
             self._drain(orders.drain)
+        self._drain(self._strangers(at_work, now_s))
         if orders.cancel:
             self.fleet.stopped(orders.cancel, now_s)
         over = {*orders.cancel, *self.fleet.silent(now_s), *self.fleet.done(at_work)}
@@ -267,24 +320,24 @@ class Keeper:
             fault = GridFault(Blame.AGAIN, f"its adapter broke: {type(error).__name__}")
         if fault is None:
             return ""
-        self.fleet.refused(order, str(fault), self._utc_s())
+        self.fleet.refused(order, str(fault), self._now())
         self._say(f"no pilot was started: {fault}")
         return str(fault)
 
     async def _stop(self, names: Collection[str]) -> None:
-        async def stop() -> bool:
+        async def stop() -> str:
             await self.grid.stop(names)
-            return True
+            return "told"
 
         if await self._ask("stop", stop) is None:
-            for name in names:
-                self._told_s.pop(name, None)  # it is told again, in the next round
+            again_s = self._now() - STOP_AGAIN_S + STOP_RETRY_S
+            self._told_s |= dict.fromkeys(names, again_s)
 
     async def _ask(self, what: str, call: Callable[[], Any]) -> Any:
         """What the grid answers; None when it doesn't, which is said once."""
         try:
             with trio.fail_after(CALL_S):
-                found = await call()
+                found = checked(what, await call())
         except GridFault as error:
             self._note_trouble(what, str(error))
         except trio.TooSlowError:
@@ -353,6 +406,20 @@ class Keeper:
             for name, each in workers.items()
         }
 
+    def _strangers(self, at_work: Mapping[str, AtWork], now_s: float) -> list[str]:
+        """Workers that are no pilots of ours, and have been here for long.
+
+        They are another mark's, of a gateway whose state lay elsewhere: the grid does not show them
+        to us, so nobody would ever stop them. One that is drained ends.
+        """
+        strange = at_work.keys() - self.fleet.pilots.keys()
+        self._strange_s = {name: self._strange_s.get(name, now_s) for name in strange}
+        found = [name for name, at_s in self._strange_s.items() if now_s - at_s >= STRANGER_S]
+        for name in found:
+            self._say(f"its grid does not show worker {name}, so that is let go")
+            self._strange_s[name] = now_s
+        return found
+
     def _drain(self, names: Collection[str]) -> None:
         workers = self._workers()
         for name in names:
@@ -373,8 +440,11 @@ class Keeper:
         self._seen = told
 
     def _tell_growth(self) -> None:
-        now_s = self._utc_s()
+        now_s = self._now()
         there = sum(each.slots for each in self._workers().values() if not each.draining)
+        there += sum(
+            each.slots for each in self.fleet.pilots.values() if each.stage is Stage.DRAINING
+        )
         attainable, begins_s = None, None
         if self._capacity is not None:
             attainable, begins_s = self._capacity.slots_max, self._capacity.begins_s
@@ -393,7 +463,7 @@ class Keeper:
 
     def view(self) -> dict[str, Any]:
         """How the pool stands: what there is, what there should be, and why."""
-        now_s = self._utc_s()
+        now_s = self._now()
         pilots = self.fleet.view(self._at_work(self._workers(), now_s))
         slots = dict.fromkeys(Stage, 0)
         for each in pilots:
@@ -425,7 +495,7 @@ class Keeper:
 
     def _name_orders(self) -> Iterator[str]:
         """Names that no other order has, in this life or another: the first ends by the clock."""
-        life = f"{int(self._utc_s() * 1000):x}"
+        life = f"{int(self._now() * 1000):x}"
         return (f"{life}-{number}" for number in itertools.count(1))
 
     def _say(self, text: str) -> None:

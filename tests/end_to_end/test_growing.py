@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_support import quick
 from members_support import Member, federate
 from tests_support import InnerSite, wait_until
 
@@ -128,6 +129,15 @@ def test_a_pilot_that_is_killed_loses_no_task(site):
         assert named() <= {f"pid {pid}" for pid in pilots_of(keeper)}
         os.kill(pilots_of(keeper)[0], signal.SIGKILL)
         assert list(results) == [n * n for n in range(40)]
+
+
+def test_a_probe_runs_a_task_in_a_pool_that_lets_go_at_once(tmp_path):
+    site = make_site(tmp_path, replace(SCALE, rules=replace(SCALE.rules, idle_s=0.0)))
+    try:
+        said = quick("pool", "test", "burst", "--gateway", site.address)
+        assert [line.split()[1] for line in said.splitlines()][-3:] == ["start:", "dial:", "task:"]
+    finally:
+        end(site)
 
 
 def test_what_is_owned_and_idle_goes_first(tmp_path):

@@ -15,6 +15,7 @@ from gateway.events import JobSpec
 from gateway.ledger import records
 from gateway.ledger.rows import Dimension
 from gateway.terms import answer_ended
+from policies.placement import Offer
 from policies.tariffs import Tariff
 
 PRICE = Tariff(3_600_000_000_000, "USD", "test")  # a thousandth of a unit per slot-nanosecond
@@ -1066,6 +1067,18 @@ def test_the_offers_of_two_workers_of_one_name_both_count() -> None:
     assert "worker twin #3 has" in reject.reason
     world.do(events.WorkerGone(3, "gone"))
     assert list(world.broker.offers) == ["worker twin"]
+
+
+def test_what_a_pool_offers_outlasts_workers_of_other_pools(monkeypatch) -> None:
+    """A pool that grows has no worker to tell what it offers; who shows it asked in vain."""
+    monkeypatch.setattr("gateway.broker.OFFERS_MAX", 3)
+    own = Offer("pool cloud", "cloud", {}, "3.11", "USD")
+    world = World(slots=0)
+    world.broker = Broker({"local": PRICE, "cloud": PRICE}, {own.name: own})
+    for handle in range(2, 9):
+        world.join(handle)
+        world.do(events.WorkerGone(handle, "gone"))
+    assert list(world.broker.offers) == ["pool cloud", "worker w7", "worker w8"]
 
 
 def test_why_a_job_waits_names_what_its_client_has_not_done() -> None:

@@ -67,6 +67,14 @@ def test_what_is_wrong_is_named_with_its_pool(read, text, said):
     assert said in str(caught.value)
 
 
+def test_what_a_pool_may_cost_is_in_the_currency_of_its_price(read):
+    text = '[[pool]]\nname = "here"\nkind = "processes"\nprice = "0.05 USD"\n'
+    text += '[pool.scale]\nmax = 4\nhourly_cost = "40 {}"\n'
+    assert read(text.format("USD")).scale.currency == "USD"
+    with pytest.raises(ConfigError, match="hourly_cost is in EUR, and its price in USD"):
+        read(text.format("EUR"))
+
+
 @pytest.mark.parametrize(
     "text", ["cpus = 1", "pids_max = 99", "pin = true", "[pool.environments]\npackages = true"]
 )

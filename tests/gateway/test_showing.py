@@ -6,12 +6,14 @@ from itertools import count, islice
 import pytest
 from town import CHEAP, UTC_S, Town
 
-from federation.adverts import WINDOWS_MAX
+from federation.adverts import START_MAX_S, WINDOWS_MAX, SiteAdvert
 from gateway import events
 from gateway.showing import _windows
+from policies.butler import Growth
 from policies.claims import NOTHING, Claim, Claims
 from policies.hours import Business, Hours
 from policies.parties import OTHERS
+from policies.placement import Offer
 from policies.pricelist import Adjustment, Band, PriceList
 from policies.weeks import EVERY_DAY, Span
 from policies.windows import Allowed, Plan, Window, rules_at
@@ -101,3 +103,11 @@ def test_other_prices_rules_and_workers_are_shown_at_once(site):
     assert {each.slots for each in shown(site)} == {7}
     turn(site, Plan((replace(CLOSED, claims=Claims()),), NO_OTHERS))
     assert shown(site)[0].from_s > before[0].from_s
+
+
+def test_a_start_of_months_is_shown_as_the_longest_that_may_be(site):
+    """A batch system's estimate of its queue must not make others refuse the whole advert."""
+    site.broker.offers["pool local"] = Offer("pool local", "local", {}, "3.11", "USD")
+    site.do(events.PoolGrows("local", Growth(3, 1e7, 60.0)))
+    found = site.exchange.show(UTC_S)
+    assert SiteAdvert.from_plain(found.to_plain()).pools[0].start_s == START_MAX_S

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.butler import Orders, Past, Pilot, Rules, Stage, Work, attend, overhead_s
+from policies.asks import FASTEST
+from policies.butler import Growth, Orders, Past, Pilot, Rules, Stage, Work, attend, overhead_s
 
 NOW_S = 10_000.0
 RULES = Rules(slots_max=1_000, starts_max=500)
@@ -60,7 +61,7 @@ def fleet(count: int, stage: Stage = Stage.READY, busy: int = 1) -> list[Pilot]:
         pytest.param(
             RULES,
             [],
-            Work(100, 6_000.0, ((NOW_S + 160.0, 6_000.0),)),
+            Work(100, 6_000.0, ((NOW_S + 160.0, 6_000.0, 100),)),
             60,
             60,
             id="due in 100 s of work: 60 slots",
@@ -68,10 +69,26 @@ def fleet(count: int, stage: Stage = Stage.READY, busy: int = 1) -> list[Pilot]:
         pytest.param(
             RULES,
             [],
-            Work(70, 6_000.0, ((NOW_S + 50.0, 600.0),)),
+            Work(70, 6_000.0, ((NOW_S + 50.0, 600.0, 70),)),
             70,
             70,
             id="due before any could start: all that can be",
+        ),
+        pytest.param(
+            RULES,
+            [],
+            Work(900, 6_000.0, ((NOW_S + 50.0, 600.0, 7),)),
+            7,
+            7,
+            id="what is not due gets no slot for what is",
+        ),
+        pytest.param(
+            replace(RULES, slots_max=8, slots_min=3, pilot_slots=2),
+            [],
+            Work(),
+            4,
+            2,
+            id="some are kept, in whole pilots",
         ),
     ],
 )
@@ -145,6 +162,22 @@ def test_a_pool_that_must_be_smaller_loses_least():
     ]
 
 
+def test_what_is_kept_is_no_more_than_is_paid_for():
+    rules = replace(RULES, slots_min=4, hourly_nanos=2_000)
+    past = replace(PAST, price_nanos=1_000)
+    assert attend(rules, [], Work(), past, NOW_S).start == 2
+    found = attend(rules, fleet(2, busy=0), Work(), past, NOW_S)
+    assert found == Orders(2, why=found.why), "they would go, and come again, for ever"
+
+
+def test_what_is_let_go_counts_until_it_is_gone():
+    rules = replace(RULES, slots_max=4)
+    leaving = [Pilot(f"old{at}", Stage.DRAINING, 1, NOW_S) for at in range(3)]
+    found = attend(rules, leaving, Work(100, 1e6), PAST, NOW_S)
+    assert (found.wanted, found.start) == (4, 1)
+    assert "are not gone yet" in found.why[-1]
+
+
 def test_failed_starts_are_followed_by_pauses():
     pauses = []
     for failures in (1, 2, 3, 30):
@@ -207,7 +240,8 @@ def test_limits_hold_and_nobody_who_works_goes_before_who_does_not(pool):
     there = sum(each.slots for each in active.values())
     assert rules.slots_min <= found.wanted <= rules.slots_max
     assert not (found.start and released), "both ways at once"
-    assert not found.start or there + found.start * rules.pilot_slots <= rules.slots_max
+    all_there = sum(each.slots for each in pilots)
+    assert not found.start or all_there + found.start * rules.pilot_slots <= rules.slots_max
     assert released <= active.keys()
     lately = [each for each in past.starts if each > NOW_S - 60]
     assert found.start + len(lately) <= max(rules.starts_max, len(lately))
@@ -235,6 +269,17 @@ def test_a_pool_is_told_the_same_until_something_changes(pool):
 
 def replace_limits(rules: Rules) -> Rules:
     return replace(rules, starts_max=10**6, stops_max=10**6)
+
+
+@pytest.mark.parametrize("slot_work_s", [0.0, 5e-324, 1e-300, 1e12])
+def test_what_others_say_of_a_start_is_never_beyond_numbers(slot_work_s):
+    found = Growth(50, 60.0, slot_work_s).for_work(1e9, 100, FASTEST)
+    assert found == (50 if slot_work_s < 1 else 1)
+
+
+def test_starts_that_take_no_time_are_as_many_as_there_are_tasks():
+    past = replace(PAST, start_s=5e-324)
+    assert attend(RULES, [], Work(70, 1e9), past, NOW_S).start == 70
 
 
 @given(st.floats(0, 1e4), st.none() | st.floats(0, 1e4), st.floats(0, 1e4))

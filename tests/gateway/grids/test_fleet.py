@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateway.grids.contract import Order, Shape, Sighting, Stand
-from gateway.grids.fleet import DIAL_S, TRIES_MAX, UNSEEN_S, AtWork, Fleet
+from gateway.grids.fleet import DIAL_S, PROBE_S, TRIES_MAX, UNSEEN_S, AtWork, Fleet
 from policies.butler import Stage
 
 START_S = 20.0
@@ -74,6 +74,23 @@ def test_an_order_that_is_never_shown_is_made_again_and_given_up():
     assert fleet.unseen(now_s + UNSEEN_S) == []
     assert (fleet.pilots, fleet.orders, fleet.failures) == ({}, {}, 1)
     assert "does not show it" in fleet.why
+
+
+def test_a_clock_that_is_set_moves_all_that_was_noted():
+    early, late = ordered(order(), now_s=100.0), ordered(order(), now_s=1_100.0)
+    for fleet, at_s in ((early, 105.0), (late, 1_105.0)):
+        fleet.see([shown("a.0"), shown("a.1", Stand.ENDED)], {}, at_s)
+        fleet.stopped(["a.0"], at_s)
+    early.clock_set(1_000.0)
+    assert early == late
+
+
+def test_a_probes_worker_waits_for_its_task():
+    fleet = Fleet(START_S)
+    fleet.ordered(order(pilots=1), 0.0, is_probe=True)
+    assert fleet.view({})[0].stage is Stage.STARTING, "nobody takes it to be queued for nothing"
+    fleet.see([shown("a.0")], {"a.0": IDLE}, 9.0)
+    assert fleet.view({"a.0": IDLE})[0].since_s == 9.0 + PROBE_S
 
 
 def test_an_order_that_is_not_wanted_any_more_is_not_made_again():

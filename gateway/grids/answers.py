@@ -1,0 +1,101 @@
+"""What a grid answers, checked: an adapter may be anybody's, and may be wrong. Pure.
+
+What is no answer is the grid's fault like any other: nothing is done on the strength of it, and the
+operator reads what was wrong.
+"""
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any, Final, NoReturn
+
+from federation.money import NANOS_LIMIT, check_currency
+from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
+from gateway.scale_config import PILOT_SLOTS_MAX, SLOTS_MAX
+
+SHOWN_MAX: Final = 2 * SLOTS_MAX  # pilots: those that there may be, and as many that have ended
+PRICE_NANOS_MAX: Final = NANOS_LIMIT // 1_000  # of a slot-hour; there is a factor to come
+TEXT_CHARS_MAX: Final = 256  # of a pilot's name, and of the grid's for it
+
+
+def checked(what: str, found: Any) -> Any:
+    """What a grid answered when it was asked for that; GridFault where that can't be."""
+    try:
+        match what:
+            case "pilots":
+                return _sightings(found)
+            case "limits":
+                return _limits(found)
+            case "capacity":
+                return _capacity(found)
+            case "prices":
+                return _price(found)
+            case _:
+                return found if isinstance(found, str) else _wrong("text", found)
+    except ValueError as error:
+        raise GridFault(Blame.NEVER, f"its adapter's answer can't be used: {error}") from None
+
+
+def _sightings(found: Any) -> Sequence[Sighting]:
+    if not isinstance(found, list | tuple):
+        _wrong("a list of Sighting", found)
+    if len(found) > SHOWN_MAX:
+        raise ValueError(f"{len(found)} pilots, of {SHOWN_MAX} at most")
+    for each in found:
+        if not isinstance(each, Sighting):
+            _wrong("a list of Sighting", each)
+        for text in (each.name, each.grid_id):
+            if not isinstance(text, str) or len(text) > TEXT_CHARS_MAX or not text.isprintable():
+                _wrong(f"a name of {TEXT_CHARS_MAX} printable characters at most", text)
+        if not isinstance(each.stand, Stand) or not isinstance(each.fault, str):
+            _wrong("a Stand, and a fault in words", (each.stand, each.fault))
+        least = 0 if each.stand is Stand.ENDED else 1
+        _count(f"slots of pilot {each.name}", each.slots, least, PILOT_SLOTS_MAX)
+        for moment_s in (each.paid_s, each.begins_s, each.ends_s):
+            _moment(f"of pilot {each.name}", moment_s)
+    return found
+
+
+def _limits(found: Any) -> Limits:
+    if not isinstance(found, Limits):
+        _wrong("Limits", found)
+    _count("pilots_max", found.pilots_max, 1)
+    _count("orders_max", found.orders_max, 0)
+    _moment("limit_s", found.limit_s)
+    return found
+
+
+def _capacity(found: Any) -> Capacity:
+    if not isinstance(found, Capacity):
+        _wrong("Capacity", found)
+    _count("slots_now", found.slots_now, 0)
+    if found.slots_max is not None:
+        _count("slots_max", found.slots_max, 0)
+    _moment("begins_s", found.begins_s)
+    return found
+
+
+def _price(found: Any) -> tuple[int, str] | None:
+    if found is None:
+        return None
+    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], str):
+        _wrong("a price: nano-units and a currency", found)
+    nanos, currency = found
+    _count("a price", nanos, 0, PRICE_NANOS_MAX)
+    check_currency(currency)
+    return nanos, currency
+
+
+def _count(what: str, value: Any, least: int, most: int | None = None) -> None:
+    if type(value) is not int or value < least or (most is not None and value > most):
+        upper = "" if most is None else f" to {most}"
+        raise ValueError(f"{what} is {value!r:.60}: it must be a whole number from {least}{upper}")
+
+
+def _moment(what: str, value: Any) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (is_number and isfinite(value)):
+        raise ValueError(f"a time {what} is {value!r:.60}: it must be seconds, or None")
+
+
+def _wrong(expected: str, value: Any) -> NoReturn:
+    raise ValueError(f"{value!r:.60} is not {expected}")
