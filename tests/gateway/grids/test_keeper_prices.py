@@ -51,7 +51,7 @@ class Kept:
         )
 
     async def look(self):
-        self.now_s += 60.0
+        self.keeper._looked_s = self.keeper._asked_s = float("-inf")  # it is due again
         await self.keeper._look()
         return [each.price for each in self.prices]
 
@@ -60,7 +60,7 @@ async def test_the_price_follows_the_grids_with_its_markup():
     kept = Kept()
     assert await kept.look() == ["0.15 USD"]
     assert await kept.look() == ["0.15 USD"]  # nothing has changed
-    kept.grid.charges = 10.1 * CENT, "USD"
+    kept.grid.charges = 101 * CENT // 10, "USD"
     assert await kept.look() == ["0.15 USD"]  # by less than two hundredths
     kept.grid.charges = 8 * CENT, "USD"
     assert await kept.look() == ["0.15 USD", "0.12 USD"]
