@@ -29,7 +29,8 @@ def demand(
     would stand idle, and cost, until a window opens.
 
     Args:
-        task_s_unknown: how long a task is taken to be that nobody has seen run.
+        task_s_unknown: how long a task is taken to be that nobody has seen end, at least: what runs
+            already takes as long as it has.
         objective: of jobs that wish for none.
         slots_max: that there may be.
         start_s: how long a start takes.
@@ -48,7 +49,8 @@ def demand(
         placed = _placed(job, pool)
         if not placed or not may_begin(job):
             continue
-        task_s = broker.durations.of(job.spec.function) or job.spec.task_s or task_s_unknown
+        known_s = broker.durations.of(job.spec.function) or job.spec.task_s
+        task_s = known_s or max(task_s_unknown, _has_run_s(job, now_s))
         tasks += placed
         slot_s += placed * task_s
         weighed_s += placed * task_s * haste(job.spec.wishes.objective or objective)
@@ -81,6 +83,12 @@ def _gate(
         return known[whose]
 
     return may_begin
+
+
+def _has_run_s(job: Job, now_s: float) -> float:
+    """How long the first of a job's tasks that are under way have taken by now."""
+    given_s = min((each.given_s for each in job.assignments.values()), default=now_s)
+    return max(0.0, now_s - given_s)
 
 
 def _placed(job: Job, pool: str) -> int:
