@@ -64,6 +64,12 @@ def demand(
     return Work(tasks, slot_s, tuple(sorted(due)), mean, owed)
 
 
+def _has_run_s(job: Job, now_s: float) -> float:
+    """How long the first of a job's tasks that are under way have taken by now."""
+    given_s = min((each.given_s for each in job.assignments.values()), default=now_s)
+    return max(0.0, now_s - given_s)
+
+
 def _gate(
     broker: Broker, pool: str, slots_max: int, from_s: float, until_s: float
 ) -> Callable[[Job], bool]:
@@ -83,12 +89,6 @@ def _gate(
         return known[whose]
 
     return may_begin
-
-
-def _has_run_s(job: Job, now_s: float) -> float:
-    """How long the first of a job's tasks that are under way have taken by now."""
-    given_s = min((each.given_s for each in job.assignments.values()), default=now_s)
-    return max(0.0, now_s - given_s)
 
 
 def _placed(job: Job, pool: str) -> int:
