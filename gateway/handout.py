@@ -6,6 +6,7 @@ each batch of events, when everything that they let go of can be handed out agai
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import Final
 
 from federation.messages import Assign, Recall
@@ -80,13 +81,35 @@ class Handout:
             if not worker.draining and not worker.job
         )
         starving: list[Worker] = []
-        for worker in sorted(self.workers.values(), key=lambda worker: worker.load_s):
+        hungry = self._hungry()
+        for worker in sorted(hungry, key=lambda worker: worker.load_s):
             while self._feed(worker, slots_total, now_s):
                 pass
             if dispatch.has_room(worker):
                 starving.append(worker)
         for worker in starving[:RECALLS_MAX]:
             self._recall_for(worker, now_s)
+
+    def _hungry(self) -> list[Worker]:
+        """The workers that something could be given to, or taken from for somebody else.
+
+        Where all that waits needs an idle slot, those that have none are left out: of thousands of
+        busy workers looking at each, for each job, would be most of what the broker does.
+        """
+        lasts = min((self._ahead_s(each) for each in self.ready.values()), default=inf)
+        return [
+            each
+            for each in self.workers.values()
+            if each.in_flight != each.slots or lasts < each.ahead_max_s
+        ]
+
+    def _ahead_s(self, job: Job) -> float:
+        """How far ahead a worker must plan to be given a task without an idle slot; inf: it can't.
+
+        What goes alone counts as what comes after it: that may be next in this same settling.
+        """
+        task_s = self.durations.of(job.spec.function)
+        return inf if task_s is None or job.counted else task_s
 
     def share_out(self, shares: Shares | None) -> None:
         """From now on jobs are served share by share; None: by `dispatch.order` alone."""

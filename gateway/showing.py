@@ -85,8 +85,14 @@ def _show_pool(
     machine, intensity = emissions.machine, emissions.intensity
     tariff, prices = broker.tariffs[name], broker.prices.get(name)
     extras = prices.prices.extras if prices is not None else Extras()
-    total = 0 if broker.draining else sum(each.slots for each in workers)
-    busy = sum(min(each.slots, each.in_flight) for each in workers)
+    total = busy = 0
+    load_s = queue[1]
+    for each in workers:  # thousands, for each job that is planned
+        total += each.slots
+        if each.in_flight:
+            busy += min(each.slots, each.in_flight)
+            load_s += each.left_s(utc_s)
+    total = 0 if broker.draining else total
     growth = NO_GROWTH if broker.draining else broker.growth.get(name, NO_GROWTH)
     pythons = {each.offer.python for each in workers}
     if growth.slots:
@@ -98,7 +104,7 @@ def _show_pool(
         currency=tariff.currency,
         slots_free=max(0, total - busy - held),
         tasks_queued=queue[0],
-        load_slot_s=sum(each.left_s(utc_s) for each in workers) + queue[1],
+        load_slot_s=load_s,
         tags=_largest(facts.tags, workers),
         pythons=tuple(sorted(pythons)),
         region=facts.region,

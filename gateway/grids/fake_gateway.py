@@ -31,6 +31,7 @@ class Arrival:
     slots: int
     pool: str
     tags: dict[str, Any]
+    token: str
 
 
 class FakeGateway:
@@ -125,6 +126,7 @@ def _arrival(guest: Guest) -> Arrival:
         slots=about("slots", 0),
         pool=about("pool", ""),
         tags=dict(about("tags", {})),
+        token=about("token", ""),
     )
 
 

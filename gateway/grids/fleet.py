@@ -12,7 +12,7 @@ each.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.grids.contract import PILOT_MARK, Order, Sighting, Stand
@@ -260,17 +260,23 @@ class Fleet:
         """The pilots, as the butler sees them. One whose worker is away is not taken to be idle."""
         found = []
         for name, each in self.pilots.items():
+            since_s, busy, lost_s = each.since_s, 0, 0.0
+            if each.stage is Stage.READY:
+                worker = workers.get(name)
+                if worker is None:
+                    busy = each.slots
+                else:
+                    since_s, busy, lost_s = worker.idle_s, worker.busy, worker.lost_s
             paid_s = each.sighting.paid_s if each.sighting is not None else None
-            pilot = Pilot(name, each.stage, each.slots, each.since_s, paid_s)
-            worker = workers.get(name)
-            if each.stage is Stage.READY and worker is None:
-                pilot = replace(pilot, busy=each.slots)
-            elif each.stage is Stage.READY and worker is not None:
-                pilot = replace(
-                    pilot, busy=worker.busy, since_s=worker.idle_s, lost_s=worker.lost_s
-                )
-            found.append(pilot)
+            found.append(Pilot(name, each.stage, each.slots, since_s, paid_s, busy, lost_s))
         return found
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether anything is on its way, here or off."""
+        return bool(self.orders) or any(
+            each.stage is not Stage.READY for each in self.pilots.values()
+        )
 
     def past(self, now_s: float) -> Past:
         """What was done lately."""

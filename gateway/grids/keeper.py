@@ -59,6 +59,7 @@ class Keeper:
         utc_s: the time of day.
         say: takes lines for the operator.
         house: for what a task is taken to be, and jobs' usual objective.
+        round_s: how long it waits between two rounds, at least.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Keeper:
         utc_s: Callable[[], float],
         say: Callable[[str], None],
         house: House,
+        round_s: float = ROUND_S,
     ) -> None:
         assert pool.scale is not None
         self.pool = pool
@@ -87,6 +89,7 @@ class Keeper:
         self._utc_s = utc_s
         self._say_it = say
         self._house = house
+        self._round_s = round_s
         self._limits = Limits()
         self._capacity: Capacity | None = None
         self._idle_since_s: dict[str, float] = {}
@@ -103,10 +106,8 @@ class Keeper:
             self._tell_growth()
             await self._look_whether_it_works()
             while True:
-                began_s = trio.current_time()
-                await self._round()
-                took_s = trio.current_time() - began_s
-                await trio.sleep(max(ROUND_S, took_s / ROUND_SHARE - took_s))
+                took_s = await self._round()
+                await trio.sleep(max(self._round_s, took_s / ROUND_SHARE - took_s))
 
     def take_in(self, pool: PoolConfig) -> None:
         """Go on by other rules."""
@@ -157,10 +158,10 @@ class Keeper:
 
     # --- a round -------------------------------------------------------------------------------
 
-    async def _round(self) -> None:
-        workers = self._workers()
-        await self._look(workers)
-        now_s = self._utc_s()
+    async def _round(self) -> float:
+        """Look, decide and do as decided; how long that took, without waiting for the grid."""
+        await self._look()
+        began_s, now_s = trio.current_time(), self._utc_s()
         at_work = self._at_work(self._workers(), now_s)
         self.work = demand(
             *(self._broker, self.pool.name, now_s),
@@ -171,6 +172,7 @@ class Keeper:
         self._tell_growth()
         if not self.scale.dry_run and not self.trouble:
             self._carry_out(self.decided, at_work, now_s)
+        return trio.current_time() - began_s
 
     @property
     def rules(self) -> Rules:
@@ -184,18 +186,18 @@ class Keeper:
             nanos = tariff.price_nanos
         return replace(self.fleet.past(now_s), price_nanos=nanos)
 
-    async def _look(self, workers: Mapping[str, Worker]) -> None:
+    async def _look(self) -> None:
         now_s = self._utc_s()
-        stages = {each.stage for each in self.fleet.view({})}
-        is_moving = bool(stages - {Stage.READY} or self.fleet.orders)
-        wait_s = min(HASTE_S, self.scale.look_s) if is_moving else self.scale.look_s
+        wait_s = self.scale.look_s
+        if self.fleet.is_moving:
+            wait_s = min(HASTE_S, wait_s)
         if 0 <= now_s - self._looked_s < wait_s:
             return
         self._looked_s = now_s
         found = await self._ask("pilots", self.grid.pilots)
         if found is None:
             return
-        workers = self._workers()  # others may have come meanwhile
+        workers = self._workers()
         now_s = self._utc_s()
         self.fleet.see(found, self._at_work(workers, now_s), now_s)
         self._tell_what_was_seen(found, workers)

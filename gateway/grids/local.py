@@ -12,6 +12,7 @@ from typing import Final
 
 import trio
 
+from federation.address import TOKEN_VARIABLE
 from gateway.child import wait_for_exit
 from gateway.config import PoolConfig
 from policies.placement import show_tag
@@ -56,6 +57,7 @@ class LocalGrid:
         command += ["--tags", tags] if tags else []
         command += self._pool.agent_options
         environment = dict(os.environ)
+        environment.pop(TOKEN_VARIABLE, None)  # ours is good for what no worker should do
         environment["GRIDFED_SECRET"] = self._secret
         # In this very thread: the agent is killed when the thread that started it ends.
         process = subprocess.Popen(  # noqa: ASYNC220

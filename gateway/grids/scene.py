@@ -17,6 +17,7 @@ from typing import Final
 
 import trio
 
+from federation.address import TOKEN_VARIABLE, is_weak
 from gateway.grids.contract import (
     Blame,
     GridFault,
@@ -35,6 +36,7 @@ DIAL_S: Final = 300.0
 SCAN_S: Final = 0.01  # commands that end soon are seen too
 LOOKS: Final = 50
 DAY_S: Final = 86_400.0
+_SECRETS: Final = ("GRIDFED_SECRET", TOKEN_VARIABLE)
 _ORDER: Final = tuple(Stand)
 
 
@@ -108,7 +110,7 @@ class Scene:
         self.gateway = gateway
         self.launch = launch
         self.said = said
-        self.secret = launch.environment["GRIDFED_SECRET"]
+        self.secrets = {launch.environment[each] for each in _SECRETS if each in launch.environment}
         self._seen: dict[tuple[int, str], _Seen] = {}
         self._opened: list[Provisioning] = []  # kept, so that no two have one id
 
@@ -213,8 +215,9 @@ class Scene:
         self.check_text(text, f"the fault of {what}")
 
     def check_text(self, text: str, where: str) -> None:
-        """No text holds the secret."""
-        assert self.secret not in text, f"the secret stands in {where}"
+        """No text holds a secret."""
+        for secret in self.secrets:
+            assert secret not in text, f"the secret stands in {where}"
 
     def check_arrivals(self, order: Order) -> list[Arrival]:
         """Those of an order that came: each once, and as it was ordered."""
@@ -225,6 +228,8 @@ class Scene:
             shape = order.shape
             assert each.slots == shape.slots, f"{each.name} has {each.slots} slots, not {shape}"
             assert each.tags == dict(shape.tags), f"{each.name} has tags {each.tags}, not {shape}"
+            token = self.launch.environment.get(TOKEN_VARIABLE, "")
+            assert each.token == token, f"{each.name} has not the token of its environment"
             assert each.pool == self.launch.pool, f"{each.name} says it is of pool {each.pool!r}"
         return came
 
@@ -252,12 +257,16 @@ async def set_scene(bench: Bench) -> AsyncIterator[Scene]:
     with TemporaryDirectory(prefix="gridfed-check-") as folder:
         async with trio.open_nursery() as nursery:
             await nursery.start(gateway.run)
+            address = bench.dialled(gateway.address)
+            environment = {"GRIDFED_SECRET": secret, "GRIDFED_CHECK": ODD}
+            if not is_weak(address):  # no pilot would show a token there
+                environment[TOKEN_VARIABLE] = secrets.token_hex(16)
             launch = Launch(
                 site="checks",
                 pool="checked",
                 mark=f"check-{secrets.token_hex(6)}",
-                address=bench.dialled(gateway.address),
-                environment={"GRIDFED_SECRET": secret, "GRIDFED_CHECK": ODD},
+                address=address,
+                environment=environment,
                 folder=Path(folder),
                 say=said.append,
                 dial_s=DIAL_S,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from federation.address import TOKEN_VARIABLE
 from federation.messages import Hello
 from federation.transport import TlsSettings
 from gateway.knobs import KnobError
@@ -65,7 +66,7 @@ class AgentSettings:
 
 
 def read_arguments() -> AgentSettings:
-    """The settings of an agent that a local pool has started."""
+    """The settings of an agent that a grid has started: secrets come by its environment."""
     parser = argparse.ArgumentParser(prog="gateway.worker.agent")
     parser.add_argument("--gateway", required=True)
     parser.add_argument("--slots", type=int, required=True)
@@ -91,6 +92,7 @@ def read_arguments() -> AgentSettings:
         pool=given.pool,
         slots=given.slots,
         secret=os.environ.get("GRIDFED_SECRET", ""),
+        token=os.environ.get(TOKEN_VARIABLE, ""),
         tls=TlsSettings().or_environment(),
         tags=parse_tags(given.tags),
         memory_bytes=given.memory,

@@ -49,11 +49,11 @@ class Babbling(ProcessGrid):
 
 
 class Bare(ProcessGrid):
-    """It hands over nothing of the environment but the secret, whatever that has."""
+    """It hands over nothing of the environment but the secrets."""
 
     def _spawn(self, name, shape):
         kept = self._launch
-        bare = {"GRIDFED_SECRET": kept.environment["GRIDFED_SECRET"]}
+        bare = {each: kept.environment[each] for each in ("GRIDFED_SECRET", "GRIDFED_TOKEN")}
         self._launch = replace(kept, environment=bare)
         try:
             return super()._spawn(name, shape)

@@ -251,8 +251,9 @@ def test_a_task_finds_its_gateway(gateway, start_agent):
     assert work.values() == {0: gateway.address}
 
 
-def test_a_task_finds_no_token(gateway, start_agent):
+def test_a_worker_shows_the_token_of_its_environment_and_a_task_finds_none(gateway, start_agent):
     start_agent(gateway, 1, GRIDFED_TOKEN="of who started the worker")
+    assert gateway.guest().hello.about["token"] == "of who started the worker"
 
     def token():
         import os

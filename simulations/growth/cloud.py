@@ -1,0 +1,336 @@
+"""A cloud in virtual time, which keeps gateway.grids.contract: instances as EC2 starts them.
+
+    start ──► waits for the cloud's rate ──► pending ──► running ──► its worker's hello
+              (queued, not paid)             (starting)  (paid)
+
+How long a start takes was measured by others (see `Habits`); what goes wrong is drawn from a seed.
+The cloud is one account of it: gateways come and go, and open it anew by their mark.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, NamedTuple
+
+import trio
+
+from gateway.grids.contract import (
+    Blame,
+    Capacity,
+    GridFault,
+    Limits,
+    Order,
+    Shape,
+    Sighting,
+    Stand,
+    check_order,
+)
+from simulations.world.clock import Clock
+
+ENDED_SHOWN_S: Final = 600.0  # so long what has ended is shown
+
+
+class Spread(NamedTuple):
+    """A time that is log-normal: half are below `median_s`; `sigma` is that of its logarithm."""
+
+    median_s: float
+    sigma: float
+
+    def draw(self, dice: Random) -> float:
+        """One such time."""
+        return self.median_s * math.exp(self.sigma * dice.gauss(0.0, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a cloud behaves.
+
+    The usual ones: a cold launch took 25.8 s on average from the call to an answer on port 22, of
+    which the call 19 %, pending to running 69 %, the boot 12 %, within 0.7 s the same for six
+    families (github.com/brevdev/ec2-coldboot-research, t3 to r7i, 2025); others tell of 40 s
+    (depot.dev, May 2024). So the median is 22.7 s until it runs, and 3.1 s until it has booted; our
+    worker's environment, read from a cold disk, takes an assumed 4.9 s more. How wide these spread
+    is assumed: one start in a hundred takes 1.8 and 2.5 times as long. RunInstances launches 1,000
+    at once and 2 a second after that, TerminateInstances 1,000 and 20 (Amazon EC2 Developer Guide,
+    "Request throttling"); accounts that start thousands have had the first raised: 16.7 a second
+    starts 20,000 in 20 minutes.
+
+    Attributes:
+        runs: from the call until it runs, and is paid.
+        dials: from then until its worker's hello.
+        burst, launches_s: that are launched at once, and in a second after that.
+        ends_burst, ends_s: the same, of those that are stopped.
+        instances_max: that there may be; what is over is refused.
+        orders_max: that are taken in a minute.
+        call_s: what each call takes.
+        shown_s: so long what was launched is not yet shown.
+        lost: of the calls: half of them were done, and the answer is lost; half were not.
+        mute: of the instances: they run, and their worker never comes.
+        taken_an_hour: of the instances: interrupted, as spot instances are, by the hour.
+        notice_s: so long before that their worker is told.
+        paid_min_s: the least that is paid for.
+    """
+
+    runs: Spread = Spread(22.7, 0.25)
+    dials: Spread = Spread(8.0, 0.4)
+    burst: float = 1_000.0
+    launches_s: float = 1_000.0 / 60.0
+    ends_burst: float = 1_000.0
+    ends_s: float = 20.0
+    instances_max: int | None = None
+    orders_max: int = 60
+    call_s: float = 1.0
+    shown_s: float = 0.0
+    lost: float = 0.0
+    mute: float = 0.0
+    taken_an_hour: float = 0.0
+    notice_s: float = 120.0
+    paid_min_s: float = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """One instance, from the call that asked for it."""
+
+    mark: str
+    name: str
+    id: str
+    slots: int
+    asked_s: float
+    stand: Stand = Stand.QUEUED
+    paid_s: float | None = None
+    came_s: float | None = None
+    ended_s: float | None = None
+    fault: str = ""
+
+    def bill_s(self, now_s: float, least_s: float, step_s: float = 0.0) -> float:
+        """The seconds that it was paid for until now, by the second or in whole steps."""
+        if self.paid_s is None:
+            return 0.0
+        until_s = now_s if self.ended_s is None else self.ended_s
+        paid_s = max(least_s, until_s - self.paid_s)
+        return math.ceil(paid_s / step_s - 1e-9) * step_s if step_s else paid_s
+
+
+@dataclass(slots=True)
+class Bucket:
+    """Tokens that come back at a rate, up to a burst: when the next so many are there."""
+
+    burst: float
+    rate_s: float
+    free_s: float = field(default=0.0)  # when it was empty, or will be, by what was taken
+
+    def take(self, now_s: float) -> float:
+        """Take one; the moment at which it is there."""
+        full_since_s = now_s - self.burst / self.rate_s
+        self.free_s = max(self.free_s, full_since_s) + 1 / self.rate_s
+        return max(now_s, self.free_s)
+
+
+class Guest:
+    """Who is told what becomes of instances: the gateway whose workers they are."""
+
+    def came(self, instance: Instance) -> None:
+        """Its worker dials."""
+
+    def warned(self, instance: Instance) -> None:
+        """It will be taken in a while."""
+
+    def ended(self, instance: Instance, *, is_orderly: bool) -> None:
+        """It is gone; `is_orderly`: its worker had time to say goodbye."""
+
+
+class Cloud:
+    """One account of a cloud.
+
+    Args:
+        seed: of all that is left to chance. The n-th instance has the same times in each run.
+        guest_of: by mark, who is told; None: nobody is there.
+    """
+
+    def __init__(
+        self, clock: Clock, habits: Habits, seed: int, guest_of: Callable[[str], Guest | None]
+    ) -> None:
+        self.clock = clock
+        self.habits = habits
+        self.instances: dict[tuple[str, str], Instance] = {}  # by mark and name
+        self.all: list[Instance] = []
+        self.peak = 0
+        self._seed = seed
+        self._guest_of = guest_of
+        self._numbers = itertools.count()
+        self._launches = Bucket(habits.burst, habits.launches_s)
+        self._ends = Bucket(habits.ends_burst, habits.ends_s)
+        self._orders: dict[tuple[str, str], float] = {}
+
+    def living(self, mark: str = "") -> list[Instance]:
+        """Those that have not ended; of one mark, or of all."""
+        found = self.instances.values()
+        return [each for each in found if each.ended_s is None and mark in ("", each.mark)]
+
+    # --- orders --------------------------------------------------------------------------------
+
+    def order(self, mark: str, order: Order) -> None:
+        """Launch what an order says, unless it is known. Raises GridFault when not all of it is."""
+        check_order(order, Limits())
+        now_s = self.clock.now_s
+        if (mark, order.name) in self._orders:
+            return
+        recent = sum(each > now_s - 60.0 for each in self._orders.values())
+        if recent >= self.habits.orders_max:
+            raise GridFault(Blame.AGAIN, "RequestLimitExceeded: too many calls in a minute")
+        self._orders[mark, order.name] = now_s
+        most = self.habits.instances_max
+        room = order.pilots if most is None else max(0, most - len(self.living()))
+        for name in order.names()[:room]:
+            self._launch(mark, name, order.shape.slots)
+        if room < order.pilots:
+            text = f"InsufficientInstanceCapacity: {room} of {order.pilots} were started"
+            raise GridFault(Blame.ELSEWHERE, text)
+
+    def _launch(self, mark: str, name: str, slots: int) -> None:
+        number = next(self._numbers)
+        dice = Random(f"{self._seed} {number}")
+        instance = Instance(mark, name, f"i-{number:08x}", slots, self.clock.now_s)
+        self.instances[mark, name] = instance
+        self.all.append(instance)
+        self.peak = max(self.peak, len(self.living())) if self.habits.instances_max else 0
+        launched_s = self._launches.take(self.clock.now_s)
+        runs_s, dials_s = self.habits.runs.draw(dice), self.habits.dials.draw(dice)
+        is_mute = dice.random() < self.habits.mute
+        self.clock.at(launched_s, lambda: self._pend(instance, runs_s, dials_s, dice, is_mute))
+
+    def _pend(
+        self, instance: Instance, runs_s: float, dials_s: float, dice: Random, is_mute: bool
+    ) -> None:
+        if instance.ended_s is not None:
+            return
+        instance.stand = Stand.STARTING
+
+        def run() -> None:
+            if instance.ended_s is None:
+                instance.stand, instance.paid_s = Stand.RUNNING, self.clock.now_s
+                if not is_mute:
+                    self.clock.after(dials_s, lambda: self._dial(instance))
+                self._may_be_taken(instance, dice)
+
+        self.clock.after(runs_s, run)
+
+    def _dial(self, instance: Instance) -> None:
+        guest = self._guest_of(instance.mark)
+        if instance.stand is Stand.RUNNING:
+            if guest is None:
+                self.clock.after(1.0, lambda: self._dial(instance))
+                return
+            instance.came_s = self.clock.now_s
+            guest.came(instance)
+
+    def _may_be_taken(self, instance: Instance, dice: Random) -> None:
+        if self.habits.taken_an_hour:
+            after_s = dice.expovariate(self.habits.taken_an_hour / 3600.0)
+            self.clock.after(after_s, lambda: self.take(instance))
+
+    def take(self, instance: Instance) -> None:
+        """Take an instance from its owner, with notice."""
+        if instance.stand is Stand.RUNNING:
+            instance.fault = "spot interruption"
+            instance.stand = Stand.ENDING
+            guest = self._guest_of(instance.mark)
+            if guest is not None:
+                guest.warned(instance)
+            self.clock.after(self.habits.notice_s, lambda: self._end(instance, is_orderly=False))
+
+    def stop(self, mark: str, names: Collection[str]) -> None:
+        """Stop these, at the cloud's rate."""
+        for name in sorted(names):
+            found = self.instances.get((mark, name))
+            if found is not None and found.ended_s is None and found.stand is not Stand.ENDING:
+                found.stand = Stand.ENDING
+                at_s = self._ends.take(self.clock.now_s)
+                self.clock.at(at_s, lambda each=found: self._end(each, is_orderly=True))
+
+    def _end(self, instance: Instance, *, is_orderly: bool) -> None:
+        if instance.ended_s is not None:
+            return
+        instance.ended_s, instance.stand = self.clock.now_s, Stand.ENDED
+        guest = self._guest_of(instance.mark)
+        if guest is not None:
+            guest.ended(instance, is_orderly=is_orderly)
+
+    def shown(self, mark: str, utc_s: float) -> list[Sighting]:
+        """What is shown of a mark; `utc_s` is the calendar's now."""
+        now_s, offset_s = self.clock.now_s, utc_s - self.clock.now_s
+        found = []
+        for key, each in list(self.instances.items()):
+            if each.ended_s is not None and now_s - each.ended_s > ENDED_SHOWN_S:
+                del self.instances[key]
+            elif each.mark == mark and now_s - each.asked_s >= self.habits.shown_s:
+                paid_s = None if each.paid_s is None else each.paid_s + offset_s
+                found.append(
+                    Sighting(
+                        *(each.name, each.stand, each.id, each.slots),
+                        paid_s=paid_s,
+                        fault=each.fault,
+                    )
+                )
+        return found
+
+
+class CloudGrid:
+    """The adapter of a cloud, for one mark: see `Provisioning`."""
+
+    def __init__(self, cloud: Cloud, mark: str, seed: int, utc_s: Callable[[], float]) -> None:
+        self.cloud = cloud
+        self.mark = mark
+        self._utc_s = utc_s
+        self._dice = Random(f"{seed} calls")
+
+    async def check(self) -> str:
+        """See Provisioning."""
+        await self._call()
+        return "a simulated cloud"
+
+    async def limits(self) -> Limits:
+        """See Provisioning."""
+        await self._call()
+        return Limits(orders_max=self.cloud.habits.orders_max)
+
+    async def capacity(self, shape: Shape) -> Capacity:
+        """See Provisioning."""
+        await self._call()
+        most = self.cloud.habits.instances_max
+        if most is None:
+            return Capacity(1_000 * shape.slots)
+        left = max(0, most - len(self.cloud.living())) * shape.slots
+        return Capacity(left, left)
+
+    async def pilots(self) -> Sequence[Sighting]:
+        """See Provisioning."""
+        await self._call()
+        return self.cloud.shown(self.mark, self._utc_s())
+
+    async def start(self, order: Order) -> None:
+        """See Provisioning."""
+        is_lost, is_done = self._is_lost(), self._dice.random() < 0.5
+        await self._call()
+        if not is_lost or is_done:
+            self.cloud.order(self.mark, order)
+        if is_lost:
+            raise trio.TooSlowError
+
+    async def stop(self, names: Collection[str]) -> None:
+        """See Provisioning."""
+        is_lost = self._is_lost()
+        await self._call()
+        if not is_lost:
+            self.cloud.stop(self.mark, names)
+        elif self._dice.random() < 0.5:
+            raise GridFault(Blame.AGAIN, "the answer was lost")
+
+    def _is_lost(self) -> bool:
+        return self._dice.random() < self.cloud.habits.lost
+
+    async def _call(self) -> None:
+        await trio.sleep(self.cloud.habits.call_s)

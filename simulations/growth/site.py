@@ -1,0 +1,317 @@
+"""A gateway whose pool is on the simulated cloud: the real exchange, broker and keeper.
+
+As in simulations.year there are no sessions, frames and store around them: an event is an event. The
+keeper runs as it is, under trio's MockClock; its grid's calls take virtual time.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from federation.messages import Answer, Dropped, RejectJob, Results
+from gateway import events
+from gateway.broker import Broker
+from gateway.config import PoolConfig, SiteConfig
+from gateway.effects import Effect, Expel, Order, Tell, Write
+from gateway.events import JobSpec
+from gateway.exchange import Exchange
+from gateway.grids.keeper import ROUND_S, Keeper
+from gateway.ledger.records import UsageRecord
+from gateway.notary import SigningNotary
+from gateway.prices import Prices
+from policies.asks import Wishes
+from policies.placement import Offer
+from simulations.growth.cloud import Cloud, CloudGrid, Guest, Instance
+from simulations.world.clock import EPOCH_S, Clock
+from simulations.world.peers import Roll
+from simulations.world.plan import PYTHON
+from simulations.year.slots import Slots
+from simulations.year.work import Work
+
+CLIENT: Final = 1  # whose all work is
+POOL: Final = "cloud"
+UNTIL_S: Final = 14 * 86_400.0  # no run goes on for longer
+LOOK_S: Final = 1.0  # how often a gateway looks at the clock
+
+
+class PilotSlots(Slots):
+    """The slots of one pilot, which end with their instance."""
+
+    def halt(self) -> None:
+        """Whatever runs here is over, and nobody is told."""
+        for batches in self._running.values():
+            for each in batches:
+                each.timer.cancel()
+                if each.stops is not None:
+                    each.stops.cancel()
+                self.used.lost_s += self._count(each)
+        self._running.clear()
+        self._queue.clear()
+
+
+@dataclass(slots=True)
+class Spent:
+    """CPU time of this process, by what it went into."""
+
+    keeper_s: float = 0.0
+    rounds: int = 0
+    broker_s: float = 0.0
+    batches: int = 0
+    worst_round_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a client and the books have seen of a site, in all its lives."""
+
+    done: dict[str, int] = field(default_factory=dict)  # by job
+    booked: dict[str, int] = field(default_factory=dict)
+    busy_s: float = 0.0
+    lost_s: float = 0.0
+    said: list[str] = field(default_factory=list)
+    spans: list[tuple[float, float, int]] = field(default_factory=list)  # (from, to, slots) busy
+
+
+class Site(Guest):
+    """One life of a gateway.
+
+    Args:
+        mark: the same in each life.
+        seen: goes on from life to life.
+        others: pools beside the one on the cloud, with their slots: they are there at once.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        pool: PoolConfig,
+        cloud: Cloud,
+        works: Mapping[bytes, Work],
+        seen: Seen,
+        *,
+        life: int = 1,
+        mark: str = "site-cloud",
+        seed: int = 0,
+        round_s: float = ROUND_S,
+        others: Iterable[tuple[PoolConfig, int]] = (),
+        ended: Callable[[Work], None] = lambda _: None,
+        is_spied: bool = False,
+    ) -> None:
+        self._clock = clock
+        self._works = works
+        self._seen = seen
+        self._ended = ended
+        self.spent = Spent()
+        others = list(others)
+        self.config = SiteConfig(name="site", pools=(*(each for each, _ in others), pool))
+        self._prices = Prices(self.config.pools, self.utc_s())
+        boot = int(EPOCH_S) + life
+        tariffs = {name: each.tariff for name, each in self._prices.now.items()}
+        offer = Offer(f"pool {pool.name}", pool.name, pool.tags, PYTHON, tariffs[POOL].currency)
+        self.broker = Broker(tariffs, {offer.name: offer}, boot=boot)
+        self.broker.prices.update(self._prices.now)
+        roll = Roll("site", (), boot)
+        facts = {each.name: each.facts for each in self.config.pools}
+        self.exchange = Exchange(
+            *("site", boot, self.broker, self.config.deals, self.config.house),
+            *(roll, facts, SigningNotary(roll)),
+        )
+        self.grid = CloudGrid(cloud, mark, seed * 1_000 + life, self.utc_s)
+        self.keeper = Keeper(
+            *(pool, self.grid, self.broker),
+            expect=self.expect,
+            utc_s=self.utc_s,
+            say=seen.said.append,
+            house=self.config.house,
+            round_s=round_s,
+        )
+        self._handles = itertools.count(1)
+        self._came: list[events.Event] = [events.ClientJoined(CLIENT, "user")]
+        self._is_looking = False
+        self.is_up = True
+        self.slots: dict[int, PilotSlots] = {}
+        self._by_name: dict[str, int] = {}
+        self._jobs: dict[str, Work] = {}
+        for each, slots in others:
+            self._join(each.name, each.name, slots, each.tags)
+        self._is_spied = is_spied
+        if is_spied:
+            self._spy()
+        self._clock.after(LOOK_S, self._tick)
+
+    def utc_s(self) -> float:
+        """Its calendar."""
+        return EPOCH_S + self._clock.now_s
+
+    def die(self) -> None:
+        """It is gone from one moment to the next; what runs for it is of no use to the next."""
+        self.is_up = False
+        for each in self.slots.values():
+            each.halt()
+            self._add_up(each)
+        self.slots.clear()
+
+    # --- what a client does --------------------------------------------------------------------
+
+    def submit(
+        self, work: Work, tasks: int, job: str, said_s: float | None = None, pool: str = ""
+    ) -> None:
+        """Open a job of so many tasks; `said_s`: how long its client says that one takes."""
+        self._jobs[job] = work
+        spec = JobSpec(
+            name=work.owner,
+            function=work.function,
+            detached=False,
+            user=work.user,
+            project=work.owner,
+            priority=0.0,
+            tags={},
+            timeout_s=None,
+            retries=3,
+            max_cost_nanos=None,
+            currency=None,
+            python=PYTHON,
+            prints=False,
+            wishes=Wishes(objective=work.objective),
+            pool=pool,
+            tasks=tasks,
+            task_s=said_s,
+        )
+        self.expect(
+            events.JobOpened(CLIENT, job, spec),
+            events.TasksArrived(CLIENT, job, 0, [work.payload] * tasks),
+            events.JobClosed(CLIENT, job, tasks),
+        )
+
+    # --- what becomes of instances -------------------------------------------------------------
+
+    def came(self, instance: Instance) -> None:
+        """See Guest."""
+        self._join(instance.name, POOL, instance.slots, {})
+
+    def _join(self, name: str, pool: str, slots: int, tags: Mapping[str, Any]) -> None:
+        handle = next(self._handles)
+        self._by_name[name] = handle
+        self.slots[handle] = PilotSlots(
+            self._clock, handle, slots, self._works, self.expect, UNTIL_S
+        )
+        self.expect(events.WorkerJoined(handle, name, pool, slots, tags, PYTHON))
+
+    def warned(self, instance: Instance) -> None:
+        """See Guest."""
+        handle = self._by_name.get(instance.name)
+        if handle is not None:
+            self.expect(events.DrainAsked(handle, on=True, by_itself=True))
+
+    def ended(self, instance: Instance, *, is_orderly: bool) -> None:
+        """See Guest."""
+        handle = self._by_name.pop(instance.name, None)
+        if handle is None:
+            return
+        slots = self.slots.pop(handle)
+        slots.halt()
+        self._add_up(slots)
+        self.expect(events.WorkerGone(handle, "its instance ended", is_orderly))
+
+    def _add_up(self, slots: PilotSlots) -> None:
+        self._seen.busy_s += slots.used.done_s
+        self._seen.lost_s += slots.used.lost_s
+
+    # --- the gateway ---------------------------------------------------------------------------
+
+    def expect(self, *happened: events.Event) -> None:
+        """Something has happened: it is looked at with all else of this moment."""
+        self._came += happened
+        if not self._is_looking:
+            self._is_looking = True
+            self._clock.after(0.0, self._look)
+
+    def _look(self) -> None:
+        self._is_looking = False
+        came, self._came = self._came, []
+        if self.is_up:
+            self._act(came)
+
+    def _tick(self) -> None:
+        if not self.is_up:
+            return
+        is_due = self.exchange.tick(self._clock.now_s, self.utc_s())
+        if is_due or self.broker.is_uneven:
+            self._act([])
+        self._clock.after(LOOK_S, self._tick)
+
+    def _act(self, happened: Iterable[events.Event]) -> None:
+        began_s = time.process_time()
+        effects = self.exchange.act(happened, self._clock.now_s, self.utc_s())
+        self.spent.broker_s += time.process_time() - began_s
+        self.spent.batches += 1
+        for effect in effects:
+            self._perform(effect)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Write(record=UsageRecord() as record) if record.state == "ok":
+                self._seen.booked[record.job] = self._seen.booked.get(record.job, 0) + record.tasks
+            case Tell(_, message):
+                self._told(message)
+            case Order(worker, message) if worker in self.slots:
+                self.slots[worker].order(message)
+            case Expel():
+                raise AssertionError(f"nobody breaks the rules here: {effect}")
+            case _:
+                return
+
+    def _told(self, message: Any) -> None:
+        match message:
+            case Results():
+                assert not message.failures, message.failures
+                work = self._jobs[message.job]
+                self._seen.done[message.job] = self._seen.done.get(message.job, 0) + len(
+                    message.values
+                )
+                work.done += len(message.values)
+                if work.done >= work.tasks:
+                    work.end_s = self._clock.now_s
+                    self._ended(work)
+            case Dropped() | RejectJob():
+                raise AssertionError(f"nothing is refused here: {message}")
+            case Answer() | _:
+                return
+
+    def _spy(self) -> None:
+        """Count the CPU time of the keeper's rounds, without their waits."""
+        keeper, spent = self.keeper, self.spent
+        carry_on = keeper._round
+
+        async def round_() -> float:
+            meter = _Metered(carry_on())
+            took_s: float = await meter
+            spent.keeper_s += meter.cpu_s
+            spent.rounds += 1
+            spent.worst_round_s = max(spent.worst_round_s, meter.cpu_s)
+            return took_s
+
+        keeper._round = round_  # type: ignore[method-assign]
+
+
+class _Metered:
+    """Awaits something, and counts the CPU time of its own steps."""
+
+    def __init__(self, what: Any) -> None:
+        self._what = what
+        self.cpu_s = 0.0
+
+    def __await__(self) -> Any:
+        steps = self._what.__await__()
+        value: Any = None
+        while True:
+            began_s = time.process_time()
+            try:
+                found = steps.send(value)
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                self.cpu_s += time.process_time() - began_s
+            value = yield found
