@@ -6,6 +6,7 @@ from gateway.broker import Broker
 from gateway.jobs import Job
 from policies.asks import Objective
 from policies.butler import Work, haste
+from policies.estimates import TASK_MIN_S
 
 
 def demand(
@@ -23,7 +24,7 @@ def demand(
     if broker.draining:
         return Work()
     tasks, slot_s, weighed_s = 0, 0.0, 0.0
-    due: list[tuple[float, float]] = []
+    due: list[tuple[float, int, float]] = []
     owed = sum(
         min(job.waiting + job.in_flight, job.spec.slots_sold)
         for job in broker.jobs.values()
@@ -34,17 +35,19 @@ def demand(
         if not placed:
             continue
         task_s = broker.durations.of(job.spec.function) or job.spec.task_s or task_s_unknown
+        task_s = max(task_s, TASK_MIN_S)
         tasks += placed
         slot_s += placed * task_s
         weighed_s += placed * task_s * haste(job.spec.wishes.objective or objective)
         if job.spec.wishes.deadline_s is not None:
-            due.append((job.spec.wishes.deadline_s, placed * task_s))
+            due.append((job.spec.wishes.deadline_s, placed, task_s))
     mean = weighed_s / slot_s if slot_s else 1.0
+    running_s = 0.0
     for worker in broker.workers.values():
         if worker.offer.pool == pool and not worker.job:
             tasks += worker.in_flight
-            slot_s += worker.left_s(now_s)
-    return Work(tasks, slot_s, tuple(sorted(due)), mean, owed)
+            running_s += worker.left_s(now_s)
+    return Work(tasks, slot_s + running_s, running_s, tuple(sorted(due)), mean, owed)
 
 
 def _placed(job: Job, pool: str) -> int:

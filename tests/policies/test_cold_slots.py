@@ -189,3 +189,17 @@ def test_what_a_pool_could_grow_by(rules, past, there, attainable, slots):
 )
 def test_haste(objective, expected):
     assert haste(objective) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "slot_s", "tasks", "slots"),
+    [
+        pytest.param(Growth(100, 60.0, 1_200.0), 2_400.0, 240, 2, id="one for each 1,200 slot-s"),
+        pytest.param(Growth(100, 60.0, 1_200.0), 1.0, 1, 1, id="one at least"),
+        pytest.param(Growth(0, 60.0, 1_200.0), 2_400.0, 240, 0, id="none where there can be none"),
+        pytest.param(Growth(9, 60.0, 0.0), 1.0, 240, 9, id="all, where starting costs nothing"),
+        pytest.param(Growth(9, 60.0, 5e-324), 1.0, 240, 9, id="what a peer may write"),
+    ],
+)
+def test_how_many_would_be_started_for_work(found, slot_s, tasks, slots):
+    assert found.for_work(slot_s, tasks, CHEAPEST) == slots
