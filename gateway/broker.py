@@ -90,6 +90,7 @@ class Broker:
         self.growth: dict[str, Growth] = {}  # of our pools that are grown for work
         self.limits = limits or Limits()
         self.offers = dict(offers or {})
+        self._promised = frozenset(self.offers)  # of pools whose workers are yet to be started
         self.jobs: dict[str, Job] = {}
         self.draining = False
         # Whether another site may be able to run what none of our own pools can.
@@ -800,7 +801,7 @@ class Broker:
         self.offers.pop(offer.name, None)
         self.offers[offer.name] = offer
         while len(self.offers) > OFFERS_MAX:
-            del self.offers[next(iter(self.offers))]
+            del self.offers[next(each for each in self.offers if each not in self._promised)]
 
     def _worker_gone(self, event: events.WorkerGone, now_s: float) -> None:
         worker = self.workers.pop(event.worker, None)
