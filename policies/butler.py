@@ -195,17 +195,21 @@ def haste(objective: Objective) -> float:
     return 1.0 + (HASTE_MAX - 1.0) * objective.time / whole
 
 
-def growth(rules: Rules, past: Past, there: int, attainable: int | None, now_s: float) -> Growth:
-    """What a pool could have that it has not: `there` are its slots that are ready now.
+def growth(
+    rules: Rules, past: Past, there: int, coming: int, attainable: int | None, now_s: float
+) -> Growth:
+    """What a pool could have that it has not.
 
     Args:
-        attainable: slots more that the grid could give, as far as it says.
+        there: slots that are ready now.
+        coming: slots that are on their way.
+        attainable: slots more that the grid could give, beside those, as far as it says.
     """
     slots = _slots_max(rules, past) - there
-    if attainable is not None:
-        slots = min(slots, attainable)
     if _rest_s(past, now_s) > 0:
-        slots = 0
+        attainable = 0
+    if attainable is not None:
+        slots = min(slots, coming + attainable)
     per_slot_s = overhead_s(rules, past.start_s)
     return Growth(max(0, slots), past.start_s, per_slot_s / rules.waste)
 

@@ -85,7 +85,7 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
     comes, and runs a task there. The pilot is let go as any other that has nothing to do.
     """
     tag = f"probe-{secrets.token_hex(6)}"
-    found = ask(reach, "probe_pool", pool=name, tag=tag)
+    found = ask(reach, "probe_pool", pool=name, tag=tag, wait_s=wait_s)
     for what, text in found["steps"]:
         click.echo(f"ok      {what}: {text}")
     if found["failed"] is not None:

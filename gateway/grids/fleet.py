@@ -278,6 +278,12 @@ class Fleet:
             each.stage is not Stage.READY for each in self.pilots.values()
         )
 
+    @property
+    def slots_coming(self) -> int:
+        """Slots that are on their way."""
+        on_the_way = Stage.QUEUED, Stage.STARTING
+        return sum(each.slots for each in self.pilots.values() if each.stage in on_the_way)
+
     def past(self, now_s: float) -> Past:
         """What was done lately."""
         self.starts = [each for each in self.starts if each > now_s - MINUTE_S]

@@ -30,12 +30,25 @@ from gateway.grids.contract import (
     Provisioning,
     Shape,
     Sighting,
+    Stand,
 )
 from gateway.grids.demand import demand
 from gateway.grids.fleet import AtWork, Fleet
 from gateway.jobs import Worker
+from gateway.worker.rules import gpus_tagged
 from policies.asks import House
-from policies.butler import MINUTE_S, Growth, Orders, Past, Rules, Stage, Work, attend, growth
+from policies.butler import (
+    MINUTE_S,
+    Growth,
+    Orders,
+    Past,
+    Pilot,
+    Rules,
+    Stage,
+    Work,
+    attend,
+    growth,
+)
 from policies.placement import Tags
 
 ROUND_S: Final = 0.25
@@ -44,6 +57,9 @@ HASTE_S: Final = 1.0  # the grid is looked at so often while pilots are on their
 FACTS_S: Final = 30.0  # capacity and limits are asked for so often
 CALL_S: Final = 60.0  # what a call to the grid may take
 STOP_AGAIN_S: Final = 60.0  # who was told to stop, and has not, is told again
+# What a former life had queued is kept so long, for work comes back only when clients do.
+SETTLE_S: Final = 60.0
+PROBE_S: Final = 60.0  # a pilot that is tried is kept so much longer than its tester waits
 
 Expect = Callable[[events.Event], None]
 
@@ -96,6 +112,8 @@ class Keeper:
         self._told_s: dict[str, float] = {}  # when pilots were told to stop
         self._orders_s: list[float] = []  # when orders of the last minute were made
         self._names = self._name_orders()
+        self._kept: dict[str, float] = {}  # pilots that are not let go of before then
+        self._has_looked = False
         self._seen: dict[int, tuple[str, float | None]] = {}  # by worker, what the broker was told
         self._looked_s = self._asked_s = float("-inf")
 
@@ -114,10 +132,11 @@ class Keeper:
         assert pool.scale is not None
         self.pool, self.scale = pool, pool.scale
 
-    async def probe(self, tags: Tags) -> dict[str, Any]:
+    async def probe(self, tags: Tags, wait_s: float) -> dict[str, Any]:
         """Ask the grid all that there is to ask, and have a pilot started that carries these tags.
 
-        It is one of the pool's, and let go as all others are. What fails ends it: `failed` says so.
+        It is one of the pool's, and let go as all others are once it has done a task, or `wait_s`
+        have passed. What fails ends it: `failed` says so.
         """
         steps: list[tuple[str, str]] = []
         asked: list[tuple[str, Callable[[], Awaitable[Any]]]] = [
@@ -131,25 +150,33 @@ class Keeper:
             if found is None:
                 return {"steps": steps, "failed": [what, self._troubles[what]]}
             steps.append((what, _in_words(found)))
-        order = Order(
-            next(self._names),
-            1,
-            replace(self.shape, tags={**self.pool.tags, **tags}),
-            self._walltime_s(),
-        )
+        objection = self._objection()
+        if objection:
+            return {"steps": steps, "failed": ["start", objection]}
+        shape = replace(self.shape, tags={**self.pool.tags, **tags})
+        order = Order(next(self._names), 1, shape, self._walltime_s())
         self.fleet.ordered(order, self._utc_s())
+        self._kept[order.names()[0]] = self._utc_s() + wait_s + PROBE_S
         fault = await self._start(order)
         if fault:
             return {"steps": steps, "failed": ["start", fault]}
         return {"steps": steps, "failed": None, "pilot": order.names()[0]}
 
+    def _objection(self) -> str:
+        """Why no pilot can be tried now; empty if one can."""
+        if self.scale.dry_run:
+            return "dry_run is set in [pool.scale]: nothing is started"
+        there = sum(each.slots for each in self.fleet.view({}))
+        if there + self.rules.pilot_slots > self.rules.slots_max:
+            most = f"max in [pool.scale] is {self.rules.slots_max}"
+            return f"{there} slots are there, and {most}: try when there are fewer"
+        return ""
+
     @property
     def shape(self) -> Shape:
         """What a pilot is."""
-        slots = self.scale.rules.pilot_slots
-        tags = self.pool.tags
-        gpus = tags.get("gpu", 0)
-        return Shape(slots, self.pool.memory_bytes * slots, int(gpus), tags)
+        slots, tags = self.scale.rules.pilot_slots, self.pool.tags
+        return Shape(slots, self.pool.memory_bytes * slots, gpus_tagged(tags), tags)
 
     @property
     def trouble(self) -> str:
@@ -162,17 +189,39 @@ class Keeper:
         """Look, decide and do as decided; how long that took, without waiting for the grid."""
         await self._look()
         began_s, now_s = trio.current_time(), self._utc_s()
-        at_work = self._at_work(self._workers(), now_s)
+        workers = self._workers()
+        at_work = self._at_work(workers, now_s)
         self.work = demand(
             *(self._broker, self.pool.name, now_s),
             *(self._house.task_s_unknown, self._house.objective),
         )
         past = self._past(now_s)
-        self.decided = attend(self.rules, self.fleet.view(at_work), self.work, past, now_s)
+        pilots = self._with_kept(self.fleet.view(at_work), workers, now_s)
+        self.decided = attend(self.rules, pilots, self.work, past, now_s)
         self._tell_growth()
         if not self.scale.dry_run and not self.trouble:
-            self._carry_out(self.decided, at_work, now_s)
+            self._carry_out(self.decided, workers, at_work, now_s)
         return trio.current_time() - began_s
+
+    def _with_kept(
+        self, pilots: list[Pilot], workers: Mapping[str, Worker], now_s: float
+    ) -> list[Pilot]:
+        """The pilots, those that are kept as if there were something to do for each."""
+        if not self._kept:
+            return pilots
+        done = {name for name, each in workers.items() if each.tasks_done}
+        self._kept = {
+            name: until_s
+            for name, until_s in self._kept.items()
+            if name in self.fleet.pilots and name not in done and now_s < until_s
+        }
+        needed = {Stage.QUEUED: Stage.STARTING}
+        return [
+            replace(each, stage=needed.get(each.stage, each.stage), busy=max(1, each.busy))
+            if each.name in self._kept
+            else each
+            for each in pilots
+        ]
 
     @property
     def rules(self) -> Rules:
@@ -201,22 +250,36 @@ class Keeper:
         now_s = self._utc_s()
         self.fleet.see(found, self._at_work(workers, now_s), now_s)
         self._tell_what_was_seen(found, workers)
+        if not self._has_looked:
+            self._has_looked = True
+            queued = (each.name for each in found if each.stand is Stand.QUEUED)
+            self._kept |= dict.fromkeys(queued, now_s + SETTLE_S)
         if not 0 <= now_s - self._asked_s < FACTS_S:
             self._asked_s = now_s
             self._limits = await self._ask("limits", self.grid.limits) or self._limits
             self._capacity = await self._ask("capacity", lambda: self.grid.capacity(self.shape))
 
-    def _carry_out(self, orders: Orders, at_work: Mapping[str, AtWork], now_s: float) -> None:
+    def _carry_out(
+        self,
+        orders: Orders,
+        workers: Mapping[str, Worker],
+        at_work: Mapping[str, AtWork],
+        now_s: float,
+    ) -> None:
         if orders.start:
             self._order(orders.start, now_s)
         for order in self.fleet.unseen(now_s):
             self._nursery.start_soon(self._start, order)
-        if orders.drain:
-            self.fleet.drained(orders.drain, now_s)
-            self._drain(orders.drain)
-        if orders.cancel:
-            self.fleet.stopped(orders.cancel, now_s)
-        over = {*orders.cancel, *self.fleet.silent(now_s), *self.fleet.done(at_work)}
+        self.fleet.drained(orders.drain, now_s)
+        self.fleet.stopped(orders.cancel, now_s)
+        self._drain(workers)
+        # Who was not draining when we looked may have been given something since.
+        done = {
+            name
+            for name in self.fleet.done(at_work)
+            if name not in workers or workers[name].draining
+        }
+        over = {*orders.cancel, *self.fleet.silent(now_s), *done}
         over = {each for each in over if now_s - self._told_s.get(each, -1e18) >= STOP_AGAIN_S}
         if over:
             self._told_s = {
@@ -323,11 +386,12 @@ class Keeper:
             for name, each in workers.items()
         }
 
-    def _drain(self, names: Collection[str]) -> None:
-        workers = self._workers()
-        for name in names:
-            if name in workers:
-                self._expect(events.DrainAsked(workers[name].handle, on=True))
+    def _drain(self, workers: Mapping[str, Worker]) -> None:
+        """Give no more to whoever is let go, or taken from us; also when it has dialled again."""
+        for name, worker in workers.items():
+            known = self.fleet.pilots.get(name)
+            if known is not None and known.stage is Stage.DRAINING and not worker.draining:
+                self._expect(events.DrainAsked(worker.handle, on=True))
 
     def _tell_what_was_seen(
         self, found: Collection[Sighting], workers: Mapping[str, Worker]
@@ -345,12 +409,13 @@ class Keeper:
     def _tell_growth(self) -> None:
         now_s = self._utc_s()
         there = sum(each.slots for each in self._workers().values() if not each.draining)
+        coming = self.fleet.slots_coming
         attainable, begins_s = None, None
         if self._capacity is not None:
             attainable, begins_s = self._capacity.slots_max, self._capacity.begins_s
             if self._capacity.slots_now:
                 begins_s = None
-        found = growth(self.rules, self._past(now_s), there, attainable, now_s)
+        found = growth(self.rules, self._past(now_s), there, coming, attainable, now_s)
         if begins_s is not None and begins_s > now_s:
             found = found._replace(start_s=found.start_s + begins_s - now_s)
         if self.trouble or self.scale.dry_run:

@@ -148,38 +148,36 @@ PAST = Past(start_s=60.0)
 
 
 @pytest.mark.parametrize(
-    ("rules", "past", "there", "attainable", "slots"),
+    ("rules", "past", "there", "coming", "attainable", "slots"),
     [
-        pytest.param(RULES, PAST, 0, None, 100, id="all"),
-        pytest.param(RULES, PAST, 30, None, 70, id="what is not there"),
-        pytest.param(RULES, PAST, 30, 5, 5, id="no more than the grid has"),
-        pytest.param(RULES, PAST, 130, None, 0, id="never less than none"),
+        pytest.param(RULES, PAST, 0, 0, None, 100, id="all"),
+        pytest.param(RULES, PAST, 30, 0, None, 70, id="what is not there"),
+        pytest.param(RULES, PAST, 30, 0, 5, 5, id="no more than the grid has"),
+        pytest.param(RULES, PAST, 30, 20, 5, 25, id="and what it gives already"),
+        pytest.param(RULES, PAST, 90, 20, 5, 10, id="never more than there may be"),
+        pytest.param(RULES, PAST, 130, 0, None, 0, id="never less than none"),
         pytest.param(
             RULES,
             replace(PAST, failures=1, failed_s=NOW_S - 1),
-            0,
-            None,
-            0,
-            id="none after a failure",
+            *(0, 3, None, 3),
+            id="after a failure what comes all the same",
         ),
         pytest.param(
             RULES,
             replace(PAST, failures=1, failed_s=NOW_S - 11),
-            0,
-            None,
-            100,
+            *(0, 3, None, 100),
             id="after the pause",
         ),
         pytest.param(
             replace(RULES, hourly_nanos=200 * CENT),
             replace(PAST, price_nanos=10 * CENT),
-            *(0, None, 20),
+            *(0, 0, None, 20),
             id="as many as an hour's money pays for",
         ),
     ],
 )
-def test_what_a_pool_could_grow_by(rules, past, there, attainable, slots):
-    found = growth(rules, past, there, attainable, NOW_S)
+def test_what_a_pool_could_grow_by(rules, past, there, coming, attainable, slots):
+    found = growth(rules, past, there, coming, attainable, NOW_S)
     assert found == Growth(slots, 60.0, overhead_s(rules, 60.0) / rules.waste)
 
 
