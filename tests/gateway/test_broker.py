@@ -1171,7 +1171,7 @@ def test_what_a_pool_could_start_is_not_forgotten_for_all_the_workers_that_came(
     """Of ten thousand pilots the offers are kept; that of their pool is what plans look at."""
     monkeypatch.setattr("gateway.broker.OFFERS_MAX", 2)
     pool = Offer("pool cloud", "cloud", {}, "3.11", "USD")
-    broker = Broker({"cloud": Tariff(1, "USD")}, {pool.name: pool})
+    broker = Broker({"cloud": PRICE}, {pool.name: pool})
     for at in range(1, 5):
         joined = events.WorkerJoined(at, f"w{at}", "cloud", 1, {}, "3.11")
         broker.handle(joined, 0.0)

@@ -143,6 +143,30 @@ def test_nothing_is_rented_for_what_others_do_sooner_or_cheaper(ask, house, pool
     assert set(chosen(ask, house, **pools)) == {expected}
 
 
+LONG = {"task_s": 3_600.0}  # so that a start of a minute is as good as none
+
+
+@pytest.mark.parametrize("objective", [CHEAPEST, FASTEST])
+@pytest.mark.parametrize("where", ["home", "a"])
+def test_of_what_is_as_good_nothing_is_rented(objective, where):
+    """Within the band it is drawn among all, but never what would have to be started."""
+    pools = {"home": [cold()], "b": [cold()]}
+    pools.setdefault(where, []).append(make_pool("idle"))
+    for seed in range(20):
+        decision = place(
+            make_ask(objective, tasks=10, **LONG), make_market(pools), HOUSE, NOW_S, lots(str(seed))
+        )
+        assert [lane.key for lane, _ in decision.plan.shares] == [(where, "idle")], seed
+
+
+def test_who_prefers_his_own_has_what_is_there_and_rents_nothing_for_it():
+    """One slot is idle at home; the rest would be rented, and a peer has a hundred that idle."""
+    house = replace(HOUSE, prefer_own_s=300.0)
+    pools = {"home": [cold(warm=1)], "a": [make_pool(**CHEAP)]}
+    found = chosen(make_ask(tasks=100, task_s=1_000.0), house, **pools)
+    assert found == {("home", "rented"): 1, ("a", "main"): 99}
+
+
 RULES = Rules(slots_max=100)
 PAST = Past(start_s=60.0)
 
