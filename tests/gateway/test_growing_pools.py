@@ -1,0 +1,51 @@
+"""What a site promises of slots that are yet to be started, to other sites and its own people."""
+
+import pytest
+from town import CHEAP, DEAR, UTC_S, Town
+
+from federation import deals
+from gateway import events
+from gateway.effects import Side
+from policies.asks import Wishes
+from policies.butler import Growth
+from policies.placement import Offer
+
+START_S = 60.0
+
+
+def make_town(warm, growth):
+    """London has one dear slot; Paris has some, and could start more."""
+    town = Town()
+    town.build("london", DEAR, 1)
+    paris = town.build("paris", CHEAP, warm)
+    paris.broker.offers["pool local"] = Offer("pool local", "local", {}, "3.11", "USD")
+    paris.do(events.PoolGrows("local", growth))
+    town.show()
+    return town
+
+
+def quoted(town, job, tasks):
+    """What Paris says to London's question of a job of so many tasks, of ten seconds each."""
+    wishes = Wishes(allowed_sites=frozenset({"paris"}))
+    town.sites["london"].submit(tasks, job, task_s=10.0, wishes=wishes)
+    asked = [m for *_, m in town.said if isinstance(m, deals.AskQuote)]
+    town.sites["paris"].exchange.hear("london", Side.BUYER, asked[-1], town.now_s, UTC_S)
+    town.sites["paris"].do()
+    return next(m for *_, m in reversed(town.said) if isinstance(m, deals.Quote))
+
+
+def test_a_quote_tells_how_late_the_slots_are_that_are_started():
+    quote = quoted(make_town(1, Growth(99, START_S, 1.0)), "j", 100)
+    assert (quote.slots, quote.begin_in_s) == (100, 0.0)
+    assert quote.finish_in_s == pytest.approx(0.99 * START_S + 10.0)
+
+
+def test_slots_that_are_held_before_they_are_started_are_promised_to_nobody_else():
+    town = make_town(0, Growth(4, START_S, 0.0))
+    paris = town.sites["paris"]
+    first = quoted(town, "j", 3)
+    paris.exchange.hear("london", Side.BUYER, deals.Hold(first.contract), town.now_s, UTC_S)
+    second = quoted(town, "k", 4)
+    assert second.contract != first.contract
+    assert (first.slots, second.slots) == (3, 1)
+    assert min(first.begin_in_s, second.begin_in_s) >= START_S
