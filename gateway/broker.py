@@ -46,7 +46,6 @@ from gateway.outcomes import (
 from gateway.preemption import Preemption
 from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
-from policies.butler import Growth
 from policies.carbon import Emissions
 from policies.claims import Seats
 from policies.offers import Unmet
@@ -87,7 +86,6 @@ class Broker:
         self.prices: dict[str, PriceNow] = {}  # of pools with a price list
         self._volumes = Volumes()
         self._now_s = 0.0
-        self.growth: dict[str, Growth] = {}  # of our pools that are grown for work
         self.limits = limits or Limits()
         self.offers = dict(offers or {})
         self._promised = frozenset(self.offers)  # of pools whose workers are yet to be started
@@ -118,6 +116,7 @@ class Broker:
         self.workers = self._handout.workers
         self.durations = self._handout.durations
         self.occupancy = self._handout.occupancy
+        self.growth = self.occupancy.growth  # of our pools that are grown for work
         self.entitling = self._handout.entitling
         self._preemption = Preemption(
             self.workers,
@@ -191,6 +190,7 @@ class Broker:
                 self._job_recovered(event, now_s)
             case events.PoolGrows():
                 self.growth[event.pool] = event.growth
+                self.occupancy.resize()
             case events.PilotSeen():
                 if event.worker in self.workers:
                     worker = self.workers[event.worker]

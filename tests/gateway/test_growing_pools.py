@@ -8,7 +8,10 @@ from gateway import events
 from gateway.effects import Side
 from policies.asks import Wishes
 from policies.butler import Growth
+from policies.claims import WHOLE, Amount, Claim, Claims
+from policies.parties import OURS
 from policies.placement import Offer
+from policies.windows import Rules, Span
 
 START_S = 60.0
 
@@ -49,3 +52,15 @@ def test_slots_that_are_held_before_they_are_started_are_promised_to_nobody_else
     assert second.contract != first.contract
     assert (first.slots, second.slots) == (3, 1)
     assert min(first.begin_in_s, second.begin_in_s) >= START_S
+
+
+def test_a_share_is_of_what_could_be_there_as_adverts_say():
+    """A quarter of twelve are three: of the three that were started for it, all."""
+    town = make_town(3, Growth(9, START_S, 0.0))
+    paris = town.sites["paris"]
+    claims = Claims((Claim(OURS, borrows=Amount(part=WHOLE // 4)),))
+    paris.do(
+        events.RulesTurned({"local": Rules((Span(UTC_S, UTC_S + 86_400.0, None, claims),), UTC_S)})
+    )
+    paris.submit(10)
+    assert sum(each.in_flight for each in paris.broker.workers.values()) == 3
