@@ -6,6 +6,7 @@
 # make bench     benchmarks, with results in benchmarks/results (long)
 # make stress    the transport's stress test and other long tests
 # make swarm     random worlds until one breaks: SEEDS=300, or MINUTES=5 of them
+# make growth    a pool on a simulated cloud: from 0 to 20,000 slots and back, and days of work
 # make year      three sites in 2023, alone and together: a report with pictures; or DAYS=7 of it
 # Each sets up what it needs, in .venv. PYTHON names another interpreter (3.11 or newer).
 
@@ -15,7 +16,7 @@ PY := .venv/bin/python
 # Containers often forbid it: then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-grids test thorough check stress swarm year bench format clean
+.PHONY: demo demo-grids test thorough check stress swarm year growth bench format clean
 
 .venv/ready: pyproject.toml requirements-dev.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -50,6 +51,9 @@ swarm: .venv/ready
 
 year: .venv/ready
 	$(PY) -m simulations year $(if $(DAYS),--days $(DAYS))
+
+growth: .venv/ready
+	$(PY) -m simulations growth
 
 bench: .venv/ready
 	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[bench]'

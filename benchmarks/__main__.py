@@ -15,6 +15,7 @@ from benchmarks.harness import Series, alternate, machine, quantile, save
 from benchmarks.hops import hops
 from benchmarks.placement import placement
 from benchmarks.sharing import sharing
+from benchmarks.slurm import slurm
 from federation import Client
 
 
@@ -152,6 +153,7 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "books_audit": books_audit,
     "forwarded": forwarded,
     "lost_site": lost_site,
+    "slurm": slurm,
     "peers": peers.compare,
 }
 

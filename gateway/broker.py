@@ -792,9 +792,9 @@ class Broker:
         self.workers[event.worker] = Worker(
             event.worker, event.name, offer, event.slots, event.tariff, free
         )
+        self.workers[event.worker].round_trip_s = event.round_trip_s
         if event.job:
             self.workers[event.worker].job = event.job
-            self.workers[event.worker].round_trip_s = event.round_trip_s
             self.workers[event.worker].is_funded = event.is_funded
             return
         # Remembered after it has left: a job that only it could run waits for its return.

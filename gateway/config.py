@@ -132,6 +132,7 @@ from gateway.dealing import DealRules
 from gateway.entitlement_config import check_entitlements, read_entitlements
 from gateway.fair_share_config import read_fair_share
 from gateway.federation_config import FederationConfig, check_federation, read_federation
+from gateway.grids.delegating import Delegated, DelegatingKind
 from gateway.grids.kinds import BUILT_IN, find_kind
 from gateway.groups import read_groups
 from gateway.intake import NO_GROUPS, USUAL_POOL, check_tags
@@ -205,6 +206,11 @@ class PoolConfig:
     def is_grown(self) -> bool:
         """Whether a grid starts and stops its workers."""
         return self.scale is not None
+
+    @property
+    def is_delegated(self) -> bool:
+        """Whether a grid has workers of its own, and is handed bundles."""
+        return isinstance(self.grid, Delegated)
 
     @property
     def facts(self) -> PoolFacts:
@@ -411,6 +417,11 @@ def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
                 raise ConfigError(
                     f"[[pool]] {pool.name}: {name} is for local pools; to a remote one each worker "
                     "brings its own"
+                )
+        for name in OF_WORKERS if pool.is_delegated else ():
+            if getattr(pool, name) != PoolConfig.__dataclass_fields__[name].default:
+                raise ConfigError(
+                    f"[[pool]] {pool.name}: {name} is its grid's: see [pool.{pool.kind}]"
                 )
         if pool.is_grown and pool.slots:
             raise ConfigError(f"[[pool]] {pool.name}: a pool that grows has max in [pool.scale]")
@@ -653,6 +664,10 @@ def _grown(table: dict[str, Any], kind: Any, where: str) -> dict[str, Any]:
         found = find_kind(kind)
         place = f"{where}, [pool.{kind}]"
         settings = found.read(_table(table, kind))
+        if isinstance(found, DelegatingKind):
+            if "scale" in table:
+                raise KnobError(f"kind {kind!r} has its own workers: leave out [pool.scale]")
+            return {"grid": Delegated(found, _table(table, kind))}
         place = f"{where}, [pool.scale]"
         return {"scale": read_scale(_table(table, "scale")), "grid": settings}
     except KnobError as error:

@@ -27,6 +27,7 @@ from gateway import (
 from gateway.alerts.watch import NoSuchAlert
 from gateway.budgets import desk as budgets_desk
 from gateway.config import SiteConfig
+from gateway.grids.opening import probe_engine
 from gateway.intake import check_tags
 from gateway.jobs import Job
 from gateway.knobs import ConfigError, KnobError, number
@@ -405,6 +406,9 @@ class Desk:
         """Look whether a pool's grid works, and start a pilot that carries a tag of its own."""
         _check_home(guest, "pool test")
         name = details.get("pool", "")
+        for pool in self._site.config.pools:
+            if pool.name == name and pool.is_delegated:
+                return await probe_engine(self._site.config, pool)
         found = [keeper for keeper in self._site.keepers if keeper.pool.name == name]
         if not found:
             known = ", ".join(sorted(each.pool.name for each in self._site.keepers)) or "none"

@@ -108,7 +108,8 @@ class WorkerJoined:
     """A worker's session opened, with what it offers.
 
     A contract with another site is a worker as well: for one job, at a price of its own, a round
-    trip away. `is_funded`: all that it may cost is held for it already.
+    trip away, as the slots of a delegating grid are. `is_funded`: all that it may cost is held for
+    it already.
     """
 
     worker: int

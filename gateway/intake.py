@@ -25,6 +25,7 @@ from policies.placement import TagValue
 JOB_ID_CHARS_MAX: Final = 64
 TAGS_MAX: Final = 64
 SLOTS_MAX: Final = 4096
+TRIP_MAX_S: Final = 5.0  # that a task is on its way to a worker's slots and back
 TASKS_IN_JOB_MAX: Final = 1 << 40
 EPOCH_MAX: Final = (1 << 63) - 1  # what a database takes
 RETRIES_MAX: Final = 1000
@@ -276,7 +277,13 @@ def worker_joined(
         own = check_tags(tags)
     except ValueError as error:
         raise BadWorker(str(error)) from None
-    return events.WorkerJoined(worker, name, pool, slots, {**pools[pool], **own}, python)
+    trip_s = about.get("round_trip_s", 0.0)
+    if type(trip_s) not in (int, float) or not 0.0 <= trip_s <= TRIP_MAX_S:
+        raise BadWorker(f"round_trip_s is {trip_s!r:.40}: it must be 0 to {TRIP_MAX_S:g}")
+    offered = {**pools[pool], **own}
+    return events.WorkerJoined(
+        worker, name, pool, slots, offered, python, round_trip_s=float(trip_s)
+    )
 
 
 def _usual_pool(pools: dict[str, dict[str, TagValue]]) -> str:

@@ -60,6 +60,11 @@ class Prices:
         self._lists = {pool.name: pool.prices for pool in pools}
         self._due_s = 0.0
 
+    def reprice(self, pool: PoolConfig) -> None:
+        """From now on this list counts for one of the pools; told with the next `renew`."""
+        self._lists[pool.name] = pool.prices
+        self._due_s = 0.0
+
     def had_ns(self, store: Store, utc_s: float) -> Mapping[Buyer, int]:
         """The slot time that each buyer has had of a pool with volume prices this month."""
         pools = {name for name, prices in self._lists.items() if prices.volume}

@@ -33,7 +33,7 @@ from gateway.bookings import OVER_MAX, Bookings
 from gateway.broker import Broker
 from gateway.budgets.books import read_known
 from gateway.budgets.purses import Purses
-from gateway.config import SiteConfig, python_minor
+from gateway.config import PoolConfig, SiteConfig, python_minor
 from gateway.dealing import Permits
 from gateway.effects import Effect
 from gateway.entitlement_config import window_names
@@ -258,6 +258,10 @@ class Reception:
     def _entitlements(self) -> events.EntitlementsKnown:
         plans = {pool.name: pool.plan for pool in self.config.pools}
         return events.EntitlementsKnown(self.config.entitlements, window_names(plans))
+
+    def reprice(self, pool: PoolConfig) -> None:
+        """From now on a pool charges by this price list."""
+        self._prices.reprice(pool)
 
     def take_in(self, config: SiteConfig, used_ns: Mapping[Whose, int]) -> None:
         """Go on by what `gateway.reload` takes in of another configuration, of the same pools.

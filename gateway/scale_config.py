@@ -12,6 +12,7 @@
     starts_per_minute = 100     # of pilots
     stops_per_minute = 100
     hourly_cost = "40 USD"      # what all of it may cost in an hour
+    markup = 1.2                # the pool's price follows the grid's own, times this
     dial = "tls+tcp://gw.example:7461"   # where pilots find us; else the first address they can
     dial_for = "5m"             # so long a pilot looks for us before it ends
     look = "5s"                 # how often the grid is asked what it has of ours
@@ -36,9 +37,10 @@ from policies.butler import Rules
 SLOTS_MAX: Final = 1_000_000
 PILOT_SLOTS_MAX: Final = 4_096
 WASTE: Final = (0.001, 10.0)
+MARKUP: Final = (0.01, 100.0)
 KEYS: Final = frozenset(
     {"max", "min", "pilot_slots", "waste", "start", "idle", "step", "walltime"}
-    | {"starts_per_minute", "stops_per_minute", "hourly_cost", "dial", "dial_for", "look"}
+    | {"starts_per_minute", "stops_per_minute", "hourly_cost", "markup", "dial", "dial_for", "look"}
     | {"python", "token_file", "ca_file", "dry_run"}
 )
 _LENGTHS: Final[Mapping[str, tuple[str, str]]] = {
@@ -64,6 +66,7 @@ class Scale:
         look_s: how often the grid is asked.
         python: the minor version that pilots run; empty: ours.
         currency: of what it may cost in an hour; empty: that has no limit.
+        markup: the pool's price is what the grid charges, times this; None: it is as written.
     """
 
     rules: Rules
@@ -77,6 +80,7 @@ class Scale:
     ca_file: str = ""
     currency: str = ""
     dry_run: bool = False
+    markup: float | None = None
 
 
 def read_scale(table: Mapping[str, Any]) -> Scale:
@@ -116,6 +120,7 @@ def read_scale(table: Mapping[str, Any]) -> Scale:
         ca_file=_text(table, "ca_file"),
         currency=hourly[1] if hourly else "",
         dry_run=dry_run,
+        markup=float(number("markup", table["markup"], *MARKUP)) if "markup" in table else None,
     )
 
 

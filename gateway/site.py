@@ -10,6 +10,7 @@
     ├── Meters.run     how clean the pools' electricity is, where that changes
     ├── desk           one task for each question that has to wait for the store
     ├── LocalGrid.run  one for each local pool
+    ├── EnginePool.run one for each pool of a delegating grid
     └── Keeper.run     one for each pool whose workers a grid starts
 
 Everything that decides is elsewhere; everything here runs in one thread, and state is whole
@@ -48,7 +49,7 @@ from gateway.exchange import Exchange
 from gateway.faults import describe_fault
 from gateway.grids.keeper import Keeper
 from gateway.grids.local import LocalGrid
-from gateway.grids.opening import open_keepers
+from gateway.grids.opening import open_engine_pools, open_keepers
 from gateway.ledger.database import READERS
 from gateway.ledger.errors import StoreError
 from gateway.ledger.records import JobForgotten, Record
@@ -207,11 +208,14 @@ class Site:
                 address = nearest(port.addresses)
                 grid = LocalGrid(pool, address, self.config.rules.secret, self._say)
                 nursery.start_soon(grid.run)
+        for engine_pool in open_engine_pools(self.config, nearest(port.addresses), self._say):
+            nursery.start_soon(engine_pool.run)
         self.keepers = open_keepers(
             *(self.config, self.addresses, self.broker),
             expect=self.expect,
             utc_s=self.surroundings.utc_s,
             say=self._say,
+            reprice=self.reception.reprice,
         )
         for keeper in self.keepers:
             nursery.start_soon(keeper.run)
@@ -221,7 +225,7 @@ class Site:
 
         None where they can dial another: one that asks for neither TLS nor a token.
         """
-        has_pools = any(pool.kind == "local" for pool in self.config.pools)
+        has_pools = any(pool.kind == "local" or pool.is_delegated for pool in self.config.pools)
         near = nearest(self.config.addresses)
         needs_token = self.config.token_required and not is_home(near)
         if has_pools and (needs_token or near.startswith("tls+tcp://")):

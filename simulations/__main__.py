@@ -1,4 +1,4 @@
-"""`python -m simulations list | run SCENARIO | swarm | gossip | year`: see README.md."""
+"""`python -m simulations list | run SCENARIO | swarm | gossip | year | growth`: see README.md."""
 
 import sys
 import time
@@ -8,6 +8,7 @@ from itertools import count
 from simulations import gossip_figures
 from simulations.bugs import BUGS, TREATY_BUGS, planted
 from simulations.draw import draw_plan
+from simulations.growth import command as growth
 from simulations.scenarios import SCENARIOS
 from simulations.swarm import swarm
 from simulations.world.trioclock import run_under_trio
@@ -115,9 +116,12 @@ def main() -> int:
     many.add_argument("--go-on", action="store_true", help="do not stop at the first")
     commands.add_parser("gossip", help="membership and adverts: speed, cost, certainty")
     commands.add_parser("year", help="three sites in 2023, alone and together", add_help=False)
+    commands.add_parser("growth", help="a pool on a cloud, up and down", add_help=False)
     given, more = parser.parse_known_args()
     if given.command == "year":
         return year.main(more)
+    if given.command == "growth":
+        return growth.main(more)
     if given.command == "gossip":
         gossip_figures.main(more)
         return 0

@@ -59,9 +59,7 @@ class Instance:
     process: subprocess.Popen
     tokens: set[str] = field(default_factory=set)
     action: str = ""  # what its metadata says of an interruption
-    rebalance: str = ""
     reason: str = ""  # why it ended
-    asked: list[str] = field(default_factory=list)
 
     @property
     def log(self) -> str:
@@ -94,8 +92,9 @@ class Ec2:
         self.folder = folder
         self.bin = folder / "bin"
         self.bin.mkdir()
-        (self.bin / "shutdown").write_text("#!/bin/sh\nexit 0\n")  # its process ends: it is off
-        (self.bin / "shutdown").chmod(0o700)
+        for name in ("shutdown", "poweroff", "iptables"):  # its process ends: it is off
+            (self.bin / name).write_text("#!/bin/sh\nexit 0\n")
+            (self.bin / name).chmod(0o700)
         credentials = "".join(
             f"[{name}]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n"
             for name, key, secret in (
@@ -183,14 +182,12 @@ class Ec2:
         timer.daemon = True
         timer.start()
 
-    def recommend_rebalance(self, instance: str) -> None:
-        self.instances[instance].rebalance = json.dumps({"noticeTime": "2026-11-22T21:00:00Z"})
-
     def take(self, instance: str, reason: str) -> None:
-        """The host is gone, at once."""
-        each = self.instances[instance]
-        each.reason = each.reason or reason
-        each.end(is_sudden=True)
+        """The host is gone, at once; if it is there still."""
+        each = self.instances.get(instance)
+        if each is not None:
+            each.reason = each.reason or reason
+            each.end(is_sudden=True)
 
     def alive(self, mark: str = "") -> list[dict]:
         """What is there and billed, as moto's own books have it."""
@@ -291,7 +288,7 @@ class Ec2:
         root.mkdir()
         (root / "user-data").write_bytes(script)
         environment = {
-            "PATH": f"{self.bin}:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": f"{self.bin}:/usr/bin:/bin",
             "HOME": str(root),
             "TMPDIR": str(root),
             "LANG": "C.UTF-8",
@@ -334,15 +331,14 @@ class Ec2:
         """DescribeInstances' answer: without what is not shown yet, with reasons."""
         if not (self.hides or self.instances):
             return body
-        ElementTree.register_namespace("", NAMESPACE)
         root = ElementTree.fromstring(body)
-        for items in root.iter(f"{{{NAMESPACE}}}instancesSet"):
+        for items in root.iterfind(".//{*}instancesSet"):
             for item in list(items):
-                instance = item.findtext(f"{{{NAMESPACE}}}instanceId")
+                instance = item.findtext("{*}instanceId")
                 if instance in self.hides:
                     items.remove(item)
                     continue
-                reason = item.find(f"{{{NAMESPACE}}}stateReason/{{{NAMESPACE}}}code")
+                reason = item.find("{*}stateReason/{*}code")
                 each = self.instances.get(instance)
                 if each is not None and each.reason and reason is not None:
                     reason.text = each.reason
@@ -529,10 +525,13 @@ class _Metadata(_Handler):
 
     def do_PUT(self):
         _, name, path = self.path.split("/", 2)
-        if path != "latest/api/token" or "X-aws-ec2-metadata-token-ttl-seconds" not in self.headers:
+        instance = self.ec2.instances.get(name)
+        if instance is None or path != "latest/api/token":
+            return self.answer(b"", 404)
+        if "X-aws-ec2-metadata-token-ttl-seconds" not in self.headers:
             return self.answer(b"", 400)
         token = f"token-{time.monotonic_ns()}"
-        self.ec2.instances[name].tokens.add(token)
+        instance.tokens.add(token)
         return self.answer(token.encode())
 
     def do_GET(self):
@@ -543,7 +542,6 @@ class _Metadata(_Handler):
         if self.headers.get("X-aws-ec2-metadata-token") not in instance.tokens:
             return self.answer(b"", 401)
         path = path.removeprefix("latest/meta-data/")
-        instance.asked.append(path)
         found = self.find(instance, path)
         return self.answer(found.encode(), 200 if found else 404)
 
@@ -560,6 +558,5 @@ class _Metadata(_Handler):
             "instance-id": instance.id,
             "instance-type": instance.kind,
             "spot/instance-action": instance.action,
-            "events/recommendations/rebalance": instance.rebalance,
         }
         return known.get(path, "")

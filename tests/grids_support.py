@@ -82,15 +82,15 @@ class TroubledGrid(ProcessGrid):
 
 def _as_it_is(sighting):
     """One that only sleeps yet is starting."""
-    is_asleep = sighting.stand is Stand.RUNNING and _program(sighting) == "sh\n"
+    is_asleep = sighting.stand is Stand.RUNNING and _program(sighting) == b"/bin/sh"
     return replace(sighting, stand=Stand.STARTING) if is_asleep else sighting
 
 
 def _program(sighting):
     try:
-        return Path("/proc", _pid(sighting), "comm").read_text()
+        return Path("/proc", _pid(sighting), "cmdline").read_bytes().partition(b"\0")[0]
     except OSError:
-        return ""  # it has ended since
+        return b""  # it has ended since
 
 
 def _pid(sighting):

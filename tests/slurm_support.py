@@ -186,15 +186,19 @@ class Cluster:
 
     def kill_node(self, name: str) -> None:
         """As a power cut would: its daemon and all of its jobs."""
+        doomed = []
         for each in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+                if each.cmdline()[-2:] == ["-N", name]:
+                    doomed.append(each)
+                elif each.environ().get("SLURMD_NODENAME") == name:
+                    doomed.append(each)
+                    parent = each.parent()
+                    if parent is not None and parent.name() == "slurmstepd":
+                        doomed.append(parent)
+        for each in doomed:
             with contextlib.suppress(psutil.NoSuchProcess):
-                line = each.cmdline()
-                if "slurmd" in line[0] and line[-1] == name:
-                    each.kill()
-                elif line[0].startswith("slurmstepd"):
-                    where = f"spool-{name}"
-                    if any(where in opened.path for opened in each.open_files()):
-                        each.kill()
+                each.kill()
 
     @contextlib.contextmanager
     def controller_down(self) -> Iterator[None]:
@@ -203,7 +207,7 @@ class Cluster:
         held.touch()
         for each in self.processes():
             if "slurmctld" in each.name():
-                each.kill()
+                each.terminate()  # killed, it would forget the last seconds
         try:
             yield
         finally:

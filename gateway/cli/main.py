@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "scale": ("scale", "pool"),
     "serve": ("up", "gateway", "worker"),
     "shares": ("shares",),
+    "symphony": ("symphony",),
     "tariff": ("tariff",),
     "windows": ("windows",),
 }

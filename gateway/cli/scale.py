@@ -82,7 +82,8 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
     """Run a probe task through a pool's real grid, and say what is wrong.
 
     It asks the grid all that a gateway asks of it, has one pilot started, waits until its worker
-    comes, and runs a task there. The pilot is let go as any other that has nothing to do.
+    comes, and runs a task there. The pilot is let go as any other that has nothing to do. A grid
+    that has workers of its own is asked whether it lets us in, and for how many slots.
     """
     tag = f"probe-{secrets.token_hex(6)}"
     found = ask(reach, "probe_pool", pool=name, tag=tag, wait_s=wait_s)
@@ -91,6 +92,9 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
     if found["failed"] is not None:
         what, text = found["failed"]
         raise click.ClickException(f"{what}: {text}")
+    if not found["pilot"]:
+        _show_slots(reach, name)
+        return
     click.echo(f"ok      start: pilot {found['pilot']}")
     worker = _wait_for(reach, found["pilot"], wait_s)
     if worker is None:
@@ -108,6 +112,16 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
     except GridError as error:
         raise click.ClickException(f"task: {error}") from None
     click.echo(f"ok      task: it ran on {where} in {time.monotonic() - began_s:.2f} s")
+
+
+def _show_slots(reach: Reach, name: str) -> None:
+    """What a grid with workers of its own has for us now."""
+    slots = sum(each["slots"] for each in ask(reach, "workers") if each["pool"] == name)
+    if not slots:
+        raise click.ClickException(
+            "slots: it has none for us now; the gateway's log says what the grid says"
+        )
+    click.echo(f"ok      slots: {slots} are ours now")
 
 
 def _where() -> str:

@@ -241,4 +241,13 @@ contact = {contact}             # on our card, for people
 # slots_max = 16
 # [pool.scale]                  # how it grows and shrinks
 # max = 16                      # slots that there may be
+# [[pool]]                      # IBM Symphony, which has its own workers: docs/grids_symphony.md
+# name = "symphony"
+# kind = "symphony"
+# [pool.symphony]
+# way = "rest"                  # or "soamapi"
+# application = "gridfed"
+# login_file = "symphony.login" # one line: USER:PASSWORD
+# url = "https://sym:8050"
+# slots = 64                    # 0: as EGO says (ego_url, consumer)
 """

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import trio
 
+from federation.money import format_money
 from gateway import events
 from gateway.broker import Broker
 from gateway.config import PoolConfig
@@ -27,6 +28,7 @@ from gateway.grids.contract import (
     GridFault,
     Limits,
     Order,
+    Priced,
     Provisioning,
     Shape,
     Sighting,
@@ -54,6 +56,7 @@ from policies.placement import Tags
 ROUND_S: Final = 0.25
 ROUND_SHARE: Final = 0.05  # of the time, at most, goes into rounds
 HASTE_S: Final = 1.0  # the grid is looked at so often while pilots are on their way
+PRICE_STEP: Final = 0.02  # a price that changed by less is as it was
 FACTS_S: Final = 30.0  # capacity and limits are asked for so often
 CALL_S: Final = 60.0  # what a call to the grid may take
 STOP_AGAIN_S: Final = 60.0  # who was told to stop, and has not, is told again
@@ -75,10 +78,11 @@ class Keeper:
         utc_s: the time of day.
         say: takes lines for the operator.
         house: for what a task is taken to be, and jobs' usual objective.
+        reprice: has the pool charge by another price list from now on.
         round_s: how long it waits between two rounds, at least.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it stands on, each by its name
         self,
         pool: PoolConfig,
         grid: Provisioning,
@@ -88,6 +92,7 @@ class Keeper:
         utc_s: Callable[[], float],
         say: Callable[[str], None],
         house: House,
+        reprice: Callable[[PoolConfig], None] = lambda _: None,
         round_s: float = ROUND_S,
     ) -> None:
         assert pool.scale is not None
@@ -105,6 +110,9 @@ class Keeper:
         self._utc_s = utc_s
         self._say_it = say
         self._house = house
+        self._reprice = reprice
+        self._charged: tuple[int, str] | None = None  # by the grid, for a slot-hour
+        self._followed_nanos = 0  # what it charged when our own price was set
         self._round_s = round_s
         self._limits = Limits()
         self._capacity: Capacity | None = None
@@ -131,6 +139,7 @@ class Keeper:
         """Go on by other rules."""
         assert pool.scale is not None
         self.pool, self.scale = pool, pool.scale
+        self._followed_nanos = 0  # the list is as it was written, until the grid is asked again
 
     async def probe(self, tags: Tags, wait_s: float) -> dict[str, Any]:
         """Ask the grid all that there is to ask, and have a pilot started that carries these tags.
@@ -229,10 +238,10 @@ class Keeper:
         return self.scale.rules
 
     def _past(self, now_s: float) -> Past:
-        nanos = 0
         tariff = self._broker.tariffs[self.pool.name]
-        if tariff.currency == self.scale.currency:
-            nanos = tariff.price_nanos
+        nanos, currency = self._charged or (tariff.price_nanos, tariff.currency)
+        if currency != self.scale.currency:
+            nanos = 0  # `hourly_cost` says nothing of it
         return replace(self.fleet.past(now_s), price_nanos=nanos)
 
     async def _look(self) -> None:
@@ -258,6 +267,9 @@ class Keeper:
             self._asked_s = now_s
             self._limits = await self._ask("limits", self.grid.limits) or self._limits
             self._capacity = await self._ask("capacity", lambda: self.grid.capacity(self.shape))
+            if isinstance(self.grid, Priced):
+                self._charged = await self._ask("prices", self.grid.price_nanos) or self._charged
+                self._follow_price()
 
     def _carry_out(
         self,
@@ -358,6 +370,23 @@ class Keeper:
         text = await self._ask("check", self.grid.check)
         if text is not None:
             self._say(text)
+
+    def _follow_price(self) -> None:
+        """Charge what the grid charges, times the markup; small changes are not passed on."""
+        markup = self.scale.markup
+        if markup is None or self._charged is None:
+            return
+        nanos, currency = self._charged
+        ours = self._broker.tariffs[self.pool.name].currency
+        if currency != ours:
+            self._note_trouble("prices", f"it charges in {currency}, and this pool in {ours}")
+        elif abs(nanos - self._followed_nanos) > PRICE_STEP * self._followed_nanos:
+            self._followed_nanos = nanos
+            price = format_money(round(nanos * markup), currency)
+            # A version that its owner has written stands for the price that he has written.
+            tariff = {key: each for key, each in self.pool.tariff.items() if key != "version"}
+            self._reprice(replace(self.pool, price=price, tariff=tariff))
+            self._say(f"a slot-hour is {price} from now on")
 
     # --- what the broker knows, and is told ----------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The kinds of grids that are installed: entry points of the group `gridfed.grids`.
 
-Each names a GridKind, ours as anybody's. None is imported but the one that a pool asks for.
+Each names a GridKind or a DelegatingKind, ours as anybody's. None is imported but the one that a
+pool asks for.
 """
 
 import re
@@ -9,6 +10,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, e
 from typing import Final
 
 from gateway.grids.contract import GridKind
+from gateway.grids.delegating import DelegatingKind
 from gateway.knobs import KnobError
 
 GROUP: Final = "gridfed.grids"
@@ -21,7 +23,7 @@ def kind_names() -> list[str]:
     return sorted({*BUILT_IN, *(each.name for each in entry_points(group=GROUP))})
 
 
-def find_kind(name: str) -> GridKind:
+def find_kind(name: str) -> GridKind | DelegatingKind:
     """The kind of that name. Raises KnobError, which says what there is, or what to install."""
     found = [each for each in entry_points(group=GROUP) if each.name == name]
     if name in BUILT_IN:
@@ -37,7 +39,7 @@ def find_kind(name: str) -> GridKind:
     return kind
 
 
-def _load(entry: EntryPoint) -> GridKind:
+def _load(entry: EntryPoint) -> GridKind | DelegatingKind:
     where = f"kind {entry.name!r}, {entry.value} of {_owners([entry])},"
     try:
         kind = entry.load()
@@ -48,14 +50,14 @@ def _load(entry: EntryPoint) -> GridKind:
         ) from error
     except Exception as error:  # whatever somebody's module does when it is imported
         raise KnobError(f"{where} can't be loaded: {type(error).__name__}: {error}") from error
-    if not isinstance(kind, GridKind):
+    if not isinstance(kind, GridKind | DelegatingKind):
         raise KnobError(f"{where} is no gateway.grids.contract.GridKind, but {kind!r:.60}")
     if kind.name != entry.name:
         raise KnobError(f"{where} calls itself {kind.name!r}: the two names must be the same")
     return kind
 
 
-def _missing(kind: GridKind) -> Iterator[str]:
+def _missing(kind: GridKind | DelegatingKind) -> Iterator[str]:
     """The libraries of its extra that are not installed."""
     for library, extra in _extras("gridfed") if kind.needs else ():
         if extra == kind.needs:

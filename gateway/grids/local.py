@@ -48,7 +48,8 @@ class LocalGrid:
             )
             await trio.sleep(wait_s)
 
-    async def _run_once(self) -> int:
+    def _start(self) -> "subprocess.Popen[bytes]":
+        """Start one, in this very thread: it is killed when the thread that started it ends."""
         command = [sys.executable, "-m", "gateway.worker.agent"]
         command += ["--gateway", self._address, "--slots", str(self._pool.slots_wanted)]
         command += ["--pool", self._pool.name, "--name", f"{self._pool.name}-{os.getpid()}"]
@@ -59,10 +60,12 @@ class LocalGrid:
         environment = dict(os.environ)
         environment.pop(TOKEN_VARIABLE, None)  # ours is good for what no worker should do
         environment["GRIDFED_SECRET"] = self._secret
-        # In this very thread: the agent is killed when the thread that started it ends.
-        process = subprocess.Popen(  # noqa: ASYNC220
+        return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
         )
+
+    async def _run_once(self) -> int:
+        process = self._start()
         try:
             return await wait_for_exit(process)
         finally:

@@ -1,15 +1,19 @@
 """Processes of this host that carry a mark in their environment, found by /proc and ended safely.
 
-The mark is there from the moment that a program is: whoever starts one with it can't lose it, also
-when he dies right after. Children inherit it, so what a process leaves behind is found as well.
+The mark comes with the program: whoever starts one with it can't lose it, also when he dies right
+after. Children inherit it, so what a process leaves behind is found as well.
 """
 
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+SHOWN_S: Final = 1.0  # no process takes so long to be shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,25 @@ def find(variable: str, begin: str) -> Iterator[Marked]:
         found = _look(int(entry), mark) if entry.isdecimal() else None
         if found is not None:
             yield found
+
+
+def wait_until_shown(pid: int, variable: str) -> None:
+    """Wait until a process that was just started can be found, or has ended; blocks.
+
+    The kernel lets who started it go on a moment before it shows the environment.
+    """
+    ends_s = time.monotonic() + SHOWN_S
+    while _look(pid, f"{variable}=".encode()) is None and time.monotonic() < ends_s:
+        if not _runs(pid):
+            return
+        time.sleep(0.001)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return _words(pid)[0] != b"Z"
+    except OSError:
+        return False
 
 
 def send(process: Marked, number: signal.Signals) -> None:
@@ -63,7 +86,11 @@ def _look(pid: int, mark: bytes) -> Marked | None:
 def _since(pid: int) -> int | None:
     """When a process has begun; None when there is none."""
     try:
-        # The program's name, in brackets, may hold anything: count from its end.
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
-    except (OSError, IndexError):
+        return int(_words(pid)[19])
+    except OSError:
         return None
+
+
+def _words(pid: int) -> list[bytes]:
+    """What /proc/PID/stat says after the program's name, in brackets, which may be anything."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()

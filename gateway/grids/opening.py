@@ -3,13 +3,15 @@
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from federation.address import is_home
 from federation.errors import GridError
 from gateway.broker import Broker
 from gateway.config import PoolConfig, SiteConfig, make_folder
-from gateway.grids.contract import Launch
+from gateway.grids.contract import GridFault, GridKind, Launch
+from gateway.grids.delegating import Delegated, Home
+from gateway.grids.engine_pool import EngineHome, EnginePool
 from gateway.grids.keeper import Expect, Keeper
 from gateway.grids.kinds import find_kind
 from gateway.knobs import ConfigError, KnobError
@@ -26,6 +28,7 @@ def open_keepers(
     expect: Expect,
     utc_s: Callable[[], float],
     say: Callable[[str], None],
+    reprice: Callable[[PoolConfig], None],
 ) -> list[Keeper]:
     """A keeper for each pool whose workers a grid starts.
 
@@ -41,13 +44,53 @@ def open_keepers(
             continue
         launch = launch_of(config, pool, addresses, say)
         try:
-            grid = find_kind(pool.kind).open(pool.grid, launch)
+            kind = find_kind(pool.kind)
+            assert isinstance(kind, GridKind), "who is handed bundles does not grow"
+            grid = kind.open(pool.grid, launch)
         except KnobError as error:
             raise GridError(f"pool {pool.name}: {error}") from None
         keepers.append(
-            Keeper(pool, grid, broker, expect=expect, utc_s=utc_s, say=say, house=config.house)
+            Keeper(
+                *(pool, grid, broker),
+                expect=expect,
+                utc_s=utc_s,
+                say=say,
+                house=config.house,
+                reprice=reprice,
+            )
         )
     return keepers
+
+
+def open_engine_pools(
+    config: SiteConfig, address: str, say: Callable[[str], None]
+) -> list[EnginePool]:
+    """What keeps the process of each delegating pool, which dials us at `address`."""
+    pools = []
+    for pool in config.pools:
+        if pool.is_delegated:
+            home = EngineHome(
+                config.state_path / "pools" / mark_of(config, pool), mark_of(config, pool)
+            )
+            make_folder(home.folder)
+            pools.append(EnginePool(pool, home, address, config.rules.secret, say))
+    return pools
+
+
+async def probe_engine(config: SiteConfig, pool: PoolConfig) -> dict[str, Any]:
+    """Look whether a delegating pool's engine can be reached, beside the process that serves it.
+
+    As Keeper.probe answers: what went well, what did not, and no pilot.
+    """
+    delegated, mark = pool.grid, mark_of(config, pool)
+    assert isinstance(delegated, Delegated)
+    kind = delegated.kind
+    home = Home(pool.name, mark, config.state_path / "pools" / mark, lambda _line: None)
+    try:
+        words = await kind.open(kind.read(delegated.table), home).check()
+    except GridFault as fault:
+        return {"steps": [], "failed": ["check", str(fault)], "pilot": ""}
+    return {"steps": [["check", words]], "failed": None, "pilot": ""}
 
 
 def launch_of(

@@ -121,7 +121,9 @@ class ProcessGrid:
             note.touch()
             try:
                 for name in order.names():
-                    self._children[self._spawn(name, order.shape)] = name
+                    pid = self._spawn(name, order.shape)
+                    self._children[pid] = name
+                    marked.wait_until_shown(pid, VARIABLE)
             except OSError:
                 self._signal(order.names(), signal.SIGKILL)
                 note.unlink()
@@ -148,7 +150,7 @@ class ProcessGrid:
         """The pilots that run, and all processes with the pilot that they come from."""
         all_ = [(each.said, each) for each in marked.find(VARIABLE, f"{self._launch.mark}/")]
         # A pilot's child is like it until it runs its own program: the oldest is the pilot.
-        oldest_last = sorted(all_, key=lambda each: each[1].since, reverse=True)
+        oldest_last = sorted(all_, key=lambda each: (each[1].since, each[1].pid), reverse=True)
         return {name: each for name, each in oldest_last if {AGENT, name} <= {*each.command}}, all_
 
     def _used(self) -> int:
@@ -176,9 +178,9 @@ class ProcessGrid:
             reaped, status = os.waitpid(pid, os.WNOHANG)
             if reaped:
                 del self._children[pid]
-                log = Path(self._log(name))
-                said = log.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
-                fault = f"it ended with code {os.waitstatus_to_exitcode(status)}: {said.strip()}"
+                said = Path(self._log(name)).read_bytes()[-TAIL_BYTES:].decode(errors="replace")
+                last = "".join(said.strip().splitlines()[-1:])
+                fault = f"it ended with code {os.waitstatus_to_exitcode(status)}: {last}"
                 self._ended.append(Sighting(name, Stand.ENDED, f"pid {pid}", 0, fault=fault))
 
     def _signal(self, names: Collection[str], number: signal.Signals | None) -> bool:

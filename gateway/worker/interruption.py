@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import trio
 
-from gateway.worker.metadata import Metadata, MetadataError
+from gateway.worker.metadata import MetadataError, source
 
 ACTION: Final = "spot/instance-action"
 REBALANCE: Final = "events/recommendations/rebalance"
@@ -81,10 +81,10 @@ async def watch(
     """Ask again and again; hand each notice over once. Returns after the one that names an end.
 
     Args:
-        address: of the metadata service.
+        address: of the metadata service, or a folder with its notices.
         rebalances: whether a recommendation counts.
     """
-    metadata = Metadata(address)
+    metadata = source(address)
     was_told = has_rebalanced = False
     while True:
         try:

@@ -9,7 +9,8 @@ import http.client
 import os
 import time
 from collections.abc import Mapping
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 ENDPOINT: Final = "http://169.254.169.254"
@@ -21,6 +22,45 @@ ANSWER_BYTES_MAX: Final = 64 << 10
 
 class MetadataError(Exception):
     """The metadata service did not answer, or not in a way that can be used."""
+
+
+class Source(Protocol):
+    """Where notices are read."""
+
+    def get(self, path: str) -> str | None:
+        """What stands there; None: there is no such thing (now). Raises MetadataError."""
+        ...
+
+
+class Relayed:
+    """Notices in a folder: who may ask the metadata service puts them there, who may not reads."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    def get(self, path: str) -> str | None:
+        """What was put there under that name."""
+        try:
+            return self._file(path).read_text()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise MetadataError(f"a notice can't be read: {error}") from None
+
+    def put(self, path: str, text: str) -> None:
+        """Put a notice there, whole or not at all, for everybody to read."""
+        new = self._file(f"{path}.new")
+        new.write_text(text)
+        new.chmod(0o644)
+        new.rename(self._file(path))
+
+    def _file(self, path: str) -> Path:
+        return self._folder / path.replace("/", "-")
+
+
+def source(address: str) -> Source:
+    """Of an address: a metadata service, `http://…`, or a folder with what it says."""
+    return Relayed(address) if address.startswith("/") else Metadata(address)
 
 
 def endpoint() -> str:

@@ -10,7 +10,8 @@ The cloud is one account of it: gateways come and go, and open it anew by their 
 import itertools
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
@@ -43,6 +44,10 @@ class Spread(NamedTuple):
         return self.median_s * math.exp(self.sigma * dice.gauss(0.0, 1.0))
 
 
+RUNS: Final = Spread(22.7, 0.25)
+DIALS: Final = Spread(8.0, 0.4)
+
+
 @dataclass(frozen=True, slots=True)
 class Habits:
     """How a cloud behaves.
@@ -73,8 +78,8 @@ class Habits:
         paid_min_s: the least that is paid for.
     """
 
-    runs: Spread = Spread(22.7, 0.25)
-    dials: Spread = Spread(8.0, 0.4)
+    runs: Spread = RUNS
+    dials: Spread = DIALS
     burst: float = 1_000.0
     launches_s: float = 1_000.0 / 60.0
     ends_burst: float = 1_000.0
@@ -120,7 +125,7 @@ class Bucket:
 
     burst: float
     rate_s: float
-    free_s: float = field(default=0.0)  # when it was empty, or will be, by what was taken
+    free_s: float = -math.inf  # when it was empty, or will be, by what was taken
 
     def take(self, now_s: float) -> float:
         """Take one; the moment at which it is there."""
@@ -249,7 +254,7 @@ class Cloud:
             if found is not None and found.ended_s is None and found.stand is not Stand.ENDING:
                 found.stand = Stand.ENDING
                 at_s = self._ends.take(self.clock.now_s)
-                self.clock.at(at_s, lambda each=found: self._end(each, is_orderly=True))
+                self.clock.at(at_s, partial(self._end, found, is_orderly=True))
 
     def _end(self, instance: Instance, *, is_orderly: bool) -> None:
         if instance.ended_s is not None:

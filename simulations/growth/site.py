@@ -1,7 +1,7 @@
 """A gateway whose pool is on the simulated cloud: the real exchange, broker and keeper.
 
-As in simulations.year there are no sessions, frames and store around them: an event is an event. The
-keeper runs as it is, under trio's MockClock; its grid's calls take virtual time.
+As in simulations.year there are no sessions, frames and store around them: an event is an event.
+The keeper runs as it is, under trio's MockClock; its grid's calls take virtual time.
 """
 
 import itertools
@@ -27,7 +27,7 @@ from simulations.growth.cloud import Cloud, CloudGrid, Guest, Instance
 from simulations.world.clock import EPOCH_S, Clock
 from simulations.world.peers import Roll
 from simulations.world.plan import PYTHON
-from simulations.year.slots import Slots
+from simulations.year.slots import Batch, Slots
 from simulations.year.work import Work
 
 CLIENT: Final = 1  # whose all work is
@@ -37,7 +37,13 @@ LOOK_S: Final = 1.0  # how often a gateway looks at the clock
 
 
 class PilotSlots(Slots):
-    """The slots of one pilot, which end with their instance."""
+    """The slots of one pilot, which end with their instance. `spans`: when how many were busy."""
+
+    spans: list[tuple[float, float, int]]
+
+    def _count(self, batch: Batch) -> float:
+        self.spans.append((batch.since_s, self._clock.now_s, batch.stop - batch.first))
+        return (self._clock.now_s - batch.since_s) * (batch.stop - batch.first)
 
     def halt(self) -> None:
         """Whatever runs here is over, and nobody is told."""
@@ -74,13 +80,23 @@ class Seen:
     spans: list[tuple[float, float, int]] = field(default_factory=list)  # (from, to, slots) busy
 
 
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One life of a gateway. `mark` is the same in each; `is_spied`: count what its rounds take."""
+
+    number: int = 1
+    mark: str = "site-cloud"
+    seed: int = 0
+    round_s: float = ROUND_S
+    is_spied: bool = False
+
+
 class Site(Guest):
-    """One life of a gateway.
+    """A gateway in one life.
 
     Args:
-        mark: the same in each life.
         seen: goes on from life to life.
-        others: pools beside the one on the cloud, with their slots: they are there at once.
+        ended: told of each job that is done.
     """
 
     def __init__(
@@ -90,24 +106,17 @@ class Site(Guest):
         cloud: Cloud,
         works: Mapping[bytes, Work],
         seen: Seen,
-        *,
-        life: int = 1,
-        mark: str = "site-cloud",
-        seed: int = 0,
-        round_s: float = ROUND_S,
-        others: Iterable[tuple[PoolConfig, int]] = (),
+        life: Life,
         ended: Callable[[Work], None] = lambda _: None,
-        is_spied: bool = False,
     ) -> None:
         self._clock = clock
         self._works = works
         self._seen = seen
         self._ended = ended
         self.spent = Spent()
-        others = list(others)
-        self.config = SiteConfig(name="site", pools=(*(each for each, _ in others), pool))
+        self.config = SiteConfig(name="site", pools=(pool,))
         self._prices = Prices(self.config.pools, self.utc_s())
-        boot = int(EPOCH_S) + life
+        boot = int(EPOCH_S) + life.number
         tariffs = {name: each.tariff for name, each in self._prices.now.items()}
         offer = Offer(f"pool {pool.name}", pool.name, pool.tags, PYTHON, tariffs[POOL].currency)
         self.broker = Broker(tariffs, {offer.name: offer}, boot=boot)
@@ -118,14 +127,14 @@ class Site(Guest):
             *("site", boot, self.broker, self.config.deals, self.config.house),
             *(roll, facts, SigningNotary(roll)),
         )
-        self.grid = CloudGrid(cloud, mark, seed * 1_000 + life, self.utc_s)
+        self.grid = CloudGrid(cloud, life.mark, life.seed * 1_000 + life.number, self.utc_s)
         self.keeper = Keeper(
             *(pool, self.grid, self.broker),
             expect=self.expect,
             utc_s=self.utc_s,
             say=seen.said.append,
             house=self.config.house,
-            round_s=round_s,
+            round_s=life.round_s,
         )
         self._handles = itertools.count(1)
         self._came: list[events.Event] = [events.ClientJoined(CLIENT, "user")]
@@ -134,10 +143,7 @@ class Site(Guest):
         self.slots: dict[int, PilotSlots] = {}
         self._by_name: dict[str, int] = {}
         self._jobs: dict[str, Work] = {}
-        for each, slots in others:
-            self._join(each.name, each.name, slots, each.tags)
-        self._is_spied = is_spied
-        if is_spied:
+        if life.is_spied:
             self._spy()
         self._clock.after(LOOK_S, self._tick)
 
@@ -189,15 +195,13 @@ class Site(Guest):
 
     def came(self, instance: Instance) -> None:
         """See Guest."""
-        self._join(instance.name, POOL, instance.slots, {})
-
-    def _join(self, name: str, pool: str, slots: int, tags: Mapping[str, Any]) -> None:
         handle = next(self._handles)
-        self._by_name[name] = handle
+        self._by_name[instance.name] = handle
         self.slots[handle] = PilotSlots(
-            self._clock, handle, slots, self._works, self.expect, UNTIL_S
+            self._clock, handle, instance.slots, self._works, self.expect, UNTIL_S
         )
-        self.expect(events.WorkerJoined(handle, name, pool, slots, tags, PYTHON))
+        self.slots[handle].spans = self._seen.spans
+        self.expect(events.WorkerJoined(handle, instance.name, POOL, instance.slots, {}, PYTHON))
 
     def warned(self, instance: Instance) -> None:
         """See Guest."""

@@ -20,6 +20,15 @@ def joins(pool, *pools):
     return worker_joined(about, 7, "w", {name: {} for name in pools}).pool
 
 
+def test_a_worker_says_how_far_away_its_slots_are():
+    about = {"slots": 1, "python": "3.12", "pool": "a"}
+    assert worker_joined(about, 7, "w", {"a": {}}).round_trip_s == 0.0
+    assert worker_joined({**about, "round_trip_s": 0.5}, 7, "w", {"a": {}}).round_trip_s == 0.5
+    for wrong in (True, -1, 6.0, "1", float("nan")):
+        with pytest.raises(BadWorker, match="round_trip_s"):
+            worker_joined({**about, "round_trip_s": wrong}, 7, "w", {"a": {}})
+
+
 def test_a_worker_that_names_no_pool_joins_the_only_one():
     assert joins("", "local") == "local"
 

@@ -21,6 +21,7 @@ def test_all_keys():
             "starts_per_minute": 50,
             "stops_per_minute": 60,
             "hourly_cost": "40 USD",
+            "markup": 1.2,
             "dial": "tls+tcp://gw.example:7461",
             "dial_for": "10m",
             "look": "10s",
@@ -33,7 +34,7 @@ def test_all_keys():
     rules = Rules(400, 4, 4, 0.2, 120.0, 3600.0, 50, 60, 40 * 10**9)
     assert found == Scale(
         *(rules, 45.0, 8 * 3600.0, "tls+tcp://gw.example:7461", 600.0, 10.0),
-        *("3.12", "t", "c", "USD", True),
+        *("3.12", "t", "c", "USD", True, 1.2),
     )
 
 
@@ -55,6 +56,7 @@ def test_defaults():
         ({"max": 4, "start": "0s"}, "start is 0s: it must be 1s to 1h"),
         ({"max": 4, "hourly_cost": "lots"}, "hourly_cost"),
         ({"max": 4, "hourly_cost": "0 USD"}, "it must be more than nothing"),
+        ({"max": 4, "markup": 0}, "markup is 0: it must be 0.01 to 100"),
         ({"max": 4, "dial": "gw.example"}, "dial"),
         ({"max": 4, "python": "python3"}, 'it must be a minor version, as in "3.11"'),
         ({"max": 4, "dry_run": "yes"}, "dry_run must be true or false"),

@@ -106,4 +106,4 @@ def test_the_examples_are_good_ones(written):
     assert [each.name for each in found.fair_share.shares] == ["trading desk", "risk"]
     assert [each.allows for each in found.entitlements.rules] == [True, False]
     check(found, 0.0)
-    assert [each.name for each in found.pools] == ["local", "burst"]
+    assert [each.name for each in found.pools] == ["local", "burst", "symphony"]

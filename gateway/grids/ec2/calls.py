@@ -6,9 +6,11 @@ Only here is the SDK known. Its own retries are bounded: the keeper asks again a
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -20,6 +22,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
     ProfileNotFound,
 )
+from botocore.loaders import create_loader
 
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.ec2 import faults
@@ -57,8 +60,12 @@ class Calls:
 
     def _connect(self, service: str) -> Any:
         config = self._config
+        core = botocore.session.get_session()
+        core.register_component("data_loader", _loader())
         session = boto3.Session(
-            profile_name=config.profile or None, region_name=_region(service, config.region)
+            botocore_session=core,
+            profile_name=config.profile or None,
+            region_name=_region(service, config.region),
         )
         return session.client(
             service,
@@ -221,6 +228,12 @@ class Calls:
     def drop_volume(self, volume: str) -> None:
         """Delete a volume."""
         self._do("delete_volume", {"VolumeId": volume})
+
+
+@cache
+def _loader() -> Any:
+    """What reads the descriptions of services, megabytes of JSON: once for all pools."""
+    return create_loader()
 
 
 def _region(service: str, region: str) -> str:

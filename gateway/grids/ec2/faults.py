@@ -118,8 +118,8 @@ def unfulfilled(errors: Iterable[Mapping[str, Any]], started: int, wanted: int) 
     if started and blame is Blame.NEVER:
         blame = Blame.ELSEWHERE
     parts = []
-    for code, where in sorted(said.items()):
-        named = sorted(filter(None, where))
+    for code, places in sorted(said.items()):
+        named = sorted(filter(None, places))
         shown = ", ".join(named[:3]) + (", …" if len(named) > 3 else "")
         detail = texts[code] if blame_of(code) is Blame.NEVER and code not in _DENIED else ""
         advice = _ADVICE.get(code, "")

@@ -25,6 +25,7 @@ from gateway.grids.contract import (
     Order,
     Shape,
     Sighting,
+    Stand,
     check_order,
 )
 from gateway.grids.ec2 import faults
@@ -200,12 +201,17 @@ class Ec2Grid:
                 shown = self._name(self._look())
         types = self._load().types
         found: dict[str, Sighting] = {}
-        # A number that two have is shown once: of the one that is there.
+        doubles: list[str] = []
         for each in sorted(shown, key=lambda each: (each.is_over, each.launched_s, each.id)):
             if each.number is not None:
                 slots = types[each.kind].slots if each.kind in types else 1
                 sighting = each.sighting(each.number, slots)
-                found.setdefault(sighting.name, sighting)
+                first = found.setdefault(sighting.name, sighting)
+                is_there = sighting.stand in (Stand.STARTING, Stand.RUNNING)
+                doubles += [each.id] if is_there and first is not sighting else []
+        if doubles:  # a service without client tokens, that was slow to show what it had started
+            self._say(f"{len(doubles)} instances were started twice, and are terminated")
+            self._calls.terminate(doubles)
         for instance, started in self._hidden(shown):
             slots = types[started.kind].slots if started.kind in types else 1
             body = {"InstanceId": instance, "State": {"Name": "pending"}}
@@ -239,7 +245,8 @@ class Ec2Grid:
             self._tidy()
             shown = self._look()
             hidden = list(self._hidden(shown))
-            if any(each.order == order.name for each in (*shown, *(one for _, one in hidden))):
+            made = {each.order for each in shown} | {each.order for _, each in hidden}
+            if order.name in made:
                 self._name(shown)  # it was made, and perhaps nobody has named its instances
                 return
             room = self._room(self._offers(order.shape), order.pilots, shown, len(hidden))
@@ -420,20 +427,22 @@ class Ec2Grid:
                 f"{shape.memory_bytes:,} bytes of memory and {shape.gpus} GPUs",
             )
         book = self._book(is_needed=self._config.max_spend_nanos is not None)
-        market = self._config.market
-        markets = [market is Market.SPOT] if market is not Market.MIXED else [True, False]
         return by_price(
-            Offer(
-                kind,
-                place,
-                is_spot,
-                each.slots,
-                book.price_nanos(kind, place.zone, is_spot=is_spot),
-            )
+            Offer(kind, place, each.slots, self._price_of(book, kind, place.zone))
             for kind, each in fit.items()
             for place in facts.places
-            for is_spot in markets
         )
+
+    def _price_of(self, book: PriceBook, kind: str, zone: str) -> int | None:
+        """The most that an instance may cost in an hour; None: nobody knows."""
+        market = self._config.market
+        prices = []
+        if market is not Market.ON_DEMAND:
+            prices.append(book.price_nanos(kind, zone, is_spot=True))
+        if market is not Market.SPOT:
+            prices.append(book.price_nanos(kind, zone, is_spot=False))
+        known = [each for each in prices if each is not None]
+        return max(known) if len(known) == len(prices) else None
 
     def _room(
         self, offers: Sequence[Offer], wanted: int, shown: Sequence[Instance], hidden: int = 0
@@ -497,7 +506,7 @@ class Ec2Grid:
     def _say(self, line: str) -> None:
         if line != self._said:
             self._said = line
-            self._launch.say(f"pool {self._launch.pool}: {line}")
+            self._launch.say(line)
 
 
 def _currency(region: str) -> str:

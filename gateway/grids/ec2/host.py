@@ -2,11 +2,18 @@
 
 Its type says how many slots it has. Its name comes by a tag, which it gets when it runs already
 (gateway.grids.ec2.launching): so it asks its metadata until it is there. One without a name ends.
+
+With `--user` the worker is a process of that user, who can't ask the metadata service: user data
+has seen to that, for it tells secrets. Then this one stays, and hands notices on in a folder.
 """
 
 import argparse
 import os
+import pwd
+import signal
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -20,7 +27,8 @@ from gateway.grids.ec2.launching import (
     number_in,
     pilot_name,
 )
-from gateway.worker.metadata import Metadata, MetadataError, endpoint
+from gateway.worker.interruption import ACTION, POLL_S, REBALANCE
+from gateway.worker.metadata import Metadata, MetadataError, Relayed, endpoint
 
 NAME_S: Final = 600.0  # it waits so long for its name
 ASK_S: Final = 1.0
@@ -61,6 +69,8 @@ def main() -> None:
     """Become the worker that the command says."""
     parser = argparse.ArgumentParser(prog="gateway.grids.ec2.host")
     parser.add_argument("--slots", required=True)
+    parser.add_argument("--user", default="")
+    parser.add_argument("--relay-s", type=float, default=POLL_S)
     parser.add_argument("command", nargs="+")
     given = parser.parse_args()
     address = endpoint()
@@ -71,8 +81,46 @@ def main() -> None:
         name = wait_for_name(metadata.get, instance, time.monotonic() + NAME_S)
     except MetadataError as error:
         sys.exit(f"gridfed: this instance can't be a worker: {error}")
-    command = fill_in(given.command, {NAME: name, SLOTS: str(slots), METADATA: address})
+    found = {NAME: name, SLOTS: str(slots), METADATA: address}
+    if given.user:
+        sys.exit(_work_as(given.user, given.command, found, metadata, given.relay_s))
+    command = fill_in(given.command, found)
     os.execvp(command[0], command)  # noqa: S606 - it has no shell, and becomes that program
+
+
+def _work_as(
+    user: str, command: Sequence[str], found: dict[str, str], metadata: Metadata, relay_s: float
+) -> int:
+    """Run the worker as a user, and hand notices on to it; its exit code."""
+    who = pwd.getpwnam(user)
+    identity = {"HOME": who.pw_dir, "USER": user, "LOGNAME": user}
+    with tempfile.TemporaryDirectory(prefix="gridfed-notices-") as folder:
+        os.chmod(folder, 0o755)  # noqa: S103 - what the cloud says to everybody here
+        worker = subprocess.Popen(
+            fill_in(command, {**found, METADATA: folder}),
+            user=who.pw_uid,
+            group=who.pw_gid,
+            extra_groups=os.getgrouplist(user, who.pw_gid),
+            cwd=who.pw_dir,
+            env={**os.environ, **identity},
+        )
+        signal.signal(signal.SIGTERM, lambda *_: worker.terminate())
+        notices = Relayed(folder)
+        while True:
+            try:
+                return worker.wait(relay_s)
+            except subprocess.TimeoutExpired:
+                _relay(metadata, notices)
+
+
+def _relay(metadata: Metadata, notices: Relayed) -> None:
+    for path in (ACTION, REBALANCE):
+        try:
+            text = metadata.get(path)
+        except MetadataError:
+            continue  # it is asked again at once
+        if text is not None:
+            notices.put(path, text)
 
 
 def _patiently(metadata: Metadata, path: str) -> str:

@@ -30,6 +30,7 @@ USER_DATA_BYTES_MAX: Final = 16 << 10
 NAME: Final = "@name@"  # in a pilot's command: the host puts in what it is
 SLOTS: Final = "@slots@"
 METADATA: Final = "@metadata@"
+SERVICE: Final = "169.254.169.254"  # metadata's, on each instance
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -54,7 +55,9 @@ def user_data(config: Ec2Config, launch: Launch, shape: Shape, slots: Mapping[st
         command += ["--interruptions-s", f"{config.interruption_poll_s:g}"]
         command += ["--heed-rebalance"] if config.leave_on_rebalance else []
     table = ",".join(f"{kind}={count}" for kind, count in sorted(slots.items()))
-    host = [config.python, "-m", "gateway.grids.ec2.host", "--slots", table, "--", *command]
+    host = [config.python, "-m", "gateway.grids.ec2.host", "--slots", table]
+    if config.user:
+        host += ["--user", config.user, "--relay-s", f"{config.interruption_poll_s:g}"]
     lines = [
         "#!/bin/bash",
         "# gridfed: runs a worker. This instance ends when the worker does, whatever happens.",
@@ -62,7 +65,8 @@ def user_data(config: Ec2Config, launch: Launch, shape: Shape, slots: Mapping[st
         "trap 'shutdown -h now || poweroff -f' EXIT",
         *([config.user_data_head.rstrip("\n"), "set +x"] if config.user_data_head else []),
         *_environment(config, launch.environment),
-        shlex.join(host),
+        *([_shut_metadata(config.user)] if config.user else []),
+        shlex.join([*host, "--", *command]),
     ]
     text = "\n".join(lines) + "\n"
     if len(text.encode()) > USER_DATA_BYTES_MAX:
@@ -72,6 +76,12 @@ def user_data(config: Ec2Config, launch: Launch, shape: Shape, slots: Mapping[st
             "most: put user_data_head, or certificates, into the image",
         )
     return text
+
+
+def _shut_metadata(user: str) -> str:
+    """Keep a user, and so its tasks, from what metadata tells: user data, the role's keys."""
+    rule = ["-d", SERVICE, "-m", "owner", "--uid-owner", user, "-j", "REJECT"]
+    return f"{shlex.join(['iptables', '-w', '-I', 'OUTPUT', *rule])} || exit 1"
 
 
 def _environment(config: Ec2Config, environment: Mapping[str, str]) -> Iterable[str]:
@@ -157,21 +167,21 @@ def fleet_request(
         offers: the cheapest first.
     """
     spot = round(count * config.spot_share)
-    pools: dict[tuple[str, str, str], dict[str, Any]] = {}
+    overrides = []
     for rank, offer in enumerate(offers):
         override: dict[str, Any] = {"InstanceType": offer.kind, "Priority": float(rank)}
         if offer.place.subnet:
             override["SubnetId"] = offer.place.subnet
         elif offer.place.zone:
             override["AvailabilityZone"] = offer.place.zone
-        pools.setdefault((offer.kind, offer.place.subnet, offer.place.zone), override)
+        overrides.append(override)
     request: dict[str, Any] = {
         "Type": "instant",
         "ClientToken": token(mark, order.name),
         "LaunchTemplateConfigs": [
             {
                 "LaunchTemplateSpecification": {"LaunchTemplateName": template, "Version": "1"},
-                "Overrides": list(pools.values()),
+                "Overrides": overrides,
             }
         ],
         "TargetCapacitySpecification": {

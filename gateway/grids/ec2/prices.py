@@ -1,6 +1,6 @@
 """What instances cost: EC2's spot prices and price list, what follows for a slot-hour. Pure.
 
-    an offer   = type x place x market, its price of an instance-hour, its slots
+    an offer    = type x place, its price of an instance-hour, its slots
     a slot-hour = the price of an instance-hour / slots, rounded up
 
 The ceiling of spend counts what runs at its price now, and what is asked at the dearest of the
@@ -54,11 +54,13 @@ class PriceBook:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Instances that could be rented: of one type, in one place, on one market."""
+    """Instances that could be rented: of one type, in one place.
+
+    Where a fleet takes spot instances and others it is the dearer of the two prices.
+    """
 
     kind: str
     place: Place
-    is_spot: bool
     slots: int
     price_nanos: int | None
 

@@ -17,6 +17,7 @@ INSTANCES_MAX: Final = 5_000
 SLOTS_MAX: Final = 1_024  # of one instance
 HEAD_BYTES_MAX: Final = 8 << 10  # of 16 KiB that all user data may have
 USER_TAGS_MAX: Final = 40  # of 50 that an instance may have
+PYTHON: Final = "/opt/gridfed/bin/python"
 STRATEGIES: Final = (
     "price-capacity-optimized",
     "capacity-optimized",
@@ -27,6 +28,7 @@ STRATEGIES: Final = (
 _REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]", re.ASCII)
 _ZONE: Final = re.compile(r"[a-z0-9-]{5,40}", re.ASCII)
 _TYPE: Final = re.compile(r"[a-z0-9-]{2,30}\.[a-z0-9-]{2,30}", re.ASCII)
+_USER: Final = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.ASCII)
 _ID: Final = re.compile(r"[a-zA-Z0-9/_.:@+=,()\[\] -]{1,128}", re.ASCII)
 # Tags of an instance are told to it by its metadata, which takes these alone.
 _TAG: Final = re.compile(r"[A-Za-z0-9+=.,_:@-]{1,128}", re.ASCII)
@@ -57,6 +59,7 @@ class Ec2Config:
         spot_share: of the instances of each order, in a mixed market.
         max_spend_nanos: an hour, of all instances; None: no ceiling.
         prices: "live", or a file; see gateway.grids.ec2.prices.
+        user: of the instance, as whom workers run, and who can't ask for its metadata; else root.
         environment_file: on the instance: what pilots need beside their command; then user data
             has no secret in it.
     """
@@ -79,7 +82,8 @@ class Ec2Config:
     max_spend_nanos: int | None = None
     currency: str = "USD"
     prices: str = "live"
-    python: str = "/opt/gridfed/bin/python"
+    python: str = PYTHON
+    user: str = ""
     user_data_head: str = ""
     environment_file: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -91,7 +95,7 @@ _KEYS: Final = (
     *("region", "endpoint_url", "profile", "launch_template", "launch_template_version", "image"),
     *("subnets", "zones", "security_groups", "key_name", "instance_profile", "instance_types"),
     *("market", "spot_share", "strategy", "max_instances", "max_spend_per_hour", "prices"),
-    *("python", "user_data_head", "environment_file", "tags"),
+    *("python", "user", "user_data_head", "environment_file", "tags"),
     *("interruption_poll", "leave_on_rebalance"),
 )
 
@@ -130,7 +134,8 @@ def read(table: Mapping[str, Any]) -> Ec2Config:
         max_spend_nanos=spend_nanos,
         currency=currency,
         prices=_prices(table),
-        python=_absolute(table, "python", Ec2Config.python),
+        python=_absolute(table, "python", PYTHON),
+        user=_text(table, "user", form=_USER),
         user_data_head=_head(table),
         environment_file=_absolute(table, "environment_file", ""),
         tags=_tags(table.get("tags", {})),

@@ -38,8 +38,23 @@ def bench(ec2, configure):
     return Instances()
 
 
+# Two that start instances hold most; the others are of seconds each, and tried by hand with
+# instances that run nothing (test_ec2_grid).
+FAST = {
+    *(checks.check_life, checks.check_started_once, checks.check_denied, checks.check_too_large),
+    checks.check_hostile_names,
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("check", checks.CHECKS, ids=checks.name_of)
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(each, marks=[] if each in FAST else [pytest.mark.thorough])
+        for each in checks.CHECKS
+    ],
+    ids=checks.name_of,
+)
 async def test_ec2_keeps_its_promises(bench, check):
     try:
         await checks.run(check, bench)

@@ -1,0 +1,477 @@
+"""The process that speaks for an engine: to its gateway it is some workers, one for each lot.
+
+    Delegate.run
+    ├── Engine.run          the engine itself; what it tells comes in by `_told`
+    ├── Lot.run             a worker's conversation with the gateway, and its book; one or more
+    ├── _regroup_often      as slots are lent and taken back, lots begin and end
+    └── _watch              moments: notices, recalls, parcels that the engine has lost; pulses
+
+A worker never changes its slots. When the engine has more of them another lot begins; when it has
+fewer, one drains as any worker does, and is gone when what it has under way has ended. An engine
+without slots has no workers, and so the broker gives it nothing.
+
+Started by the gateway (gateway.grids.engine_pool), it ends when the gateway does. What it is told
+stands on its standard input, as JSON; the secret in its environment.
+"""
+
+import json
+import math
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, Final, assert_never
+
+import trio
+
+from federation.errors import GridError
+from federation.handshake import Opened
+from federation.messages import (
+    Assign,
+    Bye,
+    Drain,
+    Hello,
+    NeedFunction,
+    Notice,
+    Pulse,
+    PutFunction,
+    Recall,
+    Report,
+    Returned,
+)
+from federation.transport import TlsSettings
+from gateway.child import collect_seldom
+from gateway.conversation import Lapsed
+from gateway.grids.contract import GridFault
+from gateway.grids.delegating import (
+    Begun,
+    Broken,
+    Cancelled,
+    Done,
+    Engine,
+    Home,
+    Lost,
+    News,
+    Room,
+)
+from gateway.grids.parcels import Book, regroup
+from gateway.no_pickle import forbid_unpickling
+from gateway.worker.conversation import WorkerConversation
+from gateway.worker.functions import Functions
+from gateway.worker.limits import die_with_parent
+from gateway.worker.roster import Terms
+
+WATCH_S: Final = 0.05
+PULSE_S: Final = 2.0
+PULSE_SLOTS_MAX: Final = 200  # of a lot's slots so many are shown
+GONE_S: Final = 5.0  # what the engine does not hold for so long, and says nothing of, is lost
+SHRINK_S: Final = 5.0  # fewer slots for so long, and a lot ends
+LOTS_MAX: Final = 16
+LOT_SLOTS_MAX: Final = 4_096
+STOP_S: Final = 10.0  # how long what runs may take to end when the process stops
+GOODBYE_S: Final = 2.0
+NOTICE_MAX_S: Final = 30 * 86_400.0
+REPORT_SLACK_BYTES: Final = 512 << 10
+RESTART_MIN_S: Final = 0.5
+RESTART_MAX_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateSettings:
+    """What the process is told at its start. `tags` are the pool's, `name` begins its workers'."""
+
+    address: str
+    pool: str
+    name: str
+    secret: str = ""
+    tags: dict[str, Any] = field(default_factory=dict)
+    tls: TlsSettings = field(default_factory=TlsSettings)
+
+    def hello(self, lot: int, slots: int, engine: Engine) -> Hello:
+        """What one of its workers says of itself."""
+        about: dict[str, Any] = {
+            "slots": slots,
+            "tags": self.tags,
+            "pool": self.pool,
+            "python": engine.python,
+            "round_trip_s": engine.round_trip_s,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "memory_bytes": 0,
+        }
+        user = os.environ.get("USER") or f"uid-{os.getuid()}"
+        return Hello([], "worker", f"{self.name}-{lot}", user, b"", "", 0, about)
+
+
+class Lot:
+    """One worker: a conversation with the gateway, and the book of what it was given."""
+
+    def __init__(self, owner: "Delegate", number: int, slots: int) -> None:
+        self._owner = owner
+        self._engine = owner.engine
+        self.number = number
+        self.slots = slots
+        self.name = f"{owner.settings.name}-{number}"
+        self.book = Book(self.name, slots)
+        self.is_ending = False
+        self._is_draining = False
+        self._said_bye = False
+        self._pulse_s = 0.0
+        self._asked: set[bytes] = set()
+        self._missing: dict[str, float] = {}  # parcels that the engine does not hold, since when
+        settings = owner.settings
+        self._gateway = WorkerConversation(
+            address=settings.address,
+            tls=settings.tls,
+            secret=settings.secret,
+            hello=settings.hello(number, slots, owner.engine),
+            give_up_s=0.0,
+            hear=self._hear,
+            say=owner.say,
+        )
+
+    async def run(self) -> None:
+        """Work for the gateway until ended. Raises GridError when it is refused for good."""
+        async with trio.open_nursery() as nursery:
+            self._scope = nursery.cancel_scope
+            await self._gateway.run()
+
+    # --- what the gateway says -----------------------------------------------------------------
+
+    def _hear(self, messages: list[Any]) -> None:
+        for message in messages:
+            match message:
+                case Opened(resumed=False):
+                    self._drop_all()
+                case Lapsed():
+                    self._drop_all()
+                case Assign():
+                    self._assigned(message)
+                case PutFunction(digest, body):
+                    self._asked.discard(digest)
+                    self._owner.put(digest, body)
+                    self.book.known.add(digest)
+                case Recall():
+                    span = (message.assignment, message.first, message.stop)
+                    names = self.book.recall(*span, trio.current_time(), kill=message.kill)
+                    self._engine.cancel(names, running=message.kill)
+                case Notice():
+                    in_s = message.in_s
+                    at_s = None if in_s is None else trio.current_time() + min(in_s, NOTICE_MAX_S)
+                    self.book.note_stop(message.assignment, message.first, message.stop, at_s)
+                case Drain(on):
+                    self._is_draining = on
+                case Bye():
+                    self._drop_all()
+        self.feed()
+
+    def _assigned(self, message: Assign) -> None:
+        if self._is_draining or self.is_ending:
+            span = [message.first, message.first + len(message.arguments)]
+            self._gateway.post(Returned(message.assignment, [span]))
+            return
+        terms = Terms(
+            *(message.assignment, message.job, message.function),
+            *(message.timeout_s, message.prints),
+        )
+        self.book.assign(terms, message.first, message.arguments)
+        if message.function in self.book.known or message.function in self._asked:
+            return
+        if self._owner.has(message.function):
+            self.book.known.add(message.function)
+            return
+        self._asked.add(message.function)
+        self._gateway.post(NeedFunction(message.function))
+
+    def _drop_all(self) -> None:
+        """The gateway has placed our tasks elsewhere, or will: none of them is ours any more."""
+        self._is_draining = False
+        self._asked.clear()
+        self._gateway.forget()
+        self._engine.cancel(self.book.drop_all(), running=True)
+
+    # --- what the engine tells -----------------------------------------------------------------
+
+    def hear_engine(self, news: Begun | Done | Lost | Broken | Cancelled) -> None:
+        """Something has become of a parcel of ours."""
+        book, now_s = self.book, trio.current_time()
+        reports: list[Report] = []
+        match news:
+            case Begun(name):
+                book.begun(name, now_s)
+            case Done():
+                reports = book.done(news, now_s)
+            case Lost(name, why):
+                reports = book.lost(name, why)
+            case Broken(name, why):
+                reports = book.broken(name, why, now_s)
+            case Cancelled(name):
+                reports = book.cancelled(name, now_s)
+            case _:
+                assert_never(news)
+        for report in reports:
+            self._gateway.post_report(report)
+
+    def feed(self) -> None:
+        """Send the engine what it has room for, and tell the gateway what there is to tell."""
+        if self.is_ending:
+            for returned in self.book.withdraw_all():
+                self._gateway.post(returned)
+        else:
+            bytes_max = self._gateway.message_bytes_max
+            self.book.result_bytes_max = max(bytes_max - REPORT_SLACK_BYTES, bytes_max // 2)
+            for parcel in self.book.feed():
+                self._engine.send(parcel)
+        for answer in self.book.answers(trio.current_time()):
+            self._gateway.post(answer)
+        self._gateway.flush()
+
+    # --- what the clock says -------------------------------------------------------------------
+
+    def watch(self, now_s: float) -> None:
+        """Look for what is due, and for parcels that the engine has lost without a word."""
+        if due := self.book.due(now_s):
+            self._engine.cancel(due, running=True)
+        missing = {name for name in self.book.sent if not self._engine.holds(name)}
+        self._missing = {name: self._missing.get(name, now_s) for name in missing}
+        for name in [each for each, since_s in self._missing.items() if now_s - since_s > GONE_S]:
+            del self._missing[name]
+            self.hear_engine(Lost(name, "the engine knows nothing of it any more"))
+        is_heard = self._gateway.is_open and not self._said_bye
+        if is_heard and now_s - self._pulse_s > min(PULSE_S, self._gateway.beat_s):
+            self._pulse_s = now_s
+            self._gateway.post(Pulse(self._pulse(now_s)))
+        self.feed()
+        self._gateway.tick()
+
+    def _pulse(self, now_s: float) -> list[dict[str, Any]]:
+        slots: list[dict[str, Any]] = [
+            {
+                "pid": 0,
+                "state": "running",
+                "job": sent.piece.terms.job,
+                "task": sent.piece.first,
+                "since_s": now_s - sent.begun_s if sent.begun_s is not None else 0.0,
+                "rss_bytes": 0,
+            }
+            for sent in list(self.book.sent.values())[: min(self.slots, PULSE_SLOTS_MAX)]
+        ]
+        idle = {"pid": 0, "state": "idle", "job": "", "task": None, "since_s": 0.0, "rss_bytes": 0}
+        slots += [dict(idle) for _ in range(min(self.slots, PULSE_SLOTS_MAX) - len(slots))]
+        return slots
+
+    # --- its end -------------------------------------------------------------------------------
+
+    async def end(self, at_most_s: float = math.inf) -> None:
+        """Take nothing new, let what runs end, for so long at most, and say goodbye."""
+        if not self.is_ending:
+            self.is_ending = True
+            self._gateway.post(Drain(True))
+            self._engine.cancel(list(self.book.sent), running=False)
+            self.feed()
+        with trio.move_on_after(at_most_s):
+            while not self.book.is_idle:  # noqa: ASYNC110 - seldom, and not for long
+                await trio.sleep(WATCH_S)
+        self._engine.cancel(self.book.drop_all(), running=True)
+        self._said_bye = True
+        self._gateway.post(Bye("drained"))
+        with trio.move_on_after(GOODBYE_S):
+            await self._gateway.settle()
+        self._scope.cancel()
+
+
+class Delegate:
+    """All lots of one engine."""
+
+    def __init__(
+        self, settings: DelegateSettings, engine: Engine, say: Callable[[str], None]
+    ) -> None:
+        self.settings = settings
+        self.engine = engine
+        self.say = say
+        self.exit_code = 0
+        self._functions = Functions()
+        self._put: set[bytes] = set()  # bodies that the engine has
+        self._lots: dict[int, Lot] = {}
+        self._next_lot = 0
+        self._room = 0
+        self._fewer_since_s: float | None = None
+        self._is_stopping = False
+
+    async def run(self) -> None:
+        """Work until told to stop. Raises GridError when the gateway refuses us for good."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._watch)
+            await self._run_engine()
+
+    async def _run_engine(self) -> None:
+        """Run the engine, and again should it fail; what it had then is lost."""
+        wait_s = RESTART_MIN_S
+        while True:
+            started_s = trio.current_time()
+            try:
+                await self.engine.run(self._told)
+                return
+            except GridFault as fault:
+                self._told(Room(0, str(fault)))
+            if trio.current_time() - started_s > RESTART_MAX_S:
+                wait_s = RESTART_MIN_S
+            await trio.sleep(wait_s)
+            wait_s = min(2 * wait_s, RESTART_MAX_S)
+
+    # --- functions -----------------------------------------------------------------------------
+
+    def has(self, digest: bytes) -> bool:
+        """Whether the engine has a function's body."""
+        return digest in self._put
+
+    def put(self, digest: bytes, body: bytes) -> None:
+        """Keep a body, and give it to the engine unless it has it."""
+        in_use = {each for lot in self._lots.values() for each in lot.book.functions}
+        gone = self._functions.put(digest, body, in_use)
+        for each in gone:
+            self._put.discard(each)
+            self.engine.forget(each)
+            for lot in self._lots.values():
+                lot.book.known.discard(each)
+        if digest not in self._put:
+            self._put.add(digest)
+            self.engine.put(digest, body)
+
+    # --- what the engine tells -----------------------------------------------------------------
+
+    def _told(self, news: News) -> None:
+        if isinstance(news, Room):
+            if news.why and (self._room or not self._lots):
+                self.say(f"has no slots at the engine: {news.why}")
+            self._room = news.slots
+            self._regroup(trio.current_time())
+            return
+        lot = self._lots.get(_lot_of(news.parcel))
+        if lot is not None:
+            lot.hear_engine(news)
+
+    def _regroup(self, now_s: float) -> None:
+        """Begin and end lots, so that there are as many slots as the engine has for us."""
+        if self._is_stopping:
+            return
+        live = [(each.number, each.slots) for each in self._lots.values() if not each.is_ending]
+        fewer = self._room < sum(size for _, size in live)
+        self._fewer_since_s = (self._fewer_since_s or now_s) if fewer else None
+        waits = fewer and self._room > 0 and now_s - (self._fewer_since_s or now_s) < SHRINK_S
+        if waits:
+            return
+        ended, more = regroup(live, self._room, LOTS_MAX)
+        for number in ended:
+            self._nursery.start_soon(self._end, self._lots[number])
+        while more > 0:
+            size = min(more, LOT_SLOTS_MAX)
+            more -= size
+            self._nursery.start_soon(self._keep, self._begin(size))
+
+    def _begin(self, slots: int) -> Lot:
+        self._next_lot += 1
+        lot = self._lots[self._next_lot] = Lot(self, self._next_lot, slots)
+        self.say(f"works with {slots} slot{'s' * (slots != 1)} of the engine")
+        return lot
+
+    async def _keep(self, lot: Lot) -> None:
+        try:
+            await lot.run()
+        finally:
+            del self._lots[lot.number]
+            self.engine.cancel(lot.book.drop_all(), running=True)
+
+    async def _end(self, lot: Lot) -> None:
+        self.say(f"gives up {lot.slots} slot{'s' * (lot.slots != 1)}: the engine has fewer")
+        await lot.end()
+
+    # --- the clock, and the end ----------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        while True:
+            await trio.sleep(WATCH_S)
+            now_s = trio.current_time()
+            for lot in list(self._lots.values()):
+                lot.watch(now_s)
+            if self._fewer_since_s is not None:
+                self._regroup(now_s)
+
+    def stop(self) -> None:
+        """Let what runs end, for a while; asked again, stop at once."""
+        if self._is_stopping:
+            self._nursery.cancel_scope.cancel()
+        self._is_stopping = True
+        self._nursery.start_soon(self._wind_up)
+
+    async def _wind_up(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for lot in list(self._lots.values()):
+                nursery.start_soon(lot.end, STOP_S)
+        self._nursery.cancel_scope.cancel()
+
+
+def _lot_of(parcel: str) -> int:
+    """The number in a parcel's name, NAME-LOT-PARCEL; 0, which is no lot's, where there is none."""
+    parts = parcel.rsplit("-", 2)
+    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else 0
+
+
+async def run_delegate(told: dict[str, Any], secret: str) -> int:
+    """Run the process by what it was told on its standard input; its exit code."""
+
+    def say(line: str) -> None:
+        print(f"gridfed: pool {told['pool']} {line}", file=sys.stderr, flush=True)  # noqa: T201
+
+    die_with_parent(told["parent"])
+    collect_seldom()
+    forbid_unpickling(say)
+    kind = resolve_name(told["kind"])
+    home = Home(told["pool"], told["mark"], Path(told["folder"]), say)
+    engine = kind.open(kind.read(told["table"]), home)
+    settings = DelegateSettings(
+        address=told["gateway"],
+        pool=told["pool"],
+        name=told["name"],
+        secret=secret,
+        tags=told["tags"],
+        tls=TlsSettings().or_environment(),
+    )
+    delegate = Delegate(settings, engine, say)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_stop_on_signal, delegate)
+            await delegate.run()
+            nursery.cancel_scope.cancel()
+    except* GridError as errors:
+        say(f"gives up: {_first(errors)}")
+        delegate.exit_code = 1
+    return delegate.exit_code
+
+
+async def _stop_on_signal(delegate: Delegate) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            delegate.stop()
+
+
+def _first(group: BaseExceptionGroup[Any]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def main() -> None:
+    """Start the process; the gateway does."""
+    told = json.loads(sys.stdin.buffer.readline())
+    sys.exit(trio.run(run_delegate, told, os.environ.pop("GRIDFED_SECRET", "")))
+
+
+if __name__ == "__main__":
+    main()

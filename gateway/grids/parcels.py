@@ -1,0 +1,408 @@
+"""The books of one lot of a delegating grid: which task is where, and what is told of it. Pure.
+
+A task waits here, or is in a parcel at the engine, or is settled: reported, or handed back. An
+engine is not believed more than it must be: what it tells of a parcel that is not out is nothing,
+so that each task is settled exactly once whatever it does.
+
+Taking back is a question to the engine. A recall is answered when it has spoken of every parcel
+that was asked for, or after RECALL_S; what it has not given back by then counts as begun.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from federation.messages import Report, Returned
+from federation.ranges import RangeSet
+from gateway.dispatch import Durations
+from gateway.grids.delegating import FAILURE_KINDS, Done, Parcel
+from gateway.worker.channel import is_part
+from gateway.worker.roster import Held, Piece, Terms
+
+PARCEL_S: Final = 0.5  # of work in a parcel, where it is known how long a call takes
+PARCEL_TASKS_MAX: Final = 1_000
+AHEAD: Final = 2  # parcels a slot: one at work, one on its way
+RECALL_S: Final = 2.0
+REPORT_BYTES: Final = 256 << 10  # of results in one report, but for one that is larger
+HUNG_S: Final = 30.0  # beyond the time limits of all its calls, a parcel is given up
+
+
+@dataclass(slots=True)
+class Sent:
+    """A piece at the engine, as a parcel. `begun_s`: when it was told to be at work."""
+
+    piece: Piece
+    begun_s: float | None = None
+    is_hung: bool = False
+
+
+@dataclass(slots=True)
+class _Recall:
+    """A recall that is not answered yet: it waits for the engine's word on these parcels."""
+
+    assignment: int
+    first: int
+    stop: int
+    until_s: float
+    waits: set[str]
+    taken: RangeSet
+
+
+class Book:
+    """The books of one lot.
+
+    Args:
+        lot: what its parcels' names begin with.
+        slots: how many parcels run at a time.
+        result_bytes_max: of each result.
+    """
+
+    def __init__(self, lot: str, slots: int, result_bytes_max: int = 32 << 20) -> None:
+        self.slots = slots
+        self.result_bytes_max = result_bytes_max
+        self.held: dict[int, Held] = {}
+        self.sent: dict[str, Sent] = {}
+        self.known: set[bytes] = set()  # functions that are at the engine
+        self._lot = lot
+        self._parcels = 0
+        self._queue: deque[Piece] = deque()
+        self._recalls: list[_Recall] = []
+        self._durations = Durations()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no work at all."""
+        return not self.held
+
+    @property
+    def functions(self) -> set[bytes]:
+        """The functions of everything that is held."""
+        return {held.terms.function for held in self.held.values()}
+
+    # --- work comes, work goes -----------------------------------------------------------------
+
+    def assign(self, terms: Terms, first: int, arguments: list[bytes]) -> None:
+        """Take an assignment on."""
+        if arguments and terms.assignment not in self.held:
+            left = RangeSet([(first, first + len(arguments))])
+            self.held[terms.assignment] = Held(terms, left)
+            self._queue.append(Piece(terms, first, arguments))
+
+    def feed(self) -> Iterator[Parcel]:
+        """Make parcels while the engine has room; each is in the books before it is given out."""
+        while len(self.sent) < AHEAD * self.slots:
+            runnable = [each for each in self._queue if each.terms.function in self.known]
+            if not runnable:
+                return
+            piece, waiting = runnable[0], sum(len(each.arguments) for each in runnable)
+            tasks = min(self._parcel_tasks(piece, waiting), len(piece.arguments))
+            taken = piece.cut(piece.first, piece.first + tasks)
+            at = next(at for at, queued in enumerate(self._queue) if queued is piece)
+            if tasks == len(piece.arguments):
+                del self._queue[at]
+            else:
+                self._queue[at] = piece.cut(taken.stop, piece.stop)
+            self._parcels += 1
+            name = f"{self._lot}-{self._parcels}"
+            self.sent[name] = Sent(taken)
+            terms = taken.terms
+            yield Parcel(
+                name,
+                terms.job,
+                terms.function,
+                taken.arguments,
+                terms.timeout_s,
+                terms.prints,
+                self.result_bytes_max,
+            )
+
+    def _parcel_tasks(self, piece: Piece, waiting: int) -> int:
+        task_s = self._durations.of(piece.terms.function)
+        if piece.alone or task_s is None:
+            return 1
+        free = max(1, self.slots - len(self.sent))
+        worth = int(PARCEL_S / max(task_s, 1e-7))
+        return max(1, min(worth, math.ceil(waiting / free), PARCEL_TASKS_MAX))
+
+    # --- what the engine tells -----------------------------------------------------------------
+
+    def begun(self, name: str, now_s: float) -> None:
+        """A parcel is at work."""
+        sent = self.sent.get(name)
+        if sent is not None and sent.begun_s is None:
+            sent.begun_s = now_s
+            self._heard(name)
+
+    def done(self, done: Done, now_s: float) -> list[Report]:
+        """Calls of a parcel have ended; the rest of it waits again."""
+        sent = self.sent.get(done.parcel)
+        if sent is None:
+            return []
+        if not _is_sound(done, len(sent.piece.arguments)):
+            return self.broken(done.parcel, "the engine's answer makes no sense", now_s)
+        del self.sent[done.parcel]
+        piece, count = sent.piece, len(done.values)
+        reports = list(_reports(piece, done))
+        if count:
+            if done.wall_ns:
+                self._durations.learn(piece.terms.function, count, done.wall_ns)
+            self._settle(piece.terms.assignment, piece.first, piece.first + count)
+        rest = piece.cut(piece.first + count, piece.stop)
+        if count == 0:
+            rest.alone = True  # it can't go on like that for ever: next time it is known who
+        reports += self._back(done.parcel, rest, now_s, was_begun=True)
+        return reports
+
+    def lost(self, name: str, why: str) -> list[Report]:
+        """A parcel was taken from us: its calls run again, through no fault of theirs."""
+        sent = self.sent.pop(name, None)
+        if sent is None:
+            return []
+        self._heard(name)
+        return self._fail(sent.piece, "preempted", why)
+
+    def broken(self, name: str, why: str, now_s: float) -> list[Report]:
+        """A parcel took its host down. One of several calls did: they are tried one by one."""
+        sent = self.sent.pop(name, None)
+        if sent is None:
+            return []
+        piece = sent.piece
+        if len(piece.arguments) > 1:
+            piece.alone = True
+            return self._back(name, piece, now_s, was_begun=True)
+        self._heard(name)
+        return self._fail(piece, "crash", why)
+
+    def cancelled(self, name: str, now_s: float) -> list[Report]:
+        """A parcel is back, without any of its calls having ended."""
+        sent = self.sent.pop(name, None)
+        if sent is None:
+            return []
+        piece = sent.piece
+        if sent.is_hung:
+            if len(piece.arguments) == 1:
+                self._heard(name)
+                return self._fail(piece, "timeout", "it ran over its time limit and was stopped")
+            piece.alone = True
+        return self._back(name, piece, now_s, was_begun=sent.begun_s is not None)
+
+    def _fail(self, piece: Piece, kind: str, text: str) -> list[Report]:
+        """Report tasks as failed; those that were to be stopped on request as that."""
+        cancelled = self.held[piece.terms.assignment].cancelled
+        stopped = [piece.cut(*span) for span in cancelled.within(piece.first, piece.stop)]
+        others = [piece.cut(*span) for span in cancelled.missing(piece.first, piece.stop)]
+        reports = [_failed(part, "cancelled", "stopped on request") for part in stopped]
+        reports += [_failed(part, kind, text) for part in others]
+        self._settle(piece.terms.assignment, piece.first, piece.stop)
+        return reports
+
+    def _back(self, name: str, piece: Piece, now_s: float, *, was_begun: bool) -> list[Report]:
+        """Sort tasks that are back: stopped on request, due to make room, recalled, or ours."""
+        reports: list[Report] = []
+        kept: list[Piece] = []
+        assignment = piece.terms.assignment
+        held = self.held.get(assignment)
+        for at in range(piece.first, piece.stop) if held is not None else ():
+            recall = None if was_begun else self._recall_of(name, assignment, at)
+            task = piece.cut(at, at + 1)
+            if recall is not None:
+                recall.taken.add(at, at + 1)
+                self._settle(assignment, at, at + 1)
+            elif held is not None and held.cancelled.within(at, at + 1):
+                reports.append(_failed(task, "cancelled", "stopped on request"))
+                self._settle(assignment, at, at + 1)
+            elif was_begun and _stops(held, at, now_s):
+                reports.append(_failed(task, "preempted", "it was stopped to make room"))
+                self._settle(assignment, at, at + 1)
+            elif kept and kept[-1].stop == at:
+                kept[-1].arguments += task.arguments
+            else:
+                kept.append(task)
+        self._queue.extendleft(reversed(kept))
+        self._heard(name)
+        return reports
+
+    def _recall_of(self, name: str, assignment: int, task: int) -> _Recall | None:
+        for each in self._recalls:
+            is_asked = each.assignment == assignment and name in each.waits
+            if is_asked and each.first <= task < each.stop:
+                return each
+        return None
+
+    def _settle(self, assignment: int, first: int, stop: int) -> None:
+        held = self.held[assignment]
+        held.left.remove(first, stop)
+        if not held.left:
+            del self.held[assignment]
+
+    # --- taking back ---------------------------------------------------------------------------
+
+    def recall(
+        self, assignment: int, first: int, stop: int, now_s: float, *, kill: bool
+    ) -> list[str]:
+        """Take back what has not begun; the parcels that the engine is to be asked for.
+
+        `answers` has the answer in the end. With `kill` what runs is to be stopped as well.
+        """
+        taken = RangeSet()
+        kept: deque[Piece] = deque()
+        for piece in self._queue:
+            low, high = max(first, piece.first), min(stop, piece.stop)
+            if piece.terms.assignment != assignment or low >= high:
+                kept.append(piece)
+                continue
+            taken.add(low, high)
+            parts = (piece.cut(piece.first, low), piece.cut(high, piece.stop))
+            kept.extend(part for part in parts if part.arguments)
+        self._queue = kept
+        asked = {
+            name
+            for name, sent in self.sent.items()
+            if sent.piece.terms.assignment == assignment
+            and max(first, sent.piece.first) < min(stop, sent.piece.stop)
+            and (kill or sent.begun_s is None)
+        }
+        waits = {name for name in asked if self.sent[name].begun_s is None}
+        for low, high in taken:
+            self._settle(assignment, low, high)
+        held = self.held.get(assignment)
+        if kill and held is not None:
+            for low, high in held.left.within(first, stop):
+                held.cancelled.add(low, high)
+        self._recalls.append(_Recall(assignment, first, stop, now_s + RECALL_S, waits, taken))
+        return sorted(asked)
+
+    def answers(self, now_s: float) -> list[Returned]:
+        """Answers to recalls of which all is known, or that have waited long enough."""
+        ready = [each for each in self._recalls if not each.waits or now_s >= each.until_s]
+        self._recalls = [each for each in self._recalls if each not in ready]
+        return [Returned(each.assignment, [list(span) for span in each.taken]) for each in ready]
+
+    def _heard(self, name: str) -> None:
+        """The engine has spoken of a parcel: no recall waits for it any more."""
+        for each in self._recalls:
+            each.waits.discard(name)
+
+    def withdraw_all(self) -> list[Returned]:
+        """Give back all that waits here: nothing of it will be begun."""
+        given: dict[int, RangeSet] = {}
+        for piece in self._queue:
+            given.setdefault(piece.terms.assignment, RangeSet()).add(piece.first, piece.stop)
+        self._queue.clear()
+        for assignment, spans in given.items():
+            for low, high in spans:
+                self._settle(assignment, low, high)
+        return [Returned(number, [list(span) for span in spans]) for number, spans in given.items()]
+
+    # --- moments -------------------------------------------------------------------------------
+
+    def note_stop(self, assignment: int, first: int, stop: int, at_s: float | None) -> None:
+        """Tasks in [first, stop) are to be stopped at a moment; None: at none, after all."""
+        held = self.held.get(assignment)
+        if held is None:
+            return
+        at_ns = None if at_s is None else round(at_s * 1e9)
+        before, held.stops = held.stops, []
+        for low, high, known_ns in before:
+            parts = ((low, min(high, first)), (max(low, stop), high))
+            held.stops += [(start, end, known_ns) for start, end in parts if start < end]
+        if at_ns is not None:
+            held.stops.append((first, stop, at_ns))
+
+    def due(self, now_s: float) -> list[str]:
+        """Parcels to be stopped now: their slots are needed, or they hang beyond all limits."""
+        found = []
+        for name, sent in self.sent.items():
+            piece = sent.piece
+            held = self.held[piece.terms.assignment]
+            if held.stops and any(_stops(held, at, now_s) for at in range(piece.first, piece.stop)):
+                if sent.begun_s is None:
+                    sent.begun_s = now_s  # what is out may be at work
+                found.append(name)
+                continue
+            limit_s = piece.terms.timeout_s
+            if limit_s is None or sent.begun_s is None:
+                continue
+            if now_s - sent.begun_s > limit_s * len(piece.arguments) + HUNG_S:
+                sent.is_hung = True
+                found.append(name)
+        return found
+
+    def drop_all(self) -> list[str]:
+        """Forget all work, it is the gateway's again; the parcels that the engine must end."""
+        names = list(self.sent)
+        self.held.clear()
+        self.sent.clear()
+        self._queue.clear()
+        self._recalls.clear()
+        return names
+
+
+def _stops(held: Held | None, task: int, now_s: float) -> bool:
+    stops = held.stops if held is not None else []
+    return any(low <= task < high and at <= now_s * 1e9 for low, high, at in stops)
+
+
+def _failed(piece: Piece, kind: str, text: str) -> Report:
+    count = len(piece.arguments)
+    failures: list[list[object]] = [[at, kind, text, b""] for at in range(count)]
+    return Report(piece.terms.assignment, piece.first, [b""] * count, failures, [], 0, 0, 0)
+
+
+def _reports(piece: Piece, done: Done) -> Iterator[Report]:
+    """What is told of calls that have ended: in parts that fit into a message, time in proportion.
+
+    A result alone may be nearly as large as a message; a parcel has up to a thousand of them.
+    """
+    sizes = [len(value) for value in done.values]
+    for at, _, text, payload in done.failures:
+        sizes[at] += len(text) + len(payload)
+    for at, text in done.prints:
+        sizes[at] += len(text)
+    first = size = 0
+    count, used = len(sizes), (done.wall_ns, done.cpu_ns)
+    for stop, more in enumerate(sizes, 1):
+        size += more
+        if stop < count and size + sizes[stop] <= REPORT_BYTES:
+            continue
+        wall_ns, cpu_ns = (amount * stop // count - amount * first // count for amount in used)
+        yield Report(
+            piece.terms.assignment,
+            piece.first + first,
+            done.values[first:stop],
+            [[at - first, *rest] for at, *rest in done.failures if first <= at < stop],
+            [[at - first, text] for at, text in done.prints if first <= at < stop],
+            wall_ns,
+            cpu_ns,
+            done.peak_memory_bytes,
+        )
+        first, size = stop, 0
+
+
+def _is_sound(done: Done, tasks: int) -> bool:
+    """Whether what an engine says could go into a report: a gateway throws out nonsense."""
+    if len(done.values) > tasks:
+        return False
+    if any(len(each) < 2 or each[1] not in FAILURE_KINDS for each in done.failures):
+        return False
+    plain = [[each[0], "error", *each[2:]] for each in done.failures]
+    used = (done.wall_ns, done.cpu_ns, done.peak_memory_bytes)
+    return is_part([done.values, plain, done.prints, *used, True])
+
+
+def regroup(lots: Iterable[tuple[int, int]], slots: int, lots_max: int) -> tuple[list[int], int]:
+    """How so many lots, (number, slots) each, become `slots` in all: which end, and what begins.
+
+    A lot is a worker to the gateway, and never changes its size. Growing adds one; shrinking ends
+    the smallest first, and begins one with what is over. Of too many all become one.
+    """
+    have = sorted(lots, key=lambda each: each[1])
+    total = sum(size for _, size in have)
+    ended: list[int] = []
+    while total > slots or (len(have) >= lots_max and total != slots):
+        number, size = have.pop(0)
+        ended.append(number)
+        total -= size
+    return ended, slots - total

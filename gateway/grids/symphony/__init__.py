@@ -1,0 +1,25 @@
+"""IBM Spectrum Symphony as a delegating grid; see docs/grids_symphony.md.
+
+Not one line of this has been tried against the product: what it relies on is in that page's table.
+"""
+
+from typing import Any, Final
+
+from gateway.grids.delegating import DelegatingKind, Engine, Home
+from gateway.grids.symphony.settings import SymphonySettings, read
+
+
+def open_engine(settings: Any, home: Home) -> Engine:
+    """An engine by a `[pool.symphony]`."""
+    # Only here: a gateway that merely reads its configuration loads neither HTTP nor processes.
+    from gateway.grids.symphony.engine import SymphonyEngine
+    from gateway.grids.symphony.rest import EgoRoom, RestWay
+    from gateway.grids.symphony.side import SideWay
+
+    assert isinstance(settings, SymphonySettings)
+    way = RestWay(settings, home.say) if settings.way == "rest" else SideWay(settings, home.say)
+    room = EgoRoom(settings) if settings.ego_url else None
+    return SymphonyEngine(settings, home, way, room)
+
+
+KIND: Final = DelegatingKind("symphony", read, open_engine, "gateway.grids.symphony:KIND")

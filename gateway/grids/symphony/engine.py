@@ -1,0 +1,384 @@
+"""Symphony as an engine: a session for each function, whose common data it is; a task a parcel.
+
+    put(digest, body)  ─► (nothing yet)
+    send(parcel)       ─► session of its function, opened by its first parcel ─► tasks
+    cancel             ─► a task that was not sent is taken back; one that was is killed
+
+Symphony tries a task again by itself when a slot is reclaimed, and says nothing of it. What it
+can't do is to take a task back only if it has not begun: so what was sent counts as begun.
+
+The ids of open sessions stand in a file. A life that begins closes what the last one left there:
+the gateway has placed that work anew, and nothing of it may run on unseen.
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+import trio
+
+from gateway.grids.contract import GridFault
+from gateway.grids.delegating import (
+    Begun,
+    Broken,
+    Cancelled,
+    Home,
+    Lost,
+    News,
+    Parcel,
+    Room,
+)
+from gateway.grids.symphony.parcel_bytes import pack_common, pack_input, unpack_output
+from gateway.grids.symphony.settings import SymphonySettings
+from gateway.grids.symphony.ways import Gone, Heard, Outcome, Way, first_of
+
+TRIP_S: Final = 0.1  # of a task through Symphony and back, of which nothing is known here
+SEND_TASKS_MAX: Final = 50
+SEND_BYTES_MAX: Final = 8 << 20
+IDLE_S: Final = 60.0  # a session without tasks is closed after so long,
+CROWDED_S: Final = 1.0  # and after so long while there are more than so many
+SESSIONS_KEPT: Final = 32
+SESSIONS_FILE: Final = "sessions.json"
+
+
+class AskRoom(Protocol):
+    """Who knows how many slots are ours."""
+
+    async def __call__(self) -> int:
+        """So many, now. Raises GridFault."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of what asking needs; it may be asked again."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class _Session:
+    """One function's session. `tasks` are its parcels by Symphony's ids, `sent` the other way."""
+
+    digest: bytes
+    id: str = ""
+    waiting: deque[Parcel] = field(default_factory=deque)
+    tasks: dict[str, str] = field(default_factory=dict)
+    sent: dict[str, str] = field(default_factory=dict)
+    kills: set[str] = field(default_factory=set)  # parcels that are to be killed
+    dying: set[str] = field(default_factory=set)  # those that are being
+    is_sending: bool = False
+    early: dict[str, Outcome] = field(default_factory=dict)
+    more: trio.Event = field(default_factory=trio.Event)
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+    def wake(self) -> None:
+        """There is something to do."""
+        self.more.set()
+
+    def holds(self) -> list[str]:
+        """Its parcels."""
+        return [*(each.name for each in self.waiting), *self.sent]
+
+
+class SymphonyEngine:
+    """See gateway.grids.delegating.Engine.
+
+    Args:
+        way: how Symphony is spoken to.
+        ask_room: knows how many slots are ours; None: as many as the settings say.
+    """
+
+    def __init__(
+        self, settings: SymphonySettings, home: Home, way: Way, ask_room: AskRoom | None
+    ) -> None:
+        self._settings = settings
+        self._home = home
+        self._way = way
+        self._ask_room = ask_room
+        self._bodies: dict[bytes, bytes] = {}
+        self._sessions: dict[bytes, _Session] = {}
+        self._by_id: dict[str, _Session] = {}
+        self._unclosed: set[str] = set()  # which a later life must close
+        self._parcels: dict[str, _Session | None] = {}
+        self._tell: Callable[[News], None] = lambda _news: None
+        self._nursery: trio.Nursery | None = None
+
+    @property
+    def python(self) -> str:
+        """See Engine."""
+        return self._settings.python
+
+    @property
+    def round_trip_s(self) -> float:
+        """See Engine."""
+        return TRIP_S
+
+    async def check(self) -> str:
+        """See Engine."""
+        words = await self._way.check()
+        if self._ask_room is None:
+            return f"{words}; {self._settings.slots} slots are ours by our own word"
+        try:
+            return f"{words}; {await self._ask_room()} slots are ours by EGO's"
+        finally:
+            await self._ask_room.close()
+
+    async def run(self, tell: Callable[[News], None]) -> None:
+        """See Engine."""
+        self._tell = tell
+        fault: GridFault | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._way.run, self._hear)
+                await self._close_strays()
+                self._nursery = nursery
+                nursery.start_soon(self._watch_room)
+        except* GridFault as faults:
+            fault = first_of(faults)
+        finally:
+            self._nursery = None
+            self._lose_all("the connection to Symphony ended")
+        if fault is not None:
+            raise fault
+
+    async def _watch_room(self) -> None:
+        if self._ask_room is None:
+            self._tell(Room(self._settings.slots))
+            await trio.sleep_forever()
+        ask_room = self._ask_room
+        assert ask_room is not None
+        said = ""
+        try:
+            while True:
+                try:
+                    slots = await ask_room()
+                    most = self._settings.slots or slots
+                    self._tell(Room(min(slots, most), "" if slots else "EGO has none for us now"))
+                    said = ""
+                except GridFault as fault:
+                    if str(fault) != said:  # what it had goes on being ours
+                        said = str(fault)
+                        self._home.say(f"can't ask EGO for its slots: {said}")
+                await trio.sleep(self._settings.capacity_s)
+        finally:
+            with trio.CancelScope(shield=True):
+                await ask_room.close()
+
+    # --- what the delegate asks ----------------------------------------------------------------
+
+    def put(self, digest: bytes, body: bytes) -> None:
+        """See Engine."""
+        self._bodies[digest] = body
+
+    def forget(self, digest: bytes) -> None:
+        """See Engine."""
+        self._bodies.pop(digest, None)
+
+    def send(self, parcel: Parcel) -> None:
+        """See Engine."""
+        if self._nursery is None:
+            self._tell(Lost(parcel.name, "there is no connection to Symphony"))
+            return
+        session = self._sessions.get(parcel.function)
+        if session is None:
+            session = self._sessions[parcel.function] = _Session(parcel.function)
+            self._nursery.start_soon(self._serve, session)
+        self._parcels[parcel.name] = session
+        session.waiting.append(parcel)
+        session.wake()
+
+    def cancel(self, names: Collection[str], *, running: bool) -> None:
+        """See Engine."""
+        for name in names:
+            session = self._parcels.get(name)
+            if session is None:
+                continue
+            waiting = next((each for each in session.waiting if each.name == name), None)
+            if waiting is not None:
+                session.waiting.remove(waiting)
+                self._end(Cancelled(name))
+            elif running:
+                session.kills.add(name)
+                session.wake()
+            else:
+                self._tell(Begun(name))
+
+    def holds(self, name: str) -> bool:
+        """See Engine."""
+        return name in self._parcels
+
+    # --- sessions ------------------------------------------------------------------------------
+
+    async def _serve(self, session: _Session) -> None:
+        """Keep a session for as long as it has work, and a while longer.
+
+        Raises GridFault when none can be opened: then nothing can be done here.
+        """
+        with session.scope:
+            name = f"gridfed {self._home.mark}"
+            common = pack_common(session.digest, self._bodies[session.digest])
+            session.id = await self._way.open(name, common)
+            self._by_id[session.id] = session
+            self._note_sessions()
+            try:
+                while await self._go_on(session):
+                    pass
+            except GridFault as fault:
+                self._home.say(f"lost session {session.id}: {fault}")
+                self._drop(session, str(fault))
+            await self._close(session)
+
+    async def _go_on(self, session: _Session) -> bool:
+        """Do the next thing for a session; False when it has been idle for long."""
+        session.more = trio.Event()
+        if session.kills:
+            await self._kill(session)
+        elif session.waiting:
+            await self._send(session)
+        else:
+            with trio.move_on_after(IDLE_S if len(self._sessions) <= SESSIONS_KEPT else CROWDED_S):
+                await session.more.wait()
+                return True
+            if not session.sent and not session.waiting:
+                del self._sessions[session.digest]
+                return False
+        return True
+
+    async def _send(self, session: _Session) -> None:
+        batch: list[Parcel] = []
+        inputs: list[bytes] = []
+        while session.waiting and len(batch) < SEND_TASKS_MAX:
+            if batch and sum(map(len, inputs)) > SEND_BYTES_MAX:
+                break
+            batch.append(session.waiting.popleft())
+            inputs.append(pack_input(batch[-1]))
+        session.sent |= dict.fromkeys((each.name for each in batch), "")
+        session.is_sending = True
+        try:
+            tasks = await self._way.send(session.id, inputs)
+        finally:
+            session.is_sending = False
+        for parcel, task in zip(batch, tasks, strict=True):
+            if parcel.name not in session.sent:
+                continue  # the session was dropped meanwhile
+            if task is None:
+                del session.sent[parcel.name]
+                self._end(Lost(parcel.name, "Symphony did not take it"))
+                continue
+            session.tasks[task] = parcel.name
+            session.sent[parcel.name] = task
+            if (outcome := session.early.get(task)) is not None:
+                self._take(session, outcome)
+        session.early.clear()
+
+    async def _kill(self, session: _Session) -> None:
+        names = [name for name in session.kills if session.sent.get(name)]
+        session.kills.clear()
+        session.dying.update(names)
+        try:
+            if names:
+                await self._way.kill(session.id, [session.sent[name] for name in names])
+        finally:
+            session.dying.clear()
+        for name in names:
+            task = session.sent.pop(name, None)
+            if task is not None:  # else its outcome was quicker
+                session.tasks.pop(task, None)
+                self._end(Cancelled(name))
+
+    async def _close(self, session: _Session) -> None:
+        self._by_id.pop(session.id, None)
+        self._unclosed.add(session.id)
+        self._note_sessions()
+        try:
+            await self._way.close(session.id)
+        except GridFault as fault:
+            text = f"can't close session {session.id}, tries again at the next start: {fault}"
+            self._home.say(text)
+            return
+        self._unclosed.discard(session.id)
+        self._note_sessions()
+
+    def _drop(self, session: _Session, why: str) -> None:
+        """A session is of no use any more: its parcels run again, in another."""
+        if self._sessions.get(session.digest) is session:
+            del self._sessions[session.digest]
+        for name in session.holds():
+            self._end(Lost(name, why))
+        session.sent.clear()
+        session.tasks.clear()
+        session.waiting.clear()
+
+    def _lose_all(self, why: str) -> None:
+        for session in list(self._sessions.values()):
+            self._drop(session, why)
+        self._by_id.clear()
+
+    # --- what Symphony tells -------------------------------------------------------------------
+
+    def _hear(self, heard: Heard) -> None:
+        session = self._by_id.get(heard.session)
+        if session is None:
+            return
+        match heard:
+            case Gone(_, text):
+                self._home.say(f"lost session {session.id}: {text}")
+                del self._by_id[session.id]
+                self._drop(session, f"its session ended: {text}")
+                session.scope.cancel()
+                self._note_sessions()
+            case Outcome():
+                self._take(session, heard)
+
+    def _take(self, session: _Session, outcome: Outcome) -> None:
+        name = session.tasks.pop(outcome.task, None)
+        if name is None:
+            if session.is_sending:
+                session.early[outcome.task] = outcome
+            return
+        session.sent.pop(name, None)
+        if outcome.is_ok:
+            self._end(unpack_output(name, outcome.data))
+        elif name in session.dying:
+            self._end(Cancelled(name))  # of our doing, and told of before the answer to it
+        else:
+            self._end(Broken(name, f"Symphony gave up its task: {outcome.text}"[:2000]))
+
+    def _end(self, news: News) -> None:
+        assert not isinstance(news, Room)
+        if self._parcels.pop(news.parcel, None) is not None:
+            self._tell(news)
+
+    # --- what outlives us ----------------------------------------------------------------------
+
+    @property
+    def _file(self) -> Path:
+        return self._home.folder / SESSIONS_FILE
+
+    def _note_sessions(self) -> None:
+        """Write down which sessions are open, for a later life to close."""
+        fresh = self._file.with_suffix(".new")
+        known = {
+            "application": self._settings.application,
+            "sessions": sorted({*self._by_id, *self._unclosed}),
+        }
+        fresh.write_text(json.dumps(known))
+        fresh.replace(self._file)
+
+    async def _close_strays(self) -> None:
+        """Close what a former life has left open."""
+        try:
+            known = json.loads(self._file.read_text())
+            is_ours = known["application"] == self._settings.application
+            strays = [str(each) for each in known["sessions"]] if is_ours else []
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._home.say(f"{self._file} can't be read, and is left out: {error}")
+            return
+        for stray in strays:
+            self._home.say(f"closes session {stray}, which a former life has left")
+            await self._way.close(stray)
+            self._unclosed.discard(stray)
+        self._note_sessions()

@@ -1,0 +1,77 @@
+"""What travels through Symphony: a session's common data, a task's input, its output. Pure.
+
+MessagePack, opaque to Symphony and to the scripts that speak its API: a session's common data is
+one function, a task's input one parcel of calls of it, the output what became of them.
+"""
+
+from typing import Any, Final
+
+import msgpack
+
+from gateway.grids.delegating import Broken, Done, Parcel
+from gateway.worker.lone import Calls, Ran
+
+VERSION: Final = 1
+
+
+def pack_common(digest: bytes, body: bytes) -> bytes:
+    """A function, for the hosts that work for a session."""
+    return _pack([VERSION, digest, body])
+
+
+def unpack_common(data: bytes) -> tuple[bytes, bytes]:
+    """Its digest and body. Raises ValueError."""
+    version, digest, body = _unpack(data, 3)
+    _check(version, digest, body)
+    return digest, body
+
+
+def pack_input(parcel: Parcel) -> bytes:
+    """A parcel."""
+    terms = (parcel.prints, parcel.timeout_s, parcel.result_bytes_max)
+    return _pack([VERSION, parcel.function, parcel.job, parcel.arguments, *terms])
+
+
+def unpack_input(data: bytes) -> Calls:
+    """The calls of a parcel. Raises ValueError."""
+    version, digest, job, arguments, prints, timeout_s, bytes_max = _unpack(data, 7)
+    _check(version, digest, *arguments)
+    return Calls(digest, job, arguments, prints, timeout_s, bytes_max)
+
+
+def pack_output(ran: Ran) -> bytes:
+    """What became of a parcel's calls."""
+    used = (ran.wall_ns, ran.cpu_ns, ran.peak_memory_bytes)
+    return _pack([VERSION, ran.values, ran.failures, ran.prints, *used])
+
+
+def unpack_output(parcel: str, data: bytes) -> Done | Broken:
+    """What became of a parcel. Whether it makes sense is for the books to judge."""
+    try:
+        version, *rest = _unpack(data, 7)
+        _check(version)
+        return Done(parcel, *rest)
+    except (ValueError, TypeError) as error:
+        return Broken(parcel, f"its host's answer can't be read: {error}"[:500])
+
+
+def _pack(fields: list[Any]) -> bytes:
+    packed: bytes = msgpack.packb(fields, use_bin_type=True)
+    return packed
+
+
+def _unpack(data: bytes, count: int) -> list[Any]:
+    try:
+        fields = msgpack.unpackb(data, raw=False, max_bin_len=len(data), max_str_len=len(data))
+    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        raise ValueError(f"no MessagePack: {type(error).__name__}") from None
+    if type(fields) is not list or len(fields) != count:
+        raise ValueError("it has not the fields that it should have")
+    return fields
+
+
+def _check(version: Any, *data: Any) -> None:
+    if version != VERSION:
+        raise ValueError(f"it is of version {version!r:.20}, and this is version {VERSION}")
+    if any(type(each) is not bytes for each in data):
+        raise ValueError("bytes are not bytes")

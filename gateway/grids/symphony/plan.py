@@ -1,0 +1,157 @@
+"""A Symphony resource plan that changes by the hour, as windows of a pool. Pure.
+
+Such a plan says for each interval of a day, which begins and ends on the hour and comes again every
+day, how many slots a consumer owns, and how many of them it lends or borrows. It is read from a
+table, a line for each consumer and interval, as one copies it from the product's console:
+
+    consumer,from,to,owned,lends,borrows
+    /Risk,18:00,08:00,80,,0
+    /Risk,08:00,18:00,20,10,
+    /Desk,08:00,18:00,60,,
+
+`lends` and `borrows` may be empty: all. Every consumer's intervals must fill the day, as they do
+there. Windows can say more than that (minutes, days, calendars, prices): see docs/windows.md.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.knobs import KnobError
+
+COLUMNS: Final = ("consumer", "from", "to", "owned", "lends", "borrows")
+LINES_MAX: Final = 10_000
+SLOTS_MAX: Final = 1_000_000
+DAY_H: Final = 24
+_HOUR: Final = re.compile(r"([01]?[0-9]|2[0-4]):00", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a consumer has in one interval; None: no limit."""
+
+    consumer: str
+    owned: int
+    lends: int | None
+    borrows: int | None
+
+
+def read_plan(text: str) -> dict[tuple[int, int], list[Share]]:
+    """The plan's intervals, (from, to) in hours, and who has what in each.
+
+    Where consumers change at different hours, an interval ends when any of them does. Raises
+    KnobError with the line that is wrong.
+    """
+    rows = list(csv.DictReader(io.StringIO(text.lstrip("\ufeff"))))
+    if not rows or any(column not in rows[0] for column in COLUMNS[:4]):
+        raise KnobError(f"its first line must name the columns: {','.join(COLUMNS)}")
+    if len(rows) > LINES_MAX:
+        raise KnobError(f"it has {len(rows)} lines: there may be {LINES_MAX}")
+    days: dict[str, list[Share | None]] = {}
+    edges = {0}
+    for number, row in enumerate(rows, 2):
+        try:
+            share, first, last = _read_row(row)
+        except KnobError as error:
+            raise KnobError(f"line {number}: {error}") from None
+        day = days.setdefault(share.consumer, [None] * DAY_H)
+        edges |= {first, last % DAY_H}
+        for hour in range(first, last if last > first else last + DAY_H):
+            if day[hour % DAY_H] is not None:
+                raise KnobError(f"line {number}: {share.consumer} has {hour % DAY_H:02}:00 twice")
+            day[hour % DAY_H] = share
+    for consumer, day in days.items():
+        if None in day:
+            raise KnobError(f"{consumer} has nothing from {day.index(None):02}:00: say 0 slots")
+    return _intervals(days, edges)
+
+
+def _intervals(
+    days: Mapping[str, list[Share | None]], edges: set[int]
+) -> dict[tuple[int, int], list[Share]]:
+    starts = sorted(edges)
+    found: dict[tuple[int, int], list[Share]] = {}
+    for first, last in zip(starts, [*starts[1:], DAY_H], strict=True):
+        shares = [share for day in days.values() if (share := day[first]) is not None]
+        # Midnight is an edge of every day: where nothing changes there it is none of the plan's.
+        before = next((key for key in found if key[1] == first), None)
+        if before is not None and found[before] == shares:
+            found[before[0], last] = found.pop(before)
+        else:
+            found[first, last] = shares
+    first_key = next(iter(found))
+    last_key = next(key for key in found if key[1] == DAY_H)
+    if first_key != last_key and found[first_key] == found[last_key]:
+        shares = found.pop(first_key)
+        del found[last_key]
+        found[last_key[0], first_key[1]] = shares
+    return found
+
+
+def _read_row(row: Mapping[str, str | None]) -> tuple[Share, int, int]:
+    consumer = (row.get("consumer") or "").strip()
+    if not re.fullmatch(r"/[\w./ -]{1,200}", consumer):
+        raise KnobError(f"consumer is {consumer[:60]!r}: it must be a path, as in /Risk/Pricing")
+    first, last = _hour(row, "from"), _hour(row, "to")
+    if first == DAY_H:
+        raise KnobError("from is 24:00: write 00:00")
+    owned = _slots(row, "owned")
+    if owned is None:
+        raise KnobError("owned is missing")
+    return Share(consumer, owned, _slots(row, "lends"), _slots(row, "borrows")), first, last
+
+
+def _hour(row: Mapping[str, str | None], key: str) -> int:
+    text = (row.get(key) or "").strip()
+    match = _HOUR.fullmatch(text)
+    if match is None:
+        raise KnobError(f"{key} is {text[:20]!r}: it must be a full hour, as in 18:00")
+    return int(match[1])
+
+
+def _slots(row: Mapping[str, str | None], key: str) -> int | None:
+    text = (row.get(key) or "").strip()
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) > SLOTS_MAX:
+        raise KnobError(f"{key} is {text[:20]!r}: it must be a number of slots up to {SLOTS_MAX}")
+    return int(text)
+
+
+def show_windows(
+    intervals: Mapping[tuple[int, int], list[Share]],
+    who: Mapping[str, str],
+    *,
+    zone: str,
+    grace_s: int,
+) -> str:
+    """The `[[pool.window]]` tables of a plan.
+
+    Args:
+        who: whom a consumer is here, as in {"/Risk": "project:risk"}; others are projects by the
+            last part of their path, in small letters.
+        zone: of the plan's hours.
+        grace_s: how long what is over its claim may still run when an interval begins.
+    """
+    lines = ["# A Symphony resource plan as windows: put this below the [[pool]] that it is for."]
+    for (first, last), shares in intervals.items():
+        lines += ["", "[[pool.window]]", f'name = "symphony {first:02}:00"', 'days = "daily"']
+        if (last - first) % DAY_H:
+            lines += [f'from = "{first:02}:00"', f'to = "{last % DAY_H:02}:00"']
+        lines += [f'zone = "{zone}"', f"grace_s = {grace_s}", "claims = ["]
+        lines += [f"  {_claim(share, who)}," for share in shares]
+        lines += ["]"]
+    return "\n".join(lines) + "\n"
+
+
+def _claim(share: Share, who: Mapping[str, str]) -> str:
+    party = who.get(share.consumer) or f"project:{share.consumer.rsplit('/', 1)[-1].lower()}"
+    quoted = json.dumps(party, ensure_ascii=False)  # which is TOML, too
+    parts = [f"who = {quoted}", f"guaranteed = {share.owned}"]
+    parts += [f"lends = {share.lends}"] if share.lends is not None else []
+    parts += [f"borrows = {share.borrows}"] if share.borrows is not None else []
+    return "{ " + ", ".join(parts) + " }"

@@ -1,0 +1,358 @@
+"""The way over HTTPS: SYMREST for sessions and tasks, EGO's REST for how many slots are ours.
+
+No library of IBM's is in any process of ours. Logging on with user and password gives tokens (as
+cookies) that last eight hours; they are renewed long before, and asked for anew when refused.
+
+    GET  …/auth/login · GET …/auth/renew
+    POST …/clientapi/session                {sessionName, sessionType, …, commonData}
+    PUT  …/clientapi/session/tasks          {taskInputList: [{inputDataBlock}]}
+    PUT  …/clientapi/session/taskresults    {taskOutputFormat}: what has ended since
+    DELETE …/clientapi/session/tasks        kill
+    DELETE …/clientapi/session              close
+"""
+
+import base64
+import binascii
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+import trio
+
+from gateway.grids.contract import Blame, GridFault
+from gateway.grids.symphony.settings import SymphonySettings
+from gateway.grids.symphony.ways import Gone, Heard, Outcome
+
+SYMREST: Final = "/platform/rest/symrest/v1"
+EGO: Final = "/platform/rest/ego/v1"
+RENEW_S: Final = 4 * 3600.0  # of the eight hours that a token lasts
+REQUEST_S: Final = 60.0
+CLOSE_S: Final = 5.0  # for closing sessions in the end,
+CLOSE_AGAIN_S: Final = 0.2  # so long after each time that it failed
+POLL_MIN_S: Final = 0.02  # where the server does not wait for results by itself
+POLL_MAX_S: Final = 1.0
+RESULTS_MAX: Final = 100  # of one answer
+ANSWER_BYTES_MAX: Final = 512 << 20
+Query = Mapping[str, str | int]
+NO_QUERY: Final[Query] = {}
+FAULTS_MAX: Final = 5  # in a row of one session's polls
+
+
+class RestClient:
+    """One REST server: logs on, and on again when its token has ended."""
+
+    def __init__(self, url: str, prefix: str, settings: SymphonySettings) -> None:
+        self._base = url.rstrip("/") + prefix
+        self._settings = settings
+        self._csrf = ""
+        self._client: httpx2.AsyncClient | None = None
+        self._log_on_lock = trio.Lock()
+
+    async def log_on(self) -> None:
+        """Have a token by user and password."""
+        before = self._csrf
+        async with self._log_on_lock:
+            if self._csrf != before:
+                return  # another has just done so
+            user, password = self._settings.login()
+            answer = await self._send("GET", "/auth/login", auth=(user, password))
+            self._csrf = str(answer.get("csrftoken", ""))
+
+    async def keep_on(self) -> None:
+        """Renew the token for as long as this runs."""
+        while True:
+            await trio.sleep(RENEW_S)
+            try:
+                answer = await self._send("GET", "/auth/renew")
+                self._csrf = str(answer.get("csrftoken", self._csrf))
+            except GridFault:
+                await self.log_on()
+
+    async def ask(
+        self, method: str, path: str, query: Query = NO_QUERY, body: Any = None
+    ) -> dict[str, Any]:
+        """Do a request; its answer. Raises GridFault."""
+        try:
+            return await self._send(method, path, query, body)
+        except _LoggedOff:
+            await self.log_on()
+            return await self._send(method, path, query, body)
+
+    async def close(self) -> None:
+        """Let go of its connections."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Query = NO_QUERY,
+        body: Any = None,
+        *,
+        auth: tuple[str, str] | None = None,
+    ) -> dict[str, Any]:
+        client = self._client = self._client or self._open()
+        given = {key: value for key, value in query.items() if value != ""}
+        if self._csrf and auth is None:
+            given["csrftoken"] = self._csrf
+        what = f"{method} {path}"
+        try:
+            with trio.fail_after(REQUEST_S):
+                response = await client.request(
+                    method, self._base + path, params=given, json=body, **_auth(auth)
+                )
+        except (httpx2.HTTPError, OSError, trio.TooSlowError) as error:
+            raise GridFault(Blame.AGAIN, f"{what}: {_words(error)}") from None
+        return _read(what, response)
+
+    def _open(self) -> httpx2.AsyncClient:
+        """A client. Raises GridFault when the authorities can't be read."""
+        try:
+            context = ssl.create_default_context(cafile=self._settings.ca_file or None)
+        except (OSError, ssl.SSLError) as error:
+            text = f"ca_file {Path(self._settings.ca_file)}: {_words(error)}"
+            raise GridFault(Blame.NEVER, text) from None
+        return httpx2.AsyncClient(
+            verify=context,
+            follow_redirects=False,
+            timeout=None,
+            headers={"Accept": "application/json"},
+        )
+
+
+class _LoggedOff(GridFault):
+    """The token is not good any more."""
+
+
+def _auth(auth: tuple[str, str] | None) -> dict[str, Any]:
+    return {} if auth is None else {"auth": auth}
+
+
+def _words(error: BaseException) -> str:
+    """What an error says, or the one that it came of: the outermost often says nothing."""
+    at: BaseException | None = error
+    while at is not None:
+        if str(at):
+            return f"{type(error).__name__}: {at}"[:500]
+        at = at.__cause__ or at.__context__
+    return type(error).__name__
+
+
+def _read(what: str, response: httpx2.Response) -> dict[str, Any]:
+    """An answer's fields. Raises GridFault, by whose fault it is."""
+    status = response.status_code
+    if len(response.content) > ANSWER_BYTES_MAX:
+        raise GridFault(Blame.AGAIN, f"{what}: an answer of {len(response.content):,} bytes")
+    if status == 401:
+        raise _LoggedOff(Blame.NEVER, f"{what}: it does not let us in: wrong name or password?")
+    if status >= 300:
+        blame = Blame.AGAIN if status in (408, 429) or status >= 500 else Blame.NEVER
+        raise GridFault(blame, f"{what}: status {status}: {response.text[:500]}")
+    if not response.content:
+        return {}
+    try:
+        answer = response.json()
+    except ValueError:
+        raise GridFault(Blame.AGAIN, f"{what}: the answer is not JSON") from None
+    if not isinstance(answer, dict):
+        raise GridFault(Blame.AGAIN, f"{what}: the answer is no object")
+    return answer
+
+
+class RestWay:
+    """See Way."""
+
+    def __init__(self, settings: SymphonySettings, say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._say = say
+        self._rest = RestClient(settings.url, SYMREST, settings)
+        self._where: Query = {
+            "applicationName": settings.application,
+            "clusterId": settings.cluster,
+        }
+        self._polls: dict[str, trio.CancelScope] = {}
+        self._nursery: trio.Nursery | None = None
+        self._hear: Callable[[Heard], None] = lambda _heard: None
+
+    async def check(self) -> str:
+        """See Way."""
+        try:
+            await self._rest.log_on()
+        finally:
+            await self._rest.close()
+        return f"application {self._settings.application} by SYMREST at {self._settings.url}"
+
+    async def run(
+        self,
+        hear: Callable[[Heard], None],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """See Way."""
+        self._hear = hear
+        try:
+            await self._rest.log_on()
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._rest.keep_on)
+                task_status.started()
+        finally:
+            self._nursery = None
+            with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_S):
+                for session in list(self._polls):
+                    await self._close_at_last(session)
+            with trio.CancelScope(shield=True):
+                await self._rest.close()
+            self._polls.clear()
+
+    async def open(self, name: str, common: bytes) -> str:
+        """See Way."""
+        settings = self._settings
+        wanted: dict[str, Any] = {
+            "sessionName": name,
+            "sessionType": settings.session_type,
+            "commonData": [["SOAM_BYTES", base64.b64encode(common).decode()]],
+        }
+        more = {
+            "sessionTag": settings.tag,
+            "sessionPriority": settings.priority,
+            "serviceName": settings.service,
+            "resourceGroupFilter": settings.resource_group,
+        }
+        wanted |= {key: value for key, value in more.items() if value}
+        answer = await self._rest.ask("POST", "/clientapi/session", self._where, wanted)
+        session = str(answer.get("sessionId", ""))
+        if not session:
+            text = str(answer.get("errorMessage", "the answer names no session"))[:500]
+            raise GridFault(Blame.AGAIN, f"a session can't be opened: {text}")
+        assert self._nursery is not None
+        self._polls[session] = trio.CancelScope()
+        self._nursery.start_soon(self._poll, session, self._polls[session])
+        return session
+
+    async def send(self, session: str, inputs: Sequence[bytes]) -> list[str | None]:
+        """See Way."""
+        tasks = [{"inputDataBlock": base64.b64encode(data).decode()} for data in inputs]
+        answer = await self._rest.ask(
+            "PUT",
+            "/clientapi/session/tasks",
+            {**self._where, "sessionId": session},
+            {"taskInputList": tasks},
+        )
+        found: list[str | None] = [None] * len(inputs)
+        for at, each in enumerate(answer.get("taskIds", [])):
+            if isinstance(each, dict) and at < len(found):
+                if not each.get("errorMessage") and each.get("taskId"):
+                    found[at] = str(each["taskId"])
+                else:
+                    self._say(f"SYMREST did not take a task: {str(each.get('errorMessage'))[:500]}")
+        return found
+
+    async def kill(self, session: str, tasks: Sequence[str]) -> None:
+        """See Way."""
+        await self._rest.ask(
+            "DELETE",
+            "/clientapi/session/tasks",
+            {**self._where, "sessionId": session, "filter": ",".join(tasks)},
+        )
+
+    async def close(self, session: str) -> None:
+        """See Way."""
+        scope = self._polls.pop(session, None)
+        if scope is not None:
+            scope.cancel()
+        try:
+            await self._rest.ask(
+                "DELETE", "/clientapi/session", {**self._where, "sessionId": session}
+            )
+        except GridFault as fault:
+            if fault.blame is not Blame.NEVER or isinstance(fault, _LoggedOff):
+                raise  # else there is none: it was closed, or aborted
+
+    async def _close_at_last(self, session: str) -> None:
+        """Close a session, again and again while there is time; a later life does it otherwise."""
+        while True:
+            try:
+                await self.close(session)
+                return
+            except GridFault as fault:
+                self._say(f"can't close session {session}: {fault}")
+                if fault.blame is Blame.NEVER:
+                    return
+            await trio.sleep(CLOSE_AGAIN_S)
+
+    async def _poll(self, session: str, scope: trio.CancelScope) -> None:
+        """Fetch what has ended, again and again; the session is gone when that fails for long."""
+        faults, wait_s = 0, POLL_MIN_S
+        with scope:
+            while True:
+                try:
+                    outcomes = await self._fetch(session)
+                    faults = 0
+                except GridFault as fault:
+                    faults += 1
+                    if fault.blame is Blame.NEVER or faults >= FAULTS_MAX:
+                        self._polls.pop(session, None)
+                        self._hear(Gone(session, str(fault)))
+                        return
+                    outcomes = []
+                for outcome in outcomes:
+                    self._hear(outcome)
+                wait_s = POLL_MIN_S if outcomes else min(2 * wait_s, POLL_MAX_S)
+                await trio.sleep(wait_s)
+
+    async def _fetch(self, session: str) -> list[Outcome]:
+        answer = await self._rest.ask(
+            "PUT",
+            "/clientapi/session/taskresults",
+            {**self._where, "sessionId": session, "countMax": RESULTS_MAX},
+            {"taskOutputFormat": ["SOAM_BYTES"]},
+        )
+        results = answer.get("taskResults", [])
+        if not isinstance(results, list):
+            raise GridFault(Blame.AGAIN, "SYMREST's results are no list")
+        return [_outcome(session, each) for each in results if isinstance(each, dict)]
+
+
+def _outcome(session: str, result: dict[str, Any]) -> Outcome:
+    task = str(result.get("taskId", ""))
+    if result.get("errorMessage"):
+        return Outcome(session, task, is_ok=False, text=str(result["errorMessage"])[:2000])
+    try:
+        ((_, text),) = result["taskOutput"]
+        return Outcome(session, task, is_ok=True, data=base64.b64decode(text, validate=True))
+    except (KeyError, TypeError, ValueError, binascii.Error):
+        return Outcome(session, task, is_ok=False, text="its output can't be read")
+
+
+class EgoRoom:
+    """How many slots a consumer may have now, by EGO's REST: what it owns, or more if it has more.
+
+    Not only what it has: EGO gives slots when there is work, and we get work when there are slots.
+    """
+
+    def __init__(self, settings: SymphonySettings) -> None:
+        self._rest = RestClient(settings.ego_url, EGO, settings)
+        self._consumer = settings.consumer
+        self._is_on = False
+
+    async def __call__(self) -> int:
+        """The slots. Raises GridFault."""
+        if not self._is_on:
+            await self._rest.log_on()
+            self._is_on = True
+        answer = await self._rest.ask("GET", "/consumers", {"name": self._consumer})
+        for each in answer.get("consumers", []):
+            if isinstance(each, dict) and each.get("name") == self._consumer:
+                figures = [each.get("deservedslots", 0), each.get("allocatedslots", 0)]
+                return max(int(figure) for figure in figures if isinstance(figure, int | float))
+        raise GridFault(Blame.NEVER, f"EGO knows no consumer {self._consumer}")
+
+    async def close(self) -> None:
+        """See AskRoom."""
+        self._is_on = False
+        await self._rest.close()

@@ -1,0 +1,130 @@
+"""The table `[pool.symphony]` of a pool: how an IBM Spectrum Symphony application is reached.
+
+[pool.symphony]
+way = "soamapi"                 # its library, in a side process; or "rest": SYMREST over HTTPS
+application = "gridfed"         # as registered with soamreg
+login_file = "symphony.login"   # one line: USER:PASSWORD
+slots = 64                      # 0: as EGO says
+python = "3.12"                 # the minor version of Python that runs calls on the hosts
+session_type = "gridfed"        # of the application's profile
+priority = 0                    # of our sessions, 1 to 10000; 0: the session type's
+resource_group = ""             # a filter; empty: the session type's
+service = ""                    # empty: the session type's
+tag = ""                        # on our sessions
+
+interpreter = "/opt/ibm/python" # soamapi: a Python that can import it, or a script that runs one
+
+url = "https://sym:8050"        # rest: where SYMREST listens
+cluster = ""                    # rest: where SYMREST fronts several
+ca_file = ""                    # rest, ego: whom to trust; empty: the system's authorities
+
+ego_url = ""                    # https://sym:8543; how many slots are ours is asked there
+consumer = ""                   # whose slots, as in "/Risk/Gridfed"
+capacity_s = 10.0               # how often
+"""
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from gateway.grids.contract import Blame, GridFault
+from gateway.knobs import KnobError, check_known, count, number
+
+WAYS: Final = ("soamapi", "rest")
+SLOTS_MAX: Final = 50_000
+PRIORITY_MAX: Final = 10_000
+TEXT_MAX: Final = 256
+OURS: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@dataclass(frozen=True, slots=True)
+class SymphonySettings:
+    """What `[pool.symphony]` says; see the module."""
+
+    way: str
+    application: str
+    login_file: str = ""
+    slots: int = 0
+    python: str = OURS
+    session_type: str = "gridfed"
+    priority: int = 0
+    resource_group: str = ""
+    service: str = ""
+    tag: str = ""
+    interpreter: str = ""
+    url: str = ""
+    cluster: str = ""
+    ca_file: str = ""
+    ego_url: str = ""
+    consumer: str = ""
+    capacity_s: float = 10.0
+
+    def login(self) -> tuple[str, str]:
+        """User and password. Raises GridFault, which says neither."""
+        path = Path(self.login_file).expanduser()
+        try:
+            text = path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or type(error).__name__
+            raise GridFault(Blame.NEVER, f"login_file {path}: {why}") from None
+        user, colon, password = text.partition(":")
+        if not colon or not user or "\n" in text:
+            raise GridFault(Blame.NEVER, f"login_file {path} must be one line, USER:PASSWORD")
+        return user, password
+
+
+def read(table: Mapping[str, Any]) -> SymphonySettings:
+    """Read `[pool.symphony]`. Raises KnobError."""
+    check_known(table, [field.name for field in fields(SymphonySettings)])
+    values = dict(table)
+    for key in ("way", "application"):
+        if key not in values:
+            raise KnobError(f"{key} is missing")
+    if values["way"] not in WAYS:
+        raise KnobError(f"way is {values['way']!r:.40}: it must be one of {', '.join(WAYS)}")
+    for field in fields(SymphonySettings):
+        value = values.get(field.name)
+        if field.type is str and value is not None:
+            _check_text(field.name, value)
+    if not values["application"]:
+        raise KnobError("application is empty")
+    count("slots", values.get("slots", 0), 0, SLOTS_MAX)
+    count("priority", values.get("priority", 0), 0, PRIORITY_MAX)
+    number("capacity_s", values.get("capacity_s", 10.0), 1.0, 3600.0)
+    made = SymphonySettings(**values)
+    _check_whole(made)
+    return made
+
+
+def _check_text(key: str, value: Any) -> None:
+    if not isinstance(value, str) or len(value) > TEXT_MAX or not value.isprintable():
+        raise KnobError(f"{key} must be at most {TEXT_MAX} printable characters")
+
+
+def _check_whole(made: SymphonySettings) -> None:
+    if re.fullmatch(r"3\.[0-9]{1,2}", made.python) is None:
+        raise KnobError(f'python is {made.python!r:.40}: it must be a minor version, as in "3.12"')
+    if not made.login_file:
+        raise KnobError("login_file is missing: a file of one line, USER:PASSWORD")
+    if made.way == "soamapi" and not made.interpreter:
+        raise KnobError("interpreter is missing: a Python that can `import soamapi`")
+    if made.way == "rest":
+        _check_url("url", made.url)
+    if made.ego_url:
+        _check_url("ego_url", made.ego_url)
+        if not made.consumer.startswith("/"):
+            raise KnobError(
+                'consumer must be a path as in "/Risk/Gridfed", for ego_url to be asked'
+            )
+    elif not made.slots:
+        raise KnobError("slots is 0: say how many are ours, or name ego_url and consumer")
+
+
+def _check_url(key: str, url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname or parts.query or "@" in parts.netloc:
+        raise KnobError(f"{key} is {url!r:.80}: it must be https://HOST:PORT")

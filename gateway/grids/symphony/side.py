@@ -1,0 +1,248 @@
+"""The way through `soamapi`: a side process of its own Python speaks it for us (soam/side.py).
+
+The library is for some minor versions of Python only, and its process aborts when it ends: so
+neither is it imported here, nor does its exit code mean anything. When the process dies its
+sessions are opened anew by another.
+"""
+
+import json
+import os
+import struct
+import subprocess
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from gateway.child import wait_for_exit
+from gateway.grids.contract import Blame, GridFault
+from gateway.grids.symphony.settings import SymphonySettings
+from gateway.grids.symphony.ways import Gone, Heard, Outcome, first_of
+
+SCRIPT: Final = Path(__file__).parent / "soam" / "side.py"
+HEADER: Final = struct.Struct("!II")
+READ_BYTES: Final = 1 << 18
+ANSWER_S: Final = 60.0  # no answer of the library's for so long, and the process is given up
+END_S: Final = 10.0  # for closing sessions
+TAIL_BYTES: Final = 4096
+SAID_BYTES_MAX: Final = 1 << 20
+# What a Python says for which the library was not built, or whose environment was not set.
+UNFIT_SAYS: Final = ("bad magic number", "No module named 'soamapi'", "cannot open shared object")
+UNFIT: Final = (
+    "interpreter must be a Python that `import soamapi` works in: a minor version that your release"
+    " has the library for, with the environment of its profile.soam"
+)
+
+
+class SideWay:
+    """See Way."""
+
+    def __init__(self, settings: SymphonySettings, say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._say = say
+        self._answers: dict[int, trio.MemorySendChannel[tuple[dict[str, Any], bytes]]] = {}
+        self._number = 0
+        self._outgoing: deque[bytes] = deque()
+        self._more = trio.Event()
+        self._tail = bytearray()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def check(self) -> str:
+        """See Way."""
+        fault: GridFault | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.run, lambda _heard: None)
+                nursery.cancel_scope.cancel()
+        except* GridFault as faults:
+            fault = first_of(faults)
+        if fault is not None:
+            raise fault
+        return f"application {self._settings.application} by soamapi"
+
+    async def run(
+        self,
+        hear: Callable[[Heard], None],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """See Way."""
+        user, password = self._settings.login()
+        process = self._process = self._start()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._read, process, hear)
+                nursery.start_soon(self._write, process)
+                nursery.start_soon(self._drain, process)
+                await self._ask(
+                    "connect",
+                    application=self._settings.application,
+                    user=user,
+                    password=password,
+                )
+                task_status.started()
+        finally:
+            await self._end(process)
+
+    # --- calls ---------------------------------------------------------------------------------
+
+    async def open(self, name: str, common: bytes) -> str:
+        """See Way."""
+        settings = self._settings
+        answer = await self._ask(
+            "open",
+            common,
+            name=name,
+            type=settings.session_type,
+            priority=settings.priority,
+            resource_group=settings.resource_group,
+            service=settings.service,
+            tag=settings.tag,
+        )
+        return str(answer["session"])
+
+    async def send(self, session: str, inputs: Sequence[bytes]) -> list[str | None]:
+        """See Way."""
+        tasks: list[str | None] = []
+        for data in inputs:
+            answer = await self._ask("send", data, session=session)
+            tasks.append(str(answer["task"]))
+        return tasks
+
+    async def kill(self, session: str, tasks: Sequence[str]) -> None:
+        """See Way."""
+        await self._ask("kill", session=session, tasks=list(tasks))
+
+    async def close(self, session: str) -> None:
+        """See Way."""
+        await self._ask("close", session=session)
+
+    async def _ask(self, verb: str, data: bytes = b"", **details: Any) -> dict[str, Any]:
+        self._number += 1
+        number = self._number
+        give, take = trio.open_memory_channel[tuple[dict[str, Any], bytes]](1)
+        self._answers[number] = give
+        said = json.dumps({"n": number, "do": verb, **details}).encode()
+        self._outgoing.append(HEADER.pack(len(said), len(data)) + said + data)
+        self._more.set()
+        try:
+            with trio.fail_after(ANSWER_S):
+                answer, _ = await take.receive()
+        except trio.TooSlowError:
+            if self._process is not None:
+                self._process.kill()  # it hangs: its reader ends this run
+            raise GridFault(Blame.AGAIN, f"soamapi did not {verb} in {ANSWER_S:g} s") from None
+        except trio.EndOfChannel:
+            raise GridFault(Blame.AGAIN, self._describe_end()) from None
+        finally:
+            self._answers.pop(number, None)
+        if "error" in answer:
+            raise GridFault(Blame.AGAIN, f"soamapi did not {verb}: {str(answer['error'])[:1000]}")
+        return answer
+
+    # --- the process ---------------------------------------------------------------------------
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        self._outgoing.clear()
+        self._tail.clear()
+        environment = dict(os.environ)
+        environment.pop("GRIDFED_SECRET", None)
+        try:
+            return subprocess.Popen(
+                [self._settings.interpreter, str(SCRIPT)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            text = f"interpreter {self._settings.interpreter}: {error.strerror}"
+            raise GridFault(Blame.NEVER, text) from None
+
+    async def _read(
+        self, process: "subprocess.Popen[bytes]", hear: Callable[[Heard], None]
+    ) -> None:
+        """Take answers and news until the process ends, which is a fault."""
+        assert process.stdout is not None
+        buffer = bytearray()
+        async with trio.lowlevel.FdStream(os.dup(process.stdout.fileno())) as stream:
+            while data := await stream.receive_some(READ_BYTES):
+                buffer += data
+                while (whole := _take(buffer)) is not None:
+                    self._heard(*whole, hear)
+        for give in self._answers.values():
+            give.close()
+        with trio.move_on_after(1.0):
+            await wait_for_exit(process)
+        raise GridFault(Blame.AGAIN, self._describe_end())
+
+    def _heard(self, said: dict[str, Any], data: bytes, hear: Callable[[Heard], None]) -> None:
+        match said:
+            case {"on": "outcome", "session": str(session), "task": str(task), "ok": bool(is_ok)}:
+                hear(Outcome(session, task, is_ok, data, str(said.get("text", ""))))
+            case {"on": "gone", "session": str(session), "text": str(text)}:
+                hear(Gone(session, text))
+            case {"n": int(number)} if number in self._answers:
+                self._answers[number].send_nowait((said, data))
+
+    async def _write(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdin is not None
+        async with trio.lowlevel.FdStream(os.dup(process.stdin.fileno())) as stream:
+            process.stdin.close()
+            while True:
+                while self._outgoing:
+                    try:
+                        await stream.send_all(self._outgoing.popleft())
+                    except trio.BrokenResourceError:
+                        return  # it has ended: the reader says so
+                self._more = trio.Event()
+                await self._more.wait()
+
+    async def _drain(self, process: "subprocess.Popen[bytes]") -> None:
+        """Keep the end of what it writes to standard error: the library is talkative."""
+        assert process.stderr is not None
+        async with trio.lowlevel.FdStream(os.dup(process.stderr.fileno())) as stream:
+            while data := await stream.receive_some(READ_BYTES):
+                self._tail += data
+                del self._tail[:-TAIL_BYTES]
+
+    def _describe_end(self) -> str:
+        code = self._process.poll() if self._process is not None else None
+        tail = self._tail.decode(errors="replace").strip()
+        last = f"; the last it wrote:\n{tail}" if tail else ""
+        hint = f"; {UNFIT}" if any(each in tail for each in UNFIT_SAYS) else ""
+        return f"the process of soamapi ended (code {code}){hint}{last}"
+
+    async def _end(self, process: "subprocess.Popen[bytes]") -> None:
+        """Let it close its sessions, and end it. Shielded: it never outlives us."""
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        with trio.CancelScope(shield=True):
+            with trio.move_on_after(END_S):
+                await wait_for_exit(process)
+            if process.poll() is None:
+                process.kill()
+                await wait_for_exit(process)
+
+
+def _take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
+    """The next whole message of what has come; None if there is none yet."""
+    if len(buffer) < HEADER.size:
+        return None
+    length, size = HEADER.unpack_from(buffer)
+    if length > SAID_BYTES_MAX:
+        raise GridFault(Blame.AGAIN, "the process of soamapi talks nonsense")
+    end = HEADER.size + length + size
+    if len(buffer) < end:
+        return None
+    try:
+        said = json.loads(bytes(buffer[HEADER.size : HEADER.size + length]))
+    except ValueError:
+        raise GridFault(Blame.AGAIN, "the process of soamapi talks nonsense") from None
+    data = bytes(buffer[HEADER.size + length : end])
+    del buffer[:end]
+    return (said, data) if isinstance(said, dict) else ({}, b"")

@@ -1,0 +1,217 @@
+"""Speaks `soamapi` for a gateway, in a process of the Python that library was built for.
+
+With the standard library alone. Requests come on standard input, answers and news go to standard
+output; each is JSON and then bytes:
+
+    4 bytes: length of the JSON · 4 bytes: length of the bytes · JSON · bytes
+
+    {"n": 1, "do": "connect", "application": …, "user": …, "password": …}
+    {"n": 2, "do": "open", "name": …, "type": …, "priority": …, …} common data → {"session": id}
+    {"n": 3, "do": "send", "session": id} task input                           → {"task": id}
+    {"n": 4, "do": "kill", "session": id, "tasks": […]}
+    {"n": 5, "do": "close", "session": id}              with all its tasks, ours or a former life's
+
+    {"n": 3, …} or {"n": 3, "error": text, "never": …}                  answers
+    {"on": "outcome", "session": id, "task": id, "ok": …, "text": …} task output
+    {"on": "gone", "session": id, "text": …}                            the session is no more
+
+An outcome may come before the answer that names its task. When standard input is closed every
+session is closed, and so a gateway that dies leaves nothing running.
+"""
+
+import json
+import os
+import struct
+import sys
+import threading
+import traceback
+from typing import Any  # noqa: F401 - in a comment
+
+import soamapi
+from soam_bytes import Bytes
+
+HEADER = struct.Struct("!II")
+
+
+class Pipe:
+    """Standard input and output, for us alone: what the library prints goes to standard error."""
+
+    def __init__(self) -> None:
+        self._in = os.fdopen(os.dup(0), "rb")
+        self._out = os.fdopen(os.dup(1), "wb")
+        os.dup2(2, 1)
+        self._lock = threading.Lock()
+
+    def read(self) -> tuple:
+        """A request and its bytes; None when there will be none."""
+        head = self._in.read(HEADER.size)
+        if len(head) < HEADER.size:
+            return None, b""
+        length, size = HEADER.unpack(head)
+        said = self._in.read(length)
+        data = self._in.read(size)
+        if len(said) < length or len(data) < size:
+            return None, b""
+        return json.loads(said.decode("utf-8")), data
+
+    def write(self, said: dict, data: bytes = b"") -> None:
+        """An answer, or news."""
+        text = json.dumps(said).encode("utf-8")
+        with self._lock:
+            self._out.write(HEADER.pack(len(text), len(data)) + text + data)
+            self._out.flush()
+
+
+class Callback(soamapi.SessionCallback):
+    """What Symphony calls, on a thread of its own: whatever is raised here would be lost."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        soamapi.SessionCallback.__init__(self)
+        self._pipe = pipe
+        self.session = ""
+        self._known = threading.Event()
+
+    def name(self, session: str) -> None:
+        """The session's id is known: from here on it can be told of."""
+        self.session = session
+        self._known.set()
+
+    def on_response(self, handle: "soamapi.TaskOutputHandle") -> None:
+        """A task has ended."""
+        self._known.wait()
+        said = {"on": "outcome", "session": self.session, "task": str(handle.get_id())}  # type: dict
+        data = b""
+        try:
+            said["ok"] = bool(handle.is_successful())
+            if said["ok"]:
+                message = Bytes()
+                handle.populate_task_output(message)
+                data = message.data
+            else:
+                said["text"] = _explain(handle.get_exception())
+        except Exception as error:
+            said["ok"], said["text"] = False, "its output can't be read: {}".format(error)
+        self._pipe.write(said, data)
+
+    def on_exception(self, error: Exception) -> None:
+        """The session is no more."""
+        self._known.wait()
+        self._pipe.write({"on": "gone", "session": self.session, "text": _explain(error)})
+
+
+class Side:
+    """What is done for a gateway."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self._connection = None  # type: Any
+        self._sessions = {}  # type: dict
+
+    def serve(self) -> None:
+        """Do what is asked until nobody asks any more."""
+        soamapi.initialize()
+        while True:
+            request, data = self._pipe.read()
+            if request is None:
+                return
+            answer = {"n": request["n"]}
+            try:
+                answer.update(getattr(self, "do_" + request["do"])(request, data) or {})
+            except Exception as error:
+                answer["error"] = _explain(error)
+            self._pipe.write(answer)
+
+    def do_connect(self, request: dict, data: bytes) -> dict:
+        """Connect to an application."""
+        security = soamapi.DefaultSecurityCallback(request["user"], request["password"])
+        self._connection = soamapi.connect(request["application"], security)
+        return {"connection": str(self._connection.get_id())}
+
+    def do_open(self, request: dict, data: bytes) -> dict:
+        """Open a session for one function."""
+        callback = Callback(self._pipe)
+        wanted = soamapi.SessionCreationAttributes()
+        wanted.set_session_name(request["name"])
+        wanted.set_session_type(request["type"])
+        wanted.set_session_flags(soamapi.SessionFlags.PARTIAL_ASYNC)
+        wanted.set_session_callback(callback)
+        wanted.set_common_data(Bytes(data))
+        if request.get("priority"):
+            wanted.set_session_priority(request["priority"])
+        if request.get("tag"):
+            wanted.set_session_tag(request["tag"])
+        if request.get("resource_group"):
+            wanted.set_resource_group_filter(request["resource_group"])
+        if request.get("service"):
+            wanted.set_service_name(request["service"])
+        session = self._connection.create_session(wanted)
+        name = str(session.get_id())
+        self._sessions[name] = session
+        callback.name(name)
+        return {"session": name}
+
+    def do_send(self, request: dict, data: bytes) -> dict:
+        """Send a task."""
+        wanted = soamapi.TaskSubmissionAttributes()
+        wanted.set_task_input(Bytes(data))
+        handle = self._sessions[request["session"]].send_task_input(wanted)
+        return {"task": str(handle.get_id())}
+
+    def do_kill(self, request: dict, data: bytes) -> None:
+        """End tasks, whatever they are at; those that have ended are none of ours any more."""
+        session = self._sessions[request["session"]]
+        for task in request["tasks"]:
+            session.kill_task(task)
+
+    def do_close(self, request: dict, data: bytes) -> None:
+        """Close a session with all its tasks; one of a former life is opened again for that."""
+        name = request["session"]
+        session = self._sessions.pop(name, None)
+        if session is None:
+            wanted = soamapi.SessionOpenAttributes()
+            wanted.set_session_id(name)
+            wanted.set_session_flags(soamapi.SessionFlags.PARTIAL_ASYNC)
+            callback = Callback(self._pipe)
+            callback.name(name)
+            wanted.set_session_callback(callback)
+            try:
+                session = self._connection.open_session(wanted)
+            except soamapi.SoamException:
+                return  # there is none: it was closed, or aborted
+        session.close(soamapi.SessionCloseFlags.DESTROY_ON_CLOSE)
+
+    def close(self) -> None:
+        """Close all that is open."""
+        for session in list(self._sessions.values()):
+            try:
+                session.close(soamapi.SessionCloseFlags.DESTROY_ON_CLOSE)
+            except soamapi.SoamException as error:
+                sys.stderr.write("gridfed: a session can't be closed: {}\n".format(error))
+        if self._connection is not None:
+            self._connection.close()
+        soamapi.uninitialize()
+
+
+def _explain(error: object) -> str:
+    """An exception of the library's in words, with what the service raised."""
+    embedded = getattr(error, "get_embedded_exception", lambda: None)()
+    if embedded is not None:
+        return "the service raised {}: {}".format(type(embedded).__name__, embedded)
+    return "{}: {}".format(type(error).__name__, error)
+
+
+def main() -> None:
+    """Serve, and end without the library's own end: it aborts there."""
+    side = Side(Pipe())
+    try:
+        side.serve()
+        side.close()
+    except Exception:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""The two ways to Symphony have this in common: sessions, tasks, and what is heard of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+
+from gateway.grids.contract import GridFault
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A task has ended: with `data` as its output, or else with what Symphony says of it."""
+
+    session: str
+    task: str
+    is_ok: bool
+    data: bytes = b""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A session is no more, with all its tasks."""
+
+    session: str
+    text: str
+
+
+Heard = Outcome | Gone
+
+
+class Way(Protocol):
+    """How Symphony is spoken to. Every call raises GridFault, and no other."""
+
+    async def check(self) -> str:
+        """Look whether it is there and lets us in: what it is, in words."""
+        ...
+
+    async def run(
+        self, hear: Callable[[Heard], None], *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        """Connect, and listen until cancelled; all sessions are closed in the end.
+
+        Outcomes may come before `send` has returned, and twice.
+        """
+        ...
+
+    async def open(self, name: str, common: bytes) -> str:
+        """Open a session with common data; its id."""
+        ...
+
+    async def send(self, session: str, inputs: Sequence[bytes]) -> list[str | None]:
+        """Send tasks; the id of each, None for one that was not taken."""
+        ...
+
+    async def kill(self, session: str, tasks: Sequence[str]) -> None:
+        """End tasks, whatever they are at."""
+        ...
+
+    async def close(self, session: str) -> None:
+        """Close a session with all its tasks, ours or a former life's; what is gone is closed."""
+        ...
+
+
+def first_of(group: BaseExceptionGroup[GridFault]) -> GridFault:
+    """The first of faults that came about side by side."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, GridFault)
+    return error

@@ -1,0 +1,248 @@
+"""One slot, kept by a process that does nothing else: for hosts of another's grid, without trio.
+
+What an agent does for its slots (gateway.worker.agent), for one, and chunk by chunk: time limits,
+memory limits, the task at fault named when the slot dies, and another slot started. It needs the
+standard library, msgpack and cloudpickle alone.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gateway.worker.cells import SINCE_NS, STARTED, create_cells
+from gateway.worker.channel import Decoder, NonsenseError, encode, is_part
+from gateway.worker.functions import Lent
+from gateway.worker.limits import kill_session, memory_used_bytes
+
+LOOK_S: Final = 0.05
+READ_BYTES: Final = 1 << 18
+TAIL_BYTES: Final = 4096
+BAD_STARTS_MAX: Final = 3
+_SENT_AT_ONCE: Final = 1 << 16
+
+
+class SlotUnfitError(Exception):
+    """No slot can be started here; the text says why."""
+
+
+@dataclass(slots=True)
+class Ran:
+    """What became of calls, in the words of a Report (federation.messages)."""
+
+    values: list[bytes] = field(default_factory=list)
+    failures: list[list[Any]] = field(default_factory=list)
+    prints: list[list[Any]] = field(default_factory=list)
+    wall_ns: int = 0
+    cpu_ns: int = 0
+    peak_memory_bytes: int = 0
+
+    def fail(self, kind: str, text: str, wall_ns: int) -> None:
+        """The next call failed."""
+        self.failures.append([len(self.values), kind, text, b""])
+        self.values.append(b"")
+        self.wall_ns += wall_ns
+
+    def add(self, part: list[Any]) -> None:
+        """Take in a part that the slot tells of."""
+        _, _, values, failures, prints, wall_ns, cpu_ns, peak, _ = part
+        at = len(self.values)
+        self.failures += [[offset + at, *rest] for offset, *rest in failures]
+        self.prints += [[offset + at, text] for offset, text in prints]
+        self.values += values
+        self.wall_ns += wall_ns
+        self.cpu_ns += cpu_ns
+        self.peak_memory_bytes = max(self.peak_memory_bytes, peak)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls of one function; `result_bytes_max` is of each result."""
+
+    digest: bytes
+    job: str
+    arguments: list[bytes]
+    prints: bool
+    timeout_s: float | None
+    result_bytes_max: int
+
+
+class _Process:
+    """A slot's process, seen from here."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self.socket, theirs = socket.socketpair()
+        self.cells, cells_fd = create_cells()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as this lives
+        descriptors = (theirs.fileno(), cells_fd)
+        command = [sys.executable, "-m", "gateway.worker.slot"]
+        command += [str(number) for number in (*descriptors, os.getpid(), memory_bytes)]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+        theirs.close()
+        os.close(cells_fd)
+        self.socket.setblocking(False)
+        self.pid = self._process.pid
+        self.functions = Lent()
+        self.decoder = Decoder()
+        self.outgoing = bytearray()
+        self.next_number = 0
+        self.has_begun = False
+
+    def kill(self) -> None:
+        """End it and all that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        kill_session(self.pid)
+
+    def describe_end(self) -> str:
+        """How it ended, with the last it said."""
+        code = self._process.wait()
+        words = f"its process ended with exit code {code}"
+        if code < 0:
+            words = f"its process was ended by signal {signal.Signals(-code).name}"
+        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - TAIL_BYTES))
+        tail = self._said.read().decode(errors="replace").strip()
+        return f"{words}; the last it wrote:\n{tail}" if tail else words
+
+    def close(self) -> None:
+        """End it and let go of what it holds."""
+        self.kill()
+        self.socket.close()
+        self._said.close()
+
+
+class LoneSlot:
+    """A slot for calls, one lot of them after the other.
+
+    Args:
+        memory_bytes: that it may use; 0: all there is.
+        look: called now and then while calls run; whatever it raises ends them.
+    """
+
+    def __init__(self, memory_bytes: int = 0, look: Callable[[], None] = lambda: None) -> None:
+        self._memory_bytes = memory_bytes
+        self._look = look
+        self._process: _Process | None = None
+        self._bad_starts = 0
+
+    def run(self, calls: Calls, bodies: dict[bytes, bytes]) -> Ran:
+        """Run calls in order. Raises SlotUnfitError when no slot can be started."""
+        ran, total = Ran(), len(calls.arguments)
+        known: dict[int, tuple[str, str, int]] = {}  # calls of which it is known how they end
+        alone_until = 0
+        while (at := len(ran.values)) < total:
+            if at in known:
+                ran.fail(*known.pop(at))
+                continue
+            # What had ended beside one that took the slot down is tried one by one.
+            stop = at + 1 if at < alone_until else min([*known, total])
+            fault = self._attempt(calls, calls.arguments[at:stop], bodies, ran)
+            if fault is not None:
+                number, how = fault
+                known[at + number] = how
+                alone_until = at + number
+        return ran
+
+    def close(self) -> None:
+        """End the slot."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def _attempt(
+        self, calls: Calls, arguments: list[bytes], bodies: dict[bytes, bytes], ran: Ran
+    ) -> tuple[int, tuple[str, str, int]] | None:
+        """Have a slot run these; the number of the call at fault, and how, if one ends the slot."""
+        process = self._process = self._process or _Process(self._memory_bytes)
+        first, before = process.next_number, len(ran.values)
+        self._give(process, calls, arguments, bodies)
+        doom: tuple[str, str] | None = None
+        while True:
+            parts = self._exchange(process)
+            for message in parts or ():
+                if message[0] == "ready":
+                    process.has_begun, self._bad_starts = True, 0
+                elif message[0] == "part" and is_part(message[2:]):
+                    ran.add(message)
+                    if message[-1]:
+                        return None
+                else:
+                    parts = None
+            if parts is None:
+                break
+            doom = self._look_at(process, calls.timeout_s)
+            if doom is not None:
+                break
+        started, since_ns = process.cells.view[STARTED], process.cells.view[SINCE_NS]
+        process.kill()
+        text = doom[1] if doom else process.describe_end()
+        self.close()
+        if started < first or not process.has_begun:
+            self._bad_starts += 1
+            if self._bad_starts >= BAD_STARTS_MAX:
+                raise SlotUnfitError(f"slots can't start: {text}")
+            return None
+        wall_ns = max(0, time.monotonic_ns() - since_ns) if since_ns else 0
+        number = min(max(started - first, len(ran.values) - before), len(arguments) - 1)
+        return number, (doom[0] if doom else "crash", text, wall_ns)
+
+    def _give(
+        self, process: _Process, calls: Calls, arguments: list[bytes], bodies: dict[bytes, bytes]
+    ) -> None:
+        is_new, forgotten = process.functions.lend(calls.digest)
+        if forgotten is not None:
+            process.outgoing += encode(["forget", forgotten])
+        if is_new:
+            process.outgoing += encode(["function", calls.digest, bodies[calls.digest]])
+        process.outgoing += encode(
+            [
+                *("chunk", process.next_number, calls.digest, arguments, calls.prints, calls.job),
+                *(calls.result_bytes_max, calls.timeout_s),
+            ]
+        )
+        process.next_number += len(arguments)
+
+    def _exchange(self, process: _Process) -> list[list[Any]] | None:
+        """Send what it takes, receive what it says; None when it is gone, or talks nonsense."""
+        wanted = [process.socket] if process.outgoing else []
+        readable, writable, _ = select.select([process.socket], wanted, [], LOOK_S)
+        try:
+            if writable:
+                sent = process.socket.send(process.outgoing[:_SENT_AT_ONCE])
+                del process.outgoing[:sent]
+            data = process.socket.recv(READ_BYTES) if readable else None
+            if data == b"":
+                return None
+            return list(process.decoder.feed(data)) if data else []
+        except (OSError, NonsenseError):
+            return None
+
+    def _look_at(self, process: _Process, timeout_s: float | None) -> tuple[str, str] | None:
+        """Whether the slot must be ended: the kind of failure, and its text."""
+        self._look()
+        since_ns = process.cells.view[SINCE_NS]
+        busy_s = (time.monotonic_ns() - since_ns) / 1e9 if since_ns else 0.0
+        if timeout_s is not None and busy_s > timeout_s:
+            return "timeout", f"it ran over its time limit of {timeout_s:g} s and was stopped"
+        if self._memory_bytes:
+            used_bytes = memory_used_bytes(process.pid, self._memory_bytes)
+            if used_bytes > self._memory_bytes:
+                text = f"it used {used_bytes:,} bytes of memory; its slot may use "
+                return "memory", f"{text}{self._memory_bytes:,}"
+        return None

@@ -1,0 +1,119 @@
+"""`python -m simulations growth`: up, down, days and what it costs the gateway, with a report."""
+
+import json
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from simulations.growth.days import Day, run_day
+from simulations.growth.report import report
+from simulations.growth.runs import Climb, run_climb
+
+RESULTS: Final = Path(__file__).parent.parent / "results"
+LOGS: Final = ("nasa", "hpc2n")
+DAYS: Final = (9, 10)
+STEPS: Final = (0.0, 3_600.0)
+PROMISED: Final = 1.1  # of what the launches need, and of what who had known would have paid
+
+Figures = dict[str, Any]
+
+
+def say(line: str) -> None:
+    """Print a line."""
+    print(line, flush=True)  # noqa: T201
+
+
+def read(arguments: Sequence[str]) -> Namespace:
+    """Understand the command line."""
+    parser = ArgumentParser(prog="python -m simulations growth", description=__doc__)
+    parser.add_argument("--slots", type=int, default=20_000, help="to grow to, in pilots of 4")
+    parser.add_argument("--days", type=int, default=len(DAYS), help="of each log, 0 to 2")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of the report")
+    parser.add_argument("--processes", type=int, default=2, choices=(1, 2))
+    given = parser.parse_args(arguments)
+    if not 40 <= given.slots <= 100_000:
+        parser.error(f"--slots {given.slots}: it must be 40 to 100000")
+    if not 0 <= given.days <= len(DAYS):
+        parser.error(f"--days {given.days}: it must be 0 to {len(DAYS)}")
+    return given
+
+
+def figures_of_climb(climb: Climb) -> Figures:
+    """A climb, as figures."""
+    found = run_climb(climb)
+    figures = asdict(found)
+    figures["slots"] = climb.slots
+    figures["ratio"] = found.working_s / found.needed_s
+    for name in ("spent", "at_work"):
+        spent = getattr(found, name)
+        figures[name]["round_ms"] = 1e3 * spent.keeper_s / max(1, spent.rounds)
+        figures[name]["batch_ms"] = 1e3 * spent.broker_s / max(1, spent.batches)
+    return figures
+
+
+def figures_of_day(day: Day) -> Figures:
+    """A day, as figures."""
+    found = run_day(day)
+    return {
+        **asdict(found),
+        "log": day.log,
+        "day": day.number,
+        "step_s": day.step_s,
+        "seed": day.seed,
+        "ratio": found.ratio,
+        "ratio_to_work": found.ratio_to_work,
+    }
+
+
+def run_all(given: Namespace) -> Figures:
+    """All runs, on so many processes."""
+    jobs: list[Callable[[], Figures]] = [
+        partial(figures_of_climb, Climb(slots, seed=given.seed))
+        for slots in (given.slots, given.slots // 10)
+    ]
+    jobs += [
+        partial(figures_of_day, Day(name, number, step_s, given.seed + at))
+        for step_s in STEPS
+        for name in LOGS
+        for at, number in enumerate(DAYS[: given.days])
+    ]
+    if given.processes == 1:
+        found = [job() for job in jobs]
+    else:
+        with ProcessPoolExecutor(given.processes) as pool:
+            found = [each.result() for each in [pool.submit(job) for job in jobs]]
+    return {"climb": found[0], "small": found[1], "days": found[2:]}
+
+
+def is_kept(found: Figures) -> bool:
+    """Whether all that is promised is so."""
+    climbs = [found["climb"], found["small"]]
+    return (
+        all(each["ratio"] <= PROMISED for each in [*climbs, *found["days"]])
+        and all(each["done"] == each["tasks"] == each["booked"] for each in climbs + found["days"])
+        and not any(each["left"] for each in climbs + found["days"])
+    )
+
+
+def main(arguments: Sequence[str], tell: Callable[[str], None] = say) -> int:
+    """Run, and write the report. 1 when anything that is promised is not so."""
+    given = read(arguments)
+    began_s = time.monotonic()
+    found = run_all(given)
+    command = f"python -m simulations growth --seed {given.seed}"
+    command += f" --slots {given.slots}" * (given.slots != 20_000)
+    command += f" --days {given.days}" * (given.days != len(DAYS))
+    found = {"command": command, "promised": PROMISED, "is_kept": is_kept(found), **found}
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "growth.json").write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    text = report(found)
+    (given.out / "growth.md").write_text(text)
+    tell(text)
+    tell(f"{time.monotonic() - began_s:.0f} s")
+    return 0 if found["is_kept"] else 1

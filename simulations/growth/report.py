@@ -1,0 +1,110 @@
+"""The report of growing and shrinking, as people read it: figures of the run that it tells of."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Figures = dict[str, Any]
+
+
+def report(found: Figures) -> str:
+    """Write it, in Markdown."""
+    parts = [
+        "# A pool that grows and shrinks",
+        f"`{found['command']}`\n\nAll that is promised is "
+        f"{'so' if found['is_kept'] else '**not** so'}. What is real, what is assumed and how the "
+        "optimum is worked out: simulations/growth/README.md.",
+        "## Up and down",
+        _climbs(found),
+        "## What it costs the gateway",
+        _costs(found),
+    ]
+    if found["days"]:
+        parts += ["## Days", _days(found)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    rule = "|---|" + "---:|" * (len(head) - 1)
+    return "\n".join([f"| {' | '.join(head)} |", rule, *lines])
+
+
+def _climbs(found: Figures) -> str:
+    climbs = [found["climb"], found["small"]]
+    rows = [
+        (
+            "from submission until all slots work",
+            *(f"{each['working_s']:,.1f} s" for each in climbs),
+        ),
+        (
+            "the launches alone, all ordered at once",
+            *(f"{each['needed_s']:,.1f} s" for each in climbs),
+        ),
+        (f"ratio (promised: {found['promised']})", *(f"{each['ratio']:.3f}" for each in climbs)),
+        ("instances that were launched", *(f"{each['launched']:,}" for each in climbs)),
+        (
+            "from the end of the last task until nothing is left",
+            *(f"{each['gone_s']:,.1f} s" for each in climbs),
+        ),
+        (
+            "of that: idle as long as a start takes, then the cloud's own rate",
+            *(f"{each['let_go_s']:,.1f} s" for each in climbs),
+        ),
+        (
+            "tasks: submitted, done, billed",
+            *(f"{each['tasks']:,}, {each['done']:,}, {each['booked']:,}" for each in climbs),
+        ),
+        ("instances that are left", *(f"{each['left']}" for each in climbs)),
+    ]
+    return _table(("", *(f"{each['slots']:,} slots" for each in climbs)), rows)
+
+
+def _costs(found: Figures) -> str:
+    """CPU times of one run, and how they grow: absolute ones are of the machine that ran it."""
+    big, small = found["climb"], found["small"]
+    rows = []
+    for name, what in (("spent", "of the whole run"), ("at_work", "while all slots work")):
+        for part, words in (("round_ms", "a round of the keeper"), ("batch_ms", "the broker's")):
+            one, other = big[name][part], small[name][part]
+            ratio = f"{one / other:.1f}" if other else ""
+            rows.append((f"{words}, {what}", f"{one:.1f} ms", f"{other:.1f} ms", ratio))
+    head = ("CPU time", f"{big['slots']:,} slots", f"{small['slots']:,} slots", "ratio")
+    text = (
+        "The broker's is that of one batch of events. A round that takes long is followed by a "
+        "rest of nineteen times as long: no more than a twentieth of the gateway's time goes into "
+        "them."
+    )
+    return _table(head, rows) + "\n\n" + text
+
+
+def _days(found: Figures) -> str:
+    rows = [
+        (
+            f"{each['log']}, day {each['day']}, {_billing(each['step_s'])}",
+            f"{each['tasks']:,}",
+            f"{each['paid_s'] / 3600:,.0f} h",
+            f"**{each['ratio']:.3f}**",
+            f"{each['ratio_to_work']:.3f}",
+            f"{each['paid_s'] / each['at_once_s']:.3f}",
+            f"{each['wait_s']:,.0f} s",
+            f"{each['late_s']:,.0f} s",
+            f"{each['run_s']:,.0f} s",
+            f"{each['starts']:,}",
+        )
+        for each in found["days"]
+    ]
+    head = (
+        *("day", "tasks", "paid", "to the optimum", "to the work alone", "to no waiting at all"),
+        *("wait", "later", "a job's run", "starts"),
+    )
+    text = (
+        "*To the optimum*: who had known all of it, for the same waiting. *To the work alone*: "
+        "what nobody can pay less than, however long things wait. *To no waiting at all*: who had "
+        "known it and had a slot ready for everything. *Wait* is the mean time until the first "
+        "task of a job begins, *later* how much later than at once it is done."
+    )
+    return _table(head, rows) + "\n\n" + text
+
+
+def _billing(step_s: float) -> str:
+    return f"by {step_s / 3600:g} h" if step_s else "by the second"

@@ -1,0 +1,186 @@
+"""User data, templates, fleets, names: what an order becomes."""
+
+import subprocess
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.grids.contract import GridFault, Launch, Order, Shape
+from gateway.grids.ec2 import host
+from gateway.grids.ec2.launching import (
+    fleet_request,
+    groups,
+    name_rest,
+    number_in,
+    template_data,
+    template_name,
+    token,
+    user_data,
+)
+from gateway.grids.ec2.prices import Offer
+from gateway.grids.ec2.seen import read_instance
+from gateway.grids.ec2.settings import Ec2Config, Market, Place
+from gateway.worker.metadata import MetadataError
+
+CONFIG = Ec2Config("eu-central-1", {"c7i.large": 2}, 10, image="ami-1")
+ODD = "a 'b' \"c\" $HOME `id` $(id) \\n\nnext é"
+IDS = st.sets(st.integers(0, 16**17 - 1).map("i-{:017x}".format), max_size=60)
+
+
+@pytest.fixture
+def launch(tmp_path):
+    return Launch("paris", "cloud", "m", "tls+tcp://gw:1", {"ODD": ODD}, tmp_path, print)
+
+
+def script(config, launch):
+    return user_data(config, launch, Shape(tags={"gpu": 2}), {"c7i.large": 2, "c7i.xlarge": 4})
+
+
+def test_user_data_gives_the_environment_as_it_is_and_ends_the_instance(launch, tmp_path):
+    seen, off = tmp_path / "seen", tmp_path / "off"
+    (tmp_path / "python").write_text(f'#!/bin/sh\nprintf %s "$ODD" > {seen}\nexit 3\n')
+    (tmp_path / "shutdown").write_text(f"#!/bin/sh\necho $@ > {off}\n")
+    for name in ("python", "shutdown"):
+        (tmp_path / name).chmod(0o700)
+    text = script(replace(CONFIG, python=str(tmp_path / "python")), launch)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    subprocess.run(["bash", "-c", text], env=path, check=False, timeout=20)
+    assert seen.read_text() == ODD
+    assert off.read_text() == "-h now\n"
+
+
+def test_an_instance_ends_also_when_its_head_does(launch, tmp_path):
+    off = tmp_path / "off"
+    (tmp_path / "shutdown").write_text(f"#!/bin/sh\necho $@ > {off}\n")
+    (tmp_path / "shutdown").chmod(0o700)
+    text = script(replace(CONFIG, user_data_head="exit 7"), launch)
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert subprocess.run(["bash", "-c", text], env=path, check=False, timeout=20).returncode == 7
+    assert off.exists()
+
+
+def test_with_a_file_on_the_instance_no_secret_is_in_user_data(launch):
+    config = replace(CONFIG, environment_file="/etc/gridfed/worker.env")
+    text = script(config, launch)
+    assert "ODD" not in text
+    assert ". /etc/gridfed/worker.env || exit 1" in text
+
+
+def test_a_user_can_not_ask_for_metadata_or_nothing_runs(launch, tmp_path):
+    for name, text in (("python", f"touch {tmp_path}/ran"), ("iptables", "exit 1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+    (tmp_path / "shutdown").write_text("#!/bin/sh\n")
+    for name in ("python", "iptables", "shutdown"):
+        (tmp_path / name).chmod(0o700)
+    text = script(replace(CONFIG, user="worker", python=str(tmp_path / "python")), launch)
+    assert "OUTPUT -d 169.254.169.254 -m owner --uid-owner worker -j REJECT || exit 1" in text
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert subprocess.run(["bash", "-c", text], env=path, check=False, timeout=20).returncode == 1
+    assert not (tmp_path / "ran").exists()
+
+
+def test_spot_instances_listen_for_interruptions_and_others_need_not(launch):
+    assert "--interruptions" not in script(CONFIG, launch)
+    spot = replace(CONFIG, market=Market.SPOT)
+    assert "--interruptions @metadata@ --interruptions-s 5 --heed-rebalance" in script(spot, launch)
+    assert "--heed" not in script(replace(spot, leave_on_rebalance=False), launch)
+
+
+def test_user_data_that_is_too_long_is_refused(launch):
+    with pytest.raises(GridFault, match="16,384 are the most"):
+        script(CONFIG, replace(launch, environment={"A": "x" * 20_000}))
+    with pytest.raises(GridFault, match="name of a variable"):
+        script(CONFIG, replace(launch, environment={"A B": "x"}))
+
+
+def test_a_template_keeps_what_the_owner_says_and_not_what_we_must(launch):
+    base = {
+        "InstanceInitiatedShutdownBehavior": "stop",
+        "MetadataOptions": {"HttpTokens": "optional", "HttpPutResponseHopLimit": 2, "State": "x"},
+        "InstanceMarketOptions": {"MarketType": "spot"},
+        "EbsOptimized": True,
+        "TagSpecifications": [
+            {"ResourceType": "instance", "Tags": [{"Key": "gridfed:mark", "Value": "another"}]}
+        ],
+    }
+    data = template_data(CONFIG, launch, "#!", base)
+    assert data["InstanceInitiatedShutdownBehavior"] == "terminate"
+    assert data["MetadataOptions"] == {
+        "HttpTokens": "required",
+        "HttpPutResponseHopLimit": 2,
+        "HttpEndpoint": "enabled",
+        "InstanceMetadataTags": "enabled",
+    }
+    assert data["EbsOptimized"]
+    assert "InstanceMarketOptions" not in data
+    for each in data["TagSpecifications"]:
+        assert {"Key": "gridfed:mark", "Value": "m"} in each["Tags"]
+    assert template_name("m", data) == template_name("m", dict(reversed(data.items())))
+    assert template_name("m", data) != template_name("m", {**data, "ImageId": "ami-2"})
+
+
+def test_a_fleet_has_each_pool_in_order_of_price():
+    offers = [
+        Offer("a", Place("z1"), 1, 1),
+        Offer("b", Place("z1", "subnet-1"), 1, 2),
+        Offer("a", Place(), 1, 3),
+    ]
+    config = replace(CONFIG, market=Market.MIXED, spot_share=0.5)
+    found = fleet_request(config, "m", Order("o", 5, Shape()), "t", offers, 5)
+    [one] = found["LaunchTemplateConfigs"]
+    assert one["Overrides"] == [
+        {"InstanceType": "a", "Priority": 0.0, "AvailabilityZone": "z1"},
+        {"InstanceType": "b", "Priority": 1.0, "SubnetId": "subnet-1"},
+        {"InstanceType": "a", "Priority": 2.0},
+    ]
+    target = found["TargetCapacitySpecification"]
+    assert target["SpotTargetCapacity"] + target["OnDemandTargetCapacity"] == 5
+    assert found["ClientToken"] == token("m", "o")
+    assert len(token("m" * 40, "o" * 40)) <= 64
+
+
+@given(IDS, st.integers(0, 1000))
+def test_each_learns_its_own_number_and_no_tag_is_too_long(ids, first):
+    numbers = {each: first + at for at, each in enumerate(sorted(ids))}
+    told = {}
+    for instances, tag in groups(numbers):
+        assert len(tag) <= 256
+        for each in instances:
+            told[each] = number_in(tag, each)
+    assert told == numbers
+
+
+@given(IDS, st.sets(st.integers(0, 30)))
+def test_who_has_no_number_gets_one_that_nobody_has(ids, taken):
+    named = {f"n{each}": each for each in taken}
+    found = name_rest(named, ids)
+    assert found.keys() == ids
+    assert len(set(found.values())) == len(ids)
+    assert not set(found.values()) & taken
+
+
+def test_groups_of_numbers_with_gaps():
+    assert groups({"i-a": 0, "i-b": 2, "i-c": 3}) == [
+        (["i-a"], "0 i-a"),
+        (["i-b", "i-c"], "2 i-b i-c"),
+    ]
+    assert number_in("2 i-b i-c", "i-z") is None
+    assert number_in("x i-b", "i-b") is None
+
+
+def test_the_host_finds_its_slots_and_waits_for_its_name():
+    assert host.slots_of("c7i.large=2,c7i.xlarge=4", "c7i.xlarge") == 4
+    with pytest.raises(MetadataError, match=r"this is a m7i\.large"):
+        host.slots_of("c7i.large=2", "m7i.large")
+    answers = iter(["o-1", None, "o-1", "7 i-x i-me"])
+    assert host.wait_for_name(lambda _path: next(answers), "i-me", float("inf"), 0.0) == "o-1.8"
+    with pytest.raises(MetadataError, match="nobody has named"):
+        host.wait_for_name(lambda _path: None, "i-me", 0.0)
+    assert host.fill_in(["a", "@name@"], {"@name@": "n"}) == ["a", "n"]
+
+
+def test_what_ec2_says_of_an_instance_may_be_little():
+    found = read_instance({"InstanceId": "i-1"})
+    assert (found.state, found.number, found.order) == ("pending", None, "")
