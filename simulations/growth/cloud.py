@@ -313,7 +313,10 @@ class CloudGrid:
 
     async def pilots(self) -> Sequence[Sighting]:
         """See Provisioning."""
+        is_lost = self._is_lost()
         await self._call()
+        if is_lost:
+            raise GridFault(Blame.AGAIN, "the answer was lost")
         return self.cloud.shown(self.mark, self._utc_s())
 
     async def start(self, order: Order) -> None:

@@ -42,8 +42,14 @@ class Terms(NamedTuple):
 
 
 def cost_of_curve(spans: Iterable[Span], terms: Terms) -> float:
-    """The least slot-seconds that serve these, each in its own time."""
-    return sum(_cheapest_runs(level, terms) for level in levels(spans))
+    """The least slot-seconds that serve these, each in its own time.
+
+    In steps it is the least of two ways: by levels, or a slot for each span alone.
+    """
+    spans = list(spans)
+    in_levels = sum(_cheapest_runs(level, terms) for level in levels(spans))
+    alone = sum(slots * terms.bill(end_s - begin_s) for begin_s, end_s, slots in spans)
+    return min(in_levels, alone)
 
 
 def levels(spans: Iterable[Span]) -> list[list[tuple[float, float]]]:
@@ -78,7 +84,5 @@ def _cheapest_runs(busy: Sequence[tuple[float, float]], terms: Terms) -> float:
             if length_s + terms.start_s >= found:
                 break  # no run so long is cheaper, whatever comes before it
             found = min(found, best[first] + terms.bill(length_s))
-            if last - first > 200 and not terms.step_s:
-                break
         best.append(found)
     return best[-1]

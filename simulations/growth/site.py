@@ -110,6 +110,8 @@ class Site(Guest):
         ended: Callable[[Work], None] = lambda _: None,
     ) -> None:
         self._clock = clock
+        self.is_up = True
+        self.skew_s = 0.0  # of its calendar
         self._works = works
         self._seen = seen
         self._ended = ended
@@ -139,7 +141,6 @@ class Site(Guest):
         self._handles = itertools.count(1)
         self._came: list[events.Event] = [events.ClientJoined(CLIENT, "user")]
         self._is_looking = False
-        self.is_up = True
         self.slots: dict[int, PilotSlots] = {}
         self._by_name: dict[str, int] = {}
         self._jobs: dict[str, Work] = {}
@@ -149,7 +150,7 @@ class Site(Guest):
 
     def utc_s(self) -> float:
         """Its calendar."""
-        return EPOCH_S + self._clock.now_s
+        return EPOCH_S + self._clock.now_s + self.skew_s
 
     def die(self) -> None:
         """It is gone from one moment to the next; what runs for it is of no use to the next."""

@@ -1,0 +1,256 @@
+"""Random clouds and random luck: what must hold of a keeper and its broker whatever happens.
+
+From a seed come a cloud (slow, full, forgetful, taking back what it gave), rules, jobs, lives of
+the gateway and steps of its clock. Once a second it is looked whether all holds that must; in the
+end all work must be done, each task billed once, and nothing may be left.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+import trio
+
+from gateway.grids.contract import Stand
+from gateway.grids.fleet import DIAL_S, DIAL_STARTS
+from gateway.grids.keeper import STOP_AGAIN_S
+from policies.asks import CHEAPEST, FASTEST
+from policies.butler import MINUTE_S, PAUSE_MAX_S, PAUSE_MIN_S, Rules
+from simulations.growth.cloud import Cloud, Habits, Instance, Spread
+from simulations.growth.runs import pool_of, under_clock, work_of
+from simulations.growth.site import Life, Seen, Site
+from simulations.world.trioclock import TrioClock
+from simulations.year.work import Work
+
+JOBS_S: Final = 900.0  # all jobs come by then, and all mischief is over
+SETTLE_S: Final = 4 * 3_600.0  # so long may the rest take
+GONE_S: Final = 900.0  # nothing is left so long after the last task
+LATE_S: Final = 30.0  # calls and rounds take their time
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What a seed brings."""
+
+    seed: int
+    habits: Habits
+    rules: Rules
+    works: tuple[Work, ...]
+    restarts_s: tuple[float, ...]
+    jumps: tuple[tuple[float, float], ...]  # of the gateway's clock: when, how far
+
+
+def draw_fate(seed: int) -> Fate:
+    """Draw one."""
+    dice = Random(f"fate {seed}")
+    restarts = sorted(dice.uniform(20.0, JOBS_S) for _ in range(dice.choice((0, 0, 1, 2))))
+    habits = Habits(
+        runs=Spread(dice.uniform(5.0, 40.0), dice.uniform(0.1, 0.6)),
+        dials=Spread(dice.uniform(1.0, 10.0), dice.uniform(0.1, 0.6)),
+        burst=dice.choice((5.0, 1_000.0)),
+        launches_s=dice.choice((0.5, 20.0)),
+        instances_max=dice.choice((None, None, 5, 20)),
+        orders_max=dice.choice((10, 60)),
+        call_s=dice.choice((0.1, 1.0, 4.0)),
+        # What is not shown yet can't be known to a gateway that has just begun.
+        shown_s=0.0 if restarts else dice.choice((0.0, 5.0)),
+        lost=dice.choice((0.0, 0.1, 0.3)),
+        mute=dice.choice((0.0, 0.1, 0.3)),
+        taken_an_hour=dice.choice((0.0, 0.0, 6.0)),
+        notice_s=dice.choice((5.0, 120.0)),
+    )
+    rules = Rules(
+        slots_max=dice.choice((8, 40, 120)),
+        pilot_slots=dice.choice((1, 4)),
+        starts_max=dice.choice((5, 100)),
+        stops_max=dice.choice((5, 100)),
+        waste=dice.choice((0.05, 0.5)),
+    )
+    works = tuple(
+        work_of(
+            *(key, dice.randrange(1, 150), dice.uniform(1.0, 120.0)),
+            dice.choice((CHEAPEST, FASTEST)),
+            dice.uniform(0.0, JOBS_S),
+        )
+        for key in range(dice.randrange(1, 6))
+    )
+    jumps = tuple(
+        (dice.uniform(0.0, JOBS_S), dice.uniform(-20.0, 20.0)) for _ in range(dice.choice((0, 1)))
+    )
+    return Fate(seed, habits, rules, works, tuple(restarts), jumps)
+
+
+class Run:
+    """A fate that happens."""
+
+    def __init__(self, fate: Fate, clock: TrioClock, nursery: trio.Nursery) -> None:
+        self.fate = fate
+        self.clock = clock
+        self.seen = Seen()
+        self.cloud = Cloud(clock, fate.habits, fate.seed, lambda _: self.site)
+        self.site: Site | None = None
+        self._nursery = nursery
+        self._life = 0
+        self._skew_s = 0.0
+        self._by_payload = {each.payload: each for each in fate.works}
+        self._submitted: list[Work] = []
+        self._began_s: list[float] = []  # of each life
+        self._jumped_s: list[float] = []
+        self._alone: dict[Instance, float] = {}
+        self.boot()
+        for work in fate.works:
+            clock.at(work.at_s, self._submit_of(work))
+        for at_s in fate.restarts_s:
+            clock.at(at_s, self.die)
+        for at_s, far_s in fate.jumps:
+            clock.at(at_s, self._jump_of(far_s))
+
+    # --- what happens --------------------------------------------------------------------------
+
+    def boot(self) -> None:
+        """A life of the gateway begins: pilots find it, and its client comes again."""
+        self._life += 1
+        self._began_s.append(self.clock.now_s)
+        pool = pool_of(self.fate.rules)
+        site = Site(
+            *(self.clock, pool, self.cloud, self._by_payload, self.seen),
+            Life(self._life, seed=self.fate.seed, round_s=1.0),
+        )
+        site.skew_s = self._skew_s
+        self.site = site
+        self._scope = trio.CancelScope()
+        self._nursery.start_soon(self._keep, site, self._scope)
+        for each in self.cloud.living():
+            if each.came_s is not None and each.stand is Stand.RUNNING:
+                site.came(each)
+        for work in self._submitted:
+            if work.done < work.tasks:
+                self._open(work)
+
+    async def _keep(self, site: Site, scope: trio.CancelScope) -> None:
+        with scope:
+            await site.keeper.run()
+
+    def die(self) -> None:
+        """The gateway is gone, and is back after a while."""
+        if self.site is not None:
+            self.site.die()
+            self._scope.cancel()
+            self.site = None
+            self.clock.after(5.0, self.boot)
+
+    def _submit_of(self, work: Work) -> Callable[[], None]:
+        def submit() -> None:
+            self._submitted.append(work)
+            if self.site is not None:
+                self._open(work)
+
+        return submit
+
+    def _open(self, work: Work) -> None:
+        assert self.site is not None
+        job = f"job-{work.key}-{self._life}"
+        self.site.submit(work, work.tasks - work.done, job, work.task_s)
+
+    def _jump_of(self, far_s: float) -> Callable[[], None]:
+        def jump() -> None:
+            self._skew_s += far_s
+            self._jumped_s.append(self.clock.now_s)
+            if self.site is not None:
+                self.site.skew_s = self._skew_s
+
+        return jump
+
+    # --- what must hold ------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Look whether all that must hold at any moment does."""
+        rules, now_s = self.fate.rules, self.clock.now_s
+        living = [each for each in self.cloud.living() if each.stand is not Stand.ENDING]
+        slots = sum(each.slots for each in living)
+        assert slots <= rules.slots_max, f"{slots} slots of {rules.slots_max} at {now_s:.0f} s"
+        self._look_at_rates(now_s)
+        self._look_for_strays(living, now_s)
+
+    def _look_at_rates(self, now_s: float) -> None:
+        if any(now_s - each < 2 * MINUTE_S for each in (*self._began_s[1:], *self._jumped_s)):
+            return  # a life knows nothing of what the one before it did
+        rules = self.fate.rules
+        # What was lost is ordered again, and may be there twice as late.
+        most = rules.starts_max * (2 if self.fate.habits.lost else 1)
+        asked = _within([each.asked_s for each in self.cloud.all], now_s)
+        assert asked <= most, f"{asked} starts in a minute, at {now_s:.0f} s"
+        if self.site is None:
+            return
+        fleet = self.site.keeper.fleet
+        stops = _within(fleet.stops, self.site.utc_s())
+        assert stops <= rules.stops_max, f"{stops} stops in a minute, at {now_s:.0f} s"
+        if fleet.failures and fleet.starts and max(fleet.starts) > fleet.failed_s:
+            pause_s = min(PAUSE_MAX_S, PAUSE_MIN_S * 2.0 ** (fleet.failures - 1))
+            rested_s = max(fleet.starts) - fleet.failed_s
+            assert rested_s >= pause_s, f"a start {rested_s:.1f} s after failure {fleet.failures}"
+
+    def _look_for_strays(self, living: Iterable[Instance], now_s: float) -> None:
+        """Nothing runs for long that works for nobody."""
+        alone = {}
+        for each in living:
+            if each.stand is Stand.RUNNING and each.came_s is None:
+                alone[each] = self._alone.get(each, now_s)
+        self._alone = alone
+        start_s = self.site.keeper.fleet.start_s if self.site is not None else 0.0
+        patience_s = max(DIAL_S, DIAL_STARTS * start_s) + 2 * STOP_AGAIN_S + LATE_S
+        patience_s += 4 * STOP_AGAIN_S * (self.fate.habits.lost > 0)  # its stop may be lost too
+        patience_s += (max(DIAL_S, DIAL_STARTS * start_s)) * (self._life - 1)
+        for each, since_s in alone.items():
+            assert now_s - since_s <= patience_s, f"{each.name} runs alone since {since_s:.0f} s"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all work is done."""
+        return len(self._submitted) == len(self.fate.works) and all(
+            each.end_s is not None for each in self.fate.works
+        )
+
+    def finish(self) -> None:
+        """What must hold in the end."""
+        assert self.is_done, f"not done: {[(w.key, w.done, w.tasks) for w in self.fate.works]}"
+        for work in self.fate.works:
+            booked = sum(
+                tasks
+                for job, tasks in self.seen.booked.items()
+                if job.startswith(f"job-{work.key}-")
+            )
+            assert work.done == work.tasks == booked, f"{work.done} done, {booked} billed"
+        left = [each.name for each in self.cloud.living()]
+        assert not left, f"still there {GONE_S:.0f} s after the last task: {left}"
+
+
+def _within(moments: Iterable[float], now_s: float) -> int:
+    return sum(now_s - MINUTE_S < each <= now_s for each in moments)
+
+
+def run_fate(fate: Fate) -> Run:
+    """Let it happen; AssertionError tells what did not hold."""
+    runs: list[Run] = []
+
+    async def happen(clock: TrioClock, nursery: trio.Nursery) -> None:
+        run = Run(fate, clock, nursery)
+        runs.append(run)
+        while clock.now_s < JOBS_S + SETTLE_S and not run.is_done:
+            await clock.pass_until(clock.now_s + 1.0, lambda: False)
+            run.look()
+        until_s = clock.now_s + GONE_S
+        while clock.now_s < until_s and run.cloud.living():
+            await clock.pass_until(clock.now_s + 1.0, lambda: False)
+            run.look()
+        run.finish()
+
+    try:
+        under_clock(fate.seed, happen)
+    except* AssertionError as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise AssertionError(f"seed {fate.seed}: {error}") from error
+    return runs[0]

@@ -1,0 +1,206 @@
+"""The keeper with a grid that does as it is told by the test, on trio's own mock clock."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import trio
+
+from gateway.broker import Broker
+from gateway.config import PoolConfig
+from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
+from gateway.grids.keeper import CALL_S, FACTS_S, STOP_AGAIN_S, Keeper
+from gateway.scale_config import Scale
+from policies.asks import House
+from policies.butler import Rules
+from policies.tariffs import Tariff
+
+UTC_S = 1_800_000_000.0
+
+
+class ScriptedGrid:
+    """Says what it was told to say, and notes what it is asked."""
+
+    def __init__(self):
+        self.calls = []  # (what, with what, when)
+        self.shown = {}
+        self.bounds = Limits()
+        self.faults = {}  # by call
+        self.slow_s = {}
+
+    async def check(self):
+        return await self._call("check", answer="a grid by script")
+
+    async def limits(self):
+        return await self._call("limits", answer=self.bounds)
+
+    async def capacity(self, shape):
+        return await self._call("capacity", shape, answer=Capacity(100))
+
+    async def pilots(self):
+        return await self._call("pilots", answer=list(self.shown.values()))
+
+    async def start(self, order):
+        await self._call("start", order)
+        for name in order.names():
+            self.shown.setdefault(name, Sighting(name, Stand.QUEUED, f"id-{name}", 1))
+
+    async def stop(self, names):
+        await self._call("stop", names)
+
+    async def _call(self, what, given=None, answer=None):
+        self.calls.append((what, given, trio.current_time()))
+        await trio.sleep(self.slow_s.get(what, 0.0))
+        if what in self.faults:
+            raise self.faults[what]
+        return answer
+
+    def asked(self, what):
+        return [given for call, given, _ in self.calls if call == what]
+
+    def asked_s(self, what):
+        return [at_s for call, _, at_s in self.calls if call == what]
+
+
+class Scene:
+    def __init__(self, nursery, **rules):
+        self.grid = ScriptedGrid()
+        self.said = []
+        self.broker = Broker({"burst": Tariff(0, "USD", "t")}, boot=1)
+        scale = Scale(Rules(**{"slots_max": 10, "slots_min": 3, "idle_s": 5.0} | rules))
+        self.pool = PoolConfig("burst", "processes", scale=scale)
+        self.nursery = nursery
+        self.live()
+
+    def live(self):
+        self.scope = trio.CancelScope()
+        self.keeper = Keeper(
+            *(self.pool, self.grid, self.broker),
+            expect=lambda event: self.broker.handle(event, trio.current_time()),
+            utc_s=lambda: UTC_S + trio.current_time(),
+            say=self.said.append,
+            house=House(),
+        )
+        self.nursery.start_soon(self._run)
+
+    async def _run(self):
+        with self.scope:
+            await self.keeper.run()
+
+
+@pytest.fixture
+def make(nursery):
+    return lambda **rules: Scene(nursery, **rules)
+
+
+async def test_a_trouble_is_said_once_and_its_end_too(make, autojump_clock):
+    scene = make()
+    scene.grid.faults["pilots"] = GridFault(Blame.AGAIN, "the controller restarts")
+    await trio.sleep(60)
+    assert len(scene.grid.asked("pilots")) > 5
+    assert (
+        scene.said.count("pool burst: its grid was asked for pilots: the controller restarts") == 1
+    )
+    assert scene.grid.asked("start") == []
+    assert scene.keeper.trouble == "the controller restarts"
+    del scene.grid.faults["pilots"]
+    await trio.sleep(10)
+    assert scene.said[-1] == "pool burst: its grid answers again when asked for pilots"
+    assert sum(each.pilots for each in scene.grid.asked("start")) == 3
+
+
+async def test_facts_are_asked_for_seldom(make, autojump_clock):
+    scene = make(slots_min=0)
+    await trio.sleep(10 * FACTS_S)
+    for what in ("limits", "capacity"):
+        assert 9 <= len(scene.grid.asked(what)) <= 11
+    assert len(scene.grid.asked("check")) == 1
+
+
+async def test_orders_are_as_small_and_as_seldom_as_the_grid_wants_them(make, autojump_clock):
+    scene = make(slots_max=50, slots_min=30)
+    scene.grid.bounds = Limits(pilots_max=4, orders_max=5)
+    await trio.sleep(50)
+    assert [each.pilots for each in scene.grid.asked("start")] == [4] * 5
+    await trio.sleep(60)
+    assert [each.pilots for each in scene.grid.asked("start")] == [4] * 7 + [2]
+
+
+async def test_orders_have_new_names_in_each_life(make, autojump_clock):
+    scene = make()
+    await trio.sleep(10)
+    scene.scope.cancel()
+    scene.grid.shown.clear()
+    await trio.sleep(1)
+    scene.live()
+    await trio.sleep(10)
+    first, second = scene.grid.asked("start")
+    assert first.name != second.name
+    assert not set(first.names()) & set(second.names())
+
+
+async def test_what_a_former_life_had_started_is_taken_up(make, autojump_clock):
+    scene = make()
+    await trio.sleep(10)
+    scene.scope.cancel()
+    scene.live()
+    await trio.sleep(100)
+    assert len(scene.grid.asked("start")) == 1
+
+
+async def test_a_stop_that_does_nothing_is_repeated_once_a_minute(make, autojump_clock):
+    scene = make()
+    await trio.sleep(5)
+    scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10))))
+    await trio.sleep(3 * STOP_AGAIN_S)
+    told_s = scene.grid.asked_s("stop")
+    assert len(told_s) == 3
+    assert all(b - a >= STOP_AGAIN_S for a, b in pairwise(told_s))
+    assert {frozenset(each) for each in scene.grid.asked("stop")} == {frozenset(scene.grid.shown)}
+
+
+async def test_a_stop_that_fails_is_repeated_at_once(make, autojump_clock):
+    scene = make()
+    await trio.sleep(5)
+    scene.grid.faults["stop"] = GridFault(Blame.AGAIN, "not now")
+    scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10))))
+    await trio.sleep(5)
+    assert len(scene.grid.asked("stop")) > 3
+    assert scene.said.count("pool burst: its grid was asked for stop: not now") == 1
+
+
+async def test_a_start_whose_answer_is_lost_is_made_again_by_the_same_name(make, autojump_clock):
+    scene = make()
+    scene.grid.slow_s["start"] = 2 * CALL_S
+    await trio.sleep(CALL_S + 30)
+    orders = scene.grid.asked("start")
+    assert len(orders) == 2
+    assert orders[0] == orders[1]
+
+
+async def test_after_a_refusal_nothing_is_started_for_a_while(make, autojump_clock):
+    scene = make()
+    scene.grid.faults["start"] = GridFault(Blame.ELSEWHERE, "full")
+    await trio.sleep(60)
+    started_s = scene.grid.asked_s("start")
+    rests = [b - a for a, b in pairwise(started_s)]
+    assert rests == pytest.approx([10, 20], abs=1.5)
+    assert scene.keeper.view()["failed"] == "full"
+
+
+async def test_a_slow_grid_does_not_slow_the_rounds(make, autojump_clock):
+    """A call takes seconds, and that is no time that the gateway has spent on it."""
+    scene = make()
+    scene.grid.slow_s["pilots"] = 3.0
+    await trio.sleep(60)
+    looked_s = scene.grid.asked_s("pilots")
+    assert max(b - a for a, b in pairwise(looked_s)) < 5
+
+
+async def test_other_rules_are_taken_in(make, autojump_clock):
+    scene = make(slots_min=0)
+    await trio.sleep(10)
+    assert scene.grid.asked("start") == []
+    scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10, slots_min=2))))
+    await trio.sleep(2)
+    assert [each.pilots for each in scene.grid.asked("start")] == [2]

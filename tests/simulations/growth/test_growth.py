@@ -1,0 +1,47 @@
+"""The pool grows and is gone again, small; random fates; the command says what it can't do."""
+
+import pytest
+
+from simulations.growth import command
+from simulations.growth.days import Day, run_day
+from simulations.growth.fates import draw_fate, run_fate
+from simulations.growth.runs import Climb, run_climb
+
+
+@pytest.mark.slow
+def test_up_and_down():
+    found = run_climb(Climb(200, work_s=100.0))
+    assert found.working_s <= 1.15 * found.needed_s  # of 50 s, one round is 0.02
+    assert found.done == found.booked == found.tasks
+    assert found.left == 0
+    assert found.launched == 50
+
+
+@pytest.mark.thorough
+def test_a_day_costs_little_more_than_who_had_known_it_would_have_paid():
+    found = run_day(Day("nasa", 9))
+    assert 1.0 <= found.ratio <= 1.1
+    assert found.done == found.booked == found.tasks
+    assert found.left == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 3])
+def test_whatever_happens(seed):
+    run_fate(draw_fate(seed))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_whatever_happens_many_times(seed):
+    run_fate(draw_fate(seed))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["--slots", "3"], "--slots 3: it must be 40"), (["--days", "9"], "--days 9: it must be 0")],
+)
+def test_what_cannot_be_is_refused(arguments, words, capsys):
+    with pytest.raises(SystemExit):
+        command.read(arguments)
+    assert words in capsys.readouterr().err
