@@ -123,7 +123,8 @@ async def test_orders_are_as_small_and_as_seldom_as_the_grid_wants_them(make, au
     await trio.sleep(50)
     assert [each.pilots for each in scene.grid.asked("start")] == [4] * 5
     await trio.sleep(60)
-    assert [each.pilots for each in scene.grid.asked("start")] == [4] * 7 + [2]
+    pilots = [each.pilots for each in scene.grid.asked("start")]
+    assert sorted(pilots, reverse=True) == [4] * 7 + [2]  # those of one round in any order
 
 
 async def test_orders_have_new_names_in_each_life(make, autojump_clock):
