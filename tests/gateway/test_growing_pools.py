@@ -1,12 +1,15 @@
 """What a site promises of slots that are yet to be started, to other sites and its own people."""
 
+from math import inf
+
 import pytest
 from town import CHEAP, DEAR, UTC_S, Town
 
 from federation import deals
 from gateway import events
 from gateway.effects import Side
-from policies.asks import Wishes
+from gateway.grids.demand import demand
+from policies.asks import CHEAPEST, FASTEST, Wishes
 from policies.butler import Growth
 from policies.claims import WHOLE, Amount, Claim, Claims
 from policies.parties import OURS
@@ -64,3 +67,39 @@ def test_a_share_is_of_what_could_be_there_as_adverts_say():
     )
     paris.submit(10)
     assert sum(each.in_flight for each in paris.broker.workers.values()) == 3
+
+
+def work_of(town):
+    return demand(town.sites["paris"].broker, "local", UTC_S, 1.0, CHEAPEST)
+
+
+def test_what_there_is_to_do_is_what_plans_gave_the_pool():
+    town = make_town(0, Growth(4, START_S, 0.0))
+    paris = town.sites["paris"]
+    paris.submit(6, "a", task_s=10.0, wishes=Wishes(FASTEST, UTC_S + 500.0))
+    paris.submit(4, "b", task_s=5.0)
+    for job, places in (("a", {"local": inf, "london/local": 2}), ("b", {"local": 1})):
+        paris.broker.jobs[job].places = places
+    found = work_of(town)
+    assert (found.tasks, found.slot_s, found.running_s) == (5, 45.0, 0.0)
+    assert found.due == ((UTC_S + 500.0, 4, 10.0),)
+    assert found.haste == pytest.approx((40 * 10 + 5) / 45)
+    paris.broker.jobs["a"].places = None  # nothing was decided: nothing is rented
+    assert work_of(town).tasks == 1
+
+
+def test_what_workers_have_is_to_do_and_before_what_is_due():
+    town = make_town(2, Growth(4, START_S, 0.0))
+    town.sites["paris"].submit(2, "a", task_s=10.0)
+    found = work_of(town)
+    assert (found.tasks, found.due, found.owed) == (2, (), 0)
+    assert found.running_s == found.slot_s > 0
+
+
+def test_a_site_that_drains_has_nothing_to_do():
+    town = make_town(0, Growth(4, START_S, 0.0))
+    paris = town.sites["paris"]
+    paris.submit(6, "a", task_s=10.0)
+    assert work_of(town).tasks
+    paris.do(events.DrainAsked(0, on=True))
+    assert not work_of(town).tasks
