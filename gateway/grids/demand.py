@@ -18,7 +18,8 @@ def demand(
     nothing is rented for anything else.
 
     Args:
-        task_s_unknown: how long a task is taken to be that nobody has seen run.
+        task_s_unknown: how long a task is taken to be that nobody has seen end, at least: what runs
+            already takes as long as it has.
         objective: of jobs that wish for none.
     """
     if broker.draining:
@@ -34,8 +35,8 @@ def demand(
         placed = _placed(job, pool)
         if not placed:
             continue
-        task_s = broker.durations.of(job.spec.function) or job.spec.task_s or task_s_unknown
-        task_s = max(task_s, TASK_MIN_S)
+        known_s = broker.durations.of(job.spec.function) or job.spec.task_s
+        task_s = max(TASK_MIN_S, known_s or max(task_s_unknown, _has_run_s(job, now_s)))
         tasks += placed
         slot_s += placed * task_s
         weighed_s += placed * task_s * haste(job.spec.wishes.objective or objective)
@@ -48,6 +49,12 @@ def demand(
             tasks += worker.in_flight
             running_s += worker.left_s(now_s)
     return Work(tasks, slot_s + running_s, running_s, tuple(sorted(due)), mean, owed)
+
+
+def _has_run_s(job: Job, now_s: float) -> float:
+    """How long the first of a job's tasks that are under way have taken by now."""
+    given_s = min((each.given_s for each in job.assignments.values()), default=now_s)
+    return max(0.0, now_s - given_s)
 
 
 def _placed(job: Job, pool: str) -> int:

@@ -79,10 +79,12 @@ class Keeper:
         say: takes lines for the operator.
         house: for what a task is taken to be, and jobs' usual objective.
         reprice: has the pool charge by another price list from now on.
+
+    Attributes:
         round_s: how long it waits between two rounds, at least.
     """
 
-    def __init__(  # noqa: PLR0913 - what it stands on, each by its name
+    def __init__(
         self,
         pool: PoolConfig,
         grid: Provisioning,
@@ -93,7 +95,6 @@ class Keeper:
         say: Callable[[str], None],
         house: House,
         reprice: Callable[[PoolConfig], None] = lambda _: None,
-        round_s: float = ROUND_S,
     ) -> None:
         assert pool.scale is not None
         self.pool = pool
@@ -110,10 +111,10 @@ class Keeper:
         self._utc_s = utc_s
         self._say_it = say
         self._house = house
+        self.round_s = ROUND_S
         self._reprice = reprice
         self._charged: tuple[int, str] | None = None  # by the grid, for a slot-hour
         self._followed_nanos = 0  # what it charged when our own price was set
-        self._round_s = round_s
         self._limits = Limits()
         self._capacity: Capacity | None = None
         self._idle_since_s: dict[str, float] = {}
@@ -133,7 +134,7 @@ class Keeper:
             await self._look_whether_it_works()
             while True:
                 took_s = await self._round()
-                await trio.sleep(max(self._round_s, took_s / ROUND_SHARE - took_s))
+                await trio.sleep(max(self.round_s, took_s / ROUND_SHARE - took_s))
 
     def take_in(self, pool: PoolConfig) -> None:
         """Go on by other rules."""

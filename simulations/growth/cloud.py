@@ -319,6 +319,10 @@ class CloudGrid:
             raise GridFault(Blame.AGAIN, "the answer was lost")
         return self.cloud.shown(self.mark, self._utc_s())
 
+    async def price_nanos(self) -> tuple[int, str] | None:
+        """See Provisioning."""
+        return None
+
     async def start(self, order: Order) -> None:
         """See Provisioning."""
         is_lost, is_done = self._is_lost(), self._dice.random() < 0.5

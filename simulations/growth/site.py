@@ -136,8 +136,8 @@ class Site(Guest):
             utc_s=self.utc_s,
             say=seen.said.append,
             house=self.config.house,
-            round_s=life.round_s,
         )
+        self.keeper.round_s = life.round_s
         self._handles = itertools.count(1)
         self._came: list[events.Event] = [events.ClientJoined(CLIENT, "user")]
         self._is_looking = False

@@ -38,6 +38,9 @@ FULL = make_pool(
     minimum_nanos=100,
     step_ns=10**8,
     carbon_ahead=Outlook(NOW_S, 1800.0, (0, 2250, 50_000)),
+    slots_cold=20,
+    start_s=45.0,
+    slot_work_s=1_200.0,
 )
 
 
@@ -146,6 +149,13 @@ def test_unknown_fields_are_ignored() -> None:
         ({"link_bytes_s": 0.9}, "link_bytes_s"),
         ({"rtt_s": 3601}, "rtt_s"),
         ({"carbon_g_per_kwh": math.nan}, "carbon_g_per_kwh"),
+        ({"slots_cold": -1}, "slots_cold"),
+        ({"slots_cold": 101}, "slots_free and slots_cold are more than slots_total"),
+        ({"slots_cold": 1}, "slots_free and slots_cold are more than slots_total"),
+        ({"start_s": -1.0}, "start_s"),
+        ({"start_s": 86_401.0}, "start_s"),
+        ({"start_s": float("nan")}, "start_s"),
+        ({"slot_work_s": float("inf")}, "slot_work_s"),
         ({"carbon_ahead": [0, 3600]}, "carbon_ahead"),
         ({"carbon_ahead": [0, 3600, []]}, "carbon_ahead must have a step"),
         ({"carbon_ahead": [0, 3600, [1] * 97]}, "carbon_ahead"),

@@ -11,6 +11,7 @@ from policies.asks import Objective, WhenClosed, Wishes
 
 # Of the row itself, or of jobs that another site sent, which are not stored.
 ELSEWHERE = {"name", "user", "project", "detached", "price", "path", "given", "hops_left", "pool"}
+ELSEWHERE |= {"slots_sold"}
 
 
 def full() -> JobSpec:
@@ -32,7 +33,8 @@ def full() -> JobSpec:
             frozenset({"london", "paris"}),
             frozenset({"tokyo"}),
             frozenset({"EU"}),
-            WhenClosed.WAIT,
+            when_closed=WhenClosed.WAIT,
+            environment="image:localhost/quant:1",
             deferrable=True,
             whole=True,
         ),
