@@ -46,7 +46,6 @@ from gateway.outcomes import (
 from gateway.preemption import Preemption
 from gateway.terms import opened_record
 from gateway.withdrawals import Withdrawals
-from policies.butler import Growth
 from policies.carbon import Emissions
 from policies.claims import Seats
 from policies.offers import Unmet
@@ -87,10 +86,9 @@ class Broker:
         self.prices: dict[str, PriceNow] = {}  # of pools with a price list
         self._volumes = Volumes()
         self._now_s = 0.0
-        self.growth: dict[str, Growth] = {}  # of our pools that are grown for work
         self.limits = limits or Limits()
         self.offers = dict(offers or {})
-        self._kept_offers = frozenset(self.offers)  # of pools: what grows has no worker to tell it
+        self._promised = frozenset(self.offers)  # of pools whose workers are yet to be started
         self.jobs: dict[str, Job] = {}
         self.draining = False
         # Whether another site may be able to run what none of our own pools can.
@@ -118,6 +116,7 @@ class Broker:
         self.workers = self._handout.workers
         self.durations = self._handout.durations
         self.occupancy = self._handout.occupancy
+        self.growth = self.occupancy.growth  # of our pools that are grown for work
         self.entitling = self._handout.entitling
         self._preemption = Preemption(
             self.workers,
@@ -191,6 +190,7 @@ class Broker:
                 self._job_recovered(event, now_s)
             case events.PoolGrows():
                 self.growth[event.pool] = event.growth
+                self.occupancy.resize()
             case events.PilotSeen():
                 if event.worker in self.workers:
                     worker = self.workers[event.worker]
@@ -801,7 +801,7 @@ class Broker:
         self.offers.pop(offer.name, None)
         self.offers[offer.name] = offer
         while len(self.offers) > OFFERS_MAX:
-            del self.offers[next(each for each in self.offers if each not in self._kept_offers)]
+            del self.offers[next(each for each in self.offers if each not in self._promised)]
 
     def _worker_gone(self, event: events.WorkerGone, now_s: float) -> None:
         worker = self.workers.pop(event.worker, None)

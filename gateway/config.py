@@ -116,9 +116,10 @@ claims = [ { who = "others", borrows = 0 } ]
 import os
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -146,7 +147,7 @@ from gateway.showing import PoolFacts
 from gateway.tariff_config import read_price_list
 from gateway.toml_places import Path as Place
 from gateway.toml_places import find_places
-from gateway.window_config import check_plan, read_calendars, read_plan
+from gateway.window_config import at_line, check_plan, read_calendars, read_plan
 from gateway.worker.rules import (
     Confines,
     Rules,
@@ -545,7 +546,10 @@ def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -
         read_plan(_pool_name(pool), pool, calendars, places, ("pool", at))
         for at, pool in enumerate(pools)
     ]
-    found = tuple(_pool(pool, plan) for pool, plan in zip(pools, plans, strict=True))
+    found = tuple(
+        _pool(pool, plan, partial(_line_in_pool, places, at))
+        for at, (pool, plan) in enumerate(zip(pools, plans, strict=True))
+    )
     return SiteConfig(**values, rules=rules, pools=found)
 
 
@@ -621,13 +625,13 @@ def _pool_name(table: Any) -> str:
     return name
 
 
-def _pool(table: dict[str, Any], plan: Plan) -> PoolConfig:
+def _pool(table: dict[str, Any], plan: Plan, line_of: Callable[[str], str]) -> PoolConfig:
     where = f"[[pool]] {table['name']}"
     known = {field.name for field in fields(PoolConfig)} - {"plan", "grid"}
     kind = table.get("kind", "remote")
     _expect(table, known | {"window", "claims"} | _of_kind(kind), where)
     own = {key: value for key, value in table.items() if key in known}
-    own |= _grown(table, kind, where)
+    own |= _grown(table, kind, where, line_of)
     read = {"carbon": _carbon(table, where), "environments": _environments(table, where)}
     pool = PoolConfig(**{**own, **read, "plan": plan})
     for key in ("slots", "memory_bytes"):
@@ -652,12 +656,18 @@ def _pool(table: dict[str, Any], plan: Plan) -> PoolConfig:
     return pool
 
 
+def _line_in_pool(places: Mapping[Place, int], at: int, key: str) -> str:
+    return at_line(places, ("pool", at, key))
+
+
 def _of_kind(kind: Any) -> set[str]:
     """The tables that a pool of a kind may have beside all others'."""
     return {kind} if isinstance(kind, str) and kind not in BUILT_IN else set()
 
 
-def _grown(table: dict[str, Any], kind: Any, where: str) -> dict[str, Any]:
+def _grown(
+    table: dict[str, Any], kind: Any, where: str, line_of: Callable[[str], str]
+) -> dict[str, Any]:
     """What is said of a pool whose workers a grid starts."""
     if not isinstance(kind, str):
         raise ConfigError(f"{where}: kind must be text")
@@ -668,13 +678,13 @@ def _grown(table: dict[str, Any], kind: Any, where: str) -> dict[str, Any]:
     place = where
     try:
         found = find_kind(kind)
-        place = f"{where}, [pool.{kind}]"
+        place = f"{line_of(kind)}{where}, [pool.{kind}]"
         settings = found.read(_table(table, kind))
         if isinstance(found, DelegatingKind):
             if "scale" in table:
                 raise KnobError(f"kind {kind!r} has its own workers: leave out [pool.scale]")
             return {"grid": Delegated(found, _table(table, kind))}
-        place = f"{where}, [pool.scale]"
+        place = f"{line_of('scale')}{where}, [pool.scale]"
         return {"scale": read_scale(_table(table, "scale")), "grid": settings}
     except KnobError as error:
         raise ConfigError(f"{place}: {error}") from None

@@ -30,7 +30,7 @@ from gateway.config import SiteConfig
 from gateway.grids.opening import probe_engine
 from gateway.intake import check_tags
 from gateway.jobs import Job
-from gateway.knobs import ConfigError, KnobError
+from gateway.knobs import ConfigError, KnobError, number
 from gateway.ledger.errors import StoreError
 from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 JOBS_MAX: Final = 1000
 OUTCOME_BUNDLES_MAX: Final = 64
 WAIT_MAX_S: Final = 30.0
+PROBE_S: Final = 300.0  # that whoever tests a pool waits for a worker, if he says nothing, …
+PROBE_MAX_S: Final = 86_400.0  # … and at most
 _SPAN: Final = ("start_s", "end_s")
 # What questions may name. Those that are not here (`explain`, and about trust) look for themselves.
 TAKES: Final[Mapping[str, frozenset[str]]] = {
@@ -58,7 +60,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "write_off": ("name", "site"),
         "shares": (),
         "scale": (),
-        "probe_pool": ("pool", "tag"),
+        "probe_pool": ("pool", "tag", "wait_s"),
         "jobs": ("limit",),
         "job": ("job",),
         "results": ("job", "after", "limit", "wait_s"),
@@ -413,9 +415,10 @@ class Desk:
             raise BadQuestion(f"no grid starts the workers of pool {name!r:.60}; of these: {known}")
         try:
             tags = check_tags({details.get("tag", ""): True})
-        except ValueError as error:
+            wait_s = float(number("wait_s", details.get("wait_s", PROBE_S), 0.0, PROBE_MAX_S))
+        except (ValueError, KnobError) as error:
             raise BadQuestion(str(error)) from None
-        return await found[0].probe(tags)
+        return await found[0].probe(tags, wait_s)
 
     async def _reserve(self, guest: Guest, details: dict[str, Any]) -> Any:
         try:

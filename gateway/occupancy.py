@@ -25,6 +25,7 @@ from federation.reasons import Reason
 from gateway.events import JobSpec
 from gateway.jobs import Assignment, Job, Worker
 from policies import claims as claiming
+from policies.butler import Growth
 from policies.claims import Claims, Level, Seats
 from policies.parties import Party, Whose
 from policies.placement import Refusal
@@ -42,7 +43,7 @@ class Pool:
     """A pool with rules.
 
     Attributes:
-        total: slots that take work.
+        total: slots that take work, or would once they were started.
         tasks: that are with workers, by worker and claim.
         used: slots, by claim.
         shown: what adverts said last of its windows; gateway.showing keeps it here.
@@ -169,6 +170,7 @@ class Occupancy:
     def __init__(self, workers: Mapping[int, Worker]) -> None:
         self._workers = workers
         self.pools: dict[str, Pool] = {}
+        self.growth: dict[str, Growth] = {}  # of pools that are grown for work
 
     @property
     def rules(self) -> Mapping[str, Rules]:
@@ -185,12 +187,12 @@ class Occupancy:
             for worker in self._workers_of(name):
                 for assignment in worker.assignments.values():
                     self._count(pool, assignment, len(assignment.left))
-            pool.size(self.slots(name))
+            pool.size(self._slots_in_all(name))
 
     def resize(self) -> None:
         """Workers may have come or gone, or stopped taking work."""
         for name, pool in self.pools.items():
-            pool.size(self.slots(name))
+            pool.size(self._slots_in_all(name))
 
     def note(self, assignment: Assignment, tasks: int) -> None:
         """A worker was given so many tasks by an assignment, or, below zero, has so many fewer."""
@@ -350,6 +352,11 @@ class Occupancy:
 
     def _workers_of(self, name: str) -> Iterable[Worker]:
         return (each for each in self._workers.values() if each.offer.pool == name and not each.job)
+
+    def _slots_in_all(self, name: str) -> int:
+        """Of what could be there everybody has his share, or a small pool would never grow."""
+        growth = self.growth.get(name)
+        return self.slots(name) + (growth.slots if growth is not None else 0)
 
     def slots(self, name: str) -> int:
         """The slots of a pool that take work, whether it has rules or not."""

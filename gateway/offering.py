@@ -212,9 +212,10 @@ class Offering:
             if not self._suits(spec, pool):
                 continue
             sold = replace(spec, price=tariff)
-            warm = self._slots_for(sold, pool, utc_s, ask.task_s)
+            free = self._slots_for(sold, pool, utc_s, ask.task_s)
+            warm = max(0, free)  # less than none where slots are held that are yet to be started
             task_s = ask.task_s or self._broker.durations.of(spec.function) or 0.0
-            cold = self._cold_for(sold, pool, utc_s, ask.tasks, task_s, warm)
+            cold = self._cold_for(sold, pool, utc_s, ask.tasks, task_s, free)
             total = warm + cold
             if total < 1:
                 continue
@@ -222,10 +223,12 @@ class Offering:
             if slots < 1:
                 continue
             load_s = self._load_s(pool, utc_s)
-            begin_s = load_s / warm if warm else inf
+            begin_s, late_s = load_s / warm if warm else inf, 0.0
             if cold:
-                begin_s = min(begin_s, self._broker.growth[pool].start_s + load_s / total)
-            finish_s = begin_s + task_s * -(-ask.tasks // slots)
+                start_s = self._broker.growth[pool].start_s
+                begin_s = min(begin_s, start_s + load_s / total)
+                late_s = max(0.0, start_s - begin_s) * cold / total
+            finish_s = begin_s + late_s + task_s * -(-ask.tasks // slots)
             quote = deals.Quote(
                 contract=ask.contract,
                 pool=pool,
@@ -275,17 +278,18 @@ class Offering:
         return slots if is_reserved(spec) else slots - self.held_slots(pool)
 
     def _cold_for(
-        self, spec: JobSpec, pool: str, utc_s: float, tasks: int, task_s: float, warm: int
+        self, spec: JobSpec, pool: str, utc_s: float, tasks: int, task_s: float, free: int
     ) -> int:
         """The slots of a pool that would be started for a buyer's work, beside those there are."""
+        warm = max(0, free)
         growth = self._broker.growth.get(pool)
         offer = self._broker.offers.get(f"pool {pool}")
         if growth is None or offer is None or judge(spec.need, offer) is not None:
             return 0
-        left_s = tasks * task_s - max(0, warm) * growth.start_s
+        left_s = tasks * task_s - warm * growth.start_s
         if tasks <= warm or (warm > 0 and left_s <= 0):
             return 0
-        slots = cold_slots(self._broker, pool, spec.work, utc_s)
+        slots = max(0, cold_slots(self._broker, pool, spec.work, utc_s) + min(0, free))
         objective = spec.wishes.objective or CHEAPEST
         return growth._replace(slots=slots).for_work(max(0.0, left_s), tasks, objective)
 

@@ -69,13 +69,13 @@ def place(
     if not candidates:
         return Decision(ask, house, now_s, Why.NOBODY, None, refused, 0, (), None)
     ranking = Ranking(candidates, estimates, ask.objective, house, now_s)
-    near = ranking.near_equals(house.band)
+    near = _near_equals(ask, ranking, house)
     own = ranking.own() if house.prefer_own_s else []
     home = [one for one in own if _starts_at_home(one, house, now_s)]
     if ask.when_closed is WhenClosed.WAIT and not home:
         ranking, given_up = _worth_the_wait(ask, ranking, house, now_s)
         refused += given_up
-        near = ranking.near_equals(house.band)
+        near = _near_equals(ask, ranking, house)
     drawn = draw(near, ask.objective, house.band, max(1, house.sites_max - 1), chance)
     # With the best among them, no plan is worse by more than the band than what there is.
     liked = _distinct(home, drawn, ranking[: house.sites_max + len(home)])
@@ -91,6 +91,12 @@ def place(
             preferred, plan = over_time, _begun(ask, over_time, deferral, house, now_s)
     why = Why.HOME_FIRST if home else Why.DRAWN if len(near) > 1 else Why.BEST
     return Decision(ask, house, now_s, why, ranking, refused, len(near), preferred, plan, deferral)
+
+
+def _near_equals(ask: Ask, ranking: Ranking, house: House) -> list[Ranked]:
+    """What is as good as the best: that which would have to be rented only if nothing else is."""
+    near = ranking.near_equals(house.band)
+    return [one for one in near if not one.candidate.must_start(ask.tasks)] or near
 
 
 def consider(
@@ -204,7 +210,7 @@ def lane_of(one: Ranked, ask: Ask, house: House, now_s: float) -> Lane:
         key=candidate.key,
         rate=rate,
         task_s=found.task_s,
-        start_s=found.begin_s - now_s,
+        start_s=found.begin_s + found.late_s - now_s,
         closes_s=found.closes_s - now_s if is_known else inf,
         tasks_max=ask.tasks if is_known else min(ask.tasks, found.slots),
         price_nanos=found.price_nanos,
@@ -271,9 +277,8 @@ def _split(ask: Ask, preferred: Sequence[Ranked], house: House, now_s: float) ->
     for one in preferred:
         lane = lane_of(one, ask, house, now_s)
         if _starts_at_home(one, house, now_s):
-            home = min(
-                tasks, _home_tasks(lane, house.prefer_own_s), lane.tasks_by(limits.deadline_s)
-            )
+            at_home = _home_tasks(_as_is(one, lane), house.prefer_own_s)
+            home = min(tasks, at_home, lane.tasks_by(limits.deadline_s))
             if left_nanos is not None:
                 home = min(home, lane.affords(left_nanos))
                 left_nanos -= lane.cost_nanos(home)
@@ -281,6 +286,15 @@ def _split(ask: Ask, preferred: Sequence[Ranked], house: House, now_s: float) ->
             tasks -= home
         lanes.append(lane)
     return split(lanes, ask.tasks, ask.objective, limits, house.band)
+
+
+def _as_is(one: Ranked, lane: Lane) -> Lane:
+    """A lane of the slots that are there, without those that would be started."""
+    warm = one.candidate.slots_warm
+    if lane.slots <= warm:
+        return lane
+    start_s = lane.start_s - one.estimate.late_s
+    return replace(lane, rate=lane.rate * warm / lane.slots, start_s=start_s)
 
 
 def _home_tasks(lane: Lane, prefer_own_s: float) -> int:

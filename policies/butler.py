@@ -8,9 +8,12 @@ So the more slots, the sooner and the dearer; `waste` says how much dearer it ma
     o = start + idle + step / 2          slot-seconds that one more slot wastes
     n = waste · W' / o                   slots whose waste is that part of the work, …
     n ≤ open tasks                       … and no more than have something to do
-    n ≥ W_d / (d - now - start)          as many as the work needs that is due by d, for each d
+    n ≥ what does W_d by d               the work that is due by d, for each d: a slot that is there
+                                         does d - now of it, in whole tasks; one that is coming as
+                                         much less as it still needs, and a new one d - now - start
 
 W' is the work that is left when new slots could be ready: what will be done by then needs none.
+Nor is a slot started for a deadline before which it could not be ready.
 Work whose owner would rather have it soon than cheap (`haste`) is worth more waste.
 
 *Shrinking.* Nobody knows when the next work comes. Who lets a slot go once its idle time has
@@ -111,14 +114,16 @@ class Work:
     Attributes:
         tasks: that wait there or run.
         slot_s: that they still need, in all.
-        due: (moment, slot-seconds, tasks) of the part of it that must be done by then.
+        running_s: slot-seconds of it that workers have already.
+        due: (moment, tasks, their seconds) of the part of what waits that must be done by then.
         haste: how much it matters that all is done soon, in the mean: see `haste`.
         owed: slots that were sold, as far as there are tasks for them.
     """
 
     tasks: int = 0
     slot_s: float = 0.0
-    due: tuple[tuple[float, float, int], ...] = ()
+    running_s: float = 0.0
+    due: tuple[tuple[float, int, float], ...] = ()
     haste: float = 1.0
     owed: int = 0
 
@@ -194,17 +199,21 @@ def _slots_worth(worth_s: float, each_s: float, most: int) -> int:
     return most if worth_s >= most * each_s else max(1, int(worth_s / each_s))
 
 
-def growth(rules: Rules, past: Past, there: int, attainable: int | None, now_s: float) -> Growth:
-    """What a pool could have that it has not: `there` are its slots that are ready now.
+def growth(
+    rules: Rules, past: Past, there: int, coming: int, attainable: int | None, now_s: float
+) -> Growth:
+    """What a pool could have that it has not.
 
     Args:
-        attainable: slots more that the grid could give, as far as it says.
+        there: slots that are ready now.
+        coming: slots that are on their way.
+        attainable: slots more that the grid could give, beside those, as far as it says.
     """
     slots = slots_max(rules, past) - there
-    if attainable is not None:
-        slots = min(slots, attainable)
     if _rest_s(past, now_s) > 0:
-        slots = 0
+        attainable = 0
+    if attainable is not None:
+        slots = min(slots, coming + attainable)
     per_slot_s = overhead_s(rules, past.start_s)
     return Growth(max(0, slots), past.start_s, per_slot_s / rules.waste)
 
@@ -259,7 +268,7 @@ def _wanted(
         why = f"{left_s:,.0f} slot-seconds of work, at {waste_s:,.0f} wasted for each slot"
     if work.owed > slots:
         slots, why = work.owed, f"{work.owed:,} slots were sold to other sites"
-    for due_s, slots_due in _by_deadline(work, past, now_s):
+    for due_s, slots_due in _by_deadline(active, work, past, now_s):
         if slots_due > slots:
             slots, why = slots_due, f"work is due in {due_s - now_s:,.0f} s"
     if slots < rules.slots_min:
@@ -280,15 +289,36 @@ def slots_max(rules: Rules, past: Past) -> int:
     return min(rules.slots_max, paid_for // rules.pilot_slots * rules.pilot_slots)
 
 
-def _by_deadline(work: Work, past: Past, now_s: float) -> Iterable[tuple[float, int]]:
-    """For each moment by which work is due, the slots that are needed for all that is due then."""
-    total_s, tasks = 0.0, 0
-    for due_s, slot_s, due_tasks in sorted(work.due):
-        total_s += slot_s
-        tasks += due_tasks
-        time_s = due_s - now_s - past.start_s
-        needed = ceil(total_s / time_s) if time_s > 0 else tasks
-        yield due_s, min(tasks, needed)
+def _by_deadline(
+    active: Sequence[Pilot], work: Work, past: Past, now_s: float
+) -> Iterable[tuple[float, int]]:
+    """For each moment by which work is due, the slots that are needed for all that is due then.
+
+    Those that are there, or come soonest, go before new ones.
+    """
+    if not work.due:
+        return
+    coming = sorted((_ready_in_s(each, past, now_s), each.slots) for each in active)
+    total_s = work.running_s  # what workers have already is done first
+    for due_s, tasks, task_s in sorted(work.due):
+        total_s += tasks * task_s
+        needed, left_s = 0, total_s
+        for wait_s, slots in (*coming, (past.start_s, work.tasks)):
+            time_s = due_s - now_s - wait_s
+            time_s -= time_s % task_s
+            if left_s <= 0 or time_s <= 0:
+                break
+            some = min(slots, ceil(left_s / time_s))
+            needed += some
+            left_s -= some * time_s
+        yield due_s, min(work.tasks, needed)
+
+
+def _ready_in_s(pilot: Pilot, past: Past, now_s: float) -> float:
+    """How long it takes until a pilot is ready, as far as can be said."""
+    if pilot.stage is Stage.READY:
+        return 0.0
+    return max(0.0, past.start_s - (now_s - pilot.since_s))
 
 
 def _starts(

@@ -36,6 +36,7 @@ class Estimate(NamedTuple):
     closes_s: float  # UTC, when it must be done
     price_nanos: int  # of a slot-hour of such tasks, the mean over its run
     carbon_g: float | None  # by the mean over its run
+    late_s: float = 0.0  # that its slots begin after the first, in the mean: some are to be started
 
     @property
     def cost_nanos(self) -> int:
@@ -161,6 +162,7 @@ def _in_span(
         span.until_s,
         price_nanos,
         None if grams is None else grams * slot_s,
+        late_s,
     )
     return _check_limits(ask, candidate, found, now_s) or found
 

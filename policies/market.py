@@ -96,6 +96,15 @@ class Candidate:
         """Whether work would have to wait until a slot has been started for it."""
         return self.advert.slots_cold > 0 and not self.slots_free
 
+    @property
+    def slots_warm(self) -> int:
+        """Its slots that are there already."""
+        return self.advert.slots_total - self.advert.slots_cold
+
+    def must_start(self, tasks: int) -> bool:
+        """Whether some of its slots may be started for so many tasks."""
+        return self.advert.slots_cold > 0 and tasks > self.slots_free
+
     def is_closed(self, now_s: float) -> bool:
         """Whether it has none now, or only since its clock and ours may differ about that."""
         return self.opens_s(now_s - SKEW_MAX_S) > now_s - SKEW_MAX_S

@@ -254,9 +254,12 @@ def _affordable(lanes: Sequence[Lane], tasks: int, budget_nanos: int) -> int:
 
 def _plans(lanes: Sequence[Lane], tasks: int, budget_nanos: int | None) -> list[Split]:
     """What there is to choose from, within the budget: the fastest splits over the first few lanes,
-    and fills up to later and later times; in order of liking and, with a budget, of cost.
+    and fills up to later and later times; in order of liking and, with a budget or where something
+    has its place already, of cost.
     """
-    orders = [range(len(lanes))] + ([_by_cost(lanes)] if budget_nanos is not None else [])
+    # Where something is at home in any case, that is liked most, which need not be the best.
+    by_cost = budget_nanos is not None or any(lane.tasks_min for lane in lanes)
+    orders = [range(len(lanes))] + ([_by_cost(lanes)] if by_cost else [])
     found = [fastest(lanes, tasks)]
     first_s = Split(tuple(lanes), tuple(found[0])).finish_s
     for order in orders:

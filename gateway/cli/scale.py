@@ -86,7 +86,7 @@ def test(name: str, wait_s: float, reach: Reach) -> None:
     that has workers of its own is asked whether it lets us in, and for how many slots.
     """
     tag = f"probe-{secrets.token_hex(6)}"
-    found = ask(reach, "probe_pool", pool=name, tag=tag)
+    found = ask(reach, "probe_pool", pool=name, tag=tag, wait_s=wait_s)
     for what, text in found["steps"]:
         click.echo(f"ok      {what}: {text}")
     if found["failed"] is not None:

@@ -8,6 +8,7 @@ from gateway.jobs import Job
 from gateway.occupancy import is_reserved
 from policies.asks import Objective
 from policies.butler import Work, haste
+from policies.estimates import TASK_MIN_S
 from policies.parties import Whose
 from policies.windows import allowed
 
@@ -38,7 +39,7 @@ def demand(
     if broker.draining:
         return Work()
     tasks, slot_s, weighed_s = 0, 0.0, 0.0
-    due: list[tuple[float, float, int]] = []
+    due: list[tuple[float, int, float]] = []
     may_begin = _gate(broker, pool, slots_max, now_s, now_s + start_s)
     owed = sum(
         min(job.waiting + job.in_flight, job.spec.slots_sold)
@@ -50,18 +51,19 @@ def demand(
         if not placed or not may_begin(job):
             continue
         known_s = broker.durations.of(job.spec.function) or job.spec.task_s
-        task_s = known_s or max(task_s_unknown, _has_run_s(job, now_s))
+        task_s = max(TASK_MIN_S, known_s or max(task_s_unknown, _has_run_s(job, now_s)))
         tasks += placed
         slot_s += placed * task_s
         weighed_s += placed * task_s * haste(job.spec.wishes.objective or objective)
         if job.spec.wishes.deadline_s is not None:
-            due.append((job.spec.wishes.deadline_s, placed * task_s, placed))
+            due.append((job.spec.wishes.deadline_s, placed, task_s))
     mean = weighed_s / slot_s if slot_s else 1.0
+    running_s = 0.0
     for worker in broker.workers.values():
         if worker.offer.pool == pool and not worker.job:
             tasks += worker.in_flight
-            slot_s += worker.left_s(now_s)
-    return Work(tasks, slot_s, tuple(sorted(due)), mean, owed)
+            running_s += worker.left_s(now_s)
+    return Work(tasks, slot_s + running_s, running_s, tuple(sorted(due)), mean, owed)
 
 
 def _has_run_s(job: Job, now_s: float) -> float:

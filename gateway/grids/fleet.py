@@ -22,7 +22,6 @@ UNSEEN_S: Final = 60.0  # an order that the grid does not show after so long is 
 TRIES_MAX: Final = 3  # … so often in all
 DIAL_S: Final = 120.0  # a worker has so long to dial once its pilot runs, …
 DIAL_STARTS: Final = 3.0  # … or so many times what a start takes
-PROBE_S: Final = 30.0  # a probe's worker that has come is kept so long for its task
 START_WEIGHT: Final = 0.2  # of the newest start in the mean of how long they take
 
 
@@ -52,7 +51,6 @@ class Known:
         since_s: it has been in its stage.
         alone_s: since when it runs without a worker of its name; None: it does not.
         is_let_go: we drained or stopped it.
-        is_probe: it is not taken to wait in the grid's queue for nothing.
     """
 
     slots: int
@@ -64,7 +62,6 @@ class Known:
     alone_s: float | None = None
     has_come: bool = False
     is_let_go: bool = False
-    is_probe: bool = False
 
 
 @dataclass(slots=True)
@@ -101,12 +98,12 @@ class Fleet:
 
     # --- what is asked of the grid -------------------------------------------------------------
 
-    def ordered(self, order: Order, now_s: float, *, is_probe: bool = False) -> None:
-        """An order is about to be made. Of a probe: it is wanted, though there is no work."""
+    def ordered(self, order: Order, now_s: float) -> None:
+        """An order is about to be made."""
         names = order.names()
         self.orders[order.name] = Made(order, now_s, set(names))
         for name in names:
-            self.pilots[name] = Known(order.shape.slots, now_s, now_s, now_s, is_probe=is_probe)
+            self.pilots[name] = Known(order.shape.slots, now_s, now_s, now_s)
         self.starts += [now_s] * len(names)
 
     def refused(self, order: Order, text: str, now_s: float) -> None:
@@ -271,12 +268,7 @@ class Fleet:
                 else:
                     since_s, busy, lost_s = worker.idle_s, worker.busy, worker.lost_s
             paid_s = each.sighting.paid_s if each.sighting is not None else None
-            stage = each.stage
-            if each.is_probe and stage is Stage.READY:
-                since_s = max(since_s, each.since_s + PROBE_S)
-            elif each.is_probe and stage is Stage.QUEUED:
-                stage = Stage.STARTING  # or it would be cancelled before it is asked anything
-            found.append(Pilot(name, stage, each.slots, since_s, paid_s, busy, lost_s))
+            found.append(Pilot(name, each.stage, each.slots, since_s, paid_s, busy, lost_s))
         return found
 
     @property
@@ -298,6 +290,12 @@ class Fleet:
         self.starts = [each + by_s for each in self.starts]
         self.stops = [each + by_s for each in self.stops]
         self.failed_s += by_s
+
+    @property
+    def slots_coming(self) -> int:
+        """Slots that are on their way."""
+        on_the_way = Stage.QUEUED, Stage.STARTING
+        return sum(each.slots for each in self.pilots.values() if each.stage in on_the_way)
 
     def past(self, now_s: float) -> Past:
         """What was done lately."""

@@ -33,16 +33,19 @@ from gateway.grids.contract import (
     Provisioning,
     Shape,
     Sighting,
+    Stand,
 )
 from gateway.grids.demand import demand
 from gateway.grids.fleet import AtWork, Fleet
 from gateway.jobs import Worker
+from gateway.worker.rules import gpus_tagged
 from policies.asks import House
 from policies.butler import (
     MINUTE_S,
     Growth,
     Orders,
     Past,
+    Pilot,
     Rules,
     Stage,
     Work,
@@ -62,6 +65,9 @@ STOP_AGAIN_S: Final = 60.0  # who was told to stop, and has not, is told again, 
 STOP_RETRY_S: Final = 10.0  # … sooner where the grid did not take it
 STRANGER_S: Final = 120.0  # a worker that the grid does not show is let go after so long
 CLOCK_SET_S: Final = 5.0  # a clock that is off by more was set
+# What a former life had queued is kept so long, for work comes back only when clients do.
+SETTLE_S: Final = 60.0
+PROBE_S: Final = 60.0  # a pilot that is tried is kept so much longer than its tester waits
 
 Expect = Callable[[events.Event], None]
 
@@ -122,6 +128,8 @@ class Keeper:
         self._told_s: dict[str, float] = {}  # when pilots were told to stop
         self._orders_s: list[float] = []  # when orders of the last minute were made
         self._names = self._name_orders()
+        self._kept: dict[str, float] = {}  # pilots that are not let go of before then
+        self._has_looked = False
         self._seen: dict[int, tuple[str, float | None]] = {}  # by worker, what the broker was told
         self._looked_s = self._asked_s = float("-inf")
 
@@ -141,10 +149,11 @@ class Keeper:
         self.pool, self.scale = pool, pool.scale
         self._followed_nanos = 0  # the list is as it was written, until the grid is asked again
 
-    async def probe(self, tags: Tags) -> dict[str, Any]:
+    async def probe(self, tags: Tags, wait_s: float) -> dict[str, Any]:
         """Ask the grid all that there is to ask, and have a pilot started that carries these tags.
 
-        It is one of the pool's, and let go as all others are. What fails ends it: `failed` says so.
+        It is one of the pool's, and let go as all others are once it has done a task, or `wait_s`
+        have passed. What fails ends it: `failed` says so.
         """
         steps: list[tuple[str, str]] = []
         asked: list[tuple[str, Callable[[], Awaitable[Any]]]] = [
@@ -158,38 +167,34 @@ class Keeper:
             if found is None:
                 return {"steps": steps, "failed": [what, self._troubles[what]]}
             steps.append((what, _in_words(found)))
-        refusal = self._why_no_probe()
-        if refusal:
-            return {"steps": steps, "failed": ["start", refusal]}
-        order = Order(
-            next(self._names),
-            1,
-            replace(self.shape, tags={**self.pool.tags, **tags}),
-            self._walltime_s(),
-        )
-        self.fleet.ordered(order, self._now(), is_probe=True)
+        objection = self._objection()
+        if objection:
+            return {"steps": steps, "failed": ["start", objection]}
+        shape = replace(self.shape, tags={**self.pool.tags, **tags})
+        order = Order(next(self._names), 1, shape, self._walltime_s())
+        now_s = self._now()
+        self.fleet.ordered(order, now_s)
+        self._kept[order.names()[0]] = now_s + wait_s + PROBE_S
         fault = await self._start(order)
         if fault:
             return {"steps": steps, "failed": ["start", fault]}
         return {"steps": steps, "failed": None, "pilot": order.names()[0]}
 
-    def _why_no_probe(self) -> str:
-        """Why no pilot is started for a probe: its owner's limits hold for it too."""
+    def _objection(self) -> str:
+        """Why no pilot can be tried now: its owner's limits hold for it too. Empty if one can."""
         if self.scale.dry_run:
             return "dry_run is set in [pool.scale]: nothing is started"
         most = slots_max(self.rules, self._past(self._now()))
         there = sum(each.slots for each in self.fleet.pilots.values())
         if there + self.rules.pilot_slots > most:
-            return f"{there} of {most} slots are there: a pilot more would be too many"
+            return f"{there} of {most} slots are there: try when there are fewer, or raise max"
         return ""
 
     @property
     def shape(self) -> Shape:
         """What a pilot is."""
-        slots = self.scale.rules.pilot_slots
-        tags = self.pool.tags
-        gpus = tags.get("gpu", 0)
-        return Shape(slots, self.pool.memory_bytes * slots, int(gpus), tags)
+        slots, tags = self.scale.rules.pilot_slots, self.pool.tags
+        return Shape(slots, self.pool.memory_bytes * slots, gpus_tagged(tags), tags)
 
     @property
     def trouble(self) -> str:
@@ -202,7 +207,8 @@ class Keeper:
         """Look, decide and do as decided; how long that took, without waiting for the grid."""
         await self._look()
         began_s, now_s = trio.current_time(), self._now()
-        at_work = self._at_work(self._workers(), now_s)
+        workers = self._workers()
+        at_work = self._at_work(workers, now_s)
         self.work = demand(
             *(self._broker, self.pool.name, now_s),
             *(self._house.task_s_unknown, self._house.objective),
@@ -210,10 +216,11 @@ class Keeper:
             start_s=self.fleet.start_s,
         )
         past = self._past(now_s)
-        self.decided = attend(self.rules, self.fleet.view(at_work), self.work, past, now_s)
+        pilots = self._with_kept(self.fleet.view(at_work), workers, now_s)
+        self.decided = attend(self.rules, pilots, self.work, past, now_s)
         self._tell_growth()
         if not self.scale.dry_run and not self.trouble:
-            self._carry_out(self.decided, at_work, now_s)
+            self._carry_out(self.decided, workers, at_work, now_s)
         return trio.current_time() - began_s
 
     def _now(self) -> float:
@@ -229,12 +236,32 @@ class Keeper:
         if abs(by_s) > CLOCK_SET_S:
             self._ahead_s = ahead_s
             self.fleet.clock_set(by_s)
-            for noted in (self._idle_since_s, self._told_s, self._strange_s):
+            for noted in (self._idle_since_s, self._told_s, self._strange_s, self._kept):
                 noted.update({name: at_s + by_s for name, at_s in noted.items()})
             self._orders_s = [each + by_s for each in self._orders_s]
             self._looked_s += by_s
             self._asked_s += by_s
         return utc_s
+
+    def _with_kept(
+        self, pilots: list[Pilot], workers: Mapping[str, Worker], now_s: float
+    ) -> list[Pilot]:
+        """The pilots, those that are kept as if there were something to do for each."""
+        if not self._kept:
+            return pilots
+        done = {name for name, each in workers.items() if each.tasks_done}
+        self._kept = {
+            name: until_s
+            for name, until_s in self._kept.items()
+            if name in self.fleet.pilots and name not in done and now_s < until_s
+        }
+        needed = {Stage.QUEUED: Stage.STARTING}
+        return [
+            replace(each, stage=needed.get(each.stage, each.stage), busy=max(1, each.busy))
+            if each.name in self._kept
+            else each
+            for each in pilots
+        ]
 
     @property
     def rules(self) -> Rules:
@@ -263,6 +290,10 @@ class Keeper:
         now_s = self._now()
         self.fleet.see(found, self._at_work(workers, now_s), now_s)
         self._tell_what_was_seen(found, workers)
+        if not self._has_looked:
+            self._has_looked = True
+            queued = (each.name for each in found if each.stand is Stand.QUEUED)
+            self._kept |= dict.fromkeys(queued, now_s + SETTLE_S)
         if not 0 <= now_s - self._asked_s < FACTS_S:
             self._asked_s = now_s
             self._limits = await self._ask("limits", self.grid.limits) or self._limits
@@ -271,18 +302,27 @@ class Keeper:
                 self._charged = await self._ask("prices", self.grid.price_nanos) or self._charged
                 self._follow_price()
 
-    def _carry_out(self, orders: Orders, at_work: Mapping[str, AtWork], now_s: float) -> None:
+    def _carry_out(
+        self,
+        orders: Orders,
+        workers: Mapping[str, Worker],
+        at_work: Mapping[str, AtWork],
+        now_s: float,
+    ) -> None:
         if orders.start:
             self._order(orders.start, now_s)
         for order in self.fleet.unseen(now_s):
             self._nursery.start_soon(self._start, order)
-        if orders.drain:
-            self.fleet.drained(orders.drain, now_s)
-            self._drain(orders.drain)
-        self._drain(self._strangers(at_work, now_s))
-        if orders.cancel:
-            self.fleet.stopped(orders.cancel, now_s)
-        over = {*orders.cancel, *self.fleet.silent(now_s), *self.fleet.done(at_work)}
+        self.fleet.drained(orders.drain, now_s)
+        self.fleet.stopped(orders.cancel, now_s)
+        self._drain(workers, self._strangers(at_work, now_s))
+        # Who was not draining when we looked may have been given something since.
+        done = {
+            name
+            for name in self.fleet.done(at_work)
+            if name not in workers or workers[name].draining
+        }
+        over = {*orders.cancel, *self.fleet.silent(now_s), *done}
         over = {each for each in over if now_s - self._told_s.get(each, -1e18) >= STOP_AGAIN_S}
         if over:
             self._told_s = {
@@ -420,11 +460,13 @@ class Keeper:
             self._strange_s[name] = now_s
         return found
 
-    def _drain(self, names: Collection[str]) -> None:
-        workers = self._workers()
-        for name in names:
-            if name in workers:
-                self._expect(events.DrainAsked(workers[name].handle, on=True))
+    def _drain(self, workers: Mapping[str, Worker], strangers: Collection[str]) -> None:
+        """Give no more to whoever is let go, or taken from us; also when it has dialled again."""
+        for name, worker in workers.items():
+            known = self.fleet.pilots.get(name)
+            is_over = known is not None and known.stage is Stage.DRAINING
+            if (is_over or name in strangers) and not worker.draining:
+                self._expect(events.DrainAsked(worker.handle, on=True))
 
     def _tell_what_was_seen(
         self, found: Collection[Sighting], workers: Mapping[str, Worker]
@@ -445,12 +487,13 @@ class Keeper:
         there += sum(
             each.slots for each in self.fleet.pilots.values() if each.stage is Stage.DRAINING
         )
+        coming = self.fleet.slots_coming
         attainable, begins_s = None, None
         if self._capacity is not None:
             attainable, begins_s = self._capacity.slots_max, self._capacity.begins_s
             if self._capacity.slots_now:
                 begins_s = None
-        found = growth(self.rules, self._past(now_s), there, attainable, now_s)
+        found = growth(self.rules, self._past(now_s), there, coming, attainable, now_s)
         if begins_s is not None and begins_s > now_s:
             found = found._replace(start_s=found.start_s + begins_s - now_s)
         if self.trouble or self.scale.dry_run:

@@ -1177,3 +1177,14 @@ def test_what_is_being_stopped_when_its_client_sends_it_again_is_not_queued_besi
     assert (job.waiting, job.in_flight) == (0, 1)
     (again,) = orders(world.report(order, failures=[[0, "cancelled", "stopped", b""]], wall_ns=0))
     assert again.first == 0
+
+
+def test_what_a_pool_could_start_is_not_forgotten_for_all_the_workers_that_came(monkeypatch):
+    """Of ten thousand pilots the offers are kept; that of their pool is what plans look at."""
+    monkeypatch.setattr("gateway.broker.OFFERS_MAX", 2)
+    pool = Offer("pool cloud", "cloud", {}, "3.11", "USD")
+    broker = Broker({"cloud": PRICE}, {pool.name: pool})
+    for at in range(1, 5):
+        joined = events.WorkerJoined(at, f"w{at}", "cloud", 1, {}, "3.11")
+        broker.handle(joined, 0.0)
+    assert list(broker.offers) == ["pool cloud", "worker w4"]

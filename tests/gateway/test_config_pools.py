@@ -81,3 +81,22 @@ def test_what_a_pool_may_cost_is_in_the_currency_of_its_price(read):
 def test_a_remote_pools_workers_bring_their_own(read, text):
     with pytest.raises(ConfigError, match=r"for local pools; to a remote one each worker brings"):
         read(f'[[pool]]\nname = "far"\n{text}\n')
+
+
+GROWN = '[[pool]]\nname = "burst"\nkind = "processes"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[pool.scale]\nmax = 0\n", "line 4: [[pool]] burst, [pool.scale]: max is 0"),
+        (
+            "[pool.scale]\nmax = 2\n\n[pool.processes]\nslots_max = 0\n",
+            "line 7: [[pool]] burst, [pool.processes]: slots_max is 0",
+        ),
+    ],
+)
+def test_a_grids_tables_are_named_with_their_line(read, text, said):
+    with pytest.raises(ConfigError) as caught:
+        read(f"{GROWN}{text}")
+    assert said in str(caught.value)

@@ -143,43 +143,65 @@ def test_nothing_is_rented_for_what_others_do_sooner_or_cheaper(ask, house, pool
     assert set(chosen(ask, house, **pools)) == {expected}
 
 
+LONG = {"task_s": 3_600.0}  # so that a start of a minute is as good as none
+
+
+@pytest.mark.parametrize("objective", [CHEAPEST, FASTEST])
+@pytest.mark.parametrize("where", ["home", "a"])
+def test_of_what_is_as_good_nothing_is_rented(objective, where):
+    """Within the band it is drawn among all, but never what would have to be started."""
+    pools = {"home": [cold()], "b": [cold()]}
+    pools.setdefault(where, []).append(make_pool("idle"))
+    for seed in range(20):
+        decision = place(
+            make_ask(objective, tasks=10, **LONG), make_market(pools), HOUSE, NOW_S, lots(str(seed))
+        )
+        assert [lane.key for lane, _ in decision.plan.shares] == [(where, "idle")], seed
+
+
+def test_who_prefers_his_own_has_what_is_there_and_rents_nothing_for_it():
+    """One slot is idle at home; the rest would be rented, and a peer has a hundred that idle."""
+    house = replace(HOUSE, prefer_own_s=300.0)
+    pools = {"home": [cold(warm=1)], "a": [make_pool(**CHEAP)]}
+    found = chosen(make_ask(tasks=100, task_s=1_000.0), house, **pools)
+    assert found == {("home", "rented"): 1, ("a", "main"): 99}
+
+
 RULES = Rules(slots_max=100)
 PAST = Past(start_s=60.0)
 
 
 @pytest.mark.parametrize(
-    ("rules", "past", "there", "attainable", "slots"),
+    ("rules", "past", "there", "coming", "attainable", "slots"),
     [
-        pytest.param(RULES, PAST, 0, None, 100, id="all"),
-        pytest.param(RULES, PAST, 30, None, 70, id="what is not there"),
-        pytest.param(RULES, PAST, 30, 5, 5, id="no more than the grid has"),
-        pytest.param(RULES, PAST, 130, None, 0, id="never less than none"),
+        pytest.param(RULES, PAST, 0, 0, None, 100, id="all"),
+        pytest.param(RULES, PAST, 30, 0, None, 70, id="what is not there"),
+        pytest.param(RULES, PAST, 30, 0, 5, 5, id="no more than the grid has"),
+        pytest.param(RULES, PAST, 30, 20, 5, 25, id="and what it gives already"),
+        pytest.param(RULES, PAST, 90, 20, 5, 10, id="never more than there may be"),
+        pytest.param(RULES, PAST, 130, 0, None, 0, id="never less than none"),
         pytest.param(
             RULES,
             replace(PAST, failures=1, failed_s=NOW_S - 1),
-            0,
-            None,
-            0,
-            id="none after a failure",
+            *(0, 3, None, 3),
+            id="after a failure what comes all the same",
         ),
         pytest.param(
             RULES,
             replace(PAST, failures=1, failed_s=NOW_S - 11),
-            0,
-            None,
-            100,
+            *(0, 3, None, 100),
             id="after the pause",
         ),
         pytest.param(
             replace(RULES, hourly_nanos=200 * CENT),
             replace(PAST, price_nanos=10 * CENT),
-            *(0, None, 20),
+            *(0, 0, None, 20),
             id="as many as an hour's money pays for",
         ),
     ],
 )
-def test_what_a_pool_could_grow_by(rules, past, there, attainable, slots):
-    found = growth(rules, past, there, attainable, NOW_S)
+def test_what_a_pool_could_grow_by(rules, past, there, coming, attainable, slots):
+    found = growth(rules, past, there, coming, attainable, NOW_S)
     assert found == Growth(slots, 60.0, overhead_s(rules, 60.0) / rules.waste)
 
 
@@ -189,3 +211,17 @@ def test_what_a_pool_could_grow_by(rules, past, there, attainable, slots):
 )
 def test_haste(objective, expected):
     assert haste(objective) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "slot_s", "tasks", "slots"),
+    [
+        pytest.param(Growth(100, 60.0, 1_200.0), 2_400.0, 240, 2, id="one for each 1,200 slot-s"),
+        pytest.param(Growth(100, 60.0, 1_200.0), 1.0, 1, 1, id="one at least"),
+        pytest.param(Growth(0, 60.0, 1_200.0), 2_400.0, 240, 0, id="none where there can be none"),
+        pytest.param(Growth(9, 60.0, 0.0), 1.0, 240, 9, id="all, where starting costs nothing"),
+        pytest.param(Growth(9, 60.0, 5e-324), 1.0, 240, 9, id="what a peer may write"),
+    ],
+)
+def test_how_many_would_be_started_for_work(found, slot_s, tasks, slots):
+    assert found.for_work(slot_s, tasks, CHEAPEST) == slots

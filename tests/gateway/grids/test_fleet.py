@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateway.grids.contract import Order, Shape, Sighting, Stand
-from gateway.grids.fleet import DIAL_S, PROBE_S, TRIES_MAX, UNSEEN_S, AtWork, Fleet
+from gateway.grids.fleet import DIAL_S, TRIES_MAX, UNSEEN_S, AtWork, Fleet
 from policies.butler import Stage
 
 START_S = 20.0
@@ -83,14 +83,6 @@ def test_a_clock_that_is_set_moves_all_that_was_noted():
         fleet.stopped(["a.0"], at_s)
     early.clock_set(1_000.0)
     assert early == late
-
-
-def test_a_probes_worker_waits_for_its_task():
-    fleet = Fleet(START_S)
-    fleet.ordered(order(pilots=1), 0.0, is_probe=True)
-    assert fleet.view({})[0].stage is Stage.STARTING, "nobody takes it to be queued for nothing"
-    fleet.see([shown("a.0")], {"a.0": IDLE}, 9.0)
-    assert fleet.view({"a.0": IDLE})[0].since_s == 9.0 + PROBE_S
 
 
 def test_an_order_that_is_not_wanted_any_more_is_not_made_again():

@@ -10,7 +10,7 @@ from gateway import events
 from gateway.broker import Broker
 from gateway.config import PoolConfig
 from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
-from gateway.grids.keeper import STRANGER_S, Keeper
+from gateway.grids.keeper import SETTLE_S, STRANGER_S, Keeper
 from gateway.scale_config import Scale
 from policies.asks import House
 from policies.butler import Rules
@@ -142,7 +142,7 @@ def test_a_grid_that_can_not_stop_pilots_is_not_told_all_the_time():
     async def act(scene, keeper):
         scene.grid.stop_fault = GridFault(Blame.NEVER, "no permission")
         scene.grid.shown = [pilot()]
-        await trio.sleep(61.0)
+        await trio.sleep(SETTLE_S + 61.0)  # what a former life had queued is kept so long
         assert 5 <= len(scene.grid.stopped) <= 8, scene.grid.stopped
 
     play(Scene(Rules(slots_max=2)), act)
@@ -186,7 +186,7 @@ def test_a_worker_that_the_grid_does_not_show_is_let_go():
 def test_a_probe_waits_in_the_grids_queue_though_there_is_no_work():
     async def act(scene, keeper):
         await trio.sleep(1.0)
-        found = await keeper.probe({"probe-1": True})
+        found = await keeper.probe({"probe-1": True}, 30.0)
         assert found["failed"] is None
         await trio.sleep(60.0)
         assert scene.grid.stopped == []
@@ -197,11 +197,11 @@ def test_a_probe_waits_in_the_grids_queue_though_there_is_no_work():
 def test_a_probe_keeps_its_owners_limits():
     async def full(scene, keeper):
         await trio.sleep(1.0)
-        assert (await keeper.probe({}))["failed"] is None
-        assert "1 of 1 slots are there" in (await keeper.probe({}))["failed"][1]
+        assert (await keeper.probe({}, 30.0))["failed"] is None
+        assert "1 of 1 slots are there" in (await keeper.probe({}, 30.0))["failed"][1]
 
     async def dry(scene, keeper):
-        assert "dry_run" in (await keeper.probe({}))["failed"][1]
+        assert "dry_run" in (await keeper.probe({}, 30.0))["failed"][1]
         assert scene.grid.started == []
 
     play(Scene(Rules(slots_max=1)), full)

@@ -1,0 +1,220 @@
+"""A keeper's rounds, one by one: a grid that is a list, and a site of the town as its broker."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import pytest
+import trio
+from town import CHEAP, UTC_S, Town
+
+from gateway import events
+from gateway.config import PoolConfig
+from gateway.grids.contract import Capacity, Limits, Order, Provisioning, Sighting, Stand
+from gateway.grids.keeper import SETTLE_S, STOP_AGAIN_S, Keeper
+from gateway.scale_config import Scale
+from policies.asks import House
+from policies.butler import Rules, Stage
+
+POOL = "local"
+SCALE = Scale(Rules(slots_max=4, idle_s=10.0), start_s=10.0, look_s=1.0)
+
+
+class ListedGrid(Provisioning):
+    """A grid that gives all that is ordered, as `stand`, and stops what it is told to."""
+
+    def __init__(self) -> None:
+        self.stand = Stand.QUEUED
+        self.shown: dict[str, Sighting] = {}
+        self.stopped: list[str] = []
+
+    async def check(self) -> str:
+        return "a list"
+
+    async def limits(self) -> Limits:
+        return Limits()
+
+    async def capacity(self, shape: object) -> Capacity:
+        slots = 4 - sum(each.slots for each in self.shown.values())
+        return Capacity(slots, slots)
+
+    async def pilots(self) -> list[Sighting]:
+        return list(self.shown.values())
+
+    async def start(self, order: Order) -> None:
+        for name in order.names():
+            self.shown[name] = Sighting(name, self.stand, name, order.shape.slots)
+
+    async def stop(self, names: Collection[str]) -> None:
+        self.stopped += names
+        for name in names:
+            self.shown.pop(name, None)
+
+
+class World:
+    """A keeper, its grid and its site; time passes when it is told to."""
+
+    def __init__(self, nursery: trio.Nursery, scale: Scale = SCALE) -> None:
+        self.town = Town()
+        self.site = self.town.build("paris", CHEAP, 0)
+        self.broker = self.site.broker
+        self.grid = ListedGrid()
+        self.pool = PoolConfig(POOL, "listed", scale=scale)
+        self.inbox: list[events.Event] = []
+        self.nursery = nursery
+        self.keeper = self.begin()
+
+    def begin(self) -> Keeper:
+        """A new life of the keeper."""
+        keeper = Keeper(
+            *(self.pool, self.grid, self.broker),
+            expect=self.inbox.append,
+            utc_s=lambda: UTC_S + self.town.now_s,
+            say=lambda _: None,
+            house=House(),
+        )
+        keeper._nursery = self.nursery
+        return keeper
+
+    def hear(self) -> None:
+        """The broker takes what the keeper has told it."""
+        waiting, self.inbox[:] = list(self.inbox), []
+        self.site.do(*waiting)
+
+    async def round(self, more_s: float = 1.0) -> None:
+        self.town.now_s += more_s
+        if self.keeper._ahead_s is not None:
+            self.keeper._ahead_s += more_s  # both clocks go on: none was set
+        await self.keeper._round()
+        await trio.testing.wait_all_tasks_blocked()
+
+    def come(self, name: str, slots: int = 1) -> int:
+        """A pilot's worker dials."""
+        self.grid.shown[name] = replace(self.grid.shown[name], stand=Stand.RUNNING)
+        self.site.workers += 1
+        handle = self.site.workers
+        self.site.do(events.WorkerJoined(handle, name, POOL, slots, {}, "3.11"))
+        return handle
+
+    @property
+    def stages(self) -> list[Stage]:
+        return [each.stage for each in self.keeper.fleet.pilots.values()]
+
+
+@pytest.fixture
+async def world(nursery):
+    return World(nursery)
+
+
+async def test_a_pilot_that_is_tried_is_there_until_it_has_done_a_task(world):
+    await world.round()
+    found = await world.keeper.probe({"probe": True}, 300.0)
+    assert found["failed"] is None
+    for _ in range(3):  # in the grid's queue, with nothing to do
+        await world.round(50.0)
+    handle = world.come(found["pilot"])
+    await world.round(50.0)
+    assert (world.stages, world.grid.stopped) == ([Stage.READY], [])
+    world.broker.workers[handle].tasks_done = 1
+    for _ in range(3):
+        await world.round(11.0)
+        world.hear()
+    assert world.grid.stopped == [found["pilot"]]
+
+
+async def test_a_pilot_that_is_tried_and_never_comes_is_let_go(world):
+    await world.round()
+    found = await world.keeper.probe({}, 30.0)
+    await world.round(91.0)
+    assert world.grid.stopped == [found["pilot"]]
+
+
+@pytest.mark.parametrize(
+    ("scale", "why"),
+    [
+        pytest.param(replace(SCALE, dry_run=True), "dry_run is set", id="dry run"),
+        pytest.param(
+            replace(SCALE, rules=replace(SCALE.rules, slots_min=4)), "4 slots are there", id="full"
+        ),
+    ],
+)
+async def test_nothing_is_tried_beyond_what_the_owner_allows(nursery, scale, why):
+    world = World(nursery, scale)
+    await world.round()
+    there = dict(world.grid.shown)
+    what, text = (await world.keeper.probe({}, 30.0))["failed"]
+    assert (what, why in text) == ("start", True), text
+    assert world.grid.shown == there
+
+
+async def test_who_is_let_go_is_stopped_only_once_the_broker_knows(world):
+    """In the moment in which it is decided, an idle worker may be given something."""
+    world.keeper.take_in(replace(world.pool, scale=replace(SCALE, rules=Rules(4, slots_min=1))))
+    await world.round()
+    [name] = world.grid.shown
+    handle = world.come(name)
+    await world.round()
+    world.keeper.take_in(world.pool)
+    await world.round(11.0)
+    await world.round(11.0)
+    assert world.stages == [Stage.DRAINING]
+    assert world.grid.stopped == []
+    world.hear()
+    assert world.broker.workers[handle].draining
+    await world.round()
+    assert world.grid.stopped == [name]
+
+
+@pytest.mark.parametrize("how", ["it dials again", "the grid takes it"])
+async def test_who_ends_gets_nothing_more(world, how):
+    world.keeper.take_in(replace(world.pool, scale=replace(SCALE, rules=Rules(4, slots_min=1))))
+    await world.round()
+    [name] = world.grid.shown
+    handle = world.come(name)
+    await world.round()
+    if how == "it dials again":
+        world.keeper.fleet.drained([name], UTC_S + world.town.now_s)
+        world.site.do(events.WorkerGone(handle, "its line broke"))
+        handle = world.come(name)
+    else:
+        world.grid.shown[name] = replace(world.grid.shown[name], stand=Stand.ENDING)
+    await world.round()
+    world.hear()
+    assert world.broker.workers[handle].draining
+
+
+async def test_what_a_former_life_had_queued_waits_until_work_is_back(world):
+    await world.grid.start(Order("old", 2, world.keeper.shape))
+    world.keeper = world.begin()
+    await world.round()
+    await world.round(SETTLE_S - 1)
+    assert world.grid.stopped == []
+    await world.round(2.0)
+    assert sorted(world.grid.stopped) == ["old.0", "old.1"]
+
+
+async def test_a_stop_is_told_again_where_it_did_not_help(world):
+    await world.round()
+    found = await world.keeper.probe({}, 0.0)
+    await world.round(61.0)
+    world.grid.shown[found["pilot"]] = Sighting(found["pilot"], Stand.RUNNING, "x", 1)
+    await world.round(STOP_AGAIN_S - 1)
+    await world.round(2.0)
+    assert world.grid.stopped == [found["pilot"]] * 2
+
+
+async def test_slots_on_their_way_are_still_slots_that_there_will_be(world):
+    """The grid has less to give by what it gives: a plan must not turn elsewhere for that."""
+    world.keeper.take_in(replace(world.pool, scale=replace(SCALE, rules=Rules(4, slots_min=3))))
+    await world.round()
+    world.keeper._asked_s = float("-inf")
+    await world.round()
+    world.hear()
+    assert world.broker.growth[POOL].slots == 4
+
+
+async def test_a_gpu_that_is_named_is_none_that_is_counted(nursery):
+    world = World(nursery)
+    world.keeper.take_in(replace(world.pool, tags={"gpu": "a100"}))
+    assert world.keeper.shape.gpus == 0
+    world.keeper.take_in(replace(world.pool, tags={"gpu": 2}))
+    assert world.keeper.shape.gpus == 2
