@@ -19,7 +19,7 @@
     python = "3.11"             # the minor version that pilots run; else ours
     token_file = "..."          # a token of scope `work` for pilots, where the site demands one
     ca_file = "/etc/gridfed/gw.pem"      # on their hosts: whom pilots believe, for tls+tcp
-    dry_run = false             # say what would be started and stopped, and do neither
+    dry_run = false             # start and stop nothing, and say so
 
 A pool of such a kind needs this table with `max`. What each key means is in policies.butler.
 """

@@ -22,8 +22,8 @@ LOOK_S: Final = 0.5
 def scale(why: bool, reach: Reach, as_json: bool) -> None:
     """Show pools that grow and shrink: the slots there are, and how many there should be.
 
-    Nothing is started or stopped by asking. With `dry_run = true` in [pool.scale] nothing is at
-    all, and this shows what would be.
+    Nothing is started or stopped by asking; with `dry_run = true` in [pool.scale] nothing is at
+    all.
     """
     found = ask(reach, "scale")["pools"]
     if as_json:
