@@ -354,6 +354,7 @@ def _in_other_root() -> list[str]:
     script = (
         'r=$1; shift; mount --bind "$r" "$r" && mount -t proc proc "$r/proc" '
         '&& mount --rbind /dev "$r/dev" && mount --rbind /sys "$r/sys" '
+        '&& touch "$r/etc/hosts" && mount --bind /etc/hosts "$r/etc/hosts" '  # or it asks the net
         '&& mount --bind /tmp "$r/tmp" && mkdir -p "$r/host" && mount --rbind / "$r/host" '
         '&& exec chroot "$r" "$@"'
     )
