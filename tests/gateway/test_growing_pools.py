@@ -70,7 +70,8 @@ def test_a_share_is_of_what_could_be_there_as_adverts_say():
 
 
 def work_of(town):
-    return demand(town.sites["paris"].broker, "local", UTC_S, 1.0, CHEAPEST)
+    broker = town.sites["paris"].broker
+    return demand(broker, "local", UTC_S, 1.0, CHEAPEST, slots_max=100, start_s=START_S)
 
 
 def test_what_there_is_to_do_is_what_plans_gave_the_pool():
