@@ -44,6 +44,8 @@ def _leaves_nothing():
 
 
 async def test_it_is_told_the_alert_in_json_and_in_variables(tmp_path, monkeypatch):
+    for name in [each for each in os.environ if "GRIDFED" in each]:
+        monkeypatch.delenv(name)  # of whoever runs the tests
     monkeypatch.setenv("GRIDFED_SECRET", "hidden")
     monkeypatch.setenv("GRIDFED_TOKEN", "hidden")
     found = tmp_path / "found"
