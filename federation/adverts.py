@@ -134,6 +134,11 @@ class PoolAdvert:
     start_s: float = 0.0
     slot_work_s: float = 0.0
 
+    @property
+    def slots_warm(self) -> int:
+        """Of all slots, those that are there already."""
+        return self.slots_total - self.slots_cold
+
     def to_plain(self) -> dict[str, Any]:
         """As a map of plain values, without the fields that have their default."""
         plain: dict[str, Any] = {}

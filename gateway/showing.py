@@ -170,7 +170,7 @@ def cold_slots(broker: Broker, pool: str, work: Work, utc_s: float) -> int:
 
 def _limited(pool: PoolAdvert, slots: int, free: int) -> PoolAdvert:
     """A pool of which somebody may have no more than so many slots; those that are there first."""
-    warm = min(slots, pool.slots_total - pool.slots_cold)
+    warm = min(slots, pool.slots_warm)
     return replace(pool, slots_total=slots, slots_free=min(free, warm), slots_cold=slots - warm)
 
 

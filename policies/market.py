@@ -99,7 +99,7 @@ class Candidate:
     @property
     def slots_warm(self) -> int:
         """Its slots that are there already."""
-        return self.advert.slots_total - self.advert.slots_cold
+        return self.advert.slots_warm
 
     def must_start(self, tasks: int) -> bool:
         """Whether some of its slots may be started for so many tasks."""
@@ -291,10 +291,9 @@ def _with_sent(candidate: Candidate, sent: tuple[Sent, ...]) -> Candidate:
 
 def _serving(pool: PoolAdvert) -> float | None:
     """Slots that really work when none is free: what was measured, within reason."""
-    slots = pool.slots_total - pool.slots_cold
-    if pool.slots_free or not pool.work_rate or not slots:
+    if pool.slots_free or not pool.work_rate or not pool.slots_warm:
         return None
-    return max(pool.work_rate, SERVING_MIN * slots)
+    return max(pool.work_rate, SERVING_MIN * pool.slots_warm)
 
 
 def _drift(pool: PoolAdvert) -> float:
@@ -307,8 +306,7 @@ def _drift(pool: PoolAdvert) -> float:
     if rate is None:
         return 0.0
     arrivals = rate if pool.arrival_rate is None else pool.arrival_rate
-    slots = pool.slots_total - pool.slots_cold
-    return arrivals - (rate if rate and not pool.slots_free else slots)
+    return arrivals - (rate if rate and not pool.slots_free else pool.slots_warm)
 
 
 def _profile(site: str, is_own: bool, pool: PoolAdvert, reader: str) -> Profile:

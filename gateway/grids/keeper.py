@@ -1,6 +1,6 @@
 """The keeper of a pool whose workers a grid starts: it looks, asks the butler, and does as told.
 
-    run ── every LOOK_MIN_S, and more seldom where that takes long:
+    run ── every ROUND_S, and more seldom where that takes long:
     ├── grid.pilots()      every `look`, and each second while pilots are on their way
     ├── Fleet.see          what the grid shows, and which workers have come
     ├── butler.attend      how many slots there should be
@@ -105,9 +105,7 @@ class Keeper:
         self.pool = pool
         self.grid = grid
         self.scale = pool.scale
-        self._troubles: dict[
-            str, str
-        ] = {}  # by what was asked of the grid and failed, what it said
+        self._troubles: dict[str, str] = {}  # what the grid said, by what it was asked for
         self.decided = Orders(0)
         self.work = Work()
         self.fleet = Fleet(self.scale.start_s)
@@ -137,7 +135,7 @@ class Keeper:
         """Keep the pool until cancelled. What it started goes on: the next life takes it up."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            self._tell_growth()
+            self._tell_growth(self._workers(), self._now())
             await self._look_whether_it_works()
             while True:
                 took_s = await self._round()
@@ -218,7 +216,7 @@ class Keeper:
         past = self._past(now_s)
         pilots = self._with_kept(self.fleet.view(at_work), workers, now_s)
         self.decided = attend(self.rules, pilots, self.work, past, now_s)
-        self._tell_growth()
+        self._tell_growth(workers, now_s)
         if not self.scale.dry_run and not self.trouble:
             self._carry_out(self.decided, workers, at_work, now_s)
         return trio.current_time() - began_s
@@ -265,7 +263,7 @@ class Keeper:
 
     @property
     def rules(self) -> Rules:
-        """As the owner wrote them, within what the grid itself allows."""
+        """As the owner wrote them."""
         return self.scale.rules
 
     def _past(self, now_s: float) -> Past:
@@ -481,9 +479,8 @@ class Keeper:
                     self._expect(events.PilotSeen(worker.handle, each.grid_id, each.ends_s))
         self._seen = told
 
-    def _tell_growth(self) -> None:
-        now_s = self._now()
-        there = sum(each.slots for each in self._workers().values() if not each.draining)
+    def _tell_growth(self, workers: Mapping[str, Worker], now_s: float) -> None:
+        there = sum(each.slots for each in workers.values() if not each.draining)
         there += sum(
             each.slots for each in self.fleet.pilots.values() if each.stage is Stage.DRAINING
         )

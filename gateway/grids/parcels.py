@@ -19,7 +19,7 @@ from federation.ranges import RangeSet
 from gateway.dispatch import Durations
 from gateway.grids.delegating import FAILURE_KINDS, Done, Parcel
 from gateway.worker.channel import is_part
-from gateway.worker.roster import Held, Piece, Terms
+from gateway.worker.roster import Held, Piece, Terms, cut_out
 
 PARCEL_S: Final = 0.5  # of work in a parcel, where it is known how long a call takes
 PARCEL_TASKS_MAX: Final = 1_000
@@ -246,17 +246,7 @@ class Book:
 
         `answers` has the answer in the end. With `kill` what runs is to be stopped as well.
         """
-        taken = RangeSet()
-        kept: deque[Piece] = deque()
-        for piece in self._queue:
-            low, high = max(first, piece.first), min(stop, piece.stop)
-            if piece.terms.assignment != assignment or low >= high:
-                kept.append(piece)
-                continue
-            taken.add(low, high)
-            parts = (piece.cut(piece.first, low), piece.cut(high, piece.stop))
-            kept.extend(part for part in parts if part.arguments)
-        self._queue = kept
+        self._queue, taken = cut_out(self._queue, assignment, first, stop)
         asked = {
             name
             for name, sent in self.sent.items()

@@ -467,17 +467,7 @@ class Roster:
 
     def withdraw(self, assignment: int, first: int, stop: int) -> list[Range]:
         """Give an assignment's queued tasks of [first, stop) back to the gateway."""
-        taken = RangeSet()
-        kept: deque[Piece] = deque()
-        for piece in self._queue:
-            low, high = max(first, piece.first), min(stop, piece.stop)
-            if piece.terms.assignment != assignment or low >= high:
-                kept.append(piece)
-                continue
-            taken.add(low, high)
-            parts = (piece.cut(piece.first, low), piece.cut(high, piece.stop))
-            kept.extend(part for part in parts if part.arguments)
-        self._queue = kept
+        self._queue, taken = cut_out(self._queue, assignment, first, stop)
         for low, high in taken:
             self._settle(assignment, low, high)
         return list(taken)
@@ -597,3 +587,20 @@ class Roster:
             slot.chunks.clear()
             slot.is_forsaken = True
         return busy
+
+
+def cut_out(
+    queue: Iterable[Piece], assignment: int, first: int, stop: int
+) -> tuple[deque[Piece], RangeSet]:
+    """A queue without an assignment's tasks of [first, stop), and those that were in it."""
+    taken = RangeSet()
+    kept: deque[Piece] = deque()
+    for piece in queue:
+        low, high = max(first, piece.first), min(stop, piece.stop)
+        if piece.terms.assignment != assignment or low >= high:
+            kept.append(piece)
+            continue
+        taken.add(low, high)
+        parts = (piece.cut(piece.first, low), piece.cut(high, piece.stop))
+        kept.extend(part for part in parts if part.arguments)
+    return kept, taken
