@@ -286,12 +286,11 @@ class Offering:
         offer = self._broker.offers.get(f"pool {pool}")
         if growth is None or offer is None or judge(spec.need, offer) is not None:
             return 0
-        left_s = tasks * task_s - warm * growth.start_s
-        if tasks <= warm or (warm > 0 and left_s <= 0):
+        if tasks <= warm:
             return 0
         slots = max(0, cold_slots(self._broker, pool, spec.work, utc_s) + min(0, free))
         objective = spec.wishes.objective or CHEAPEST
-        return growth._replace(slots=slots).for_work(max(0.0, left_s), tasks, objective)
+        return growth._replace(slots=slots).beside(warm, tasks, task_s, objective)
 
     def _load_s(self, pool: str, utc_s: float) -> float:
         """Slot-seconds that a pool's workers have, and that wait here."""

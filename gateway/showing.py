@@ -154,8 +154,7 @@ def cold_slots(broker: Broker, pool: str, work: Work, utc_s: float) -> int:
     growth = broker.growth.get(pool, NO_GROWTH)
     if not growth.slots or broker.draining:
         return 0
-    here = (each for each in broker.workers.values() if each.offer.pool == pool and not each.job)
-    warm = sum(each.slots for each in here if not each.draining)
+    warm = broker.occupancy.slots(pool)
     slots, rules = warm + growth.slots, broker.occupancy.rules.get(pool)
     if rules is None:
         slots = int(min(slots, broker.entitling.slots_max(work, pool)))

@@ -180,6 +180,16 @@ class Growth(NamedTuple):
     start_s: float
     slot_work_s: float
 
+    def beside(self, warm: int, tasks: int, task_s: float, objective: Objective) -> int:
+        """How many slots would be started for tasks beside those that are there.
+
+        None is for work that these do in the meantime.
+        """
+        left_s = tasks * task_s - warm * self.start_s
+        if warm and left_s <= 0:
+            return 0
+        return self.for_work(left_s, tasks, objective)
+
     def for_work(self, slot_s: float, tasks: int, objective: Objective) -> int:
         """How many slots would be started for so much work, in so many tasks."""
         return _slots_worth(slot_s * haste(objective), self.slot_work_s, min(self.slots, tasks))

@@ -168,18 +168,12 @@ def _in_span(
 
 
 def _with_started(ask: Ask, candidate: Candidate, slots: int, task_s: float) -> tuple[int, int]:
-    """The slots that would do an ask where some must be started first: all, and of them those.
-
-    None is started for work that those which are there do in the meantime.
-    """
+    """The slots that would do an ask where some must be started first: all, and of them those."""
     advert, tasks = candidate.advert, ask.tasks
     cold = min(slots, advert.slots_cold)
     warm = slots - cold
-    left_s = tasks * task_s - warm * advert.start_s
-    if warm and left_s <= 0:
-        return warm, 0
     growth = Growth(cold, advert.start_s, advert.slot_work_s)
-    started = growth.for_work(left_s, tasks, ask.objective)
+    started = growth.beside(warm, tasks, task_s, ask.objective)
     return warm + started, started
 
 
