@@ -128,6 +128,7 @@ class Engine:
         self._driven_s = 0.0
         self._leaving = False  # has said goodbye, or is about to
         self.closed = False
+        self._over = threading.Event()  # the same, for the daemon when it rests
         self.shut = False  # takes no new work
         self.error: GridError | None = None
         self._streams: dict[str, Stream] = {}
@@ -261,7 +262,7 @@ class Engine:
                         if not self.closed:
                             _log.warning("what a result set off has failed", exc_info=True)
                     continue
-            time.sleep(PARK_S)
+            self._over.wait(PARK_S)
 
     # --- the connection ------------------------------------------------------------------------
 
@@ -799,6 +800,7 @@ class Engine:
             self.closed = True
             self._turn.notify_all()
         self._line.wake()
+        self._over.set()
         if threading.current_thread() is not self._thread:
             self._thread.join(LEAVE_S)
         self._release()
@@ -807,6 +809,7 @@ class Engine:
         """End at once, without a goodbye: the gateway finds out by itself. Waits for nothing."""
         self.closed = True
         self._line.wake()
+        self._over.set()
 
     def _is_said(self) -> bool:
         session = self._dialogue.session

@@ -17,13 +17,15 @@ class NameCollision(GridError):
 def find_collisions() -> list[str]:
     """A sentence for each of our packages that another distribution owns as well."""
     owners: dict[str, set[str]] = {name: set() for name in PACKAGES}
+    for package in PACKAGES:
+        for _ in importlib.metadata.distributions(name=package):
+            owners[package].add(package)
     for found in importlib.metadata.distributions():
         top_level = (found.read_text("top_level.txt") or "").split()
-        name = (found.metadata["Name"] or "").lower()
-        if name == DISTRIBUTION:
-            continue
-        for package in PACKAGES:
-            if package in top_level or name == package:
+        for package in owners.keys() & top_level:
+            # Only now: to parse what each says of itself took most of a client's first moment.
+            name = (found.metadata["Name"] or "").lower()
+            if name != DISTRIBUTION:
                 owners[package].add(name)
     return [
         f"package {package!r} also belongs to {', '.join(sorted(names))}"

@@ -13,6 +13,7 @@ from federation.messages import Assign, Recall
 from federation.ranges import RangeSet
 from gateway import dispatch
 from gateway.accounts import Client
+from gateway.durations import Durations
 from gateway.effects import Effect, Order
 from gateway.entitling import Entitling
 from gateway.events import JobHeld, Resumed
@@ -52,7 +53,7 @@ class Handout:
         paid_ahead: Callable[[str], tuple[Purse, ...]] = lambda _: (),
     ) -> None:
         self.workers: dict[int, Worker] = {}
-        self.durations = dispatch.Durations()
+        self.durations = Durations()
         self.ready: dict[str, Job] = {}  # jobs with tasks in their queue
         self.dated: dict[str, Job] = {}  # of them, those with a deadline
         self.occupancy = Occupancy(self.workers)

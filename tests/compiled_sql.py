@@ -1,13 +1,16 @@
 """Statements that are compiled once for all the stores of a run.
 
 SQLAlchemy keeps what it has compiled with an engine, and each store has engines of its own: a
-gateway compiles a statement once, but tests, which open hundreds of stores, did little else.
+gateway compiles a statement once, but tests, which open hundreds of stores, did little else. What
+a store compiles for itself when it is opened is kept in the same way.
 """
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Dialect, Engine, event
+
+from gateway.ledger import journal, writer
 
 MOST = 4000  # statements; migrations make new ones each time
 
@@ -49,3 +52,18 @@ def share() -> None:
         connection.execution_options(compiled_cache=shared)
 
     event.listen(Engine, "engine_connect", connected)
+    for module, name in ((writer, "Statements"), (writer, "Summaries"), (journal, "Rows")):
+        setattr(module, name, _once(getattr(module, name)))
+
+
+def _once(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Make one for each kind of database and all else that it is made of; they never change."""
+    kept: dict[Any, Any] = {}
+
+    def made(dialect: Dialect, *rest: Any, **named: Any) -> Any:
+        key = (dialect.name, *rest, *sorted(named.items()))
+        if key not in kept:
+            kept[key] = make(dialect, *rest, **named)
+        return kept[key]
+
+    return made

@@ -15,13 +15,21 @@ import sys
 import time
 from collections.abc import Mapping
 from importlib import import_module
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import BinaryIO
+from unittest import mock
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["gateway.cli.main", "gateway.site", "gateway.worker.agent"])
+_context.set_forkserver_preload(["forked_warm"])
+
+
+def _start_server() -> None:
+    """Start it, if it does not run; it finds modules where its environment says, and only there."""
+    with mock.patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parent)):
+        forkserver.ensure_running()
 
 
 class Forked:
@@ -57,6 +65,7 @@ class Forked:
             args=(main, arguments, str(folder), str(log), dict(environment), theirs),
             daemon=True,  # whatever a test forgets is ended with the tests
         )
+        _start_server()
         self._process.start()
         if theirs is not None:
             theirs.close()

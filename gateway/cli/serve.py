@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import trio
@@ -36,9 +36,11 @@ from gateway.config import SiteConfig, check, load, with_local
 from gateway.knobs import ConfigError, KnobError
 from gateway.no_pickle import forbid_unpickling
 from gateway.secret_files import exposure
-from gateway.site import Site
 from gateway.worker.agent import AgentSettings, run_agent
 from gateway.worker.settings import read_rules_file
+
+if TYPE_CHECKING:
+    from gateway.site import Site
 
 INTERRUPTED: Final = 130
 POOLS_READY_S: Final = 20.0  # after so long without a worker people are told, and again
@@ -124,6 +126,8 @@ def _serve(config: SiteConfig, as_json: bool) -> None:
     if config.secret_file and (warning := exposure(config.secret_file)):
         _say(f"gridfed: {warning}")
     forbid_unpickling(_say)
+    from gateway.site import Site  # a second of work, and a worker needs none of it
+
     site = Site(config, _say)
     code = trio.run(_run_site, site, as_json)
     sys.exit(code)
@@ -135,7 +139,7 @@ def _say(line: str) -> None:
     click.echo(stamp + show.clean(line), err=True)
 
 
-async def _run_site(site: Site, as_json: bool) -> int:
+async def _run_site(site: "Site", as_json: bool) -> int:
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_stop_on_signal, site, nursery.cancel_scope, _say)
@@ -161,7 +165,9 @@ async def _run_site(site: Site, as_json: bool) -> int:
     return 1 if site.failed else 0
 
 
-async def _stop_on_signal(site: Site, scope: trio.CancelScope, say: Callable[[str], None]) -> None:
+async def _stop_on_signal(
+    site: "Site", scope: trio.CancelScope, say: Callable[[str], None]
+) -> None:
     """First signal: stop when what runs has ended. Second: at once."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:

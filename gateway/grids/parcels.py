@@ -16,7 +16,7 @@ from typing import Final
 
 from federation.messages import Report, Returned
 from federation.ranges import RangeSet
-from gateway.dispatch import Durations
+from gateway.durations import Durations
 from gateway.grids.delegating import FAILURE_KINDS, Done, Parcel
 from gateway.worker.channel import is_part
 from gateway.worker.roster import Held, Piece, Terms, cut_out

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from federation.ranges import Range, RangeSet
-from gateway.dispatch import Durations
+from gateway.durations import Durations
 from gateway.worker.homes import BARE, Home
 
 CHUNK_S: Final = 0.05

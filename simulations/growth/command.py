@@ -16,9 +16,10 @@ from simulations.growth.runs import Climb, run_climb
 
 RESULTS: Final = Path(__file__).parent.parent / "results"
 LOGS: Final = ("nasa", "hpc2n")
-DAYS: Final = (9, 10)
+DAYS: Final = (9, 10, 13)  # of 2023: a Tuesday, a Wednesday and a Saturday
+SEEDS: Final = 2
 STEPS: Final = (0.0, 3_600.0)
-PROMISED: Final = 1.1  # of what the launches need, and of what who had known would have paid
+PROMISED: Final = 1.1  # of what the launches need, and of what who had known paid at least
 
 Figures = dict[str, Any]
 
@@ -32,8 +33,9 @@ def read(arguments: Sequence[str]) -> Namespace:
     """Understand the command line."""
     parser = ArgumentParser(prog="python -m simulations growth", description=__doc__)
     parser.add_argument("--slots", type=int, default=20_000, help="to grow to, in pilots of 4")
-    parser.add_argument("--days", type=int, default=len(DAYS), help="of each log, 0 to 2")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--days", type=int, default=len(DAYS), help="of each log, 0 to 3")
+    parser.add_argument("--seed", type=int, default=1, help="of the climbs, and the first of days")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="for each day, 1 to 9")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of the report")
     parser.add_argument("--processes", type=int, default=2, choices=(1, 2))
     given = parser.parse_args(arguments)
@@ -41,6 +43,8 @@ def read(arguments: Sequence[str]) -> Namespace:
         parser.error(f"--slots {given.slots}: it must be 40 to 100000")
     if not 0 <= given.days <= len(DAYS):
         parser.error(f"--days {given.days}: it must be 0 to {len(DAYS)}")
+    if not 1 <= given.seeds <= 9:
+        parser.error(f"--seeds {given.seeds}: it must be 1 to 9")
     return given
 
 
@@ -81,7 +85,8 @@ def run_all(given: Namespace) -> Figures:
         partial(figures_of_day, Day(name, number, step_s, given.seed + at))
         for step_s in STEPS
         for name in LOGS
-        for at, number in enumerate(DAYS[: given.days])
+        for number in DAYS[: given.days]
+        for at in range(given.seeds)
     ]
     if given.processes == 1:
         found = [job() for job in jobs]
@@ -109,6 +114,7 @@ def main(arguments: Sequence[str], tell: Callable[[str], None] = say) -> int:
     command = f"python -m simulations growth --seed {given.seed}"
     command += f" --slots {given.slots}" * (given.slots != 20_000)
     command += f" --days {given.days}" * (given.days != len(DAYS))
+    command += f" --seeds {given.seeds}" * (given.seeds != SEEDS)
     found = {"command": command, "promised": PROMISED, "is_kept": is_kept(found), **found}
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "growth.json").write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")

@@ -11,7 +11,7 @@ import trio
 from policies.asks import Objective
 from policies.butler import Rules
 from simulations.growth.cloud import Cloud, Habits
-from simulations.growth.optimum import Span, Terms, cost_of_curve
+from simulations.growth.optimum import Span, Terms, least_for_curve
 from simulations.growth.runs import DAY_S, pool_of, under_clock
 from simulations.growth.site import Life, Seen, Site
 from simulations.world.trioclock import TrioClock
@@ -56,9 +56,9 @@ class DayFigures:
 
     Attributes:
         paid_s: ours.
-        known_s: what somebody who had known would have paid for the same waiting.
+        least_s: below what somebody who had known would have paid for the same waiting.
         work_s: slot-seconds of the work: nobody pays less.
-        at_once_s: what he would have paid to let nothing wait at all.
+        at_once_s: the same, had he let nothing wait at all.
         wait_s: until the first task of a job began, the mean over jobs; `late_s` is how much later
             than at once a job was done, and `run_s` how long it takes.
         starts: ours.
@@ -67,7 +67,7 @@ class DayFigures:
     jobs: int = 0
     tasks: int = 0
     paid_s: float = 0.0
-    known_s: float = 0.0
+    least_s: float = 0.0
     work_s: float = 0.0
     at_once_s: float = 0.0
     wait_s: float = 0.0
@@ -81,8 +81,8 @@ class DayFigures:
 
     @property
     def ratio(self) -> float:
-        """Ours to that of who had known."""
-        return self.paid_s / self.known_s
+        """Ours to what nobody pays less than for the same waiting: one, or above."""
+        return self.paid_s / self.least_s
 
     @property
     def ratio_to_work(self) -> float:
@@ -132,14 +132,14 @@ def run_day(day: Day) -> DayFigures:
             clock.at(each.at_s, partial(site.submit, each, each.tasks, job))
         await clock.pass_until(13 * DAY_S, lambda: not left[0] and not cloud.living())
         site.die()
-        terms = Terms(_start_paid_s(cloud), day.step_s, day.habits.paid_min_s)
+        terms = Terms(_start_paid_s(cloud), day.step_s)
         found.starts, found.start_s = len(cloud.all), terms.start_s
         found.paid_s = sum(
             each.bill_s(clock.now_s, day.habits.paid_min_s, day.step_s) * each.slots
             for each in cloud.all
         )
-        found.known_s = cost_of_curve(seen.spans, terms)
-        found.at_once_s = cost_of_curve(at_once(works), terms)
+        found.least_s = least_for_curve(seen.spans, terms)
+        found.at_once_s = least_for_curve(at_once(works), terms)
         found.done = sum(seen.done.values())
         found.booked = sum(seen.booked.values())
         found.left = len(cloud.living())

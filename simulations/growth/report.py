@@ -80,7 +80,7 @@ def _costs(found: Figures) -> str:
 def _days(found: Figures) -> str:
     rows = [
         (
-            f"{each['log']}, day {each['day']}, {_billing(each['step_s'])}",
+            f"{each['log']}, day {each['day']}, seed {each['seed']}, {_billing(each['step_s'])}",
             f"{each['tasks']:,}",
             f"{each['paid_s'] / 3600:,.0f} h",
             f"**{each['ratio']:.3f}**",
@@ -94,13 +94,15 @@ def _days(found: Figures) -> str:
         for each in found["days"]
     ]
     head = (
-        *("day", "tasks", "paid", "to the optimum", "to the work alone", "to no waiting at all"),
+        *("day", "tasks", "paid", "to the bound", "to the work alone", "to no waiting at all"),
         *("wait", "later", "a job's run", "starts"),
     )
     text = (
-        "*To the optimum*: who had known all of it, for the same waiting. *To the work alone*: "
-        "what nobody can pay less than, however long things wait. *To no waiting at all*: who had "
-        "known it and had a slot ready for everything. *Wait* is the mean time until the first "
+        "*To the bound*: what nobody pays less than who knows all of it and runs each task when it "
+        "ran with us; by the hour: the fewest hours that cover the slots that were busy. The ratio "
+        "to his optimum is no higher than this one, which is what is promised. *To the work "
+        "alone*: what nobody pays less than, however long things wait. *To no waiting at all*: the "
+        "bound for who had a slot ready for everything. *Wait* is the mean time until the first "
         "task of a job begins, *later* how much later than at once it is done."
     )
     return _table(head, rows) + "\n\n" + text

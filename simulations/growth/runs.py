@@ -11,6 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from gateway.config import PoolConfig
+from gateway.grids.keeper import ROUND_S
 from gateway.scale_config import Scale
 from policies.asks import FASTEST, Objective
 from policies.butler import Rules
@@ -21,8 +22,9 @@ from simulations.year.work import Work
 
 PRICE: Final = "0.097 USD"
 DAY_S: Final = 86_400.0
-# A round of a real keeper with 5,000 pilots takes some 50 ms, and rests for nineteen times as long.
-ROUND_S: Final = 1.0
+# A round of a real keeper with 5,000 pilots takes some 50 ms, and rests for nineteen times as long:
+# a second, which virtual time does not see. With few pilots it rests no longer than it must.
+PILOT_ROUND_S: Final = 1.0 / 5_000
 
 
 def pool_of(rules: Rules, start_s: float = 30.0, look_s: float = 5.0) -> PoolConfig:
@@ -71,6 +73,16 @@ class Climb:
     seed: int = 1
     starts_max: int = 10_000
 
+    @property
+    def pilots(self) -> int:
+        """So many, when all slots are there."""
+        return self.slots // self.pilot_slots
+
+    @property
+    def round_s(self) -> float:
+        """How far apart the keeper's rounds are then."""
+        return max(ROUND_S, self.pilots * PILOT_ROUND_S)
+
 
 @dataclass(slots=True)
 class Climbed:
@@ -108,7 +120,7 @@ def launches_need_s(climb: Climb) -> float:
     """
     bucket = Bucket(climb.habits.burst, climb.habits.launches_s)
     last_s = 0.0
-    for number in range(climb.slots // climb.pilot_slots):
+    for number in range(climb.pilots):
         dice = Random(f"{climb.seed} {number}")
         at_s = bucket.take(0.0)
         last_s = max(last_s, at_s + climb.habits.runs.draw(dice) + climb.habits.dials.draw(dice))
@@ -117,8 +129,7 @@ def launches_need_s(climb: Climb) -> float:
 
 def ends_need_s(climb: Climb, start_s: float) -> float:
     """How long it takes to let all go that fell idle at once: idle for a start, then stopped."""
-    pilots = climb.slots // climb.pilot_slots
-    return start_s + max(0.0, pilots - climb.habits.ends_burst) / climb.habits.ends_s
+    return start_s + max(0.0, climb.pilots - climb.habits.ends_burst) / climb.habits.ends_s
 
 
 def run_climb(climb: Climb) -> Climbed:
@@ -141,7 +152,7 @@ def run_climb(climb: Climb) -> Climbed:
         sites.append(
             Site(
                 *(clock, pool_of(rules), cloud, {each.payload: each for each in works}, seen),
-                Life(seed=climb.seed, round_s=ROUND_S, is_spied=True),
+                Life(seed=climb.seed, round_s=climb.round_s, is_spied=True),
             )
         )
         site = sites[0]

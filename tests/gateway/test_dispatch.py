@@ -6,7 +6,7 @@ from federation import messages
 from gateway import events
 from gateway.accounts import Limits
 from gateway.broker import Broker
-from gateway.dispatch import Durations
+from gateway.durations import Durations
 from gateway.effects import Effect, Order
 from gateway.events import JobSpec
 from policies.tariffs import Tariff

@@ -1,10 +1,13 @@
-"""What somebody would have paid who had known it all: small cases that can be reckoned by hand."""
+"""What nobody pays less than: small cases by hand, and all there are of tiny ones tried out."""
+
+from itertools import combinations_with_replacement
+from math import ceil
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from simulations.growth.optimum import Terms, cost_of_curve, levels
+from simulations.growth.optimum import Terms, least_for_curve, levels, steps_needed
 
 
 @pytest.mark.parametrize(
@@ -14,31 +17,100 @@ from simulations.growth.optimum import Terms, cost_of_curve, levels
         pytest.param([(0, 100, 3)], Terms(10), 330, id="three slots, each started once"),
         pytest.param([(0, 100, 1), (105, 200, 1)], Terms(10), 210, id="it stays for five seconds"),
         pytest.param([(0, 100, 1), (150, 200, 1)], Terms(10), 170, id="it stops for fifty"),
-        pytest.param([(0, 5, 1)], Terms(10, 0, 60), 60, id="no less than a minute is billed"),
-        pytest.param([(0, 100, 1)], Terms(10, 3600), 3600, id="a whole hour"),
-        pytest.param([(0, 100, 1), (3000, 3100, 1)], Terms(10, 3600), 3600, id="in the same hour"),
-        pytest.param(
-            [(0, 100, 1), (7300, 7400, 1)], Terms(10, 3600), 7200, id="two hours, not three"
-        ),
         pytest.param([(0, 50, 1), (20, 50, 1)], Terms(10), 100, id="two levels"),
+        pytest.param([(0, 100, 1)], Terms(10, 3600), 3600, id="a whole hour"),
+        pytest.param([(0, 3600, 2)], Terms(0, 3600), 7200, id="no hour that nothing is done in"),
+        pytest.param([(0, 100, 1), (3000, 3100, 1)], Terms(10, 3600), 3600, id="in the same hour"),
+        pytest.param([(0, 100, 1), (7300, 7400, 1)], Terms(9, 3600), 7200, id="two hours, not 3"),
+        pytest.param([(0, 4000, 1), (100, 4100, 1)], Terms(9, 3600), 14400, id="two each"),
+        pytest.param(
+            [(0, 100, 1), (3000, 3700, 1)], Terms(9, 3600), 7200, id="goes on in another hour"
+        ),
+        pytest.param([(0, 100, 1)], Terms(10, 1), 110, id="the start counts where steps are short"),
     ],
 )
-def test_what_it_costs(spans, terms, expected):
-    assert cost_of_curve(spans, terms) == pytest.approx(expected)
+def test_what_it_costs_at_least(spans, terms, expected):
+    assert least_for_curve(spans, terms) == pytest.approx(expected)
 
 
-SPANS = st.lists(
-    st.tuples(st.integers(0, 500), st.integers(1, 200), st.integers(1, 3)).map(
-        lambda each: (float(each[0]), float(each[0] + each[1]), each[2])
-    ),
-    max_size=12,
-)
+def tiny(spans):
+    """At so few slots that all ways to serve them can be tried."""
+    return st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 2)).map(
+            lambda each: (each[0], each[0] + each[1], each[2])
+        ),
+        max_size=spans,
+    )
 
 
-@given(SPANS, st.sampled_from([Terms(10), Terms(10, 60), Terms(10, 0, 60)]))
-def test_it_pays_for_all_work_and_no_more_than_who_never_keeps_a_slot(spans, terms):
-    work_s = sum((until_s - from_s) * slots for from_s, until_s, slots in spans)
-    naive = sum(terms.bill(until_s - from_s) * slots for from_s, until_s, slots in spans)
-    assert work_s <= cost_of_curve(spans, terms) <= naive + 1e-6
-    in_levels = sum(until_s - from_s for level in levels(spans) for from_s, until_s in level)
-    assert in_levels == pytest.approx(work_s)
+def curve(spans):
+    return [sum(n for begin, end, n in spans if begin <= at < end) for at in range(15)]
+
+
+@given(tiny(4), st.integers(1, 5))
+@example([(0, 1, 1), (3, 4, 1)], 4)
+def test_no_fewer_steps_cover_a_curve(spans, step):
+    """All sets of one block less are tried."""
+    busy = curve(spans)
+    found = steps_needed(spans, step)
+    assert found >= max(busy)
+    if not 1 <= found <= 6:
+        return
+    for begins in combinations_with_replacement(range(1 - step, 15), found - 1):
+        there = (sum(begin <= at < begin + step for begin in begins) for at in range(15))
+        assert any(n < wanted for n, wanted in zip(there, busy, strict=True)), begins
+
+
+def least_by_trying(spans, bill):
+    """What the cheapest way costs to have each task on one slot, in its own time."""
+    tasks = sorted((begin, end) for begin, end, slots in spans for _ in range(slots))
+    best = [sum(bill(end - begin) for begin, end in tasks)]
+
+    def give(number, slots, cost):
+        if cost >= best[0]:
+            return
+        if number == len(tasks):
+            best[0] = cost
+            return
+        begin, end = tasks[number]
+        for at, (since, until) in enumerate(slots):
+            if until <= begin:
+                more = bill(end - since) - bill(until - since)
+                give(number + 1, [*slots[:at], (since, end), *slots[at + 1 :]], cost + more)
+        give(number + 1, [*slots, (begin, end)], cost + bill(end - begin))
+
+    give(0, [], 0.0)
+    return best[0]
+
+
+@given(tiny(4), st.integers(0, 4), st.integers(0, 5), st.integers(0, 6))
+def test_nobody_pays_less(spans, start, step, least):
+    """Whatever is billed at least for each run."""
+
+    def bill(length):
+        paid = max(least, start + length)
+        return ceil(paid / step) * step if step else paid
+
+    found = least_for_curve(spans, Terms(start, step))
+    assert sum((end - begin) * slots for begin, end, slots in spans) <= found
+    assert found <= least_by_trying(spans, bill)
+
+
+@given(tiny(5), st.integers(0, 4))
+def test_by_the_second_somebody_pays_just_that(spans, start):
+    """Of all numbers of slots, at least as many as are busy: the cheapest, moment by moment."""
+    busy = curve(spans)
+    cost = {0: 0}
+    for wanted in busy:
+        cost = {
+            there: there
+            + min(paid + start * max(0, there - before) for before, paid in cost.items())
+            for there in range(wanted, max(busy) + 1)
+        }
+    assert least_for_curve(spans, Terms(start)) == min(cost.values())
+
+
+@given(tiny(12))
+def test_levels_are_as_busy_as_the_curve(spans):
+    found = levels(spans)
+    assert curve([(*span, 1) for level in found for span in level]) == curve(spans)
