@@ -33,6 +33,7 @@ from gateway.site import Site
 from gateway.surroundings import Surroundings
 
 READY_S = 30.0
+LOOK_MIN_S, LOOK_MAX_S = 0.005, 0.04
 STOP_S = 20.0
 
 
@@ -54,11 +55,15 @@ class SetClock:
 def wait_until(
     condition: Callable[[], object], what: str = "the condition", at_most_s: float = 40.0
 ) -> None:
-    """Look again and again until it holds."""
-    until_s = time.monotonic() + at_most_s
+    """Look again and again until it holds; the longer it takes the more seldom.
+
+    To look is often to ask a gateway, which takes CPU from what is waited for.
+    """
+    begun_s = time.monotonic()
     while not condition():
-        assert time.monotonic() < until_s, f"{what} did not come about"
-        time.sleep(0.005)
+        waited_s = time.monotonic() - begun_s
+        assert waited_s < at_most_s, f"{what} did not come about"
+        time.sleep(min(LOOK_MAX_S, max(LOOK_MIN_S, waited_s / 20)))
 
 
 class Process:
