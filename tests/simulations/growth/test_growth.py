@@ -18,8 +18,9 @@ def test_up_and_down():
 
 
 @pytest.mark.thorough
-def test_a_day_costs_little_more_than_who_had_known_it_would_have_paid():
-    found = run_day(Day("nasa", 9))
+@pytest.mark.parametrize("step_s", [0.0, 3_600.0])
+def test_a_day_costs_little_more_than_who_had_known_it_would_have_paid(step_s):
+    found = run_day(Day("nasa", 9, step_s))
     assert 1.0 <= found.ratio <= 1.1
     assert found.done == found.booked == found.tasks
     assert found.left == 0
@@ -39,7 +40,11 @@ def test_whatever_happens_many_times(seed):
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--slots", "3"], "--slots 3: it must be 40"), (["--days", "9"], "--days 9: it must be 0")],
+    [
+        (["--slots", "3"], "--slots 3: it must be 40"),
+        (["--days", "9"], "--days 9: it must be 0"),
+        (["--seeds", "0"], "--seeds 0: it must be 1"),
+    ],
 )
 def test_what_cannot_be_is_refused(arguments, words, capsys):
     with pytest.raises(SystemExit):
