@@ -122,4 +122,9 @@ def workers(reach: Reach, as_json: bool) -> None:
         return
     keys = ("name", "pool", "state", "slots", "in_flight", "tasks_done", "python", "uptime_s")
     rows = [[*(row[key] for key in keys), ",".join(row["tags"])] for row in found]
-    show.table((*keys, "tags"), rows, "no workers: start one with `gridfed worker`")
+    none = "no workers: start one with `gridfed worker`"
+    if not rows:
+        grown = [each["pool"] for each in ask(reach, "scale")["pools"]]
+        if grown:
+            none = f"no workers now: {', '.join(grown)} grows when there is work (`gridfed scale`)"
+    show.table((*keys, "tags"), rows, none)

@@ -14,7 +14,7 @@ import trio
 
 from gateway.grids.contract import Stand
 from gateway.grids.fleet import DIAL_S, DIAL_STARTS
-from gateway.grids.keeper import STOP_AGAIN_S
+from gateway.grids.ordering import STOP_AGAIN_S
 from policies.asks import CHEAPEST, FASTEST
 from policies.butler import MINUTE_S, PAUSE_MAX_S, PAUSE_MIN_S, Rules
 from simulations.growth.cloud import Cloud, Habits, Instance, Spread
