@@ -412,8 +412,7 @@ def _starts(
     if not wanted:
         return 0, ()
     if past.barred:
-        remedy = "put it right, then `gridfed reload`, or `gridfed pool test`"
-        return 0, (f"nothing is started, for that can't help: {past.barred}; {remedy}",)
+        return 0, ("nothing is started any more until somebody has put that right",)
     rest_s = _rest_s(past, now_s)
     if rest_s > 0:
         return 0, (f"{past.failures} starts failed: none for {rest_s:,.0f} s",)

@@ -126,5 +126,6 @@ def workers(reach: Reach, as_json: bool) -> None:
     if not rows:
         grown = [each["pool"] for each in ask(reach, "scale")["pools"]]
         if grown:
-            none = f"no workers now: {', '.join(grown)} grows when there is work (`gridfed scale`)"
+            pools = f"pool{'s' * (len(grown) > 1)} {', '.join(grown)}"
+            none = f"no workers now: those of {pools} are started for work (`gridfed scale --why`)"
     show.table((*keys, "tags"), rows, none)

@@ -50,6 +50,7 @@ STRANGER_S: Final = 120.0  # a worker that the grid does not show is let go afte
 CLOCK_SET_S: Final = 5.0  # a clock that is off by more was set
 # What a former life had queued is kept so long, for work comes back only when clients do.
 SETTLE_S: Final = 60.0
+SAID_MAX: Final = 20  # reasons why work waits for ever, until somebody acts
 PROBE_S: Final = 60.0  # a pilot that is tried is kept so much longer than its tester waits
 
 Expect = Callable[[events.Event], None]
@@ -107,7 +108,7 @@ class Keeper:
         self._alike: dict[tuple[FrozenTags, str], Offer] = {}  # what workers carry, each kind once
         self._kinds: dict[int, Offer] = {}  # of them, by handle
         self._came: Offer | None = None  # what the last did that was ordered in this life
-        self._stranded = ""  # why there is work that no pilot can do, as it was said
+        self._stranded: set[str] = set()  # why there is work that no pilot can do, as was said
         self._kept: dict[str, float] = {}  # pilots that are not let go of before then
         self._has_looked = False
         self._seen: dict[int, tuple[str, float | None]] = {}  # by worker, what the broker was told
@@ -135,6 +136,7 @@ class Keeper:
         """Whoever looks after the pool has done something: what did not work is tried again."""
         self.fleet.forgive()
         self._came = None
+        self._stranded.clear()
 
     async def probe(self, tags: Tags, wait_s: float) -> dict[str, Any]:
         """Ask the grid all that there is to ask, and have a pilot started that carries these tags.
@@ -299,9 +301,9 @@ class Keeper:
 
     def _say_what_is_stranded(self) -> None:
         why = self.work.stranded_why
-        if why and why != self._stranded:
+        if why and why not in self._stranded and len(self._stranded) < SAID_MAX:
+            self._stranded.add(why)
             self._say(f"work waits for which no pilot is started or kept: its worker {why}")
-        self._stranded = why or self._stranded
 
     @property
     def rules(self) -> Rules:
@@ -534,6 +536,8 @@ class Keeper:
             "why": list(self.decided.why),
             "failures": past.failures,
             "failed": self.fleet.why,
+            "barred": past.barred,
+            "pilot_slots": rules.pilot_slots,
             "trouble": self.trouble,
             "dry_run": self.scale.dry_run,
         }

@@ -180,7 +180,7 @@ class Ordering:
             self._say(describe_fault("its adapter", error))
             fault = GridFault(Blame.AGAIN, f"its adapter broke: {type(error).__name__}")
         is_final = fault.blame is Blame.NEVER
-        self._since_slots -= order.pilots * order.shape.slots
+        self._since_slots = max(0, self._since_slots - order.pilots * order.shape.slots)
         self._fleet.refused(order, str(fault), self._now_s(), is_final=is_final)
         more = "; no more are, until `gridfed reload` or `gridfed pool test`" if is_final else ""
         self._say(f"no pilot was started: {fault}{more}")

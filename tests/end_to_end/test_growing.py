@@ -104,12 +104,21 @@ def test_what_a_former_life_had_started_is_taken_up_and_let_go(tmp_path):
 
 
 def test_a_dry_run_starts_nothing_and_says_what_it_would(tmp_path):
-    site = make_site(tmp_path, replace(SCALE, rules=Rules(slots_max=3, slots_min=2), dry_run=True))
+    rules = Rules(slots_max=3, slots_min=2, waste=1.0, idle_s=1.0)
+    site = make_site(tmp_path, replace(SCALE, rules=rules, dry_run=True))
     try:
         with Client(site.address) as client:
             wait_until(lambda: scale(client)["start"] == 2, "it would start two")
             assert scale(client)["why"] == ["no fewer than 2 slots are kept"]
+            waiting = [client.options(task_s=2.0).submit(slow_square, n) for n in range(20)]
+            wait_until(lambda: scale(client)["start"] == 3, "it would start three for work")
+            said = quick("scale", "--why", "--gateway", site.address)
+            assert "burst: would start 3 pilots, 3 slots" in said
+            assert "waste 1 x 40 slot-s of work / 2 s for each start (1 to start, 1 idle)" in said
             assert scale(client)["pilots"] == 0
+            assert not any(each.done() for each in waiting)
+            for each in waiting:
+                each.cancel()
     finally:
         end(site)
 

@@ -334,7 +334,7 @@ def test_overhead_grows_with_each_of_its_parts(start_s, idle_s, step_s):
         (
             replace(PAST, barred="no such queue"),
             0,
-            "no such queue; put it right, then `gridfed reload`",
+            "until somebody has put that right",
         ),
         (replace(PAST, attainable=7), 7, "can give no more than 7 slots beside those there are"),
         (replace(PAST, attainable=500), 100, "1 slot in"),
