@@ -118,6 +118,8 @@ class Work:
         due: (moment, tasks, their seconds) of the part of what waits that must be done by then.
         haste: how much it matters that all is done soon, in the mean: see `haste`.
         owed: slots that were sold, as far as there are tasks for them.
+        kept: slots that are reserved, or will be when a start would end, and have no task. What
+            they will do of what waits is not in `tasks`.
     """
 
     tasks: int = 0
@@ -126,6 +128,7 @@ class Work:
     due: tuple[tuple[float, int, float], ...] = ()
     haste: float = 1.0
     owed: int = 0
+    kept: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +271,7 @@ def _wanted(
 ) -> tuple[int, str]:
     """How many slots there should be, and why."""
     ready = sum(each.slots for each in active if each.stage is Stage.READY)
+    ready = max(0, ready - work.kept)
     left_s = max(0.0, work.slot_s - ready * past.start_s)
     slots, why = 0, "nothing to do"
     if work.tasks:
@@ -281,6 +285,9 @@ def _wanted(
     for due_s, slots_due in _by_deadline(active, work, past, now_s):
         if slots_due > slots:
             slots, why = slots_due, f"work is due in {due_s - now_s:,.0f} s"
+    if work.kept:
+        slots = max(slots, sum(each.busy for each in active)) + work.kept
+        why = f"{work.kept:,} slots are reserved, beside what others have"
     if slots < rules.slots_min:
         slots, why = rules.slots_min, f"no fewer than {rules.slots_min} slots are kept"
     slots = -(-slots // rules.pilot_slots) * rules.pilot_slots
@@ -366,7 +373,7 @@ def _released(
     """The pilots that are cancelled, and those that are drained."""
     there = sum(each.slots for each in active)
     over = there - slots_max(rules, past)
-    spare = there - max(wanted, min(work.tasks, there))
+    spare = there - max(wanted, min(work.tasks + work.kept, there))
     cancel: list[str] = []
     drain: list[str] = []
     for each in sorted(active, key=_dispensable):

@@ -8,6 +8,7 @@ from gateway.jobs import Job
 from gateway.occupancy import is_reserved
 from policies.asks import Objective
 from policies.butler import Work, haste
+from policies.claims import Seats
 from policies.estimates import TASK_MIN_S
 from policies.parties import Whose
 from policies.windows import allowed
@@ -27,7 +28,7 @@ def demand(
 
     Because a plan gives a pool only what no idle slot, and no peer, would do sooner or cheaper,
     nothing is rented for anything else. What its rules let begin only later is none yet: slots
-    would stand idle, and cost, until a window opens.
+    would stand idle, and cost, until a window opens. What is reserved is there when it begins.
 
     Args:
         task_s_unknown: how long a task is taken to be that nobody has seen end, at least: what runs
@@ -41,13 +42,18 @@ def demand(
     tasks, slot_s, weighed_s = 0, 0.0, 0.0
     due: list[tuple[float, int, float]] = []
     may_begin = _gate(broker, pool, slots_max, now_s, now_s + start_s)
+    kept, seats = _kept(broker, pool, now_s, now_s + start_s)
+    awaited = kept
     owed = sum(
         min(job.waiting + job.in_flight, job.spec.slots_sold)
         for job in broker.jobs.values()
-        if job.spec.pool == pool and may_begin(job)
+        if job.spec.pool == pool and may_begin(job) and not is_reserved(job.spec)
     )
     for job in broker.waiting_jobs:
         placed = _placed(job, pool)
+        if awaited and any(each.who.includes(job.whose) for each in seats):
+            done = min(placed, awaited)
+            placed, awaited = placed - done, awaited - done
         if not placed or not may_begin(job):
             continue
         known_s = broker.durations.of(job.spec.function) or job.spec.task_s
@@ -63,7 +69,26 @@ def demand(
         if worker.offer.pool == pool and not worker.job:
             tasks += worker.in_flight
             running_s += worker.left_s(now_s)
-    return Work(tasks, slot_s + running_s, running_s, tuple(sorted(due)), mean, owed)
+    return Work(tasks, slot_s + running_s, running_s, tuple(sorted(due)), mean, owed, kept)
+
+
+def _kept(
+    broker: Broker, pool: str, from_s: float, until_s: float
+) -> tuple[int, tuple[Seats, ...]]:
+    """The slots that are booked at some moment of a time, and have no task; and for whom."""
+    found = broker.occupancy.pools.get(pool)
+    if found is None:
+        return 0, ()
+    most = 0
+    seats: tuple[Seats, ...] = ()
+    for span in found.rules.spans:
+        if span.from_s <= until_s and from_s < span.until_s:
+            booked = tuple(each for each in span.claims.reserved if each.is_booked)
+            most = max(most, sum(each.slots for each in booked))
+            seats += booked
+    first = found.rules.now.claims.first_reserved
+    used = sum(slots for claim, slots in found.used.items() if claim >= first)
+    return max(0, most - used), seats
 
 
 def _has_run_s(job: Job, now_s: float) -> float:

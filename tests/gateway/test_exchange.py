@@ -866,6 +866,19 @@ def test_explain_counts_what_is_under_way_once(town):
     assert [share["site"] for share in found["shares"]] == ["paris"], found["text"]
 
 
+def test_explain_shows_a_few_workers_of_each_pool_those_with_tasks_first():
+    town = Town()
+    london = town.build("london", CHEAP, 0)
+    for at in range(300):
+        london.join(1, **({"fast": True} if at >= 298 else {}))
+    london.submit(2, tags={"fast": True})
+    job = london.broker.jobs["j"]
+    found = explain_job(job, london.exchange, london.broker, UTC_S)
+    assert [each["in_flight"] for each in found["places"]] == [1, 1, *[0] * 8]
+    assert {each["why_not"] != "" for each in found["places"][2:]} == {True}
+    assert found["places_left_off"] == [{"pool": "local", "workers": 290, "in_flight": 0}]
+
+
 def test_a_contract_takes_no_more_when_its_buyer_has_too_much_here_and_nothing_is_lost():
     town = dear_and_cheap(replace(RULES, buyer_bytes_max=30_000))
     london, paris = town.sites["london"], town.sites["paris"]
