@@ -193,3 +193,54 @@ def test_a_site_starts_slots_for_what_another_buys(tmp_path):
     finally:
         for each in (london, paris):
             each.gateway.stop()
+
+
+OWNED = """
+[[pool]]
+name = "local"
+kind = "local"
+slots = 1
+price = "0.01 USD"
+"""
+
+
+@pytest.mark.timeout(120)
+def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_rented(tmp_path):
+    """Renting for work that a peer would do sooner is a bug."""
+    london = Member(tmp_path, "london", 1, "", pools=OWNED + BURST)
+    paris = Member(tmp_path, "paris", 1, "0.04 USD")
+    try:
+        federate(london, paris)
+        with london.client() as client:
+
+            def pilots():
+                return client.ask("scale")["pools"][0]["pilots"]
+
+            def tasks_by_pool():
+                usage = client.ask("report", kind="usage", by=["pool"])
+                rows = [dict(zip(usage["columns"], row, strict=True)) for row in usage["rows"]]
+                return {row["pool"]: row["tasks"] for row in rows}
+
+            def free(site, pool):
+                [found] = [e for e in client.ask("pools") if (e["site"], e["pool"]) == (site, pool)]
+                return found["slots_free"]
+
+            def occupy(view, site):
+                """Fill the slot that a site has there."""
+                job = view.options(task_s=30.0).submit(time.sleep, 30.0)
+                wait_until(lambda: not free(site, "local"), f"{site} is busy")
+                return job
+
+            short = client.options(task_s=0.2)
+            assert short.submit(slow_square, 2).result(20) == 4
+            assert tasks_by_pool() == {"local": 1}
+            occupy(client, "london")
+            soon = short.options(objective="fastest")
+            assert soon.submit(slow_square, 3).result(20) == 9
+            assert (tasks_by_pool(), pilots()) == ({"local": 1, "paris/local": 1}, 0)
+            occupy(client.options(objective="fastest"), "paris")
+            assert soon.submit(slow_square, 4).result(20) == 16
+            assert tasks_by_pool() == {"local": 1, "paris/local": 1, "burst": 1}
+    finally:
+        for each in (london, paris):
+            each.gateway.stop()
