@@ -13,7 +13,7 @@ from gateway.grids.contract import GridFault, GridKind, Launch
 from gateway.grids.delegating import Delegated, Home
 from gateway.grids.engine_pool import EngineHome, EnginePool
 from gateway.grids.keeper import Expect, Keeper
-from gateway.grids.kinds import find_kind
+from gateway.grids.kinds import find_kind, open_engine, open_grid, read_settings
 from gateway.knobs import ConfigError, KnobError
 from gateway.secret_files import read_token
 
@@ -46,7 +46,7 @@ def open_keepers(
         try:
             kind = find_kind(pool.kind)
             assert isinstance(kind, GridKind), "who is handed bundles does not grow"
-            grid = kind.open(pool.grid, launch)
+            grid = open_grid(kind, pool.grid, launch)
         except KnobError as error:
             raise GridError(f"pool {pool.name}: {error}") from None
         keepers.append(
@@ -87,8 +87,8 @@ async def probe_engine(config: SiteConfig, pool: PoolConfig) -> dict[str, Any]:
     kind = delegated.kind
     home = Home(pool.name, mark, config.state_path / "pools" / mark, lambda _line: None)
     try:
-        words = await kind.open(kind.read(delegated.table), home).check()
-    except GridFault as fault:
+        words = await open_engine(kind, read_settings(kind, delegated.table), home).check()
+    except (GridFault, KnobError) as fault:
         return {"steps": [], "failed": ["check", str(fault)], "pilot": ""}
     return {"steps": [["check", words]], "failed": None, "pilot": ""}
 
