@@ -40,7 +40,7 @@ from federation.messages import (
 )
 from federation.ranges import Range, RangeSet
 from gateway.child import collect_seldom
-from gateway.conversation import Lapsed
+from gateway.conversation import SETTLE_MAX_S, Lapsed
 from gateway.worker.cells import SETTLE_S
 from gateway.worker.channel import is_part
 from gateway.worker.conversation import WorkerConversation
@@ -53,6 +53,7 @@ from gateway.worker.interruption import Interruption, watch
 from gateway.worker.limits import die_with_parent, memory_used_bytes
 from gateway.worker.process import Doom, SlotProcess
 from gateway.worker.roster import LEVEL_S, Chunk, Piece, Roster, SlotBook, Terms
+from gateway.worker.secrecy import hide_memory
 from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
 
 __all__ = ["AgentSettings", "main", "run_agent"]
@@ -552,7 +553,7 @@ class Agent:
         with trio.move_on_after(at_most_s):
             while any(slot.chunks for slot in self._roster.slots):  # noqa: ASYNC110 - not for long
                 await trio.sleep(WATCH_S)
-        await self._say_goodbye(math.inf)
+        await self._say_goodbye(SETTLE_MAX_S)
         self._end("stopped", 0)
 
     async def _say_goodbye(self, at_most_s: float) -> None:
@@ -576,6 +577,8 @@ async def run_agent(settings: AgentSettings) -> int:
 
     if settings.die_with_parent:
         die_with_parent(os.getppid())
+    if settings.token:
+        hide_memory()
     collect_seldom()
     host = Host(settings.rules, settings.memory_bytes, say, settings.confines)
     try:

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +103,25 @@ def test_what_a_former_life_had_started_is_taken_up_and_let_go(tmp_path):
             wait_until(lambda: not pilots_of(keeper), "and let go, for there is no work")
     finally:
         end(second)
+
+
+def test_a_second_worker_of_one_name_waits_until_the_first_is_gone(site):
+    command = [sys.executable, "-m", "gateway.worker.agent", "--gateway", site.address]
+    command += ["--pool", "burst", "--slots", "1", "--name", "same", "--die-with-parent"]
+    pipes = {"stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as first, subprocess.Popen(command, **pipes) as second:
+        try:
+            lines = {each: each.stderr.readline() for each in (first, second)}
+            [inside] = [each for each, line in lines.items() if "works for site" in line]
+            [outside] = {first, second} - {inside}
+            assert "a worker same is in pool burst already" in lines[outside]
+            with Client(site.address) as client:
+                assert [each["name"] for each in client.ask("workers")] == ["same"]
+            inside.kill()
+            assert "works for site" in outside.stderr.readline()
+        finally:
+            first.kill()
+            second.kill()
 
 
 def test_a_dry_run_starts_nothing_and_says_what_it_would(tmp_path):
