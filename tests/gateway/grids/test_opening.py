@@ -5,13 +5,15 @@ import shutil
 from dataclasses import replace
 
 import pytest
+import trio
 from tests_support import InnerSite, wait_until
 
 from federation.errors import GridError
-from gateway.config import PoolConfig, SiteConfig
+from gateway.config import PoolConfig, SiteConfig, check
 from gateway.grids.kinds import find_kind
 from gateway.grids.opening import mark_of
 from gateway.scale_config import Scale
+from gateway.site import Site
 from policies.butler import Rules
 
 POOL = PoolConfig("hpc", "slurm", scale=Scale(Rules(slots_max=2)))
@@ -56,6 +58,16 @@ def test_a_number_that_is_lost_is_not_replaced_in_silence(tmp_path):
     (tmp_path / "install").write_text("")
     with pytest.raises(GridError, match="install is empty: pilots are found by what it says"):
         mark_of(site, POOL)
+
+
+async def test_a_site_whose_grid_breaks_when_it_is_opened_does_not_start(tmp_path):
+    pool = replace(POOL, kind="processes", grid=None)  # not what its `read` returns
+    config = SiteConfig(listen=(f"ipc://{tmp_path}/gw.sock",), state=str(tmp_path), pools=(pool,))
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(Site(check(config, 0.0), lambda line: None).run)
+    said = "pool hpc: kind 'processes' of gridfed .* broke when it was to be opened: AttributeError"
+    assert caught.group_contains(GridError, match=said)
 
 
 @pytest.mark.parametrize(("dial", "is_warned"), [("", True), ("tls+tcp://gw.example:7461", False)])
