@@ -390,9 +390,9 @@ class Keeper:
     def _note_trouble(self, what: str, text: str) -> None:
         before = self._troubles.get(what, "")
         if text and text != before:
-            self._say(f"its grid does not answer (`{what}`): {text}")
+            self._say(f"`{what}` of its grid failed: {text}")
         elif before and not text:
-            self._say(f"its grid answers again (`{what}`)")
+            self._say(f"`{what}` of its grid works again")
         self._troubles[what] = text
 
     async def _look_whether_it_works(self) -> None:
