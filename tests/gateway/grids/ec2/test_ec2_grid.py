@@ -94,6 +94,7 @@ def test_what_is_not_shown_yet_is_on_its_way_and_can_be_stopped(ec2, make_grid):
     assert len(ec2.alive()) == 1
 
 
+@pytest.mark.thorough
 def test_more_instances_than_a_tag_can_name(ec2, make_grid):
     grid = make_grid(max_instances=30)
     start(grid, order(pilots=27))
@@ -102,6 +103,7 @@ def test_more_instances_than_a_tag_can_name(ec2, make_grid):
     assert ec2.calls.count("CreateTags") == 3
 
 
+@pytest.mark.thorough
 def test_what_one_instance_is_told_is_what_the_gateway_sees(ec2, make_grid):
     start(make_grid(max_instances=14), order(pilots=14))
     for each in shown(make_grid()).values():

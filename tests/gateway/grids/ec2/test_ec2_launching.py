@@ -91,7 +91,8 @@ def test_a_worker_is_told_before_the_time_is_over_and_then_it_is(launch, tmp_pat
     assert "(sleep 36000; off) &" in text
     assert f"timeout --foreground $((35940 - SECONDS)) {tmp_path}/python" in text
     told = f"trap 'touch {tmp_path}/told' TERM; while [ ! -e {tmp_path}/off ]; do sleep 0.05; done"
-    run(script(config, launch, 2.0).replace("(2 -", "(1 -"), tmp_path, python=told)
+    soon = text.replace("sleep 36000", "sleep 0.5").replace("$((35940 - SECONDS))", "0.1")
+    run(soon, tmp_path, python=told)
     assert (tmp_path / "told").exists()
     assert (tmp_path / "off").exists()
 
