@@ -16,7 +16,8 @@ grid bills at least for each run is left out, which does the same.
   Chen and Andrew 2013, "Simple and effective dynamic provisioning for power-proportional data
   centers".)
 - In steps (`steps_needed`) a run of n steps is n blocks of a step each, one after another; that a
-  slot can't work while it starts is left out. The fewest blocks that cover a curve are found from
+  slot can't work while it starts is left out, which is much where tasks fill whole steps (see the
+  README). The fewest blocks that cover a curve are found from
   left to right: a block is begun only at a moment at which there are too few. Proof: let blocks
   that cover the curve begin at c1 <= c2 <= ..., and those found at g1 <= g2 <= ...; then ci <= gi.
   For if that holds up to i - 1, and ci > gi, those of the c that are there at gi are among the
