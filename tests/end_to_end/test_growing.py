@@ -126,12 +126,21 @@ def test_a_second_worker_of_one_name_waits_until_the_first_is_gone(site):
 
 
 def test_a_dry_run_starts_nothing_and_says_what_it_would(tmp_path):
-    site = make_site(tmp_path, replace(SCALE, rules=Rules(slots_max=3, slots_min=2), dry_run=True))
+    rules = Rules(slots_max=3, slots_min=2, waste=1.0, idle_s=1.0)
+    site = make_site(tmp_path, replace(SCALE, rules=rules, dry_run=True))
     try:
         with Client(site.address) as client:
             wait_until(lambda: scale(client)["start"] == 2, "it would start two")
             assert scale(client)["why"] == ["no fewer than 2 slots are kept"]
+            waiting = [client.options(task_s=2.0).submit(slow_square, n) for n in range(20)]
+            wait_until(lambda: scale(client)["start"] == 3, "it would start three for work")
+            said = quick("scale", "--why", "--gateway", site.address)
+            assert "burst: would start 3 pilots, 3 slots" in said
+            assert "waste 1 x 40 slot-s of work / 2 s for each start (1 to start, 1 idle)" in said
             assert scale(client)["pilots"] == 0
+            assert not any(each.done() for each in waiting)
+            for each in waiting:
+                each.cancel()
     finally:
         end(site)
 
@@ -236,6 +245,57 @@ def test_a_site_starts_slots_for_what_another_buys(tmp_path):
         tasks = {row["pool"]: row["tasks"] for row in rows}
         assert tasks["paris/burst"] > 15
         wait_until(lambda: paris.ask("scale")["pools"][0]["pilots"] == 0, "Paris lets them go")
+    finally:
+        for each in (london, paris):
+            each.gateway.stop()
+
+
+OWNED = """
+[[pool]]
+name = "local"
+kind = "local"
+slots = 1
+price = "0.01 USD"
+"""
+
+
+@pytest.mark.timeout(120)
+def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_rented(tmp_path):
+    """Renting for work that a peer would do sooner is a bug."""
+    london = Member(tmp_path, "london", 1, "", pools=OWNED + BURST)
+    paris = Member(tmp_path, "paris", 1, "0.04 USD")
+    try:
+        federate(london, paris)
+        with london.client() as client:
+
+            def pilots():
+                return client.ask("scale")["pools"][0]["pilots"]
+
+            def tasks_by_pool():
+                usage = client.ask("report", kind="usage", by=["pool"])
+                rows = [dict(zip(usage["columns"], row, strict=True)) for row in usage["rows"]]
+                return {row["pool"]: row["tasks"] for row in rows}
+
+            def free(site, pool):
+                [found] = [e for e in client.ask("pools") if (e["site"], e["pool"]) == (site, pool)]
+                return found["slots_free"]
+
+            def occupy(view, site):
+                """Fill the slot that a site has there."""
+                job = view.options(task_s=30.0).submit(time.sleep, 30.0)
+                wait_until(lambda: not free(site, "local"), f"{site} is busy")
+                return job
+
+            short = client.options(task_s=0.2)
+            assert short.submit(slow_square, 2).result(20) == 4
+            assert tasks_by_pool() == {"local": 1}
+            occupy(client, "london")
+            soon = short.options(objective="fastest")
+            assert soon.submit(slow_square, 3).result(20) == 9
+            assert (tasks_by_pool(), pilots()) == ({"local": 1, "paris/local": 1}, 0)
+            occupy(client.options(objective="fastest"), "paris")
+            assert soon.submit(slow_square, 4).result(20) == 16
+            assert tasks_by_pool() == {"local": 1, "paris/local": 1, "burst": 1}
     finally:
         for each in (london, paris):
             each.gateway.stop()
