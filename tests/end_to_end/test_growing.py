@@ -68,6 +68,11 @@ def slow_square(number):
     return number * number
 
 
+def sleep_until(path):
+    while not path.exists():
+        time.sleep(0.05)
+
+
 def test_a_pool_grows_for_work_and_is_gone_after_it(site):
     [keeper] = site.site.keepers
     with Client(site.address) as client:
@@ -212,15 +217,15 @@ def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_re
                 rows = [dict(zip(usage["columns"], row, strict=True)) for row in usage["rows"]]
                 return {row["pool"]: row["tasks"] for row in rows}
 
-            def free(site, pool):
-                [found] = [e for e in client.ask("pools") if (e["site"], e["pool"]) == (site, pool)]
-                return found["slots_free"]
+            def is_busy(site):
+                pools = {(e["site"], e["pool"]): e for e in client.ask("pools")}
+                return pools[site, "local"]["load_slot_s"] > 20
 
             def occupy(view, site):
                 """Fill the slot that a site has there."""
-                job = view.options(task_s=30.0).submit(time.sleep, 30.0)
-                wait_until(lambda: not free(site, "local"), f"{site} is busy")
-                return job
+                job = view.options(task_s=30.0).submit(sleep_until, tmp_path / "over")
+                wait_until(lambda: client.explain(job)["in_flight"], "it has a slot")
+                wait_until(lambda: is_busy(site), f"{site} shows that it is busy")
 
             short = client.options(task_s=0.2)
             assert short.submit(slow_square, 2).result(20) == 4
@@ -232,6 +237,8 @@ def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_re
             occupy(client.options(objective="fastest"), "paris")
             assert soon.submit(slow_square, 4).result(20) == 16
             assert tasks_by_pool() == {"local": 1, "paris/local": 1, "burst": 1}
+            (tmp_path / "over").touch()
+            wait_until(lambda: pilots() == 0, "what was rented is let go")
     finally:
         for each in (london, paris):
             each.gateway.stop()
