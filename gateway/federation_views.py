@@ -3,6 +3,7 @@
 The keys are an interface (`--json`, Client.explain): they are only ever added to.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -18,6 +19,8 @@ from policies.market import Market
 from policies.placement import show_tag
 
 WORKERS_SHOWN: Final = 10  # of each pool, in an explanation
+# What `gridfed pool test` gives its pilot, so that its task runs there: no tag of the pool's.
+PROBE_TAG: Final = re.compile(r"probe-[0-9a-f]{12}", re.ASCII)
 
 
 def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: float) -> list[Any]:
@@ -64,7 +67,11 @@ def pools(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: flo
                     "currency": pool.currency,
                     "next_price": format_money(change.price_nanos, pool.currency) if change else "",
                     "next_price_at_s": change.at_s if change else None,
-                    "tags": [show_tag(name, value) for name, value in sorted(pool.tags.items())],
+                    "tags": [
+                        show_tag(name, value)
+                        for name, value in sorted(pool.tags.items())
+                        if not PROBE_TAG.fullmatch(name)
+                    ],
                     "pythons": list(pool.pythons),
                     "region": pool.region,
                     "jurisdiction": pool.jurisdiction,
