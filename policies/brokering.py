@@ -16,7 +16,7 @@ from federation.reasons import Reason
 from policies.asks import Ask, House, WhenClosed
 from policies.decisions import Decision, Why
 from policies.deferral import Deferral, defer
-from policies.estimates import Estimate, estimate, tasks_by
+from policies.estimates import Estimate, estimate, fits, tasks_by
 from policies.market import Candidate, Key, Market
 from policies.placement import Refusal
 from policies.ranking import SAME, Chance, Ranked, Ranking, draw
@@ -171,8 +171,8 @@ def choose_quote(decision: Decision, quotes: Sequence[Quote], now_s: float) -> Q
     wanted = ask.tasks - decision.plan.short
     limit = inf
     if ask.task_s is not None:  # else it is a guess when our own would be done
-        limit = min((one.utility for one in decision.ranking.own()), default=inf)
-        limit = limit * (1 + house.band) + SAME
+        own = (one for one in decision.ranking.own() if fits(ask, one.estimate) >= wanted)
+        limit = min((one.utility for one in own), default=inf) * (1 + house.band) + SAME
     known = {one.key: one for one in decision.preferred}
     best: tuple[tuple[bool, float, Key], Quote] | None = None
     for quote in quotes:

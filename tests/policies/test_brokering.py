@@ -274,6 +274,14 @@ def test_a_quote_is_taken_if_our_own_pools_would_not_be_better(begins_in_s, obje
     assert (found is not None) is is_taken
 
 
+def test_our_own_pools_are_no_better_if_they_can_do_only_a_part_in_time():
+    home = make_pool(price_nanos=CENT, slots_total=1)
+    ask = make_ask(CHEAPEST, deadline_s=NOW_S + 60)
+    decision = decide(ask, make_market(home=home, a=make_pool(price_nanos=2 * CENT)))
+    answer = quote("a", price_nanos=2 * CENT, finish_s=NOW_S + 10)
+    assert choose_quote(decision, [answer], NOW_S) is answer
+
+
 # --- properties ----------------------------------------------------------------------------------
 
 pools = st.builds(
