@@ -20,16 +20,18 @@ from gateway.grids.processes import ProcessesConfig
 from gateway.ledger.rows import Dimension
 from gateway.scale_config import Scale
 from policies.butler import Rules
+from policies.claims import EVERYTHING
+from policies.reservations import ReservationRules
 
 pytestmark = pytest.mark.slow
 
 SCALE = Scale(Rules(slots_max=3, idle_s=0.3), start_s=1.0, look_s=1.0, dial_for_s=20.0)
 
 
-def make_site(folder, scale=SCALE, *others):
+def make_site(folder, scale=SCALE, *others, **config):
     pool = PoolConfig("burst", "processes", price="0.10 USD")
     pool = replace(pool, scale=scale, grid=ProcessesConfig(slots_max=3))
-    return InnerSite(folder, pools=(pool, *others))
+    return InnerSite(folder, pools=(pool, *others), **config)
 
 
 @pytest.fixture
@@ -216,6 +218,33 @@ def test_what_is_owned_and_idle_goes_first(tmp_path):
             wait_until(lambda: client.ask("workers"), "its own worker has come")
             assert client.submit(abs, -3).result(20) == 3
             assert scale(client)["pilots"] == 0
+    finally:
+        end(site)
+
+
+def test_what_is_reserved_is_started_ahead_kept_and_let_go(tmp_path):
+    site = make_site(tmp_path, reservations=ReservationRules(EVERYTHING))
+    try:
+        with Client(site.address) as client:
+
+            def ready():
+                return scale(client)["slots"]["ready"]
+
+            [made] = client.ask("reserve", slots=2, from_s=time.time() + 60.0, lasts_s=60.0)
+            assert scale(client)["pilots"] == 0  # it begins long after a start would end
+            client.ask("unreserve", reservation=made["id"])
+            [made] = client.ask("reserve", slots=2, from_s=time.time() + 1.0, lasts_s=60.0)
+            wait_until(lambda: ready() == 2, "two are started for nobody's work")
+            wait_until(lambda: time.time() > made["from_s"], "it begins")
+            wait_until(
+                lambda: site.site.broker.occupancy.rules["burst"].now.claims.reserved, "told"
+            )
+            assert client.submit(abs, -3).result(10) == 3
+            assert ready() == 2
+            client.ask("unreserve", reservation=made["id"])
+            wait_until(lambda: scale(client)["pilots"] == 0, "they are let go when it is over")
+        used = site.site.store.usage_totals((Dimension.TARIFF,))
+        assert {each.key[0]: each.tasks for each in used}[f"reservation {made['id']}"] == 1
     finally:
         end(site)
 
