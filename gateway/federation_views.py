@@ -18,9 +18,9 @@ from gateway.views import notes
 from policies.market import Market
 from policies.placement import show_tag
 
+WORKERS_SHOWN: Final = 10  # of each pool, in an explanation
 # What `gridfed pool test` gives its pilot, so that its task runs there: no tag of the pool's.
 PROBE_TAG: Final = re.compile(r"probe-[0-9a-f]{12}", re.ASCII)
-WORKERS_SHOWN: Final = 10  # of each pool, in an explanation
 
 
 def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: float) -> list[Any]:

@@ -9,6 +9,7 @@ import time
 import cloudpickle
 import pytest
 
+from federation.errors import SessionRefused
 from federation.messages import Bye, Drain, Report
 
 # The functions of these tests are not installed where the slots look.
@@ -138,6 +139,14 @@ def test_it_gives_up_when_told_to(gateway, start_agent):
     assert agent.process.wait(20) == 1
     assert "no gateway answered" in agent.text()
     gateway.address = gateway.address.removesuffix("-not-there")
+
+
+def test_it_gives_up_a_gateway_that_never_lets_it_in(gateway, start_agent):
+    gateway.refusal = SessionRefused("there is no pool of that name any more", "worker")
+    agent = start_agent(gateway, 1, "--give-up-s", "0.5")
+    gateway.wait_for(lambda: not agent.is_alive)
+    assert agent.process.returncode == 1
+    assert "gives up: there is no pool of that name any more" in agent.text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
