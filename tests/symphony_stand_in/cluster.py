@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Listener
@@ -123,6 +124,7 @@ class Cluster:
         self.applications = applications
         self.retries = retries
         self.service = service
+        self.hangs = ""  # calls of this name are not answered
         self.early = False  # outcomes are told before `send` returns
         self.echoes = False  # and told twice
         self.aborts_orphans = True  # abortSessionIfClientDisconnect
@@ -233,6 +235,10 @@ class Cluster:
             if session not in self.sessions:
                 raise ValueError(f"there is no session {session}")
             self._end(self.sessions[session], "Closed")
+
+    def detach(self, session: str) -> None:
+        with self.lock:
+            self.sessions[session].owner = None
 
     def reopen(self, session: str, owner: Any) -> str:
         with self.lock:
@@ -408,6 +414,8 @@ class _Client:
 
     def _do(self, verb: str, *arguments: Any) -> Any:
         cluster = self._cluster
+        while verb == cluster.hangs:
+            time.sleep(0.05)
         if verb == "connect":
             application, user, password = arguments
             cluster.login(user, password)
@@ -427,4 +435,6 @@ class _Client:
         session, destroy = arguments
         if destroy:
             cluster.end(session)
+        else:
+            cluster.detach(session)
         return None

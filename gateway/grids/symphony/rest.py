@@ -23,7 +23,7 @@ import trio
 
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.symphony.settings import SymphonySettings
-from gateway.grids.symphony.ways import Gone, Heard, Outcome
+from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome
 
 SYMREST: Final = "/platform/rest/symrest/v1"
 EGO: Final = "/platform/rest/ego/v1"
@@ -106,7 +106,7 @@ class RestClient:
                     method, self._base + path, params=given, json=body, **_auth(auth)
                 )
         except (httpx2.HTTPError, OSError, trio.TooSlowError) as error:
-            raise GridFault(Blame.AGAIN, f"{what}: {_words(error)}") from None
+            raise Cut(Blame.AGAIN, f"{what}: {_words(error)}") from None
         return _read(what, response)
 
     def _open(self) -> httpx2.AsyncClient:
@@ -149,8 +149,10 @@ def _read(what: str, response: httpx2.Response) -> dict[str, Any]:
         raise GridFault(Blame.AGAIN, f"{what}: an answer of {len(response.content):,} bytes")
     if status == 401:
         raise _LoggedOff(Blame.NEVER, f"{what}: it does not let us in: wrong name or password?")
+    if status >= 500:
+        raise Cut(Blame.AGAIN, f"{what}: status {status}: {response.text[:500]}")
     if status >= 300:
-        blame = Blame.AGAIN if status in (408, 429) or status >= 500 else Blame.NEVER
+        blame = Blame.AGAIN if status in (408, 429) else Blame.NEVER
         raise GridFault(blame, f"{what}: status {status}: {response.text[:500]}")
     if not response.content:
         return {}
@@ -177,6 +179,7 @@ class RestWay:
         self._polls: dict[str, trio.CancelScope] = {}
         self._nursery: trio.Nursery | None = None
         self._hear: Callable[[Heard], None] = lambda _heard: None
+        self._leaves = False
 
     async def check(self) -> str:
         """See Way."""
@@ -189,11 +192,13 @@ class RestWay:
     async def run(
         self,
         hear: Callable[[Heard], None],
+        leaves: bool,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """See Way."""
         self._hear = hear
+        self._leaves = leaves
         try:
             await self._rest.log_on()
             async with trio.open_nursery() as nursery:
@@ -202,9 +207,10 @@ class RestWay:
                 task_status.started()
         finally:
             self._nursery = None
-            with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_S):
-                for session in list(self._polls):
-                    await self._close_at_last(session)
+            if not self._leaves:
+                with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_S):
+                    for session in list(self._polls):
+                        await self._close_at_last(session)
             with trio.CancelScope(shield=True):
                 await self._rest.close()
             self._polls.clear()
@@ -229,10 +235,22 @@ class RestWay:
         if not session:
             text = str(answer.get("errorMessage", "the answer names no session"))[:500]
             raise GridFault(Blame.AGAIN, f"a session can't be opened: {text}")
+        self._listen(session)
+        return session
+
+    def leave(self) -> None:
+        """See Way."""
+        self._leaves = self._settings.take_up_s > 0
+
+    async def reopen(self, session: str) -> bool:
+        """See Way. Whether it is open its first poll shows."""
+        self._listen(session)
+        return True
+
+    def _listen(self, session: str) -> None:
         assert self._nursery is not None
         self._polls[session] = trio.CancelScope()
         self._nursery.start_soon(self._poll, session, self._polls[session])
-        return session
 
     async def send(self, session: str, inputs: Sequence[bytes]) -> list[str | None]:
         """See Way."""
@@ -286,7 +304,10 @@ class RestWay:
             await trio.sleep(CLOSE_AGAIN_S)
 
     async def _poll(self, session: str, scope: trio.CancelScope) -> None:
-        """Fetch what has ended, again and again; the session is gone when that fails for long."""
+        """Fetch what has ended, again and again; the session is gone when that is refused.
+
+        Raises GridFault when it fails for long: then nothing can be said of any session.
+        """
         faults, wait_s = 0, POLL_MIN_S
         with scope:
             while True:
@@ -295,10 +316,13 @@ class RestWay:
                     faults = 0
                 except GridFault as fault:
                     faults += 1
-                    if fault.blame is Blame.NEVER or faults >= FAULTS_MAX:
+                    if fault.blame is Blame.NEVER:
                         self._polls.pop(session, None)
                         self._hear(Gone(session, str(fault)))
                         return
+                    if faults >= FAULTS_MAX:
+                        self.leave()
+                        raise
                     outcomes = []
                 for outcome in outcomes:
                     self._hear(outcome)
