@@ -135,7 +135,8 @@ class _Handler(BaseHTTPRequestHandler):
                     ids.append({"sequenceNum": number, "taskId": task, "errorMessage": ""})
                 return {"taskIds": ids}
             case "PUT", "/clientapi/session/taskresults":
-                found = cluster.results(session, int(query["countMax"]), WAIT_S)
+                names = query["filter"].split(",") if query.get("filter") else ()
+                found = cluster.results(session, int(query["countMax"]), WAIT_S, names)
                 return {"taskResults": [_result(task, outcome) for task, outcome in found]}
             case "DELETE", "/clientapi/session/tasks":
                 for task in query["filter"].split(","):

@@ -151,13 +151,13 @@ class SymphonyEngine:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._way.run, self._hear, self.detaches)
+                self._nursery = nursery
                 try:
                     await self._take_up(nursery)
                 except GridFault:
                     self._way.leave()
                     raise
                 self._cut_since_s = None
-                self._nursery = nursery
                 nursery.start_soon(self._watch_room)
         except* GridFault as faults:
             fault = first_of(faults)
@@ -198,9 +198,9 @@ class SymphonyEngine:
                 self._journal.closed(id_)
                 continue
             self._by_id[id_] = session  # what has ended there may be told at once
-            if not await self._way.reopen(id_):
-                self._by_id.pop(id_, None)
+            if not await self._way.reopen(id_, list(session.tasks)):
                 self._lost_session(session, "it is not open any more")
+                self._journal.closed(id_)
             if self._left.pop(id_, None) is None or id_ not in self._by_id:
                 continue  # it is gone, as was told meanwhile
             self._home.say(f"goes on with session {id_}: {len(session.sent)} tasks are in it")
@@ -226,7 +226,7 @@ class SymphonyEngine:
                 again.kills = session.kills
                 self._left[session.id] = again
                 self._parcels |= dict.fromkeys(again.sent, again)
-        if not is_fault and self._journal is not None:
+        if self._journal is not None:
             self._journal.close()
 
     async def _watch_room(self) -> None:
@@ -439,10 +439,9 @@ class SymphonyEngine:
     def _lost_session(self, session: _Session, text: str) -> None:
         """A session is no more, and what was in it is lost."""
         self._home.say(f"lost session {session.id}: {text}")
+        self._by_id.pop(session.id, None)
         self._left.pop(session.id, None)
         self._drop(session, f"its session ended: {text}")
-        assert self._journal is not None
-        self._journal.closed(session.id)
 
     # --- what Symphony tells -------------------------------------------------------------------
 
@@ -452,9 +451,10 @@ class SymphonyEngine:
             return
         match heard:
             case Gone(_, text):
-                del self._by_id[session.id]
                 self._lost_session(session, text)
                 session.scope.cancel()
+                if self._nursery is not None:  # whoever says so may be wrong: nothing runs on
+                    self._nursery.start_soon(self._close, session)
             case Outcome():
                 self._take(session, heard)
 

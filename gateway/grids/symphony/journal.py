@@ -97,7 +97,7 @@ class Journal:
             self._note({"closed": session})
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file, until there is more to write."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -125,10 +125,12 @@ class Journal:
 
     def _note(self, said: dict[str, Any], *, sync: bool = False) -> None:
         self._take(said)
-        if self._file is None or self._lines >= LINES_MAX + 2 * len(self._where):
+        if self._lines >= LINES_MAX + 2 * len(self._where):
             self._write_whole()
             return
         self._lines += 1
+        if self._file is None:
+            self._file = self._path.open("a")
         self._file.write(json.dumps(said) + "\n")
         self._file.flush()
         if sync:
@@ -155,4 +157,3 @@ class Journal:
             os.fsync(file.fileno())
         fresh.replace(self._path)
         self._lines = len(lines)
-        self._file = self._path.open("a")

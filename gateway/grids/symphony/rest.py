@@ -14,7 +14,9 @@ cookies) that last eight hours; they are renewed long before, and asked for anew
 import base64
 import binascii
 import ssl
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +36,7 @@ CLOSE_AGAIN_S: Final = 0.2  # so long after each time that it failed
 POLL_MIN_S: Final = 0.02  # where the server does not wait for results by itself
 POLL_MAX_S: Final = 1.0
 RESULTS_MAX: Final = 100  # of one answer
+NAMED_MAX: Final = 100  # tasks asked for by their ids at a time
 ANSWER_BYTES_MAX: Final = 512 << 20
 Query = Mapping[str, str | int]
 NO_QUERY: Final[Query] = {}
@@ -242,15 +245,15 @@ class RestWay:
         """See Way."""
         self._leaves = self._settings.take_up_s > 0
 
-    async def reopen(self, session: str) -> bool:
+    async def reopen(self, session: str, tasks: Sequence[str]) -> bool:
         """See Way. Whether it is open its first poll shows."""
-        self._listen(session)
+        self._listen(session, tasks)
         return True
 
-    def _listen(self, session: str) -> None:
+    def _listen(self, session: str, tasks: Sequence[str] = ()) -> None:
         assert self._nursery is not None
         self._polls[session] = trio.CancelScope()
-        self._nursery.start_soon(self._poll, session, self._polls[session])
+        self._nursery.start_soon(self._poll, session, self._polls[session], deque(tasks))
 
     async def send(self, session: str, inputs: Sequence[bytes]) -> list[str | None]:
         """See Way."""
@@ -303,8 +306,11 @@ class RestWay:
                     return
             await trio.sleep(CLOSE_AGAIN_S)
 
-    async def _poll(self, session: str, scope: trio.CancelScope) -> None:
+    async def _poll(self, session: str, scope: trio.CancelScope, old: deque[str]) -> None:
         """Fetch what has ended, again and again; the session is gone when that is refused.
+
+        Tasks of a former connection (`old`) are asked for by their ids: an outcome of theirs may
+        have been on its way to that one, and is given only once to whoever asks for any.
 
         Raises GridFault when it fails for long: then nothing can be said of any session.
         """
@@ -312,8 +318,10 @@ class RestWay:
         with scope:
             while True:
                 try:
-                    outcomes = await self._fetch(session)
+                    named = list(islice(old, NAMED_MAX))
+                    outcomes = await self._fetch(session, named)
                     faults = 0
+                    old.rotate(-len(named))
                 except GridFault as fault:
                     faults += 1
                     if fault.blame is Blame.NEVER:
@@ -326,14 +334,21 @@ class RestWay:
                     outcomes = []
                 for outcome in outcomes:
                     self._hear(outcome)
+                    if outcome.task in old:
+                        old.remove(outcome.task)
                 wait_s = POLL_MIN_S if outcomes else min(2 * wait_s, POLL_MAX_S)
                 await trio.sleep(wait_s)
 
-    async def _fetch(self, session: str) -> list[Outcome]:
+    async def _fetch(self, session: str, tasks: Sequence[str]) -> list[Outcome]:
         answer = await self._rest.ask(
             "PUT",
             "/clientapi/session/taskresults",
-            {**self._where, "sessionId": session, "countMax": RESULTS_MAX},
+            {
+                **self._where,
+                "sessionId": session,
+                "countMax": RESULTS_MAX,
+                "filter": ",".join(tasks),
+            },
             {"taskOutputFormat": ["SOAM_BYTES"]},
         )
         results = answer.get("taskResults", [])

@@ -112,7 +112,7 @@ class SideWay:
         )
         return str(answer["session"])
 
-    async def reopen(self, session: str) -> bool:
+    async def reopen(self, session: str, tasks: Sequence[str]) -> bool:
         """See Way."""
         answer = await self._ask("reopen", session=session)
         return answer.get("open") is True

@@ -58,8 +58,10 @@ class Way(Protocol):
         """Let this run end without closing sessions, where the settings have them taken up."""
         ...
 
-    async def reopen(self, session: str) -> bool:
+    async def reopen(self, session: str, tasks: Sequence[str]) -> bool:
         """Listen to a session of a former connection again; False: it is not open any more.
+
+        Of these tasks no outcome has been heard, though one may have been given to that connection.
 
         What has ended there meanwhile is told, perhaps before this returns; or Gone.
         """
