@@ -473,9 +473,8 @@ class Delegate:
             await lot.run()
         finally:
             del self._lots[lot.number]
-            if self._detaches and self._is_stopping:
-                self.leave(lot.book)
-            self.engine.cancel(lot.book.drop_all(), running=True)
+            if not self._detaches:  # else this is the end of the process
+                self.engine.cancel(lot.book.drop_all(), running=True)
 
     async def _end(self, lot: Lot) -> None:
         self.say(f"gives up {lot.slots} slot{'s' * (lot.slots != 1)}: the engine has fewer")
