@@ -64,11 +64,13 @@ class Journal:
                 continue
             try:
                 said = json.loads(line)
+                if not isinstance(said, dict):
+                    raise ValueError("no object")
                 if "application" in said:
                     is_ours = said["application"] == self._application
                 elif is_ours:
                     self._take(said)
-            except (ValueError, TypeError, KeyError, AttributeError):
+            except (ValueError, TypeError, KeyError):
                 if number < len(lines):  # the last may be half a line
                     self._say(f"line {number} of {self._path} can't be read, and is left out")
         self._write_whole()

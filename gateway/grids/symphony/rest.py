@@ -283,9 +283,8 @@ class RestWay:
 
     async def close(self, session: str) -> None:
         """See Way."""
-        scope = self._polls.pop(session, None)
-        if scope is not None:
-            scope.cancel()
+        if session in self._polls:  # it stays there, to be closed at last, until it is
+            self._polls[session].cancel()
         try:
             await self._rest.ask(
                 "DELETE", "/clientapi/session", {**self._where, "sessionId": session}
@@ -293,6 +292,7 @@ class RestWay:
         except GridFault as fault:
             if fault.blame is not Blame.NEVER or isinstance(fault, _LoggedOff):
                 raise  # else there is none: it was closed, or aborted
+        self._polls.pop(session, None)
 
     async def _close_at_last(self, session: str) -> None:
         """Close a session, again and again while there is time; a later life does it otherwise."""

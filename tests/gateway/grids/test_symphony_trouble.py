@@ -243,6 +243,30 @@ async def test_a_library_that_hangs_is_killed_and_its_tasks_are_told(stand_in, m
             assert stage.values(await stage.done(stage.send(nap, 0.0))) == [0.0]
 
 
+async def test_a_server_that_hangs_ends_the_run_and_what_runs_goes_on(stand_in, monkeypatch):
+    monkeypatch.setattr("gateway.grids.symphony.rest.REQUEST_S", 0.5)
+    monkeypatch.setattr("gateway.grids.symphony.rest.FAULTS_MAX", 1)
+    stage = stage_of(stand_in.engine("rest", slots=1, ego_url="", consumer=""))
+    name = ""
+
+    async def hang():
+        nonlocal name
+        name = stage.send(nap, 1.0)
+        await wait_for(lambda: stage.engine._parcels[name].sent.get(name))
+        stand_in.rest.hangs = True
+
+    with trio.fail_after(LIMIT_S):
+        try:
+            assert "TooSlowError" in await run_until_it_fails(stage, hang)
+        finally:
+            stand_in.rest.hangs = False
+        begun = len(stand_in.cluster.started)
+        assert stage.engine.holds(name)
+        async with stage.opened():
+            assert stage.values(await stage.done(name)) == [1.0]
+        assert len(stand_in.cluster.started) == begun
+
+
 async def test_a_fault_of_the_side_process_at_its_end_is_said(stand_in):
     said = []
     stage = stage_of(stand_in.engine("soamapi", said.append))
