@@ -176,6 +176,22 @@ def test_a_gateway_that_comes_again_goes_on_with_what_runs(make_site, stand_in, 
     wait_until(lambda: session not in cluster.open_sessions)
 
 
+@THOROUGH
+@pytest.mark.parametrize("way", WAYS)
+def test_a_client_that_submits_again_gets_what_runs_already(make_site, stand_in, tmp_path, way):
+    stand_in.cluster.aborts_orphans = False
+    site = make_site(0, config=config(stand_in, way))
+    with site.client() as client:
+        future = client.submit(sleeps, tmp_path, "t", "go")
+        wait_until(lambda: is_noted(tmp_path))
+        wait_until((tmp_path / "t").exists)
+        site.kill()
+        site.start()
+        (tmp_path / "go").touch()
+        assert future.result(30) == "t"
+    assert len(stand_in.cluster.started) == 1
+
+
 def sleeps_of(call):
     return sleeps(*call)
 
