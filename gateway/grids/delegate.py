@@ -71,7 +71,7 @@ from gateway.no_pickle import forbid_unpickling
 from gateway.worker.conversation import WorkerConversation
 from gateway.worker.functions import Functions
 from gateway.worker.limits import die_with_parent
-from gateway.worker.roster import Terms
+from gateway.worker.pieces import Terms
 
 WATCH_S: Final = 0.05
 PULSE_S: Final = 2.0
@@ -326,6 +326,7 @@ class Delegate:
         keeping = engine if isinstance(engine, Keeping) and engine.take_up_s else None
         self.take_up_s = keeping.take_up_s if keeping is not None else 0.0
         self._detaches = keeping is not None and keeping.detaches
+        self._engine_scope = trio.CancelScope()
         self._estate = Estate()
         self._claims: dict[str, int] = {}  # parcels of a former life, and the lots that have them
         self._functions = Functions()
@@ -341,7 +342,8 @@ class Delegate:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._watch)
-            await self._run_engine()
+            with self._engine_scope:
+                await self._run_engine()
 
     async def _run_engine(self) -> None:
         """Run the engine, and again should it fail; what it had then is lost."""
@@ -501,6 +503,8 @@ class Delegate:
         self._nursery.start_soon(self._wind_up)
 
     async def _wind_up(self) -> None:
+        if self._detaches:
+            self._engine_scope.cancel()  # an outcome that is heard now could be told to nobody
         async with trio.open_nursery() as nursery:
             for lot in list(self._lots.values()):
                 if self._detaches:
