@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.grids.delegating import Done, Label
-from gateway.worker.roster import Terms
+from gateway.worker.pieces import Terms
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from gateway.grids.delegating import Done, Label
 from gateway.grids.estate import Estate
 from gateway.grids.parcels import Book
-from gateway.worker.roster import Terms
+from gateway.worker.pieces import Terms
 
 DIGEST = b"f" * 32
 TERMS = Terms(7, "job", DIGEST, None, False)
