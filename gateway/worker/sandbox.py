@@ -4,10 +4,10 @@ The slot gets a process, user, host and network namespace of its own; it reads t
 programs and libraries and the worker's Python, and nothing else: no home folders, no keys, no
 sockets. Its /tmp is its own, and gone with it. It dies with the agent.
 
-A user namespace only renames who we are. Where we are root, whoever is nobody in one of ours is root
-to the kernel: it may write what root owns, kernel.core_pattern for one, and so run anything on this
-host. So there is none then, and the slot really becomes nobody, with the two rights that this takes
-and that it loses by it.
+A user namespace only renames who we are. Where we are root, whoever is nobody in one of ours is
+root to the kernel: it may write what root owns, kernel.core_pattern for one, and so run anything on
+this host. So there is none then, and the slot really becomes nobody, with the two rights that this
+takes and that it loses by it.
 """
 
 import os
