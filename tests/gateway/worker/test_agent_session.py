@@ -172,6 +172,13 @@ def test_a_signal_hands_back_what_waits_and_lets_run_what_runs(
     assert not late.settled()
 
 
+def test_a_signal_ends_it_also_when_its_gateway_is_silent(gateway, start_agent):
+    agent = start_agent(gateway)
+    gateway.guest()
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.process.wait(20) == 0  # nobody has taken its goodbye
+
+
 def test_a_second_signal_ends_it_at_once(gateway, start_agent, tmp_path, ended):
     agent = start_agent(gateway)
     mark = tmp_path / "mark"
