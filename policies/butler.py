@@ -125,7 +125,8 @@ class Work:
         due: (moment, tasks, their seconds) of the part of what waits that must be done by then.
         haste: how much it matters that all is done soon, in the mean: see `haste`.
         owed: slots that were sold, as far as there are tasks for them.
-        stranded: tasks more that wait here, and that no pilot could do; `stranded_why`: in words.
+        stranded: tasks more that wait here, and that no pilot could do, of `stranded_jobs`;
+            `stranded_why`: in words.
     """
 
     tasks: int = 0
@@ -137,6 +138,7 @@ class Work:
     spread: int = 0
     stranded: int = 0
     stranded_why: str = ""
+    stranded_jobs: tuple[str, ...] = ()
 
     @property
     def at_once(self) -> int:

@@ -83,7 +83,7 @@ def demand(
     if broker.draining:
         return Work()
     tasks, slot_s, weighed_s, spread = 0, 0.0, 0.0, 0
-    stranded, stranded_why = 0, ""
+    stranded, stranded_why, stranded_jobs = 0, "", []
     due: list[tuple[float, int, float]] = []
     may_begin = _gate(broker, pool, slots_max, now_s, now_s + shape.start_s)
     at_once: dict[Need, int] = {}
@@ -97,6 +97,7 @@ def demand(
         if not seats:
             if not is_dry:  # else it may well be for others
                 stranded, stranded_why = stranded + placed, shape.objection(job.need)
+                stranded_jobs.append(job.id)
             continue
         task_s = _task_s(broker, job, task_s_unknown, now_s)
         if is_dry:
@@ -120,6 +121,7 @@ def demand(
         spread=spread,
         stranded=stranded,
         stranded_why=stranded_why,
+        stranded_jobs=tuple(stranded_jobs),
     )
 
 

@@ -109,6 +109,7 @@ class Keeper:
         self._kinds: dict[int, Offer] = {}  # of them, by handle
         self._came: Offer | None = None  # what the last did that was ordered in this life
         self._stranded: set[str] = set()  # why there is work that no pilot can do, as was said
+        self._noted: set[str] = set()  # jobs with such work, that were told
         self._kept: dict[str, float] = {}  # pilots that are not let go of before then
         self._has_looked = False
         self._seen: dict[int, tuple[str, float | None]] = {}  # by worker, what the broker was told
@@ -173,7 +174,7 @@ class Keeper:
         if self.scale.dry_run:
             return "dry_run is set in [pool.scale]: nothing is started"
         most = slots_max(self.rules, self._past(self._now()))
-        there = sum(each.slots for each in self.fleet.pilots.values())
+        there = self.fleet.slots()
         if there + self.rules.pilot_slots > most:
             return f"{there} of {most} slots are there: try when there are fewer, or raise max"
         return ""
@@ -300,10 +301,16 @@ class Keeper:
         return Shape(offers, self.rules.pilot_slots, self.fleet.start_s)
 
     def _say_what_is_stranded(self) -> None:
-        why = self.work.stranded_why
-        if why and why not in self._stranded and len(self._stranded) < SAID_MAX:
+        """Tell the operator, and whoever asks about the job, of work that no pilot can do."""
+        work, jobs = self.work, self._broker.jobs
+        why = f"no pilot can do it, and none is started for it: its worker {work.stranded_why}"
+        for job in work.stranded_jobs:
+            if job not in self._noted:
+                self._expect(events.JobNoted(job, f"pool {self.pool.name}: {why}"))
+        self._noted = {each for each in {*self._noted, *work.stranded_jobs} if each in jobs}
+        if work.stranded and why not in self._stranded and len(self._stranded) < SAID_MAX:
             self._stranded.add(why)
-            self._say(f"work waits for which no pilot is started or kept: its worker {why}")
+            self._say(f"work waits; {why}")
 
     @property
     def rules(self) -> Rules:

@@ -270,6 +270,8 @@ async def test_once_a_pilot_has_come_it_is_believed_before_the_table(world):
     handle = world.come(name)
     await world.round()
     assert world.keeper.work.stranded == 1
+    [note] = [each for each in world.inbox if isinstance(each, events.JobNoted)]
+    assert (note.job, "has no tag fast" in note.text) == ("j", True)
     assert [each for each in world.said if "has no tag fast" in each] == world.said[-1:]
     for _ in range(3):
         await world.round(11.0)
