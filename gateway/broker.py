@@ -447,7 +447,7 @@ class Broker:
         task_s = self.durations.of(job.spec.function)
         return (
             dispatch.refusal(job, worker)
-            or dispatch.ends_too_soon(worker, task_s, utc_s)
+            or dispatch.ends_too_soon(worker, dispatch.known_s(job, task_s), utc_s)
             or self.entitling.refusal(job, worker)
             or self.occupancy.refusal(job, worker, task_s, utc_s)
         )

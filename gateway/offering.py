@@ -109,15 +109,31 @@ class Offering:
         """Whether what was quoted is still there; what a relay quoted is another site's."""
         if sale.pool == RELAY or sale.spec is None:
             return True
-        slots = self._slots_for(sale.spec, sale.pool, utc_s)
+        slots = max(0, self._slots_for(sale.spec, sale.pool, utc_s))
         if sale.slots > slots:  # some were quoted that are started for it
-            slots += cold_slots(self._broker, sale.pool, sale.spec.work, utc_s)
+            slots += self._cold_slots(sale.spec, sale.pool, slots, utc_s)
         return not self._broker.draining and sale.slots <= slots
 
     def held_slots(self, pool: str) -> int:
         """Slots of a pool that are set aside for contracts that are not committed yet."""
         held = (each for each in self._sales.values() if each.phase is Phase.HELD)
         return sum(each.slots for each in held if each.pool == pool)
+
+    def promised(self, pool: str) -> int:
+        """Slots of a pool that are yet to be started, and that contracts have been promised.
+
+        What is there goes to them first. To a contract as many are promised as it has tasks for; as
+        many as it was sold while its first tasks are on their way.
+        """
+        if pool not in self._broker.growth:
+            return 0
+        slots = self.held_slots(pool)
+        for each in self._sales.values():
+            if each.pool == pool and each.is_live:
+                job = self._broker.jobs.get(each.job)
+                tasks = job.waiting + job.in_flight if job is not None else 0
+                slots += each.slots if each.is_awaited else min(each.slots, tasks)
+        return max(0, slots - self._broker.occupancy.slots(pool))
 
     # --- why not -------------------------------------------------------------------------------
 
@@ -212,10 +228,10 @@ class Offering:
             if not self._suits(spec, pool):
                 continue
             sold = replace(spec, price=tariff)
-            free = self._slots_for(sold, pool, utc_s, ask.task_s)
-            warm = max(0, free)  # less than none where slots are held that are yet to be started
+            # Less than none where slots are held that are yet to be started.
+            warm = max(0, self._slots_for(sold, pool, utc_s, ask.task_s))
             task_s = ask.task_s or self._broker.durations.of(spec.function) or 0.0
-            cold = self._cold_for(sold, pool, utc_s, ask.tasks, task_s, free)
+            cold = self._cold_for(sold, pool, utc_s, ask.tasks, task_s, warm)
             total = warm + cold
             if total < 1:
                 continue
@@ -278,19 +294,27 @@ class Offering:
         return slots if is_reserved(spec) else slots - self.held_slots(pool)
 
     def _cold_for(
-        self, spec: JobSpec, pool: str, utc_s: float, tasks: int, task_s: float, free: int
+        self, spec: JobSpec, pool: str, utc_s: float, tasks: int, task_s: float, warm: int
     ) -> int:
         """The slots of a pool that would be started for a buyer's work, beside those there are."""
-        warm = max(0, free)
         growth = self._broker.growth.get(pool)
         offer = self._broker.offers.get(f"pool {pool}")
         if growth is None or offer is None or judge(spec.need, offer) is not None:
             return 0
         if tasks <= warm:
             return 0
-        slots = max(0, cold_slots(self._broker, pool, spec.work, utc_s) + min(0, free))
+        slots = self._cold_slots(spec, pool, warm, utc_s)
         objective = spec.wishes.objective or CHEAPEST
         return growth._replace(slots=slots).beside(warm, tasks, task_s, objective)
+
+    def _cold_slots(self, spec: JobSpec, pool: str, warm: int, utc_s: float) -> int:
+        """The slots of a pool that could be started for a job, beside so many that it may have."""
+        work, broker = spec.work, self._broker
+        if not is_reserved(spec):
+            return cold_slots(broker, pool, work, self.promised(pool), utc_s)
+        # Others were promised what they were beside it; and it has no more than was booked.
+        seats = broker.occupancy.slots_for(pool, spec, None, utc_s)
+        return int(max(0, min(seats - warm, cold_slots(broker, pool, work, 0, utc_s))))
 
     def _load_s(self, pool: str, utc_s: float) -> float:
         """Slot-seconds that a pool's workers have, and that wait here."""

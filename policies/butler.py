@@ -127,6 +127,8 @@ class Work:
         owed: slots that were sold, as far as there are tasks for them.
         stranded: tasks more that wait here, and that no pilot could do, of `stranded_jobs`;
             `stranded_why`: in words.
+        kept: slots that are reserved, or will be when a start would end, and have no task. What
+            they will do of what waits is not in `tasks`.
     """
 
     tasks: int = 0
@@ -139,6 +141,7 @@ class Work:
     stranded: int = 0
     stranded_why: str = ""
     stranded_jobs: tuple[str, ...] = ()
+    kept: int = 0
 
     @property
     def at_once(self) -> int:
@@ -304,6 +307,7 @@ def _wanted(
 ) -> tuple[int, str]:
     """How many slots there should be, and why."""
     ready = sum(each.slots for each in active if each.stage is Stage.READY)
+    ready = max(0, ready - work.kept)
     left_s = max(0.0, work.slot_s - ready * past.start_s)
     slots, why = 0, "at rest: it grows when there is work for it"
     if active:
@@ -322,6 +326,9 @@ def _wanted(
         if slots_due > slots:
             slots = slots_due
             why = f"{_count(slots)}: so many it takes for what is due in {due_s - now_s:,.0f} s"
+    if work.kept:
+        slots = max(slots, sum(each.busy for each in active)) + work.kept
+        why = f"{_count(slots)}: {work.kept:,} are reserved, beside what others have"
     if slots < rules.slots_min:
         slots, why = rules.slots_min, f"no fewer than {rules.slots_min} slots are kept"
     whole = _whole(slots, rules.pilot_slots)
@@ -461,7 +468,7 @@ def _released(
     """The pilots that are cancelled, and those that are drained."""
     there = sum(each.slots for each in active)
     over = there - slots_max(rules, past)
-    spare = there - max(wanted, min(work.at_once, there))
+    spare = there - max(wanted, min(work.at_once + work.kept, there))
     cancel: list[str] = []
     drain: list[str] = []
     for each in sorted(active, key=_dispensable):

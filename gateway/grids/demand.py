@@ -11,6 +11,7 @@ from gateway.jobs import Job
 from gateway.occupancy import is_reserved
 from policies.asks import Objective
 from policies.butler import Work, haste
+from policies.claims import Seats
 from policies.estimates import TASK_MIN_S
 from policies.parties import Whose
 from policies.placement import Need, Offer, counted, judge
@@ -69,7 +70,7 @@ def demand(
     Because a plan gives a pool only what no idle slot, and no peer, would do sooner or cheaper,
     nothing is rented for anything else. What its rules let begin only later is none yet: slots
     would stand idle, and cost, until a window opens. Nor is what no pilot could do: one that was
-    started, or kept, for it would do nothing.
+    started, or kept, for it would do nothing. What is reserved is there when it begins.
 
     Args:
         task_s_unknown: how long a task is taken to be that nobody has seen end, at least: what runs
@@ -86,9 +87,14 @@ def demand(
     stranded, stranded_why, stranded_jobs = 0, "", []
     due: list[tuple[float, int, float]] = []
     may_begin = _gate(broker, pool, slots_max, now_s, now_s + shape.start_s)
+    kept, booked = _kept(broker, pool, now_s, now_s + shape.start_s)
+    awaited = kept
     at_once: dict[Need, int] = {}
     for job in broker.waiting_jobs:
         placed = _could_come(broker, job, pool) if is_dry else _placed(job, pool)
+        if awaited and any(each.who.includes(job.whose) for each in booked):
+            done = min(placed, awaited)
+            placed, awaited = placed - done, awaited - done
         if not placed or not may_begin(job):
             continue
         if job.need not in at_once:
@@ -122,6 +128,7 @@ def demand(
         stranded=stranded,
         stranded_why=stranded_why,
         stranded_jobs=tuple(stranded_jobs),
+        kept=kept,
     )
 
 
@@ -133,7 +140,9 @@ def _owed(broker: Broker, pool: str, shape: Shape, may_begin: Callable[[Job], bo
     """
     owed = 0
     for job in broker.jobs.values():
-        if job.spec.pool != pool or not job.spec.slots_sold or not may_begin(job):
+        if job.spec.pool != pool or not job.spec.slots_sold or is_reserved(job.spec):
+            continue
+        if not may_begin(job):
             continue
         left = job.waiting + job.in_flight
         slots = min(left, job.spec.slots_sold)
@@ -163,6 +172,25 @@ def _task_s(broker: Broker, job: Job, unknown_s: float, now_s: float) -> float:
         if job.spec.path:
             known_s = min(claim_s, max(CLAIM_MAX_S, _has_run_s(job, now_s)))
     return max(TASK_MIN_S, known_s or max(unknown_s, _has_run_s(job, now_s)))
+
+
+def _kept(
+    broker: Broker, pool: str, from_s: float, until_s: float
+) -> tuple[int, tuple[Seats, ...]]:
+    """The slots that are booked at some moment of a time, and have no task; and for whom."""
+    found = broker.occupancy.pools.get(pool)
+    if found is None:
+        return 0, ()
+    most = 0
+    seats: tuple[Seats, ...] = ()
+    for span in found.rules.spans:
+        if span.from_s <= until_s and from_s < span.until_s:
+            booked = tuple(each for each in span.claims.reserved if each.is_booked)
+            most = max(most, sum(each.slots for each in booked))
+            seats += booked
+    first = found.rules.now.claims.first_reserved
+    used = sum(slots for claim, slots in found.used.items() if claim >= first)
+    return max(0, most - used), seats
 
 
 def _has_run_s(job: Job, now_s: float) -> float:

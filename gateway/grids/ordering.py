@@ -109,9 +109,9 @@ class Ordering:
         """What is wrong with an answer; empty: nothing."""
         before = self.troubles.get(what, "")
         if text and text != before:
-            self._say(f"its grid was asked for {what}: {text}")
+            self._say(f"`{what}` of its grid failed: {text}")
         elif before and not text:
-            self._say(f"its grid answers again when asked for {what}")
+            self._say(f"`{what}` of its grid works again")
         self.troubles[what] = text
 
     async def ask_facts(self) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from tests_support import InnerSite, wait_until
 
 from federation import Client
 from gateway.config import PoolConfig
+from gateway.grids.kinds import find_kind
 from gateway.grids.processes import ProcessesConfig
 from gateway.ledger.rows import Dimension
 from gateway.scale_config import Scale
@@ -103,6 +106,25 @@ def test_what_a_former_life_had_started_is_taken_up_and_let_go(tmp_path):
         end(second)
 
 
+def test_a_second_worker_of_one_name_waits_until_the_first_is_gone(site):
+    command = [sys.executable, "-m", "gateway.worker.agent", "--gateway", site.address]
+    command += ["--pool", "burst", "--slots", "1", "--name", "same", "--die-with-parent"]
+    pipes = {"stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as first, subprocess.Popen(command, **pipes) as second:
+        try:
+            lines = {each: each.stderr.readline() for each in (first, second)}
+            [inside] = [each for each, line in lines.items() if "works for site" in line]
+            [outside] = {first, second} - {inside}
+            assert "a worker same is in pool burst already" in lines[outside]
+            with Client(site.address) as client:
+                assert [each["name"] for each in client.ask("workers")] == ["same"]
+            inside.kill()
+            assert "works for site" in outside.stderr.readline()
+        finally:
+            first.kill()
+            second.kill()
+
+
 def test_a_dry_run_starts_nothing_and_says_what_it_would(tmp_path):
     rules = Rules(slots_max=3, slots_min=2, waste=1.0, idle_s=1.0)
     site = make_site(tmp_path, replace(SCALE, rules=rules, dry_run=True))
@@ -135,6 +157,7 @@ def test_a_pilot_that_is_killed_loses_no_task(site):
             return {each["worker"].partition(" = ")[2] for each in found} - {""}
 
         wait_until(named, "they are known by the grid's names of them")
+        assert " pid " in quick("workers", "--gateway", site.address)
         assert named() <= {f"pid {pid}" for pid in pilots_of(keeper)}
         os.kill(pilots_of(keeper)[0], signal.SIGKILL)
         assert list(results) == [n * n for n in range(40)]
@@ -144,9 +167,41 @@ def test_a_probe_runs_a_task_in_a_pool_that_lets_go_at_once(tmp_path):
     site = make_site(tmp_path, replace(SCALE, rules=replace(SCALE.rules, idle_s=0.0)))
     try:
         said = quick("pool", "test", "burst", "--gateway", site.address)
-        assert [line.split()[1] for line in said.splitlines()][-3:] == ["start:", "dial:", "task:"]
+        assert [line.split()[:2] for line in said.splitlines()] == [
+            ["ok", f"{step}:"]
+            for step in ("check", "limits", "capacity", "pilots", "start", "dial", "task")
+        ]
+        assert "probe-" not in quick("pools", "--gateway", site.address)
     finally:
         end(site)
+
+
+def test_a_probe_says_what_is_wrong_with_a_pool(tmp_path):
+    """Of each pool by one site: none of these starts anything that is there for long."""
+    scale = replace(SCALE, look_s=1.0, dial_for_s=1.0)
+    lost = PoolConfig("lost", "processes", scale=replace(scale, dial=f"ipc://{tmp_path}/nowhere"))
+    dry = PoolConfig("dry", "processes", scale=replace(scale, dry_run=True))
+    wrong = {"partition": "p", "python": "/p", "conf": f"{tmp_path}/none.conf"}
+    hpc = PoolConfig("hpc", "slurm", scale=scale, grid=find_kind("slurm").read(wrong))
+    pools = [replace(each, grid=ProcessesConfig(slots_max=3)) for each in (lost, dry)]
+    listen = f"ipc://{tmp_path}/gw.sock", "tcp://127.0.0.1:0"
+    site = InnerSite(tmp_path, pools=(*pools, hpc), listen=listen)
+
+    def said(pool, *options, address=site.address):
+        return quick("pool", "test", pool, *options, "--gateway", address, code=1)
+
+    try:
+        assert "its worker did not come within 1 s: " in said("lost", "--wait", "1")
+        assert "start: dry_run is set in [pool.scale]" in said("dry")
+        assert "Error: check: " in said("hpc")
+        assert "pool 'other'; of these: dry, hpc, lost" in said("other")
+        by_tcp = said("dry", address=site.site.addresses[1])
+        assert 'add one to listen in [site], as in "ipc:///run/' in by_tcp
+    finally:
+        for keeper in site.site.keepers[:2]:
+            for pid in pilots_of(keeper):
+                os.kill(pid, signal.SIGKILL)
+        site.stop()
 
 
 def test_what_is_owned_and_idle_goes_first(tmp_path):
@@ -190,6 +245,57 @@ def test_a_site_starts_slots_for_what_another_buys(tmp_path):
         tasks = {row["pool"]: row["tasks"] for row in rows}
         assert tasks["paris/burst"] > 15
         wait_until(lambda: paris.ask("scale")["pools"][0]["pilots"] == 0, "Paris lets them go")
+    finally:
+        for each in (london, paris):
+            each.gateway.stop()
+
+
+OWNED = """
+[[pool]]
+name = "local"
+kind = "local"
+slots = 1
+price = "0.01 USD"
+"""
+
+
+@pytest.mark.timeout(120)
+def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_rented(tmp_path):
+    """Renting for work that a peer would do sooner is a bug."""
+    london = Member(tmp_path, "london", 1, "", pools=OWNED + BURST)
+    paris = Member(tmp_path, "paris", 1, "0.04 USD")
+    try:
+        federate(london, paris)
+        with london.client() as client:
+
+            def pilots():
+                return client.ask("scale")["pools"][0]["pilots"]
+
+            def tasks_by_pool():
+                usage = client.ask("report", kind="usage", by=["pool"])
+                rows = [dict(zip(usage["columns"], row, strict=True)) for row in usage["rows"]]
+                return {row["pool"]: row["tasks"] for row in rows}
+
+            def free(site, pool):
+                [found] = [e for e in client.ask("pools") if (e["site"], e["pool"]) == (site, pool)]
+                return found["slots_free"]
+
+            def occupy(view, site):
+                """Fill the slot that a site has there."""
+                job = view.options(task_s=30.0).submit(time.sleep, 30.0)
+                wait_until(lambda: not free(site, "local"), f"{site} is busy")
+                return job
+
+            short = client.options(task_s=0.2)
+            assert short.submit(slow_square, 2).result(20) == 4
+            assert tasks_by_pool() == {"local": 1}
+            occupy(client, "london")
+            soon = short.options(objective="fastest")
+            assert soon.submit(slow_square, 3).result(20) == 9
+            assert (tasks_by_pool(), pilots()) == ({"local": 1, "paris/local": 1}, 0)
+            occupy(client.options(objective="fastest"), "paris")
+            assert soon.submit(slow_square, 4).result(20) == 16
+            assert tasks_by_pool() == {"local": 1, "paris/local": 1, "burst": 1}
     finally:
         for each in (london, paris):
             each.gateway.stop()

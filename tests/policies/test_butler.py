@@ -130,11 +130,34 @@ def fleet(count: int, stage: Stage = Stage.READY, busy: int = 1) -> list[Pilot]:
             2,
             id="some are kept, in whole pilots",
         ),
+        pytest.param(RULES, [], Work(kept=4), 4, 4, id="what is reserved is there"),
+        pytest.param(
+            RULES,
+            fleet(10),
+            Work(10, 600.0, 600.0, kept=4),
+            14,
+            4,
+            id="what is reserved is beside what others have",
+        ),
+        pytest.param(
+            RULES,
+            [*fleet(4, busy=0), *fleet(2)],
+            Work(2, 120.0, 120.0, kept=4),
+            6,
+            0,
+            id="slots that are reserved and there are not started again",
+        ),
     ],
 )
 def test_a_pool_grows_for_the_work_there_is(rules, pilots, work, wanted, start):
     found = attend(rules, pilots, work, PAST, NOW_S)
     assert (found.wanted, found.start) == (wanted, start), found.why
+
+
+def test_idle_slots_that_are_reserved_are_not_let_go():
+    pilots = [ready(f"p{at}", NOW_S - 1_000.0) for at in range(6)]
+    found = attend(RULES, pilots, Work(kept=4), PAST, NOW_S)
+    assert (found.wanted, len(found.drain)) == (4, 2)
 
 
 def test_what_new_slots_would_not_help_starts_none():

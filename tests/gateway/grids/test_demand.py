@@ -11,8 +11,9 @@ from gateway.grids.demand import CLAIM_MAX_S, Shape, demand
 from policies.asks import CHEAPEST
 from policies.claims import NOTHING, Claim, Claims
 from policies.hours import Hours, Weekdays
-from policies.parties import ALL
+from policies.parties import ALL, Whose, read_party
 from policies.placement import Offer
+from policies.reservations import Reservation, ReservationRules, State, overlay
 from policies.tariffs import Tariff
 from policies.weeks import EVERY_DAY
 from policies.windows import Plan, Window, rules_at
@@ -120,3 +121,50 @@ def test_another_sites_word_for_how_long_its_tasks_take_is_bounded_and_then_meas
     broker.durations.learn(b"f" * 32, 100, 100 * 10**9)
     found = look(broker)
     assert (found.slot_s, found.owed) == (pytest.approx(20.0), 1), "a start takes longer than that"
+
+
+def reserved(state=State.BOOKED, from_s=MIDNIGHT_S + 600.0, slots=4):
+    made = Reservation(
+        "r1", "cloud", read_party("user:ann"), slots, from_s, from_s + 3_600.0, 10**9, "USD",
+        Whose("ann"), made_s=MIDNIGHT_S, state=state, lease_s=MIDNIGHT_S + 30.0,
+    )  # fmt: skip
+    return overlay(rules_at(Plan(), MIDNIGHT_S), [made], ReservationRules(), MIDNIGHT_S)
+
+
+@pytest.mark.parametrize(
+    ("state", "at_s", "kept"),
+    [
+        (State.BOOKED, 530.0, 0),
+        (State.BOOKED, 540.0, 4),
+        (State.BOOKED, 4_199.0, 4),
+        (State.BOOKED, 4_200.0, 0),
+        (State.HELD, 540.0, 0),
+    ],
+    ids=["long before", "a start before it begins", "in it", "over", "nobody has booked it yet"],
+)
+def test_what_is_reserved_is_kept_from_a_start_before_it_begins(state, at_s, kept):
+    broker = Broker({"cloud": Tariff(40_000_000, "USD", "1")})
+    broker.handle(events.RulesTurned({"cloud": reserved(state)}), MIDNIGHT_S)
+    now_s = MIDNIGHT_S + at_s
+    found = look(broker, now_s)
+    assert (found.kept, found.tasks, found.owed) == (kept, 0, 0)
+
+
+def test_what_reserved_slots_will_do_starts_no_others_and_what_they_do_keeps_no_others():
+    broker = Broker({"cloud": Tariff(40_000_000, "USD", "1")})
+    for event in (
+        events.RulesTurned({"cloud": reserved(from_s=MIDNIGHT_S)}),
+        events.ClientJoined(1, "ann"),
+        events.JobOpened(1, "j", spec(pool="cloud")),
+        events.TasksArrived(1, "j", 0, [b"%d" % at for at in range(6)]),
+    ):
+        broker.handle(event, MIDNIGHT_S)
+
+    def found():
+        given = look(broker)
+        return given.kept, given.tasks
+
+    assert found() == (4, 2)
+    broker.handle(events.WorkerJoined(1, "w", "cloud", 3, {}, "3.11"), MIDNIGHT_S)
+    broker.settle(MIDNIGHT_S)
+    assert found() == (1, 5)  # three of them run; one of the others is for the fourth

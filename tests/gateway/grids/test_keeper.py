@@ -103,15 +103,14 @@ async def test_a_trouble_is_said_once_and_its_end_too(make, autojump_clock):
     scene.grid.faults["pilots"] = GridFault(Blame.AGAIN, "the controller restarts")
     await trio.sleep(60)
     assert len(scene.grid.asked("pilots")) > 5
-    assert (
-        scene.said.count("pool burst: its grid was asked for pilots: the controller restarts") == 1
-    )
+    told = "pool burst: `pilots` of its grid failed: the controller restarts"
+    assert scene.said.count(told) == 1
     assert scene.grid.asked("start") == []
     assert scene.keeper.trouble == "the controller restarts"
     del scene.grid.faults["pilots"]
     await trio.sleep(10)
     assert scene.said[-2:] == [
-        "pool burst: its grid answers again when asked for pilots",
+        "pool burst: `pilots` of its grid works again",
         "pool burst: 3 pilots ordered (no fewer than 3 slots are kept)",
     ]
     assert sum(each.pilots for each in scene.grid.asked("start")) == 3
@@ -177,7 +176,7 @@ async def test_a_stop_that_fails_is_repeated_soon(make, autojump_clock):
     scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10))))
     await trio.sleep(3.5 * STOP_RETRY_S)
     assert len(scene.grid.asked("stop")) == 4
-    assert scene.said.count("pool burst: its grid was asked for stop: not now") == 1
+    assert scene.said.count("pool burst: `stop` of its grid failed: not now") == 1
 
 
 async def test_a_start_whose_answer_is_lost_is_made_again_by_the_same_name(make, autojump_clock):
