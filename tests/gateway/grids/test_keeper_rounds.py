@@ -260,6 +260,7 @@ async def test_who_still_works_gets_work_again_when_the_drain_was_ours(world, wh
 async def test_once_a_pilot_has_come_it_is_believed_before_the_table(world):
     """The table promises a tag that no host has: one is started for it, and none after that."""
     world.broker.offers[f"pool {POOL}"] = Offer(f"pool {POOL}", POOL, {"fast": True}, "3.11", "EUR")
+    world.keeper = world.begin()
     world.site.do(
         events.ClientJoined(1, "ann"),
         events.JobOpened(1, "j", town.spec(tags={"fast": True}, pool=POOL)),
