@@ -9,7 +9,7 @@ from federation import deals
 from federation.reasons import Reason
 from gateway import events
 from gateway.effects import Side
-from gateway.grids.demand import demand
+from gateway.grids.demand import Shape, demand
 from policies.asks import CHEAPEST, FASTEST, Wishes
 from policies.butler import Growth
 from policies.claims import WHOLE, Amount, Claim, Claims
@@ -182,7 +182,8 @@ def test_a_share_is_of_what_could_be_there_as_adverts_say():
 
 def work_of(town):
     broker = town.sites["paris"].broker
-    return demand(broker, "local", UTC_S, 1.0, CHEAPEST, slots_max=100, start_s=START_S)
+    shape = Shape([broker.offers["pool local"]], start_s=START_S)
+    return demand(broker, "local", UTC_S, 1.0, CHEAPEST, shape=shape, slots_max=100)
 
 
 def test_what_there_is_to_do_is_what_plans_gave_the_pool():
