@@ -22,6 +22,7 @@ from gateway.dealing import RELAY, DealRules, Permits
 from gateway.errands import Notary, NotGranted, check_ask
 from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import BadJob, check_spec
+from gateway.jobs import Worker
 from gateway.occupancy import is_reserved
 from gateway.quotations import quoted_terms
 from gateway.sale import Sale
@@ -240,7 +241,9 @@ class Offering:
                 continue
             load_s = self._load_s(pool, utc_s)
             begin_s, late_s = load_s / warm if warm else inf, 0.0
-            if cold:
+            if ask.tasks <= min(warm, self._idle(sold, pool)):
+                begin_s = 0.0  # as adverts say: what others have is in nobody's way
+            elif cold:
                 start_s = self._broker.growth[pool].start_s
                 begin_s = min(begin_s, start_s + load_s / total)
                 late_s = max(0.0, start_s - begin_s) * cold / total
@@ -279,19 +282,25 @@ class Offering:
         self, spec: JobSpec, pool: str, utc_s: float, task_s: float | None = None
     ) -> int:
         """The slots of a pool that can run a job, and by its rules may, less what is set aside."""
-        able = (
-            each.slots
-            for each in self._broker.workers.values()
-            if each.offer.pool == pool
-            and not each.draining
-            and judge(spec.need, each.offer) is None
-        )
+        able = (each.slots for each in self._able(spec, pool))
         task_s = task_s or self._broker.durations.of(spec.function)
         allowed = self._broker.occupancy.slots_for(pool, spec, task_s, utc_s)
         entitled = self._broker.entitling.slots_max(spec.work, pool)
         slots = int(min(sum(able), allowed, entitled))
         # What is reserved is kept, whoever else has what is held.
         return slots if is_reserved(spec) else slots - self.held_slots(pool)
+
+    def _idle(self, spec: JobSpec, pool: str) -> int:
+        """Slots of a pool that can run a job and have nothing to do, less what is set aside."""
+        idle = sum(max(0, each.slots - each.in_flight) for each in self._able(spec, pool))
+        return idle - self.held_slots(pool)
+
+    def _able(self, spec: JobSpec, pool: str) -> Iterator[Worker]:
+        """The workers of a pool that can run a job, and take work."""
+        for each in self._broker.workers.values():
+            is_here = each.offer.pool == pool and not each.draining
+            if is_here and judge(spec.need, each.offer) is None:
+                yield each
 
     def _cold_for(
         self, spec: JobSpec, pool: str, utc_s: float, tasks: int, task_s: float, warm: int

@@ -20,16 +20,18 @@ from gateway.grids.processes import ProcessesConfig
 from gateway.ledger.rows import Dimension
 from gateway.scale_config import Scale
 from policies.butler import Rules
+from policies.claims import EVERYTHING
+from policies.reservations import ReservationRules
 
 pytestmark = pytest.mark.slow
 
 SCALE = Scale(Rules(slots_max=3, idle_s=0.3), start_s=1.0, look_s=1.0, dial_for_s=20.0)
 
 
-def make_site(folder, scale=SCALE, *others):
+def make_site(folder, scale=SCALE, *others, **config):
     pool = PoolConfig("burst", "processes", price="0.10 USD")
     pool = replace(pool, scale=scale, grid=ProcessesConfig(slots_max=3))
-    return InnerSite(folder, pools=(pool, *others))
+    return InnerSite(folder, pools=(pool, *others), **config)
 
 
 @pytest.fixture
@@ -69,6 +71,11 @@ def scale(client):
 def slow_square(number):
     time.sleep(0.2)
     return number * number
+
+
+def sleep_until(path):
+    while not path.exists():
+        time.sleep(0.05)
 
 
 def test_a_pool_grows_for_work_and_is_gone_after_it(site):
@@ -215,6 +222,33 @@ def test_what_is_owned_and_idle_goes_first(tmp_path):
         end(site)
 
 
+def test_what_is_reserved_is_started_ahead_kept_and_let_go(tmp_path):
+    site = make_site(tmp_path, reservations=ReservationRules(EVERYTHING))
+    try:
+        with Client(site.address) as client:
+
+            def ready():
+                return scale(client)["slots"]["ready"]
+
+            [made] = client.ask("reserve", slots=2, from_s=time.time() + 60.0, lasts_s=60.0)
+            assert scale(client)["pilots"] == 0  # it begins long after a start would end
+            client.ask("unreserve", reservation=made["id"])
+            [made] = client.ask("reserve", slots=2, from_s=time.time() + 1.0, lasts_s=60.0)
+            wait_until(lambda: ready() == 2, "two are started for nobody's work")
+            wait_until(lambda: time.time() > made["from_s"], "it begins")
+            wait_until(
+                lambda: site.site.broker.occupancy.rules["burst"].now.claims.reserved, "told"
+            )
+            assert client.submit(abs, -3).result(10) == 3
+            assert ready() == 2
+            client.ask("unreserve", reservation=made["id"])
+            wait_until(lambda: scale(client)["pilots"] == 0, "they are let go when it is over")
+        used = site.site.store.usage_totals((Dimension.TARIFF,))
+        assert {each.key[0]: each.tasks for each in used}[f"reservation {made['id']}"] == 1
+    finally:
+        end(site)
+
+
 BURST = """
 [[pool]]
 name = "burst"
@@ -276,15 +310,15 @@ def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_re
                 rows = [dict(zip(usage["columns"], row, strict=True)) for row in usage["rows"]]
                 return {row["pool"]: row["tasks"] for row in rows}
 
-            def free(site, pool):
-                [found] = [e for e in client.ask("pools") if (e["site"], e["pool"]) == (site, pool)]
-                return found["slots_free"]
+            def is_busy(site):
+                pools = {(e["site"], e["pool"]): e for e in client.ask("pools")}
+                return pools[site, "local"]["load_slot_s"] > 20
 
             def occupy(view, site):
                 """Fill the slot that a site has there."""
-                job = view.options(task_s=30.0).submit(time.sleep, 30.0)
-                wait_until(lambda: not free(site, "local"), f"{site} is busy")
-                return job
+                job = view.options(task_s=30.0).submit(sleep_until, tmp_path / "over")
+                wait_until(lambda: client.explain(job)["in_flight"], "it has a slot")
+                wait_until(lambda: is_busy(site), f"{site} shows that it is busy")
 
             short = client.options(task_s=0.2)
             assert short.submit(slow_square, 2).result(20) == 4
@@ -296,6 +330,8 @@ def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_re
             occupy(client.options(objective="fastest"), "paris")
             assert soon.submit(slow_square, 4).result(20) == 16
             assert tasks_by_pool() == {"local": 1, "paris/local": 1, "burst": 1}
+            (tmp_path / "over").touch()
+            wait_until(lambda: pilots() == 0, "what was rented is let go")
     finally:
         for each in (london, paris):
             each.gateway.stop()

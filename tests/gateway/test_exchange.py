@@ -878,6 +878,37 @@ def test_what_a_buyer_says_of_its_tasks_is_load_that_its_seller_shows(town):
     assert shown.load_slot_s >= 4 * 600.0
 
 
+def test_a_quote_of_a_slot_that_is_free_begins_at_once_whatever_the_others_do(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    paris.broker.durations.learn(spec().function, 100, 100 * 600 * 10**9)
+    paris.submit(3, "own")
+    town.show()
+    for tasks in (1, 2):
+        london.submit(tasks, f"j{tasks}", wishes=Wishes(allowed_sites=frozenset({"paris"})))
+    asked = [m for *_, m in town.said if isinstance(m, deals.AskQuote)]
+    for ask in asked:
+        paris.exchange.hear("london", Side.BUYER, ask, 0.0, UTC_S)
+        paris.do()
+    quotes = [m for *_, m in town.said if isinstance(m, deals.Quote)]
+    assert [each.tasks for each in quotes] == [1, 2]
+    assert quotes[0].begin_in_s == 0.0
+    assert quotes[1].begin_in_s == pytest.approx(450.0)
+
+
+def test_who_is_busier_than_it_showed_is_left_for_what_we_have(town):
+    """Paris showed itself idle; by the time it is asked it has much to do."""
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.broker.durations.learn(spec().function, 100, 100 * 10 * 10**9)
+    paris.broker.durations.learn(b"l" * 32, 100, 100 * 600 * 10**9)
+    paris.submit(8, "own", function=b"l" * 32)
+    london.submit(1, wishes=Wishes(FASTEST))
+    town.deliver()
+    assert [m.begin_in_s for *_, m in town.said if isinstance(m, deals.Quote)] == [1_200.0]
+    assert not [m for *_, m in town.said if isinstance(m, deals.Hold)]
+    town.pass_time(0.5)
+    assert london.at_work[1], "it runs at home"
+
+
 @pytest.mark.parametrize("task_s", [0.0, -1.0, float("nan"), 1e10])
 def test_tasks_of_no_length_are_not_quoted(town, task_s):
     london, paris = town.sites["london"], town.sites["paris"]
