@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway import dispatch
 from gateway.broker import Broker
-from gateway.jobs import Job
+from gateway.jobs import Job, Worker
 from gateway.occupancy import is_reserved
 from policies.asks import Objective
 from policies.butler import Work, haste
@@ -120,6 +120,7 @@ def demand(
     for worker in broker.workers.values():
         if worker.offer.pool == pool and not worker.job:
             tasks += worker.in_flight
+            spread += _kept_idle(worker, shape, at_once) if worker.free else 0
             running_s += worker.left_s(now_s)
     return Work(
         *(tasks, slot_s + running_s, running_s, tuple(sorted(due)), mean),
@@ -130,6 +131,18 @@ def demand(
         stranded_jobs=tuple(stranded_jobs),
         kept=kept,
     )
+
+
+def _kept_idle(worker: Worker, shape: Shape, at_once: dict[Need, int]) -> int:
+    """Slots of a worker that stand idle for what its tasks hold of what is counted of it."""
+    idle = 0
+    for each in worker.assignments.values():
+        if each.job.counted:
+            need, tasks = each.job.need, len(each.left)
+            if need not in at_once:
+                at_once[need] = shape.at_once(need)
+            idle += ceil(tasks * shape.slots / max(1, at_once[need])) - tasks
+    return min(idle, max(0, worker.slots - worker.in_flight))
 
 
 def _owed(broker: Broker, pool: str, shape: Shape, may_begin: Callable[[Job], bool]) -> int:
