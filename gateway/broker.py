@@ -88,7 +88,7 @@ class Broker:
         self._now_s = 0.0
         self.limits = limits or Limits()
         self.offers = dict(offers or {})
-        self._promised = frozenset(self.offers)  # of pools whose workers are yet to be started
+        self._promised = dict(self.offers)  # of pools whose workers are yet to be started
         self.jobs: dict[str, Job] = {}
         self.draining = False
         # Whether another site may be able to run what none of our own pools can.
@@ -194,6 +194,10 @@ class Broker:
                 self._job_recovered(event, now_s)
             case events.PoolGrows():
                 self.growth[event.pool] = event.growth
+                promised = self._promised.get(f"pool {event.pool}")
+                if promised is not None:
+                    tags = promised.tags if event.tags is None else event.tags
+                    self.offers[promised.name] = replace(promised, tags=tags)
                 self.occupancy.resize()
             case events.PilotSeen():
                 if event.worker in self.workers:
