@@ -309,10 +309,14 @@ class DrainAsked:
 
 @dataclass(frozen=True, slots=True)
 class PoolGrows:
-    """What a pool of ours could have that it has not, from now on."""
+    """What a pool of ours could have that it has not, from now on.
+
+    `tags`: what new workers of it carry, where not all is true that was promised.
+    """
 
     pool: str
     growth: Growth
+    tags: Tags | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,8 +109,11 @@ def _show_pool(
     total = 0 if broker.draining else total
     growth = NO_GROWTH if broker.draining else broker.growth.get(name, NO_GROWTH)
     pythons = {each.offer.python for each in workers}
-    if growth.slots:
-        pythons.add(broker.offers[f"pool {name}"].python)
+    tags, promised = facts.tags, broker.offers.get(f"pool {name}")
+    if name in broker.growth and promised is not None:
+        tags = promised.tags  # as far as its workers were seen to carry them
+        if growth.slots:
+            pythons.add(promised.python)
     return PoolAdvert(
         pool=name,
         slots_total=total + growth.slots,
@@ -119,7 +122,7 @@ def _show_pool(
         slots_free=max(0, total - busy - held),
         tasks_queued=queue[0],
         load_slot_s=load_s,
-        tags=_largest(facts.tags, workers),
+        tags=_largest(tags, workers),
         pythons=tuple(sorted(pythons)),
         region=facts.region,
         jurisdiction=facts.jurisdiction,

@@ -197,7 +197,9 @@ def why_waiting(broker: Broker, job: Job, utc_s: float) -> list[dict[str, Any]]:
         else:
             counts[Reason.BUSY, "has all the work it should hold"] += 1
     if not broker.workers:
-        counts[Reason.NO_WORKER, "no worker has joined"] += 1
+        grown = ", ".join(sorted(broker.growth))
+        text = f"no worker is here now: {grown} is grown for work (`gridfed scale --why`)"
+        counts[Reason.NO_WORKER, text if grown else "no worker has joined"] += 1
     return [
         {"reason": str(reason), "text": text, "workers": number}
         for (reason, text), number in counts.most_common()

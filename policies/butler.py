@@ -125,7 +125,8 @@ class Work:
         due: (moment, tasks, their seconds) of the part of what waits that must be done by then.
         haste: how much it matters that all is done soon, in the mean: see `haste`.
         owed: slots that were sold, as far as there are tasks for them.
-        stranded: tasks more that wait here, and that no pilot could do; `stranded_why`: in words.
+        stranded: tasks more that wait here, and that no pilot could do, of `stranded_jobs`;
+            `stranded_why`: in words.
         kept: slots that are reserved, or will be when a start would end, and have no task. What
             they will do of what waits is not in `tasks`.
     """
@@ -139,6 +140,7 @@ class Work:
     spread: int = 0
     stranded: int = 0
     stranded_why: str = ""
+    stranded_jobs: tuple[str, ...] = ()
     kept: int = 0
 
     @property

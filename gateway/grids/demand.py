@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway import dispatch
 from gateway.broker import Broker
-from gateway.jobs import Job
+from gateway.jobs import Job, Worker
 from gateway.occupancy import is_reserved
 from policies.asks import Objective
 from policies.butler import Work, haste
@@ -84,7 +84,7 @@ def demand(
     if broker.draining:
         return Work()
     tasks, slot_s, weighed_s, spread = 0, 0.0, 0.0, 0
-    stranded, stranded_why = 0, ""
+    stranded, stranded_why, stranded_jobs = 0, "", []
     due: list[tuple[float, int, float]] = []
     may_begin = _gate(broker, pool, slots_max, now_s, now_s + shape.start_s)
     kept, booked = _kept(broker, pool, now_s, now_s + shape.start_s)
@@ -103,6 +103,7 @@ def demand(
         if not seats:
             if not is_dry:  # else it may well be for others
                 stranded, stranded_why = stranded + placed, shape.objection(job.need)
+                stranded_jobs.append(job.id)
             continue
         task_s = _task_s(broker, job, task_s_unknown, now_s)
         if is_dry:
@@ -119,6 +120,7 @@ def demand(
     for worker in broker.workers.values():
         if worker.offer.pool == pool and not worker.job:
             tasks += worker.in_flight
+            spread += _kept_idle(worker, shape, at_once) if worker.free else 0
             running_s += worker.left_s(now_s)
     return Work(
         *(tasks, slot_s + running_s, running_s, tuple(sorted(due)), mean),
@@ -126,8 +128,21 @@ def demand(
         spread=spread,
         stranded=stranded,
         stranded_why=stranded_why,
+        stranded_jobs=tuple(stranded_jobs),
         kept=kept,
     )
+
+
+def _kept_idle(worker: Worker, shape: Shape, at_once: dict[Need, int]) -> int:
+    """Slots of a worker that stand idle for what its tasks hold of what is counted of it."""
+    idle = 0
+    for each in worker.assignments.values():
+        if each.job.counted:
+            need, tasks = each.job.need, len(each.left)
+            if need not in at_once:
+                at_once[need] = shape.at_once(need)
+            idle += ceil(tasks * shape.slots / max(1, at_once[need])) - tasks
+    return min(idle, max(0, worker.slots - worker.in_flight))
 
 
 def _owed(broker: Broker, pool: str, shape: Shape, may_begin: Callable[[Job], bool]) -> int:

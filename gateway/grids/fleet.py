@@ -311,6 +311,12 @@ class Fleet:
         self.stops = [each + by_s for each in self.stops]
         self.failed_s += by_s
 
+    def slots(self, *, is_shown: bool = False) -> int:
+        """Slots of all that have not ended; or of those alone that the grid has shown."""
+        return sum(
+            each.slots for each in self.pilots.values() if not is_shown or each.sighting is not None
+        )
+
     @property
     def slots_coming(self) -> int:
         """Slots that are on their way."""

@@ -21,6 +21,7 @@ from federation.money import format_money
 from gateway import events
 from gateway.broker import Broker
 from gateway.config import PoolConfig
+from gateway.grids.carried import Carried
 from gateway.grids.contract import Order, Provisioning, Sighting, Stand
 from gateway.grids.demand import Shape, demand
 from gateway.grids.fleet import AtWork, Fleet
@@ -39,7 +40,7 @@ from policies.butler import (
     growth,
     slots_max,
 )
-from policies.placement import FrozenTags, Offer, Tags
+from policies.placement import Tags
 
 ROUND_S: Final = 0.25
 ROUND_SHARE: Final = 0.05  # of the time, at most, goes into rounds
@@ -105,10 +106,11 @@ class Keeper:
         self._idle_since_s: dict[str, float] = {}
         self._strange_s: dict[str, float] = {}  # since when workers are here that no pilot is
         self._drained: dict[str, int] = {}  # pilots that we drained, with their workers' handles
-        self._alike: dict[tuple[FrozenTags, str], Offer] = {}  # what workers carry, each kind once
-        self._kinds: dict[int, Offer] = {}  # of them, by handle
-        self._came: Offer | None = None  # what the last did that was ordered in this life
+        self._carried = Carried()
+        self._promised = broker.offers.get(f"pool {pool.name}")
+        self._told_tags: Tags | None = None
         self._stranded: set[str] = set()  # why there is work that no pilot can do, as was said
+        self._noted: set[str] = set()  # jobs with such work, that were told
         self._kept: dict[str, float] = {}  # pilots that are not let go of before then
         self._has_looked = False
         self._seen: dict[int, tuple[str, float | None]] = {}  # by worker, what the broker was told
@@ -135,7 +137,7 @@ class Keeper:
     def _forgive(self) -> None:
         """Whoever looks after the pool has done something: what did not work is tried again."""
         self.fleet.forgive()
-        self._came = None
+        self._carried.forgive()
         self._stranded.clear()
 
     async def probe(self, tags: Tags, wait_s: float) -> dict[str, Any]:
@@ -173,7 +175,7 @@ class Keeper:
         if self.scale.dry_run:
             return "dry_run is set in [pool.scale]: nothing is started"
         most = slots_max(self.rules, self._past(self._now()))
-        there = sum(each.slots for each in self.fleet.pilots.values())
+        there = self.fleet.slots()
         if there + self.rules.pilot_slots > most:
             return f"{there} of {most} slots are there: try when there are fewer, or raise max"
         return ""
@@ -271,39 +273,27 @@ class Keeper:
         return not is_taken and not self._ordering.was_told(name)
 
     def _shape(self, workers: Mapping[str, Worker]) -> Shape:
-        """What a pilot is: as those are that have come. A table may promise what no host has.
-
-        What ran before this life may have been started by another table: it counts while it is
-        here, and a new one is believed once it has come.
-        """
-        kinds: dict[int, Offer] = {}
-        for name, each in workers.items():
-            known = self.fleet.pilots.get(name)
-            if known is None or each.draining:
-                continue
-            kind = self._kinds.get(each.handle)
-            if kind is None:  # thousands are alike: one of each kind says all
-                key = FrozenTags(each.offer.tags), each.offer.python
-                kind = self._alike.setdefault(key, each.offer)
-                if known.asked_s is not None:
-                    self._came = kind
-            kinds[each.handle] = kind
-        self._kinds = kinds
-        offers = list({id(each): each for each in kinds.values()}.values())
-        if not offers:
-            self._alike.clear()
-        if self._came is not None:
-            offers.append(self._came)
-        promised = self._broker.offers.get(f"pool {self.pool.name}")
-        if not offers and promised is not None:
-            offers.append(promised)
+        """What a pilot is, as far as is known by now."""
+        pilots = self.fleet.pilots
+        self._carried.see(
+            (each, pilots[name].asked_s is not None)
+            for name, each in workers.items()
+            if name in pilots and not each.draining
+        )
+        offers = self._carried.offers(self._promised)
         return Shape(offers, self.rules.pilot_slots, self.fleet.start_s)
 
     def _say_what_is_stranded(self) -> None:
-        why = self.work.stranded_why
-        if why and why not in self._stranded and len(self._stranded) < SAID_MAX:
+        """Tell the operator, and whoever asks about the job, of work that no pilot can do."""
+        work, jobs = self.work, self._broker.jobs
+        why = f"no pilot can do it, and none is started for it: its worker {work.stranded_why}"
+        for job in work.stranded_jobs:
+            if job not in self._noted:
+                self._expect(events.JobNoted(job, f"pool {self.pool.name}: {why}"))
+        self._noted = {each for each in {*self._noted, *work.stranded_jobs} if each in jobs}
+        if work.stranded and why not in self._stranded and len(self._stranded) < SAID_MAX:
             self._stranded.add(why)
-            self._say(f"work waits for which no pilot is started or kept: its worker {why}")
+            self._say(f"work waits; {why}")
 
     @property
     def rules(self) -> Rules:
@@ -503,8 +493,10 @@ class Keeper:
         if self.trouble or self.scale.dry_run:
             found = Growth(0, 0.0, 0.0)
         found = found._replace(start_s=round(found.start_s, 1))
-        if self._broker.growth.get(self.pool.name) != found:
-            self._expect(events.PoolGrows(self.pool.name, found))
+        tags = self._carried.kept(self._promised.tags) if self._promised is not None else None
+        if self._broker.growth.get(self.pool.name) != found or tags != self._told_tags:
+            self._told_tags = tags
+            self._expect(events.PoolGrows(self.pool.name, found, tags))
 
     # --- for people ----------------------------------------------------------------------------
 

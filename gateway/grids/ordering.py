@@ -69,7 +69,7 @@ class Ordering:
         self._now_s = now_s
         self._say = say
         self._capacity: Capacity | None = None
-        self._since_slots = 0  # that were ordered since the grid said what it could give
+        self._with_ours = 0  # slots that the grid could give, those of ours that it showed included
         self._told_s: dict[str, float] = {}  # when pilots were told to stop
         self._orders_s: list[float] = []  # when orders of the last minute were made
         self._names = self._name_orders()
@@ -117,17 +117,21 @@ class Ordering:
     async def ask_facts(self) -> None:
         """Learn the grid's limits, what it could give, and what it charges."""
         self.limits = await self.ask("limits", self.grid.limits) or self.limits
-        self._since_slots = 0
         self._capacity = await self.ask("capacity", lambda: self.grid.capacity(self.shape))
+        if self._capacity is not None and self._capacity.slots_max is not None:
+            self._with_ours = self._capacity.slots_max + self._fleet.slots(is_shown=True)
         if isinstance(self.grid, Priced):
             self.charged = await self.ask("prices", self.grid.price_nanos) or self.charged
 
     @property
     def attainable(self) -> int | None:
-        """Slots more than have been ordered that the grid could give; None: it does not say."""
+        """Slots more than have been ordered that the grid could give; None: it does not say.
+
+        It is asked seldom: what was ordered since counts, and what has ended is there again.
+        """
         if self._capacity is None or self._capacity.slots_max is None:
             return None
-        return max(0, self._capacity.slots_max - self._since_slots)
+        return max(0, self._with_ours - self._fleet.slots())
 
     def wait_s(self, now_s: float) -> float:
         """How long it takes until the grid would begin with anything more, as far as it says."""
@@ -157,7 +161,6 @@ class Ordering:
 
     def _new(self, pilots: int, shape: Shape, now_s: float) -> Order:
         order = Order(next(self._names), pilots, shape, self._walltime_s())
-        self._since_slots += pilots * shape.slots
         self._fleet.ordered(order, now_s)
         return order
 
@@ -180,7 +183,6 @@ class Ordering:
             self._say(describe_fault("its adapter", error))
             fault = GridFault(Blame.AGAIN, f"its adapter broke: {type(error).__name__}")
         is_final = fault.blame is Blame.NEVER
-        self._since_slots = max(0, self._since_slots - order.pilots * order.shape.slots)
         self._fleet.refused(order, str(fault), self._now_s(), is_final=is_final)
         more = "; no more are, until `gridfed reload` or `gridfed pool test`" if is_final else ""
         self._say(f"no pilot was started: {fault}{more}")

@@ -22,6 +22,8 @@ _AGAIN: Final = frozenset(
         *("RequestLimitExceeded", "Throttling", "ThrottlingException", "RequestThrottled"),
         *("TooManyRequestsException", "InternalError", "InternalFailure", "ServiceUnavailable"),
         *("Unavailable", "ServerInternal", "RequestTimeout", MISMATCH),
+        # Whoever renews credentials, or sets the clock, need not know of us.
+        *("ExpiredToken", "ExpiredTokenException", "RequestExpired", "PendingVerification"),
     }
 )
 # Not here and now, and it need not be wrong.
@@ -42,6 +44,11 @@ _DENIED: Final = frozenset(
         *("MissingAuthenticationToken", "ExpiredToken", "ExpiredTokenException", "OptInRequired"),
         *("RequestExpired", "UnrecognizedClientException", "InvalidToken", "PendingVerification"),
     }
+)
+# What the pool's table says is wrong there. A code of any other form may be a whim of the service's.
+_WRONG: Final = re.compile(
+    r"(Invalid|Missing|Malformed|Unknown|Incorrect|Blocked|Disabled|NotSupported|Unsupported|Dependency|"
+    r"ResourceCountExceeded|TagLimitExceeded|NoSuch|Validation|Idempotent)\w*"
 )
 _ADVICE: Final[Mapping[str, str]] = {
     "UnauthorizedOperation": "give the gateway's user or role the policy of docs/grids_ec2.md",
@@ -68,12 +75,18 @@ class Ec2Fault(GridFault):
 
 
 def blame_of(code: str) -> Blame:
-    """What an error code means for an order. What is not known is not tried again and again."""
+    """What an error code means for an order.
+
+    What is not known is tried again, ever later: a pool that stops until somebody acts is dearer
+    than a call that is refused every quarter of an hour.
+    """
     if code in _AGAIN or re.fullmatch("5[0-9][0-9]", code):
         return Blame.AGAIN
     if code in _ELSEWHERE:
         return Blame.ELSEWHERE
-    return Blame.NEVER
+    if code.split(".")[0] in _DENIED or _WRONG.match(code):
+        return Blame.NEVER
+    return Blame.AGAIN
 
 
 def fault(code: str, text: str, what: str) -> Ec2Fault:

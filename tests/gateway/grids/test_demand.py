@@ -110,6 +110,16 @@ def test_what_is_counted_of_a_pilot_keeps_its_other_slots_idle(wants, slots, spr
     assert (found.tasks, found.spread, found.slot_s) == (20, spread, slot_s)
 
 
+def test_what_runs_keeps_its_pilots_other_slots_too():
+    joined = events.WorkerJoined(7, "a.0", "cloud", 4, {"gpu": 1}, "3.11")
+    broker = broker_with(20, joined, pool="cloud", tags={"gpu": 1})
+    broker.handle(events.FunctionArrived(b"f" * 32), MIDNIGHT_S)
+    broker.settle(MIDNIGHT_S)
+    assert broker.workers[7].in_flight == 1
+    found = look(broker, MIDNIGHT_S, offer(gpu=1), slots=4)
+    assert (found.tasks, found.at_once) == (20, 80)
+
+
 def test_another_sites_word_for_how_long_its_tasks_take_is_bounded_and_then_measured():
     sold = {"pool": "cloud", "path": ("rome",), "task_s": 1e6, "slots_sold": 8}
     broker = broker_with(20, **sold)

@@ -13,7 +13,7 @@ from gateway.grids.keeper import FACTS_S, Keeper
 from gateway.grids.ordering import CALL_S, STOP_AGAIN_S, STOP_RETRY_S
 from gateway.scale_config import Scale
 from policies.asks import House
-from policies.butler import Rules
+from policies.butler import PAUSE_MIN_S, Rules
 from policies.tariffs import Tariff
 
 UTC_S = 1_800_000_000.0
@@ -244,6 +244,12 @@ async def test_no_more_is_ordered_than_the_grid_says_it_has(make, autojump_clock
     scene.grid.room = 7
     await trio.sleep(FACTS_S + 1)
     assert sum(each.pilots for each in scene.grid.asked("start")) == 7
+    for name in list(scene.grid.shown)[:3]:
+        del scene.grid.shown[name]
+    asked = len(scene.grid.asked("capacity"))
+    await trio.sleep(scene.pool.scale.look_s + PAUSE_MIN_S + 1)
+    assert sum(each.pilots for each in scene.grid.asked("start")) == 10
+    assert len(scene.grid.asked("capacity")) == asked, "what has ended is there again before that"
 
 
 async def test_what_may_be_spent_in_an_hour_bounds_what_is_ordered(make, autojump_clock):

@@ -260,6 +260,7 @@ async def test_who_still_works_gets_work_again_when_the_drain_was_ours(world, wh
 async def test_once_a_pilot_has_come_it_is_believed_before_the_table(world):
     """The table promises a tag that no host has: one is started for it, and none after that."""
     world.broker.offers[f"pool {POOL}"] = Offer(f"pool {POOL}", POOL, {"fast": True}, "3.11", "EUR")
+    world.keeper = world.begin()
     world.site.do(
         events.ClientJoined(1, "ann"),
         events.JobOpened(1, "j", town.spec(tags={"fast": True}, pool=POOL)),
@@ -270,6 +271,8 @@ async def test_once_a_pilot_has_come_it_is_believed_before_the_table(world):
     handle = world.come(name)
     await world.round()
     assert world.keeper.work.stranded == 1
+    [note] = [each for each in world.inbox if isinstance(each, events.JobNoted)]
+    assert (note.job, "has no tag fast" in note.text) == ("j", True)
     assert [each for each in world.said if "has no tag fast" in each] == world.said[-1:]
     for _ in range(3):
         await world.round(11.0)

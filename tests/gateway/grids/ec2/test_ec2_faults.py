@@ -29,6 +29,8 @@ def error(code, kind="c7i.large", text="because"):
         (["RequestLimitExceeded"], 0, Blame.AGAIN),
         (["UnauthorizedOperation"], 0, Blame.NEVER),
         (["InvalidParameterValue"], 0, Blame.NEVER),
+        (["ExpiredToken"], 0, Blame.AGAIN),
+        (["NobodyKnowsThis"], 0, Blame.AGAIN),
         (["InvalidParameterValue"], 1, Blame.ELSEWHERE),  # some of it is right
         (["InvalidParameterValue", "InsufficientInstanceCapacity"], 0, Blame.ELSEWHERE),
         (["RequestLimitExceeded", "InvalidParameterValue"], 0, Blame.AGAIN),
@@ -50,7 +52,7 @@ def test_many_places_are_named_in_part():
 
 @pytest.mark.parametrize(
     ("code", "blame"),
-    [("500", Blame.AGAIN), ("503", Blame.AGAIN), ("404", Blame.NEVER), ("", Blame.NEVER)],
+    [("500", Blame.AGAIN), ("503", Blame.AGAIN), ("404", Blame.AGAIN), ("", Blame.AGAIN)],
 )
 def test_answers_without_a_code_of_ec2s(code, blame):
     assert blame_of(code) is blame
