@@ -45,7 +45,7 @@ _DENIED: Final = frozenset(
         *("RequestExpired", "UnrecognizedClientException", "InvalidToken", "PendingVerification"),
     }
 )
-# What the pool's table says is wrong there. A code of any other form may be a whim of the service's.
+# What the pool's table says is wrong there. Any other code may be a whim of the service's.
 _WRONG: Final = re.compile(
     r"(Invalid|Missing|Malformed|Unknown|Incorrect|Blocked|Disabled|NotSupported|Unsupported|Dependency|"
     r"ResourceCountExceeded|TagLimitExceeded|NoSuch|Validation|Idempotent)\w*"
