@@ -106,10 +106,18 @@ class Fleet:
             self.pilots[name] = Known(order.shape.slots, now_s, now_s, now_s)
         self.starts += [now_s] * len(names)
 
-    def refused(self, order: Order, text: str, now_s: float) -> None:
-        """The grid did not take an order. What it has shown of it is there nevertheless."""
+    def refused(self, order: Order, text: str, now_s: float, *, is_full: bool = False) -> None:
+        """The grid did not take an order. What it has shown of it is there nevertheless.
+
+        Args:
+            is_full: it has as many as it takes, which is no failure.
+        """
         made = self.orders.pop(order.name, None)
-        if made is not None:
+        if made is not None and is_full:
+            self.why = text
+            for name in made.missing:
+                self.pilots.pop(name, None)
+        elif made is not None:
             self._give_up(made, text, now_s)
 
     def drained(self, names: Iterable[str], now_s: float) -> None:

@@ -332,7 +332,12 @@ class Keeper:
         """Order so many, in as many orders as the grid wants them in, and takes in a minute."""
         self._orders_s = [each for each in self._orders_s if each > now_s - MINUTE_S]
         while pilots > 0 and len(self._orders_s) < self._limits.orders_max:
-            some = min(pilots, self._limits.pilots_max)
+            left = self._limits.pilots_left
+            some = min(pilots, self._limits.pilots_max, pilots if left is None else left)
+            if not some:
+                return  # it is full, until it is asked again
+            if left is not None:
+                self._limits = replace(self._limits, pilots_left=left - some)
             order = Order(next(self._names), some, self.shape, self._walltime_s())
             self._orders_s.append(now_s)
             self.fleet.ordered(order, now_s)
@@ -357,7 +362,13 @@ class Keeper:
             self._say_it(describe_fault(f"pool {self.pool.name}", error))
             fault = GridFault(Blame.AGAIN, f"its adapter broke: {type(error).__name__}")
         if fault is None:
+            self._note_trouble("more pilots", "")
             return ""
+        if fault.is_full:
+            self._limits = replace(self._limits, pilots_left=0)
+            self._note_trouble("more pilots", str(fault))
+            self.fleet.refused(order, str(fault), self._now(), is_full=True)
+            return str(fault)
         self.fleet.refused(order, str(fault), self._now())
         self._say(f"no pilot was started: {fault}")
         return str(fault)
@@ -526,12 +537,18 @@ class Keeper:
             "start": self.decided.start,
             "cancel": len(self.decided.cancel),
             "drain": len(self.decided.drain),
-            "why": list(self.decided.why),
+            "why": [*self.decided.why, *self._limited()],
             "failures": past.failures,
             "failed": self.fleet.why,
             "trouble": self.trouble,
             "dry_run": self.scale.dry_run,
         }
+
+    def _limited(self) -> list[str]:
+        left = self._limits.pilots_left
+        if left is None or self.decided.start <= left:
+            return []
+        return [f"its grid takes {left:,} pilots more now"]
 
     def _name_orders(self) -> Iterator[str]:
         """Names that no other order has, in this life or another: the first ends by the clock."""
@@ -548,7 +565,8 @@ def _in_words(found: Any) -> str:
             return found
         case Limits():
             ends = "for ever" if found.limit_s is None else f"{found.limit_s:,.0f} s"
-            return f"{found.pilots_max:,} pilots an order, {found.orders_max} a minute, each {ends}"
+            said = f"{found.pilots_max:,} pilots an order, {found.orders_max} a minute, each {ends}"
+            return said + ("" if found.pilots_left is None else f"; {found.pilots_left:,} more now")
         case Capacity():
             most = "any number" if found.slots_max is None else f"{found.slots_max:,}"
             return f"{found.slots_now:,} slots more would begin at once, {most} in time"

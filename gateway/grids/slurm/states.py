@@ -72,6 +72,8 @@ REASONS: Final = {
     "NodeDown": (Wait.HELD, "nodes that it needs are down"),
     "ReqNodeNotAvail": (Wait.TURN, "nodes that it needs are not there"),
 }
+# Limits that one job is over, or below, by itself: a pilot is one job on one node.
+ALONE: Final = re.compile(r"PerJob|PerNode|NotSatisfied|^QOSMin|^MaxMemPerLimit$")
 NOT_KNOWN: Final = "account not known"  # how 22.05 puts AccountNotAllowed
 PARTITION_BARRED: Final = "can't use this partition"
 
@@ -193,7 +195,8 @@ def meaning(reason: str) -> tuple[Wait, str]:
         return REASONS["AccountNotAllowed"]
     # Limits of accounts and qualities of service: QOSMaxCpuPerUserLimit, AssocGrpJobsLimit, ...
     if reason.startswith(("QOS", "Assoc", "Max")):
-        if "PerJob" in reason or ("WallDuration" in reason and "Grp" not in reason):
+        is_of_one = ALONE.search(reason) is not None
+        if is_of_one or ("WallDuration" in reason and "Grp" not in reason):
             return Wait.NEVER, "a pilot alone is over a limit of the account or quality of service"
         return Wait.QUOTA, "a limit of the account or quality of service is reached"
     if reason.startswith("ReqNodeNotAvail"):
