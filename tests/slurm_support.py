@@ -54,13 +54,13 @@ SlurmctldTimeout=10
 SlurmdTimeout=5
 MessageTimeout=10
 GresTypes=gpu
-PreemptType=preempt/partition_prio
-PreemptMode=CANCEL
+PreemptType=preempt/{preempt}
+PreemptMode={preempt_mode}
 {books}
 {extra}
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=10
-PartitionName=low Nodes=ALL MaxTime=60 State=UP PriorityTier=1 GraceTime=8
+PartitionName=low Nodes=ALL MaxTime=60 State=UP PriorityTier=1 GraceTime={grace_s}
 PartitionName=closed Nodes=ALL State=DOWN
 PartitionName=theirs Nodes=ALL State=UP AllowAccounts=others
 """
@@ -138,6 +138,7 @@ class Cluster:
         extra: lines of slurm.conf.
         rest: also slurmrestd; "unix" or "tcp", the latter with tokens.
         counts: what is counted, beside nodes: SelectTypeParameters.
+        preempt: PreemptType and PreemptMode; `grace_s` is the partition low's.
         books: what sacctmgr is told before the cluster begins, a line each; then it has a slurmdbd,
             with a database of its own.
     """
@@ -153,6 +154,8 @@ class Cluster:
         rest: str = "",
         counts: str = "CR_Core_Memory",
         books: Sequence[str] = (),
+        preempt: str = "partition_prio CANCEL",
+        grace_s: int = 8,
     ) -> None:
         where = os.environ.get("PYTEST_DEBUG_TEMPROOT")
         self.name, self.other = name, other
@@ -160,6 +163,7 @@ class Cluster:
         self.folder = Path(tempfile.mkdtemp(prefix="gf-slurm-", dir=where))
         self._cpus, self._extra, self._rest = cpus, extra, rest
         self._counts, self._books = counts, tuple(books)
+        self._preempt, self._grace_s = preempt.split(), grace_s
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
             self._become()
@@ -294,6 +298,9 @@ class Cluster:
                 folder=self.folder,
                 extra=self._extra,
                 counts=self._counts,
+                preempt=self._preempt[0],
+                preempt_mode=self._preempt[1],
+                grace_s=self._grace_s,
                 books=books,
                 nodes=nodes,
             )
@@ -337,6 +344,7 @@ class Cluster:
             assert made.returncode == 0, made.stdout + made.stderr
         files = [f"--socket={self.folder}/mysql.sock", f"--pid-file={self.folder}/mysql.pid"]
         files += [f"--datadir={data}", "--skip-networking", "--innodb-buffer-pool-size=64M"]
+        files += ["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync"]
         self._processes.append(self._popen("mariadbd", *common, *files))
 
     def _start(self) -> None:
@@ -350,13 +358,13 @@ class Cluster:
                 f"while [ ! -S {self.folder}/munge ]; do sleep 0.01; done",
             ]
         if self._books:
-            told = self.folder / "books.sh"
-            told.write_text("".join(f"sacctmgr -iQ {each}\n" for each in self._books))
+            told = self.folder / "books"
+            told.write_text("".join(f"{each}\n" for each in self._books))
             lines += [
                 f"while [ ! -S {self.folder}/mysql.sock ]; do sleep 0.01; done",
                 f"MYSQL_UNIX_PORT={self.folder}/mysql.sock slurmdbd -D &",
                 f"until sacctmgr -iQ add cluster {self.name} >/dev/null 2>&1; do sleep 0.05; done",
-                f"sh -e {told}",
+                f"sacctmgr -iQ < {told}",
             ]
         held = self.folder / "held"
         lines += [f"(while :; do [ -e {held} ] || slurmctld -D; sleep 0.1; done) &"]

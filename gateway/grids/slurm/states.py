@@ -40,6 +40,13 @@ STARTING: Final = {"CONFIGURING", "POWER_UP_NODE", "RESIZING"}
 BACK: Final = {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 
 
+# How a pilot ends by itself: see NO_GATEWAY and REFUSED of gateway.worker.agent.
+EXITS: Final = {
+    69: "it found no gateway, and gave up (code 69): can its node reach this gateway's address?",
+    77: "the gateway did not let it in, and it gave up (code 77)",
+}
+
+
 class Wait(StrEnum):
     """What a reason to wait means."""
 
@@ -211,6 +218,8 @@ def _why_ended(job: Job) -> str:
         return ""
     if job.preempted_s and "PREEMPTED" not in states:
         said = f"preempted; {said}"
+    if "FAILED" in states and job.exit_code in EXITS:
+        return EXITS[job.exit_code]
     if "FAILED" in states and job.exit_code in (126, 127):
         return f"{said} with code {job.exit_code}: is `python` there, on the nodes?"
     if "FAILED" in states and job.exit_code:

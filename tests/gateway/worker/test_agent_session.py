@@ -10,6 +10,7 @@ import cloudpickle
 import pytest
 
 from federation.messages import Bye, Drain, Report
+from gateway.worker.agent import NO_GATEWAY, REFUSED
 
 # The functions of these tests are not installed where the slots look.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -122,7 +123,7 @@ def test_the_wrong_secret_is_a_clear_end(open_gateway, start_agent, secret):
     gateway = open_gateway(secret="right")
     agent = start_agent(gateway, 1, GRIDFED_SECRET=secret)
     gateway.wait_for(lambda: not agent.is_alive)
-    assert agent.process.returncode == 1
+    assert agent.process.returncode == REFUSED
     assert "GRIDFED_SECRET" in agent.text()
 
 
@@ -135,7 +136,7 @@ def test_the_right_secret_lets_it_in(open_gateway, start_agent):
 def test_it_gives_up_when_told_to(gateway, start_agent):
     gateway.address += "-not-there"
     agent = start_agent(gateway, 1, "--give-up-s", "0.5")
-    assert agent.process.wait(20) == 1
+    assert agent.process.wait(20) == NO_GATEWAY
     assert "no gateway answered" in agent.text()
     gateway.address = gateway.address.removesuffix("-not-there")
 
