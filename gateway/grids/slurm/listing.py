@@ -233,7 +233,7 @@ def _node(entry: Mapping[str, Any]) -> Node:
         ),
         cpus=_count(entry, "effective_cpus") or _count(entry, "cpus"),
         cpus_taken=_count(entry, "alloc_cpus"),
-        memory_mb=_count(entry, "real_memory"),
+        memory_mb=max(0, _count(entry, "real_memory") - _count(entry, "specialized_memory")),
         memory_taken_mb=_count(entry, "alloc_memory"),
         gpus=_gpus(_word(entry, "gres")),
         gpus_taken=_gpus(_word(entry, "gres_used")),

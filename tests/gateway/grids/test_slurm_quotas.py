@@ -141,6 +141,12 @@ def test_what_is_submitted_is_taken_off_what_is_left(open_grid):
     assert [*_stands(grid)].count(Stand.QUEUED) == 2, "the others wait for them"
 
 
+def test_a_limit_of_each_user_is_told_once_he_has_had_a_job(open_grid):
+    grid = open_grid(account="risk", qos="few")
+    start(grid, "two", 2)
+    assert trio.run(grid.limits).pilots_left == 1
+
+
 def _stands(grid):
     return (each.stand for each in shown(grid).values())
 
