@@ -125,7 +125,8 @@ def sbatch_options(settings: SlurmSettings, request: Request) -> list[str]:
         "signal": f"B:TERM@{request.warn_s}" if request.warn_s else "",
         "chdir": settings.folder,
         "output": _log(settings, "%x.%a"),
-        "export": ",".join(sorted(request.environment)),
+        # Of names alone, the node would run the user's login shell first, however long that takes.
+        "export": "ALL",
     }
     words = [f"--{name}={value}" for name, value in given.items() if value]
     words += ["--requeue" if settings.requeue else "--no-requeue", "--open-mode=append"]

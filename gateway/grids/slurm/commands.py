@@ -37,6 +37,7 @@ BOUND: Final = re.compile(
     r"^(MaxArraySize|MaxJobCount|AccountingStorageEnforce|SelectTypeParameters)\s*=\s*(\S*)",
     re.MULTILINE,
 )
+GIVEN: Final = ("HOME", "USER", "LOGNAME", "SLURM_JWT", "SLURM_CONF")  # to sbatch and its jobs
 ENFORCING: Final = {"limits", "safe", "all"}
 DENIED: Final = "access/permission denied"
 
@@ -130,7 +131,7 @@ class Commands:
 
     async def expect(self, request: Request) -> float | None:
         """When such a job would begin."""
-        said = await self._submit(request, "--test-only")
+        said = await self._submit(request, "--test-only", TZ="UTC")
         found = EXPECTED.search(said.err)
         if found is None:
             return None
@@ -153,9 +154,10 @@ class Commands:
             if text or (said.code and not lines):
                 raise fault_of("scancel", text)
 
-    async def _submit(self, request: Request, *more: str) -> Said:
+    async def _submit(self, request: Request, *more: str, **variables: str) -> Said:
         words = ["sbatch", *sbatch_options(self._settings, request), *more]
-        said = await self._run(*words, text=request.script, environment=request.environment)
+        environment = {**request.environment, **variables}
+        said = await self._run(*words, text=request.script, environment=environment)
         if said.code:
             raise fault_of("sbatch", said.err)
         return said
@@ -178,7 +180,10 @@ class Commands:
         """Run a command. Raises GridFault if it can't be, or takes too long."""
         settings = self._settings
         command = [*settings.prefix, *words]
-        everything = self._environment() | dict(environment or {})
+        everything = self._environment()
+        if environment is not None:  # which the job has, too
+            everything = {name: everything[name] for name in GIVEN if name in everything}
+            everything |= environment
         try:
             with trio.fail_after(settings.timeout_s):
                 return await _run(command, text.encode(), everything)

@@ -88,6 +88,7 @@ def test_what_is_taken_from_us_is_done_elsewhere(make_site, tmp_path, kind, mode
             return found
 
         with site.client() as client:
+            wait_until(lambda: len(client.ask("workers")) == 2, "both pilots", LATE_S)
             tasks = [client.submit(stays, str(tmp_path), f"t{at}") for at in range(4)]
             wait_until(lambda: len(begun(tmp_path)) == 4, "all run", LATE_S)
             victims = begun(tmp_path, "gt0")

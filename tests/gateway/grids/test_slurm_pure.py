@@ -533,7 +533,7 @@ def test_options_of_sbatch():
         "--time=240",
         "--signal=B:TERM@60",
         "--output=/var/log/pilots/%x.%a.log",
-        "--export=GRIDFED_SECRET,PATH,PYTHONUNBUFFERED",
+        "--export=ALL",
         "--no-requeue",
         "--exclusive",
         "--nice=10",
