@@ -87,7 +87,9 @@ def show_pools(pools: Sequence[dict[str, Any]]) -> None:
     """Print what the near gateway sees of the federation."""
     for pool in pools:
         slots = f"{pool['slots_total']} slot{'s' if pool['slots_total'] > 1 else ''}"
-        print(f"  {pool['site']:<10}{slots:<10}{pool['price']:>10} a slot-hour")
+        if pool["slots_cold"]:  # they would have to be started
+            slots = f"up to {slots}"
+        print(f"  {pool['site']:<10}{slots:<14}{pool['price']:>10} a slot-hour")
     print()
 
 

@@ -178,9 +178,9 @@ class Bookings:
                 )
 
     def book_of(self, pool: str) -> Book:
-        """What is reserved of a pool, and could be."""
+        """What is reserved of a pool, and could be: also of slots that can be started by then."""
         made = [each for each in self.open.values() if each.pool == pool]
-        total = 0 if self._broker.draining else self._broker.occupancy.slots(pool)
+        total = 0 if self._broker.draining else self._broker.occupancy.slots_in_all(pool)
         entitling = self._broker.entitling
 
         def entitled(whose: Whose, span: Span) -> float:

@@ -133,6 +133,7 @@ class Broker:
             *(self.purses, self.reserved, self.jobs, self._own_tariffs, self.durations.of),
             lambda spec: self.offered(spec),
         )
+        self._awaited: dict[str, Mapping[str, tuple[str, float | None]]] = {}  # by pool: pilots
         self._lacking: dict[bytes, set[str]] = {}  # jobs without their function, by its digest
         self._numbers = 0
 
@@ -198,6 +199,8 @@ class Broker:
             case events.DrainAsked():
                 self._drain_asked(event)
                 self.occupancy.resize()
+            case events.PilotsAwaited():
+                self._awaited[event.pool] = event.pilots
             case events.EmissionsKnown():
                 self.emissions[event.pool] = event.emissions
             case events.PricesChanged():
@@ -444,7 +447,7 @@ class Broker:
         task_s = self.durations.of(job.spec.function)
         return (
             dispatch.refusal(job, worker)
-            or dispatch.ends_too_soon(worker, task_s, utc_s)
+            or dispatch.ends_too_soon(worker, dispatch.known_s(job, task_s), utc_s)
             or self.entitling.refusal(job, worker)
             or self.occupancy.refusal(job, worker, task_s, utc_s)
         )
@@ -793,6 +796,9 @@ class Broker:
             event.worker, event.name, offer, event.slots, event.tariff, free
         )
         self.workers[event.worker].round_trip_s = event.round_trip_s
+        seen = self._awaited.get(event.pool, {}).get(event.name)
+        if seen is not None:
+            self.workers[event.worker].grid_id, self.workers[event.worker].ends_s = seen
         if event.job:
             self.workers[event.worker].job = event.job
             self.workers[event.worker].is_funded = event.is_funded

@@ -12,7 +12,7 @@ from math import inf
 from random import Random
 from typing import Final
 
-from federation.adverts import ADVERT_BYTES_MAX, SiteAdvert
+from federation.adverts import ADVERT_BYTES_MAX, PoolAdvert, SiteAdvert
 from federation.envelopes import ALL
 from federation.errors import ProtocolError
 from federation.gossip import (
@@ -352,10 +352,12 @@ def _differs(old: SiteAdvert, new: SiteAdvert) -> bool:
     if [pool.pool for pool in old.pools] != [pool.pool for pool in new.pools]:
         return True
     for before, now in zip(old.pools, new.pools, strict=True):
-        fixed = ("slots_total", "price_nanos", "currency", "next_price", "tags", "pythons")
+        fixed = ("price_nanos", "currency", "next_price", "tags", "pythons")
         if any(getattr(before, name) != getattr(now, name) for name in fixed):
             return True
         slots = max(1, now.slots_total)
+        if _has_other_slots(before, now) or _moved(before.start_s, now.start_s):
+            return True
         if abs(before.slots_free - now.slots_free) > CHANGE * slots:
             return True
         if abs(before.load_slot_s - now.load_slot_s) > CHANGE * max(slots, before.load_slot_s):
@@ -367,6 +369,19 @@ def _differs(old: SiteAdvert, new: SiteAdvert) -> bool:
         if differs(before.carbon_ahead, now.carbon_ahead, CHANGE):
             return True
     return False
+
+
+def _has_other_slots(before: PoolAdvert, now: PoolAdvert) -> bool:
+    """Whether there are, or could be, so many more or fewer slots that others are to know.
+
+    Of a pool that grows one more is no news; but that it can start none, or can again, is.
+    """
+    if bool(before.slots_cold) is not bool(now.slots_cold):
+        return True
+    much = CHANGE * now.slots_total if now.slots_cold else 0
+    if abs(before.slots_cold - now.slots_cold) > much:
+        return True
+    return abs(before.slots_total - now.slots_total) > much
 
 
 def _moved(before: float | None, now: float | None) -> bool:

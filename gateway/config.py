@@ -116,160 +116,42 @@ claims = [ { who = "others", borrows = 0 } ]
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from federation.address import check_address, check_others, default_address, expand, is_local
 from federation.errors import GridError
 from gateway.alerts.settings import AlertsConfig, check_pools, read_alerts
 from gateway.books_rules import BookRules, read_books
 from gateway.budgets.settings import NO_CREDIT, Credit, check_budgets, read_budgets, read_credit
-from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
 from gateway.dealing import DealRules
 from gateway.entitlement_config import check_entitlements, read_entitlements
 from gateway.fair_share_config import read_fair_share
 from gateway.federation_config import FederationConfig, check_federation, read_federation
-from gateway.grids.delegating import Delegated, DelegatingKind
-from gateway.grids.kinds import BUILT_IN, find_kind
 from gateway.groups import read_groups
-from gateway.intake import NO_GROUPS, USUAL_POOL, check_tags
-from gateway.knobs import MEMORY_BYTES_MIN, ConfigError, KnobError, count, number
+from gateway.intake import NO_GROUPS, USUAL_POOL
+from gateway.knobs import ConfigError, KnobError, count, number
 from gateway.lobby import HouseRules
 from gateway.market_config import read_contracts, read_placement, read_shows
+from gateway.pool_config import PoolConfig, read_pools
 from gateway.reservation_config import read_reservations
-from gateway.scale_config import Scale, read_scale
 from gateway.secret_files import read_secret
-from gateway.showing import PoolFacts
-from gateway.tariff_config import read_price_list
-from gateway.toml_places import Path as Place
-from gateway.toml_places import find_places
-from gateway.window_config import at_line, check_plan, read_calendars, read_plan
-from gateway.worker.rules import (
-    Confines,
-    Rules,
-    check_confines,
-    gpus_tagged,
-    read_gpus,
-    read_rules,
-)
+from gateway.toml_places import Passage, find_places
+from gateway.window_config import check_plan, read_calendars
 from policies.asks import House
 from policies.budgets import Budget
-from policies.carbon import SLOT_WATTS_MAX, Emissions
 from policies.disclosure import SHOW_ALL, Disclosure
 from policies.entitlements import NO_ENTITLEMENTS, Entitlements
-from policies.placement import TagValue
-from policies.pricelist import PriceList
 from policies.reservations import ReservationRules
 from policies.shares import FairShare
-from policies.windows import NO_WINDOWS, Plan
+
+__all__ = ["ConfigError", "PoolConfig", "SiteConfig", "check", "load", "make_folder"]
+__all__ += ["python_minor", "with_local"]
 
 FILE_BYTES_MAX: Final = 4 << 20
-DEFAULT_PRICE: Final = "0.04 USD"
-
-
-# What a worker that dials in says of itself.
-OF_WORKERS: Final = (
-    *("slots", "memory_bytes", "cpus", "pids_max", "cgroups", "pin", "gpus", "environments"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PoolConfig:
-    """One pool of the site."""
-
-    name: str
-    kind: str = "remote"
-    slots: int = 0
-    memory_bytes: int = 0
-    price: str = DEFAULT_PRICE
-    tags: dict[str, TagValue] = field(default_factory=dict)
-    region: str = ""
-    jurisdiction: str = ""
-    carbon_g_per_kwh: float | None = None
-    slot_watts: float | None = None
-    carbon: CarbonConfig = field(default_factory=CarbonConfig)
-    tariff: dict[str, Any] = field(default_factory=dict)  # the table, as it was read
-    cpus: float = 0.0
-    pids_max: int = 0
-    cgroups: str = "auto"
-    pin: bool = False
-    gpus: tuple[str, ...] = ()
-    environments: Rules | None = None  # what jobs may run in, beside bare slots
-    plan: Plan = NO_WINDOWS
-    scale: Scale | None = None  # of a pool whose workers a grid starts for us
-    grid: Any = None  # the table of its kind, as that has read it
-
-    @property
-    def is_grown(self) -> bool:
-        """Whether a grid starts and stops its workers."""
-        return self.scale is not None
-
-    @property
-    def is_delegated(self) -> bool:
-        """Whether a grid has workers of its own, and is handed bundles."""
-        return isinstance(self.grid, Delegated)
-
-    @property
-    def facts(self) -> PoolFacts:
-        """What our advert says of it, beside what its workers tell."""
-        return PoolFacts(self.promised, self.region, self.jurisdiction)
-
-    @property
-    def promised(self) -> dict[str, TagValue]:
-        """Its tags; of one that a grid starts workers for also what these will be able to do."""
-        if not self.is_grown or self.environments is None:
-            return self.tags
-        return {**self.tags, **self.environments.promised}
-
-    @property
-    def agent_options(self) -> list[str]:
-        """What a worker's agent is told of what slots may use, and run in."""
-        confines = self.confines
-        found = ["--cpus", str(confines.cpus), "--pids-max", str(confines.pids_max)]
-        found += ["--cgroups", confines.cgroups] + (["--pin"] if confines.pin else [])
-        if self.gpus_given:
-            # A grid gives each pilot its own, and says which in the pilot's environment.
-            given = ["inherited"] if self.is_grown and not self.gpus else self.gpus_given
-            found += ["--gpus", ",".join(given)]
-        if self.environments is not None:
-            found += ["--environments", self.environments.to_json()]
-        return found
-
-    @property
-    def emissions(self) -> Emissions:
-        """What is known of what it emits, before any source was asked.
-
-        `slot_watts` and `carbon_g_per_kwh` are short for a [pool.carbon] of two figures.
-        """
-        watts, grams = self.slot_watts, self.carbon_g_per_kwh
-        carbon = self.carbon
-        if watts is not None:
-            carbon = replace(carbon, idle_watts=watts, max_watts=watts)
-        return (carbon if grams is None else replace(carbon, g_per_kwh=grams)).emissions
-
-    @property
-    def prices(self) -> PriceList:
-        """What a slot-hour of it costs whom, and when; KnobError says what is wrong."""
-        return read_price_list(self.name, self.price, self.tariff, self.plan)
-
-    @property
-    def confines(self) -> Confines:
-        """What holds its slots, beside their memory."""
-        return Confines(self.cpus, self.pids_max, self.cgroups, self.pin)
-
-    @property
-    def gpus_given(self) -> tuple[str, ...]:
-        """The GPUs that are given out: as many as its tag says, by name or number."""
-        return self.gpus or tuple(map(str, range(gpus_tagged(self.tags))))
-
-    @property
-    def slots_wanted(self) -> int:
-        """Slots of a local pool: as configured, or one per core that we may use."""
-        return self.slots or len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +237,12 @@ _LIMITS: Final[dict[str, tuple[str, float, float]]] = {
     "results_s": ("results_s", 0, 10**10),
 }
 _OF_THE_SITE: Final = ("unread_bytes", "results_s")  # the limits that SiteConfig has itself
+# Fields of SiteConfig that are tables of their own, or no key at all.
+_TABLES: Final = frozenset(
+    {"rules", "pools", "federation", "deals", "house", "shows", "books", "groups", "alerts"}
+    | {"source", "given", "fair_share", "budgets", "credit", "entitlements", "reservations"}
+)
+T = TypeVar("T")
 
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -384,20 +272,13 @@ def load(path: str | None) -> SiteConfig:
     except RecursionError:
         raise ConfigError(f"{path}: lists or tables are nested too deeply in it") from None
     try:
-        config = _read(document, find_places(text), Path(path).parent)
+        config = _read(
+            Passage(document, "the top level:", (), find_places(text)), Path(path).parent
+        )
         entitlements = replace(config.entitlements, file=Path(path).name)
         return replace(config, source=str(Path(path).absolute()), entitlements=entitlements)
     except (ConfigError, KnobError) as error:
         raise ConfigError(f"{path}: {error}") from None
-
-
-@contextmanager
-def _about(where: str) -> Iterator[None]:
-    """Name the table in which a key can't be used."""
-    try:
-        yield
-    except KnobError as error:
-        raise ConfigError(f"{where} {error}") from None
 
 
 def with_local(pools: tuple[PoolConfig, ...], given: Mapping[str, Any]) -> tuple[PoolConfig, ...]:
@@ -413,24 +294,10 @@ def _check_pools(pools: tuple[PoolConfig, ...]) -> None:
         raise ConfigError(f"two pools have the same name: {', '.join(sorted(names))}")
     for pool in pools:
         # Only here: `gridfed up` makes the file's pool `local` a local one.
-        for name in OF_WORKERS if pool.kind == "remote" else ():
-            if getattr(pool, name) != PoolConfig.__dataclass_fields__[name].default:
-                raise ConfigError(
-                    f"[[pool]] {pool.name}: {name} is for local pools; to a remote one each worker "
-                    "brings its own"
-                )
-        for name in OF_WORKERS if pool.is_delegated else ():
-            if getattr(pool, name) != PoolConfig.__dataclass_fields__[name].default:
-                raise ConfigError(
-                    f"[[pool]] {pool.name}: {name} is its grid's: see [pool.{pool.kind}]"
-                )
-        if pool.is_grown and pool.slots:
-            raise ConfigError(f"[[pool]] {pool.name}: a pool that grows has max in [pool.scale]")
-        limit = pool.scale.currency if pool.scale is not None else ""
-        if limit and limit != pool.prices.currency:
+        if pool.kind == "remote" and (name := pool.of_workers):
             raise ConfigError(
-                f"[[pool]] {pool.name}: hourly_cost is in {limit}, and its price in "
-                f"{pool.prices.currency}: write both in one currency"
+                f"[[pool]] {pool.name}: {name} is for local pools; to a remote one each worker "
+                "brings its own"
             )
 
 
@@ -464,8 +331,10 @@ def check(config: SiteConfig, utc_s: float) -> SiteConfig:
     if config.token_required:
         _check_tokens(config)
     if config.federation is not None:
-        with _about("[federation]"):
+        try:
             check_federation(config.federation)
+        except KnobError as error:
+            raise ConfigError(f"[federation] {error}") from None
     try:
         check_others(list(config.others))
     except ValueError as error:
@@ -495,210 +364,77 @@ def python_minor() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _read(document: dict[str, Any], places: Mapping[Place, int], folder: Path) -> SiteConfig:
-    _expect(
-        document,
+def _read(whole: Passage, folder: Path) -> SiteConfig:
+    document, places = whole.table, whole.places
+    whole.expect(
         {
             *("site", "limits", "federation", "contracts", "placement", "show", "pool"),
             *("books", "groups", "alerts", "alert", "calendar", "fair_share", "budget", "credit"),
             *("entitlement", "reservations"),
-        },
-        "the top level",
+        }
     )
-    site = _table(document, "site")
-    kinds = {f.name: f.type for f in fields(SiteConfig)}
-    tables = {"rules", "pools", "federation", "deals", "house", "shows"}
-    tables |= {"books", "groups", "alerts", "source", "given", "fair_share", "budgets", "credit"}
-    tables |= {"entitlements", "reservations"}
-    allowed = set(kinds) - tables - set(_OF_THE_SITE)
-    _expect(site, allowed, "[site]")
-    values = _site_values(site)
-    rules, own = _limits(_table(document, "limits"))
+    values = _site_values(whole.part("site", "[site]"))
+    rules, own = _limits(whole.part("limits", "[limits]"))
     values |= own
     if "federation" in document:
-        with _about("[federation]"):
-            values["federation"] = read_federation(_table(document, "federation"))
-    with _about("[contracts]"):
-        values["deals"] = read_contracts(_table(document, "contracts"), rules.grace_s)
-    with _about("[placement]"):
-        values["house"] = read_placement(_table(document, "placement"))
-    with _about("[books]"):
-        values["books"] = read_books(_table(document, "books"))
-    with _about("[groups]"):
-        values["groups"] = read_groups(_table(document, "groups"))
+        values["federation"] = _part(whole, "federation", read_federation)
+    values["deals"] = _part(whole, "contracts", partial(read_contracts, grace_s=rules.grace_s))
+    values["house"] = _part(whole, "placement", read_placement)
+    values["books"] = _part(whole, "books", read_books)
+    values["groups"] = _part(whole, "groups", read_groups)
     if "fair_share" in document:
-        values["fair_share"] = read_fair_share(_table(document, "fair_share"), places)
+        values["fair_share"] = read_fair_share(_table(whole, "fair_share"), places)
     if "reservations" in document:
-        values["reservations"] = read_reservations(_table(document, "reservations"), places)
+        values["reservations"] = read_reservations(_table(whole, "reservations"), places)
     groups = values["groups"].values()
     values["entitlements"] = read_entitlements(document.get("entitlement", []), places, groups)
-    pools = document.get("pool", [])
-    if not isinstance(pools, list):
-        raise ConfigError("pools are written as [[pool]]")
     if "show" in document:
-        with _about("[[show]]"):
+        with replace(whole, named="[[show]]").about():
             values["shows"] = read_shows(document["show"])
-    values["alerts"] = read_alerts(_table(document, "alerts"), document.get("alert", []))
+    values["alerts"] = read_alerts(_table(whole, "alerts"), document.get("alert", []))
     values["budgets"] = read_budgets(document.get("budget", []), places)
-    values["credit"] = read_credit(_table(document, "credit"), places)
-    calendars = read_calendars(_table(document, "calendar"), folder, places)
-    plans = [
-        read_plan(_pool_name(pool), pool, calendars, places, ("pool", at))
-        for at, pool in enumerate(pools)
-    ]
-    found = tuple(
-        _pool(pool, plan, partial(_line_in_pool, places, at))
-        for at, (pool, plan) in enumerate(zip(pools, plans, strict=True))
-    )
-    return SiteConfig(**values, rules=rules, pools=found)
+    values["credit"] = read_credit(_table(whole, "credit"), places)
+    calendars = read_calendars(_table(whole, "calendar"), folder, places)
+    return SiteConfig(**values, rules=rules, pools=read_pools(whole, calendars))
 
 
-def _site_values(site: dict[str, Any]) -> dict[str, Any]:
+def _table(whole: Passage, key: str) -> dict[str, Any]:
+    return dict(whole.part(key, f"[{key}]").table)
+
+
+def _part(whole: Passage, key: str, read: Callable[[dict[str, Any]], T]) -> T:
+    """What a reader makes of a table; what it objects to, with the line of the key."""
+    part = whole.part(key, f"[{key}]")
+    with part.about():
+        return read(dict(part.table))
+
+
+def _site_values(site: Passage) -> dict[str, Any]:
+    site.expect({field.name for field in fields(SiteConfig)} - _TABLES - set(_OF_THE_SITE))
     values: dict[str, Any] = {}
-    for key, value in site.items():
+    for key, value in site.table.items():
         if key in ("listen", "others"):
             if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                raise ConfigError(f"[site] {key} must be a list of addresses")
+                raise site.error(f"{key} must be a list of addresses")
             values[key] = tuple(value)
         elif key == "token_required":
             if not isinstance(value, bool):
-                raise ConfigError("[site] token_required must be true or false")
+                raise site.error("token_required must be true or false")
             values[key] = value
         elif not isinstance(value, str):
-            raise ConfigError(f"[site] {key} must be text")
+            raise site.error(f"{key} must be text")
         else:
             values[key] = value
     return values
 
 
-def _limits(table: dict[str, Any]) -> tuple[HouseRules, dict[str, Any]]:
-    _expect(table, set(_LIMITS), "[limits]")
+def _limits(limits: Passage) -> tuple[HouseRules, dict[str, Any]]:
+    limits.expect(_LIMITS)
     values: dict[str, Any] = {}
-    for key, value in table.items():
+    for key, value in limits.table.items():
         name, low, high = _LIMITS[key]
         read = count if type(_DEFAULTS[name]) is int else number
-        with _about("[limits]"):
+        with limits.about():
             values[name] = read(key, value, low, high)
     own: dict[str, Any] = {name: values.pop(name) for name in _OF_THE_SITE if name in values}
     return HouseRules(**values), own
-
-
-def _check_facts(pool: PoolConfig, where: str) -> None:
-    for key in ("region", "jurisdiction"):
-        text = getattr(pool, key)
-        if not isinstance(text, str) or len(text) > 60 or not (text == "" or text.isprintable()):
-            raise ConfigError(f"{where}: {key} must be text of up to 60 characters")
-    with _about(f"{where}:"):
-        if pool.slot_watts is not None:
-            number("slot_watts", pool.slot_watts, 0.0, SLOT_WATTS_MAX)
-        if pool.carbon_g_per_kwh is not None:
-            read_intensity("carbon_g_per_kwh", pool.carbon_g_per_kwh)
-
-
-def _carbon(table: dict[str, Any], where: str) -> CarbonConfig:
-    with _about(f"{where}, [pool.carbon]:"):
-        carbon = read_carbon(table.get("carbon", {}))
-    if "slot_watts" in table and carbon.machine is not None:
-        raise ConfigError(f"{where}: [pool.carbon] says what a slot draws, and so does slot_watts")
-    if "carbon_g_per_kwh" in table and carbon.static is not None:
-        raise ConfigError(f"{where}: [pool.carbon] has a factor, and there is carbon_g_per_kwh")
-    return carbon
-
-
-def _environments(table: dict[str, Any], where: str) -> Rules | None:
-    if "environments" not in table:
-        return None
-    try:
-        return read_rules(table["environments"])
-    except KnobError as error:
-        raise ConfigError(f"{where}, [pool.environments]: {error}") from None
-
-
-def _pool_name(table: Any) -> str:
-    if not isinstance(table, dict):
-        raise ConfigError("a [[pool]] must be a table")
-    name = table.get("name")
-    if not isinstance(name, str) or not name or not name.isprintable() or len(name) > 60:
-        raise ConfigError("a [[pool]] needs a name of 1 to 60 printable characters")
-    if "/" in name:
-        raise ConfigError(f"[[pool]] {name}: a name with a slash is one of another site's pool")
-    return name
-
-
-def _pool(table: dict[str, Any], plan: Plan, line_of: Callable[[str], str]) -> PoolConfig:
-    where = f"[[pool]] {table['name']}"
-    known = {field.name for field in fields(PoolConfig)} - {"plan", "grid"}
-    kind = table.get("kind", "remote")
-    _expect(table, known | {"window", "claims"} | _of_kind(kind), where)
-    own = {key: value for key, value in table.items() if key in known}
-    own |= _grown(table, kind, where, line_of)
-    read = {"carbon": _carbon(table, where), "environments": _environments(table, where)}
-    pool = PoolConfig(**{**own, **read, "plan": plan})
-    for key in ("slots", "memory_bytes"):
-        value = getattr(pool, key)
-        if type(value) is not int or value < 0:
-            raise ConfigError(f"{where}: {key} must be a whole number of zero or more")
-    _check_facts(pool, where)
-    try:
-        check_confines(pool.confines)
-        pool = replace(pool, gpus=read_gpus(pool.gpus, pool.tags))
-    except KnobError as error:
-        raise ConfigError(f"{where}: {error}") from None
-    if 0 < pool.memory_bytes < MEMORY_BYTES_MIN:
-        raise ConfigError(f"{where}: memory_bytes must be 0 or at least {MEMORY_BYTES_MIN}")
-    if not isinstance(pool.tags, dict):
-        raise ConfigError(f"{where}: tags must be a table")
-    try:
-        check_tags(pool.tags)
-        _ = pool.prices
-    except (ValueError, AttributeError, KnobError) as error:
-        raise ConfigError(f"{where}: {error}") from None
-    return pool
-
-
-def _line_in_pool(places: Mapping[Place, int], at: int, key: str) -> str:
-    return at_line(places, ("pool", at, key))
-
-
-def _of_kind(kind: Any) -> set[str]:
-    """The tables that a pool of a kind may have beside all others'."""
-    return {kind} if isinstance(kind, str) and kind not in BUILT_IN else set()
-
-
-def _grown(
-    table: dict[str, Any], kind: Any, where: str, line_of: Callable[[str], str]
-) -> dict[str, Any]:
-    """What is said of a pool whose workers a grid starts."""
-    if not isinstance(kind, str):
-        raise ConfigError(f"{where}: kind must be text")
-    if kind in BUILT_IN:
-        if "scale" in table:
-            raise ConfigError(f"{where}: [pool.scale] is for pools whose kind is a grid's")
-        return {}
-    place = where
-    try:
-        found = find_kind(kind)
-        place = f"{line_of(kind)}{where}, [pool.{kind}]"
-        settings = found.read(_table(table, kind))
-        if isinstance(found, DelegatingKind):
-            if "scale" in table:
-                raise KnobError(f"kind {kind!r} has its own workers: leave out [pool.scale]")
-            return {"grid": Delegated(found, _table(table, kind))}
-        place = f"{line_of('scale')}{where}, [pool.scale]"
-        return {"scale": read_scale(_table(table, "scale")), "grid": settings}
-    except KnobError as error:
-        raise ConfigError(f"{place}: {error}") from None
-
-
-def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
-    table = document.get(key, {})
-    if not isinstance(table, dict):
-        raise ConfigError(f"[{key}] must be a table")
-    return table
-
-
-def _expect(table: dict[str, Any], allowed: set[str], where: str) -> None:
-    for key in table:
-        if key not in allowed:
-            known = ", ".join(sorted(allowed))
-            raise ConfigError(f"{where}: unknown key {key!r}; there are {known}")

@@ -492,7 +492,10 @@ def _bounded(kept: list[tuple[int, int, bytes]]) -> list[list[Any]]:
 def _check_home(guest: Guest, verb: str) -> None:
     """Refuse whoever did not come by our own socket."""
     if not guest.is_local:
-        raise BadQuestion(f"{verb} is for the gateway's own host, by its ipc:// address")
+        raise BadQuestion(
+            f"{verb} is for the gateway's own host, by its ipc:// address (--gateway ipc://PATH); "
+            'if it has none, add one to listen in [site], as in "ipc:///run/gridfed/gateway.sock"'
+        )
 
 
 def _check_known(ask: Ask) -> None:

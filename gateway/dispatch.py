@@ -106,6 +106,11 @@ def refusal(job: Job, worker: Worker) -> Refusal | None:
     return None
 
 
+def known_s(job: Job, task_s: float | None) -> float | None:
+    """How long a task takes, as measured, or else as its client says."""
+    return job.spec.task_s if task_s is None else task_s
+
+
 def ends_too_soon(worker: Worker, task_s: float | None, now_s: float) -> Refusal | None:
     """Why a task that begins now could not end before its grid stops a worker; None if it could.
 

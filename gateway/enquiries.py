@@ -238,6 +238,9 @@ class Enquiries:
             else:
                 if purchase in quoted and _is_beyond(purchase, decision):
                     self._resting.note_useless(job, purchase.site, utc_s)
+                elif purchase in quoted and not chosen:
+                    # It is busier than it was when we heard of it, as its next advert will tell.
+                    self._resting.spare_full(purchase.site, utc_s, "quoted worse than it showed")
                 if purchase not in quoted:  # no answer, or a dearer one than was advertised
                     why = "gave no quote, or not as advertised"
                     self._resting.spare(purchase.site, utc_s, why)

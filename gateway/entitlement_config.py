@@ -24,7 +24,7 @@ from typing import Any, Final
 from federation.wishes import NAME_CHARS_MAX
 from gateway.knobs import KnobError, check_known, count, guarded, number
 from gateway.toml_places import Path as Place
-from gateway.window_config import at_line
+from gateway.toml_places import at_line
 from policies.entitlements import ELSEWHERE, NO_WINDOW, RULES_MAX, Entitlements, Rule
 from policies.parties import Kind, Party, read_party
 from policies.windows import Plan

@@ -330,6 +330,20 @@ class PilotSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class PilotsAwaited:
+    """What its grid says of the workers of a pool that are yet to come, all of them.
+
+    Known before they do anything, they are booked by the grid's name from the first task on.
+
+    Attributes:
+        pilots: grid_id and ends_s, as in PilotSeen, by the worker's name.
+    """
+
+    pool: str
+    pilots: Mapping[str, tuple[str, float | None]]
+
+
+@dataclass(frozen=True, slots=True)
 class EmissionsKnown:
     """What a pool of ours draws, and what its electricity emits, from now on."""
 
@@ -426,6 +440,7 @@ Event = (
     | DrainAsked
     | PoolGrows
     | PilotSeen
+    | PilotsAwaited
     | EmissionsKnown
     | PricesChanged
     | RulesTurned

@@ -39,7 +39,7 @@ from gateway.purchase import Purchase
 from gateway.purchases import Purchases
 from gateway.sale import Sale
 from gateway.sales import Sales
-from gateway.showing import PoolFacts, Queue, show_site, waiting
+from gateway.showing import Aside, PoolFacts, Queue, show_site, waiting
 from policies.asks import Ask, House, Wishes
 from policies.brokering import Rest, place
 from policies.decisions import Decision, Why
@@ -271,12 +271,15 @@ class Exchange:
         tasks, load_s = queue or waiting(self._broker)
         own_tasks, own_s = waiting(self._broker, [without] if without is not None else [])
         self._version = max(self._version + 1, int(utc_s * 1000))
-        held = {pool: self.offering.held_slots(pool) for pool in self._facts}
+        offering = self.offering
+        aside = {
+            pool: Aside(offering.held_slots(pool), offering.promised(pool)) for pool in self._facts
+        }
         return show_site(
             self.site,
             self._broker,
             self._facts,
-            held=held,
+            aside=aside,
             utc_s=utc_s,
             version=self._version,
             queue=(tasks - own_tasks, max(0.0, load_s - own_s)),

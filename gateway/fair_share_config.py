@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from gateway.knobs import KnobError, check_known, count, guarded, length_s
 from gateway.toml_places import Path as Place
-from gateway.window_config import at_line
+from gateway.toml_places import at_line
 from policies.parties import NAMED, Kind, read_party
 from policies.shares import SHARES_EACH_MAX, BadShares, FairShare, Share
 

@@ -3,9 +3,10 @@
 The keys are an interface (`--json`, Client.explain): they are only ever added to.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from federation.adverts import Outlook, SiteAdvert
 from federation.money import format_money
@@ -16,6 +17,10 @@ from gateway.ledger.rows import DealTotal, DisputeRow
 from gateway.views import notes
 from policies.market import Market
 from policies.placement import show_tag
+
+WORKERS_SHOWN: Final = 10  # of each pool, in an explanation
+# What `gridfed pool test` gives its pilot, so that its task runs there: no tag of the pool's.
+PROBE_TAG: Final = re.compile(r"probe-[0-9a-f]{12}", re.ASCII)
 
 
 def sites(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: float) -> list[Any]:
@@ -62,7 +67,11 @@ def pools(market: Market, own: SiteAdvert, states: Mapping[str, str], now_s: flo
                     "currency": pool.currency,
                     "next_price": format_money(change.price_nanos, pool.currency) if change else "",
                     "next_price_at_s": change.at_s if change else None,
-                    "tags": [show_tag(name, value) for name, value in sorted(pool.tags.items())],
+                    "tags": [
+                        show_tag(name, value)
+                        for name, value in sorted(pool.tags.items())
+                        if not PROBE_TAG.fullmatch(name)
+                    ],
                     "pythons": list(pool.pythons),
                     "region": pool.region,
                     "jurisdiction": pool.jurisdiction,
@@ -118,22 +127,45 @@ def explain_job(job: Job, exchange: Exchange, broker: Broker, utc_s: float) -> A
     found["job"] = job.id
     found["waiting"] = job.waiting
     found["in_flight"] = job.in_flight
-    found["places"] = [
+    found["places"], found["places_left_off"] = _workers_of(job, broker, utc_s)
+    found["notes"] = notes(job)
+    found["ended"] = [list(pair) for pair in job.ended][:100]
+    return found
+
+
+def _workers_of(
+    job: Job, broker: Broker, utc_s: float
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The first workers of each pool as a job sees them, and how many more there are.
+
+    Those that have its tasks come first. A pool of thousands would say the same thousands of times.
+    """
+    tasks = Counter[int]()
+    for assignment in job.assignments.values():
+        tasks[assignment.worker.handle] += len(assignment.left)
+    pools: dict[str, list[Worker]] = {}
+    for worker in broker.workers.values():
+        if not worker.job or worker.job == job.id:
+            pools.setdefault(worker.offer.pool, []).append(worker)
+    shown, left_off = [], []
+    for pool, workers in pools.items():
+        workers.sort(key=lambda each: not tasks[each.handle])
+        shown += workers[:WORKERS_SHOWN]
+        rest = workers[WORKERS_SHOWN:]
+        if rest:
+            in_flight = sum(tasks[each.handle] for each in rest)
+            left_off.append({"pool": pool, "workers": len(rest), "in_flight": in_flight})
+    rows = [
         {
             "worker": worker.title,
             "pool": worker.offer.pool,
             "slots": worker.slots,
-            "in_flight": sum(
-                len(each.left) for each in worker.assignments.values() if each.job is job
-            ),
+            "in_flight": tasks[worker.handle],
             "why_not": _why_not(broker, job, worker, utc_s),
         }
-        for worker in broker.workers.values()
-        if not worker.job or worker.job == job.id
+        for worker in shown
     ]
-    found["notes"] = notes(job)
-    found["ended"] = [list(pair) for pair in job.ended][:100]
-    return found
+    return rows, left_off
 
 
 def _why_not(broker: Broker, job: Job, worker: Worker, utc_s: float) -> str:

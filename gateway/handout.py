@@ -241,7 +241,8 @@ class Handout:
         bound = self.entitling.bound(job, worker)
         if bound is not None:
             tasks = min(tasks, bound)
-        tasks = dispatch.in_time(worker, task_s, tasks, now_s)
+        if worker.ends_s is not None:
+            tasks = dispatch.in_time(worker, dispatch.known_s(job, task_s), tasks, now_s)
         return self._affords(job, worker, task_s, tasks)
 
     def may_want(self, job: Job, worker: Worker, now_s: float, slots: int) -> bool:
@@ -422,9 +423,11 @@ class Handout:
             self.recall(assignment, first, stop, kill=False)
 
     def _is_shut(self, job: Job, worker: Worker, task_s: float | None, now_s: float) -> bool:
-        """Whether the rules of a worker's pool, or entitlements, give it nothing of a job now."""
+        """Whether a worker begins nothing of a job now: by rules, or as its grid will stop it."""
         if worker.job:
             return not self.entitling.may_leave(job.work)
+        if dispatch.ends_too_soon(worker, dispatch.known_s(job, task_s), now_s) is not None:
+            return True
         pool = worker.offer.pool
         shut = self.occupancy.shut(pool, job.spec, task_s, now_s)
         return shut is not None or self.entitling.barred(job.spec, pool) is not None

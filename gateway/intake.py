@@ -77,8 +77,6 @@ def job_event(
         raise BadJob(f"retries is {message.retries}, over the limit of {RETRIES_MAX}")
     if message.tasks is not None and message.tasks > TASKS_IN_JOB_MAX:
         raise BadJob(f"{message.tasks:,} tasks, over the limit of {TASKS_IN_JOB_MAX:,}")
-    if message.task_s is not None and not 0 < message.task_s <= TASK_S_MAX:
-        raise BadJob(f"task_s is {message.task_s!r}: it must be above zero, in seconds")
     spec = replace(
         check_spec(message, user),
         detached=message.detached,
@@ -87,7 +85,6 @@ def job_event(
         currency=message.currency if message.max_cost_nanos is not None else None,
         group=groups.get(user, ""),
         tasks=message.tasks,
-        task_s=message.task_s,
     )
     return events.JobOpened(client, message.job, spec, again=message.again)
 
@@ -101,6 +98,8 @@ def check_spec(message: messages.OpenJob | AskQuote, user: str) -> JobSpec:
         raise BadJob("the function is not named by a SHA-256 digest")
     if message.timeout_s is not None and not 0 < message.timeout_s <= 1e9:
         raise BadJob(f"timeout_s is {message.timeout_s!r}: it must be above zero")
+    if message.task_s is not None and not 0 < message.task_s <= TASK_S_MAX:
+        raise BadJob(f"task_s is {message.task_s!r}: it must be above zero, in seconds")
     if len(message.python) > 16 or len(message.currency) > 3:
         raise BadJob("the Python version or the currency is not one")
     try:
@@ -123,6 +122,7 @@ def check_spec(message: messages.OpenJob | AskQuote, user: str) -> JobSpec:
         prints=message.prints,
         wishes=wishes,
         price_class="preemptible" if message.preemptible else "guaranteed",
+        task_s=message.task_s,
     )
 
 

@@ -34,12 +34,19 @@ def check_known(table: Iterable[str], known: Iterable[str]) -> None:
             raise KnobError(f"has no key {key!r}; there are {', '.join(sorted(names))}")
 
 
+def show(bound: float) -> str:
+    """A bound as a configuration could have it: 0.05, or 1_000_000."""
+    if abs(bound) < 1_000_000:
+        return f"{bound:g}"
+    return f"{bound:_.0f}"
+
+
 def number(key: str, value: Any, low: float, high: float) -> int | float:
     """A number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise KnobError(f"{key} must be a number")
     if not low <= value <= high:
-        raise KnobError(f"{key} is {value}: it must be {low:g} to {high:g}")
+        raise KnobError(f"{key} is {value}: it must be {show(low)} to {show(high)}")
     return value
 
 
@@ -47,7 +54,7 @@ def read_length(text: str) -> float:
     """A length of time, "90s", "30m", "24h" or "7d", in seconds. Raises ValueError."""
     match = _LENGTH.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text[:60]!r} is not a length of time: write 30m, 24h or 7d")
+        raise ValueError(f"{text[:60]!r} is not a length of time: write 30s, 30m, 24h or 7d")
     return float(match[1]) * _UNITS_S[match[2]]
 
 

@@ -187,12 +187,12 @@ class Occupancy:
             for worker in self._workers_of(name):
                 for assignment in worker.assignments.values():
                     self._count(pool, assignment, len(assignment.left))
-            pool.size(self._slots_in_all(name))
+            pool.size(self.slots_in_all(name))
 
     def resize(self) -> None:
         """Workers may have come or gone, or stopped taking work."""
         for name, pool in self.pools.items():
-            pool.size(self._slots_in_all(name))
+            pool.size(self.slots_in_all(name))
 
     def note(self, assignment: Assignment, tasks: int) -> None:
         """A worker was given so many tasks by an assignment, or, below zero, has so many fewer."""
@@ -353,8 +353,11 @@ class Occupancy:
     def _workers_of(self, name: str) -> Iterable[Worker]:
         return (each for each in self._workers.values() if each.offer.pool == name and not each.job)
 
-    def _slots_in_all(self, name: str) -> int:
-        """Of what could be there everybody has his share, or a small pool would never grow."""
+    def slots_in_all(self, name: str) -> int:
+        """The slots of a pool that take work, or would once they were started.
+
+        Of what could be there everybody has his share, or a small pool would never grow.
+        """
         growth = self.growth.get(name)
         return self.slots(name) + (growth.slots if growth is not None else 0)
 

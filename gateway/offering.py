@@ -22,6 +22,7 @@ from gateway.dealing import RELAY, DealRules, Permits
 from gateway.errands import Notary, NotGranted, check_ask
 from gateway.events import HOPS_MAX, JobSpec
 from gateway.intake import BadJob, check_spec
+from gateway.jobs import Worker
 from gateway.occupancy import is_reserved
 from gateway.quotations import quoted_terms
 from gateway.sale import Sale
@@ -109,15 +110,31 @@ class Offering:
         """Whether what was quoted is still there; what a relay quoted is another site's."""
         if sale.pool == RELAY or sale.spec is None:
             return True
-        slots = self._slots_for(sale.spec, sale.pool, utc_s)
+        slots = max(0, self._slots_for(sale.spec, sale.pool, utc_s))
         if sale.slots > slots:  # some were quoted that are started for it
-            slots += cold_slots(self._broker, sale.pool, sale.spec.work, utc_s)
+            slots += self._cold_slots(sale.spec, sale.pool, slots, utc_s)
         return not self._broker.draining and sale.slots <= slots
 
     def held_slots(self, pool: str) -> int:
         """Slots of a pool that are set aside for contracts that are not committed yet."""
         held = (each for each in self._sales.values() if each.phase is Phase.HELD)
         return sum(each.slots for each in held if each.pool == pool)
+
+    def promised(self, pool: str) -> int:
+        """Slots of a pool that are yet to be started, and that contracts have been promised.
+
+        What is there goes to them first. To a contract as many are promised as it has tasks for; as
+        many as it was sold while its first tasks are on their way.
+        """
+        if pool not in self._broker.growth:
+            return 0
+        slots = self.held_slots(pool)
+        for each in self._sales.values():
+            if each.pool == pool and each.is_live:
+                job = self._broker.jobs.get(each.job)
+                tasks = job.waiting + job.in_flight if job is not None else 0
+                slots += each.slots if each.is_awaited else min(each.slots, tasks)
+        return max(0, slots - self._broker.occupancy.slots(pool))
 
     # --- why not -------------------------------------------------------------------------------
 
@@ -212,10 +229,10 @@ class Offering:
             if not self._suits(spec, pool):
                 continue
             sold = replace(spec, price=tariff)
-            free = self._slots_for(sold, pool, utc_s, ask.task_s)
-            warm = max(0, free)  # less than none where slots are held that are yet to be started
+            # Less than none where slots are held that are yet to be started.
+            warm = max(0, self._slots_for(sold, pool, utc_s, ask.task_s))
             task_s = ask.task_s or self._broker.durations.of(spec.function) or 0.0
-            cold = self._cold_for(sold, pool, utc_s, ask.tasks, task_s, free)
+            cold = self._cold_for(sold, pool, utc_s, ask.tasks, task_s, warm)
             total = warm + cold
             if total < 1:
                 continue
@@ -224,7 +241,9 @@ class Offering:
                 continue
             load_s = self._load_s(pool, utc_s)
             begin_s, late_s = load_s / warm if warm else inf, 0.0
-            if cold:
+            if ask.tasks <= min(warm, self._idle(sold, pool)):
+                begin_s = 0.0  # as adverts say: what others have is in nobody's way
+            elif cold:
                 start_s = self._broker.growth[pool].start_s
                 begin_s = min(begin_s, start_s + load_s / total)
                 late_s = max(0.0, start_s - begin_s) * cold / total
@@ -263,13 +282,7 @@ class Offering:
         self, spec: JobSpec, pool: str, utc_s: float, task_s: float | None = None
     ) -> int:
         """The slots of a pool that can run a job, and by its rules may, less what is set aside."""
-        able = (
-            each.slots
-            for each in self._broker.workers.values()
-            if each.offer.pool == pool
-            and not each.draining
-            and judge(spec.need, each.offer) is None
-        )
+        able = (each.slots for each in self._able(spec, pool))
         task_s = task_s or self._broker.durations.of(spec.function)
         allowed = self._broker.occupancy.slots_for(pool, spec, task_s, utc_s)
         entitled = self._broker.entitling.slots_max(spec.work, pool)
@@ -277,20 +290,40 @@ class Offering:
         # What is reserved is kept, whoever else has what is held.
         return slots if is_reserved(spec) else slots - self.held_slots(pool)
 
+    def _idle(self, spec: JobSpec, pool: str) -> int:
+        """Slots of a pool that can run a job and have nothing to do, less what is set aside."""
+        idle = sum(max(0, each.slots - each.in_flight) for each in self._able(spec, pool))
+        return idle - self.held_slots(pool)
+
+    def _able(self, spec: JobSpec, pool: str) -> Iterator[Worker]:
+        """The workers of a pool that can run a job, and take work."""
+        for each in self._broker.workers.values():
+            is_here = each.offer.pool == pool and not each.draining
+            if is_here and judge(spec.need, each.offer) is None:
+                yield each
+
     def _cold_for(
-        self, spec: JobSpec, pool: str, utc_s: float, tasks: int, task_s: float, free: int
+        self, spec: JobSpec, pool: str, utc_s: float, tasks: int, task_s: float, warm: int
     ) -> int:
         """The slots of a pool that would be started for a buyer's work, beside those there are."""
-        warm = max(0, free)
         growth = self._broker.growth.get(pool)
         offer = self._broker.offers.get(f"pool {pool}")
         if growth is None or offer is None or judge(spec.need, offer) is not None:
             return 0
         if tasks <= warm:
             return 0
-        slots = max(0, cold_slots(self._broker, pool, spec.work, utc_s) + min(0, free))
+        slots = self._cold_slots(spec, pool, warm, utc_s)
         objective = spec.wishes.objective or CHEAPEST
         return growth._replace(slots=slots).beside(warm, tasks, task_s, objective)
+
+    def _cold_slots(self, spec: JobSpec, pool: str, warm: int, utc_s: float) -> int:
+        """The slots of a pool that could be started for a job, beside so many that it may have."""
+        work, broker = spec.work, self._broker
+        if not is_reserved(spec):
+            return cold_slots(broker, pool, work, self.promised(pool), utc_s)
+        # Others were promised what they were beside it; and it has no more than was booked.
+        seats = broker.occupancy.slots_for(pool, spec, None, utc_s)
+        return int(max(0, min(seats - warm, cold_slots(broker, pool, work, 0, utc_s))))
 
     def _load_s(self, pool: str, utc_s: float) -> float:
         """Slot-seconds that a pool's workers have, and that wait here."""

@@ -160,6 +160,10 @@ class Reception:
         new_name = self.exchange.purchases.enquiries.new_name
         self.buying = Buying(config.name, self.bookings, self.selling, new_name)
         self.pulses: dict[int, Maps] = {}
+        # Of the pools whose workers grids start: by pool and name, and the other way round.
+        self._grown = {pool.name for pool in config.pools if pool.is_grown}
+        self._pilots: dict[tuple[str, str], int] = {}
+        self._pilot_of: dict[int, tuple[str, str]] = {}
         self._unread: set[int] = set()
         # What guests have said that waits for the store, by guest.
         self._held: dict[int, deque[Any]] = {}
@@ -390,12 +394,33 @@ class Reception:
             happened.append(events.ClientJoined(guest.handle, guest.user))
             return
         try:
-            happened.append(worker_joined(guest.about, guest.handle, guest.name, self._pools))
+            joined = worker_joined(guest.about, guest.handle, guest.name, self._pools)
+            self._note_pilot(guest, joined.pool, happened)
         except BadWorker as error:
             self._take(self.lobby.expel(guest, str(error), self._clock.now_s()), happened)
             return
+        happened.append(joined)
         slots = guest.about["slots"]
         self._say(f"worker {guest.name} joined with {slots} slot{'s' * (slots != 1)}")
+
+    def _note_pilot(self, guest: Guest, pool: str, happened: list[Event]) -> None:
+        """One worker a pilot: a second of its name would hide the first from its pool's keeper.
+
+        Who is connected stays, and the other is told (BadWorker). One whose pipe is lost gives way:
+        it has most likely begun anew.
+        """
+        if pool not in self._grown:
+            return
+        key = pool, guest.name
+        known = self.lobby.guests.get(self._pilots[key]) if key in self._pilots else None
+        if known is not None and known.pipe is not None:
+            raise BadWorker(
+                f"a worker {guest.name} is in pool {pool} already: there each has a name of its own"
+            )
+        if known is not None:
+            now_s = self._clock.now_s()
+            self._take(self.lobby.expel(known, "it has begun a new session", now_s), happened)
+        self._pilots[key], self._pilot_of[guest.handle] = guest.handle, key
 
     def _part(self, left: Left, happened: list[Event]) -> None:
         guest, reason = left.guest, left.reason
@@ -410,6 +435,9 @@ class Reception:
             happened.append(events.WorkerGone(guest.handle, reason, left.said_goodbye))
             self.functions.forget_worker(guest.handle)
             self.pulses.pop(guest.handle, None)
+            pilot = self._pilot_of.pop(guest.handle, None)
+            if pilot is not None:
+                self._pilots.pop(pilot)
             self._say(f"worker {guest.name} left: {reason}")
 
     def _hear(self, guest: Guest, message: Any, happened: list[Event]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import Any, Final
 
+from federation.money import format_money
 from gateway.budgets.amending import Told, amend, amend_credit
 from gateway.config import PoolConfig, SiteConfig, check, load, with_local
 from gateway.scale_config import Scale
@@ -19,12 +20,28 @@ from policies.windows import AHEAD_S, Difference, differences
 
 DIFFERENCES_MAX: Final = 200  # of one pool, that are told
 TAKEN_IN: Final = frozenset({"plan", "price", "tariff"})  # of a pool; and of its [pool.scale]:
-SCALE_TAKEN_IN: Final = ("rules", "walltime_s", "look_s", "dry_run")
+SCALE_TAKEN_IN: Final = ("rules", "walltime_s", "look_s", "dry_run", "currency", "markup")
 # Of the site; where we listen and keep our state may be what the command line said.
 NOT_COMPARED: Final = frozenset(
     {"pools", "given", "source", "listen", "state", "fair_share", "budgets", "credit"}
     | {"entitlements", "reservations"}
 )
+# The keys of [pool.scale] by what they are read into, and the unit that is said.
+SCALE_KEYS: Final = {
+    "slots_max": ("max", ""),
+    "slots_min": ("min", ""),
+    "pilot_slots": ("pilot_slots", ""),
+    "waste": ("waste", ""),
+    "idle_s": ("idle", "s"),
+    "step_s": ("step", "s"),
+    "starts_max": ("starts_per_minute", ""),
+    "stops_max": ("stops_per_minute", ""),
+    "hourly_nanos": ("hourly_cost", "money"),
+    "start_s": ("start", "s"),
+    "walltime_s": ("walltime", "s"),
+    "dial_for_s": ("dial_for", "s"),
+    "look_s": ("look", "s"),
+}
 TABLES: Final = {
     "rules": "[limits]",
     "deals": "[contracts]",
@@ -53,7 +70,7 @@ class Change:
         shares: whether slots are shared out otherwise.
         entitlements: the rules that are no more, and those that are new.
         reservations: whether slots can be reserved on other terms.
-        scales: the pools that grow otherwise.
+        scales: what is otherwise in how pools grow: (pool, key, before, after).
         later: what else is different, which counts from the next start on.
     """
 
@@ -64,7 +81,7 @@ class Change:
     shares: bool
     entitlements: tuple[list[Rule], list[Rule]]
     reservations: bool
-    scales: list[str]
+    scales: list[tuple[str, str, str, str]]
     later: list[str]
 
     def to_plain(self) -> dict[str, Any]:
@@ -92,7 +109,10 @@ class Change:
                 for name, rules in zip(("gone", "new"), self.entitlements, strict=True)
             },
             "reservations": self.reservations,
-            "scales": self.scales,
+            "scales": [
+                dict(zip(("pool", "key", "before", "after"), each, strict=True))
+                for each in self.scales
+            ],
             "later": self.later,
         }
 
@@ -127,7 +147,9 @@ def compare(now: SiteConfig, new: SiteConfig, utc_s: float) -> Change:
         taken: dict[str, Any] = {name: getattr(other, name) for name in TAKEN_IN}
         pools.append(replace(pool, scale=_scale(pool, other), **taken))
     scales = [
-        old.name for old, pool in zip(now.pools, pools, strict=True) if old.scale != pool.scale
+        (old.name, *each)
+        for old, pool in zip(now.pools, pools, strict=True)
+        for each in _scale_changes(old.scale, pool.scale)
     ]
     shares = now.fair_share != new.fair_share
     reservations = now.reservations != new.reservations
@@ -177,4 +199,42 @@ def _later(now: SiteConfig, new: SiteConfig) -> Iterator[str]:
             if field.name == "scale":
                 known = _scale(before[name], after[name])
             if field.name not in TAKEN_IN and known != other:
-                yield f"[[pool]] {name}: {field.name}"
+                yield f"[[pool]] {name}: {_in_file(field.name, after[name], known, other)}"
+
+
+def _in_file(field: str, pool: PoolConfig, known: object, other: object) -> str:
+    """What is otherwise in a pool, as its owner knows it: a key, or a table."""
+    if field == "grid":
+        return f"[pool.{pool.kind}]"  # the table of its kind
+    if field != "scale":
+        return field
+    both = isinstance(known, Scale) and isinstance(other, Scale)
+    keys = [key for key, *_ in _scale_changes(known, other)] if both else []
+    return " ".join(["[pool.scale]", ", ".join(keys)]).rstrip()
+
+
+def _scale_changes(old: object, new: object) -> list[tuple[str, str, str]]:
+    """What is otherwise in how a pool grows: key, before, after."""
+    if not isinstance(old, Scale) or not isinstance(new, Scale):
+        return []
+    found = []
+    for before, after in ((old.rules, new.rules), (old, new)):
+        for field in fields(before):
+            was, now = getattr(before, field.name), getattr(after, field.name)
+            if field.name not in ("rules", "currency") and was != now:
+                key, unit = SCALE_KEYS.get(field.name, (field.name, ""))
+                found.append((key, _shown(was, unit, old), _shown(now, unit, new)))
+    return found
+
+
+def _shown(value: object, unit: str, scale: Scale) -> str:
+    match value:
+        case None | "":
+            return "none"
+        case bool():
+            return str(value).lower()
+        case int() if unit == "money":
+            return format_money(value, scale.currency)
+        case int() | float():
+            return f"{value:g}{unit}"
+    return str(value)

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from gateway.knobs import check_known, guarded, length_s, number
 from gateway.toml_places import Path as Place
-from gateway.window_config import GRACE_MAX_S, LEAD_MAX_S, at_line
+from gateway.toml_places import at_line
+from gateway.window_config import GRACE_MAX_S, LEAD_MAX_S
 from policies.claims import read_amount
 from policies.reservations import ReservationRules
 from policies.tariffs import MILLION

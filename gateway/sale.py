@@ -65,7 +65,8 @@ class Sale:
     ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
     was_told: bool = False  # all that is held, at its buyer's request, in this session
     lapsed_s: float = 0.0  # when it did, or when this life of ours began
-    stuck_s: float | None = None  # since when nobody whom we know takes what we relay
+    stuck_s: float | None = None  # since when nobody takes what waits under it
+    is_awaited: bool = False  # its first tasks are on their way: it was just committed
 
     @property
     def is_live(self) -> bool:

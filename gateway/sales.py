@@ -214,6 +214,7 @@ class Sales:
             return
         sale.phase = move(sale.phase, Move.COMMIT)
         sale.lease = Lease(message.lease_s, now_s + message.lease_s)
+        sale.is_awaited, sale.until_s = True, now_s + self._rules.hold_s
         self._wasted.pop(buyer, None)
         self._handles -= 1
         sale.handle, sale.job = self._handles, f"{buyer}:{sale.contract}"
@@ -263,6 +264,7 @@ class Sales:
             self._say(sale, deals.GivenBack(sale.contract, message.epoch, back))
             self._end_if_quiet(sale)
             return
+        sale.is_awaited = False
         bundle = sale.add(message.epoch, message.first, count)
         self._outcome.happened(
             events.TasksArrived(sale.handle, sale.job, bundle.base, list(message.arguments))
@@ -505,6 +507,8 @@ class Sales:
                 if now_s >= sale.until_s:
                     self._expire(sale, now_s)
                 continue
+            # Slots are not kept for who commits, and sends nothing.
+            sale.is_awaited = sale.is_awaited and now_s < sale.until_s
             if sale.is_live and now_s >= sale.lease.until_s - self._rules.grace_s:
                 self._lapse(sale)
             elif sale.is_live and (over := self._why_over(sale, utc_s)):
@@ -559,23 +563,38 @@ class Sales:
         self._drop(sale)
 
     def end_stuck(self, now_s: float, is_served: Callable[[str], bool]) -> None:
-        """Give back what we relay and nobody takes any more: who sent it may know better.
+        """Give back what nobody takes any more: who sent it may know better.
+
+        That is what we relay, and what we were to do in a pool that has no slots and can't start
+        any now.
 
         Args:
             now_s: monotonic.
             is_served: whether there is a contract for a job of ours.
         """
         for sale in self.sales.values():
-            if sale.pool != RELAY or not sale.is_live or sale.ending is not None:
+            if not sale.is_live or sale.ending is not None:
                 continue
             job = self._broker.jobs.get(sale.job)
-            if job is None or not job.waiting or job.in_flight or is_served(job.id):
+            is_idle = job is not None and job.waiting > 0 and not job.in_flight
+            if not is_idle or self._is_served(sale, is_served):
                 sale.stuck_s = None
             elif sale.stuck_s is None:
                 sale.stuck_s = now_s
             elif now_s - sale.stuck_s >= self._rules.hold_s:
                 reason = f"nobody whom {self._site} knows takes it any more"
+                if sale.pool != RELAY:
+                    reason = f"pool {sale.pool} of {self._site} can start no slots now"
                 self._end_early(sale, Reason.NO_SLOTS, reason)
+
+    def _is_served(self, sale: Sale, is_served: Callable[[str], bool]) -> bool:
+        """Whether somebody takes a contract's tasks, or will."""
+        if sale.pool == RELAY:
+            return is_served(sale.job)
+        growth = self._broker.growth.get(sale.pool)
+        if growth is None or growth.slots:
+            return True
+        return self._broker.occupancy.slots(sale.pool) > 0
 
     def _ask_renewal(self, buyer: str, sales: list[Sale], now_s: float) -> None:
         self._stamps += 1

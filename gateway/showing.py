@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from federation.adverts import START_MAX_S, WINDOWS_MAX, PoolAdvert, SiteAdvert, TagPrice, Window
 from gateway.broker import Broker
@@ -15,7 +15,7 @@ from policies.entitlements import Work
 from policies.parties import ANOTHER_SITE
 from policies.placement import Tags
 from policies.pricelist import PriceNow
-from policies.tariffs import Extras
+from policies.tariffs import MILLION, Extras
 from policies.weeks import DAY_S, HORIZON_DAYS
 from policies.windows import Allowed, allowed
 
@@ -35,12 +35,27 @@ class PoolFacts:
     jurisdiction: str = ""
 
 
+class Aside(NamedTuple):
+    """Slots of a pool that are for somebody else.
+
+    Attributes:
+        held: for contracts that are not committed yet.
+        promised: yet to be started, for contracts of either kind.
+    """
+
+    held: int = 0
+    promised: int = 0
+
+
+NOTHING: Final = Aside()
+
+
 def show_site(
     site: str,
     broker: Broker,
     facts: Mapping[str, PoolFacts],
     *,
-    held: Mapping[str, int],
+    aside: Mapping[str, Aside],
     utc_s: float,
     version: int,
     queue: Queue,
@@ -49,17 +64,16 @@ def show_site(
     """Everything that there is to be said of a site now; policies.disclosure may hide some of it.
 
     Args:
-        held: slots of a pool that are set aside.
+        aside: slots of pools that are for somebody else.
         queue: what waits.
         work: it is shown what this may have; of ANOTHER_SITE, what some other site may.
     """
-    pools = tuple(
-        _for_whom(
-            _show_pool(name, broker, each, held.get(name, 0), queue, utc_s), broker, work, utc_s
-        )
-        for name, each in facts.items()
-    )
-    return SiteAdvert(site, version, utc_s, ADVERT_VALID_S, pools)
+    pools = []
+    for name, each in facts.items():
+        other = aside.get(name, NOTHING)
+        whole = _show_pool(name, broker, each, other.held, queue, utc_s)
+        pools.append(_for_whom(whole, broker, work, other.promised, utc_s))
+    return SiteAdvert(site, version, utc_s, ADVERT_VALID_S, tuple(pools))
 
 
 def waiting(broker: Broker, jobs: Iterable[Job] | None = None) -> Queue:
@@ -125,52 +139,62 @@ def _show_pool(
     )
 
 
-def _for_whom(pool: PoolAdvert, broker: Broker, work: Work, utc_s: float) -> PoolAdvert:
+def _for_whom(
+    pool: PoolAdvert, broker: Broker, work: Work, promised: int, utc_s: float
+) -> PoolAdvert:
     """A pool as somebody's work may use it: by its rules now, and when they are others."""
-    entitling, name = broker.entitling, pool.pool
-    rules = broker.occupancy.rules.get(name)
-    total = pool.slots_total
-    if rules is None:
-        slots = int(min(total, entitling.slots_max(work, name)))
-        free = _free(broker, work, name, slots)
-        return _limited(pool, slots, min(pool.slots_free, free))
-    found = allowed(
-        rules.spans, work.whose, total, lambda each: entitling.slots_max(work, name, each.named)
-    )
-    ahead = [each for each in found if each.until_s > utc_s]
+    name, total = pool.pool, pool.slots_total
+    ahead = _allowed_ahead(broker, name, work, total, utc_s)
     slots = ahead[0].slots if ahead else 0
-    free = min(
-        broker.occupancy.slots_free(name, work.whose), _free(broker, work, name, pool.slots_free)
+    free = min(pool.slots_free, _free(broker, work, name, pool.slots_free))
+    windows: tuple[Window, ...] = ()
+    if name in broker.occupancy.pools:
+        free = min(free, broker.occupancy.slots_free(name, work.whose))
+        windows = () if len(ahead) == 1 else _windows_shown(pool, broker, ahead, utc_s)
+    warm = min(slots, pool.slots_warm)
+    cold = _cold(slots, pool.slots_warm, pool.slots_cold, promised)
+    return replace(
+        pool,
+        slots_total=warm + cold,
+        slots_free=min(free, warm),
+        slots_cold=cold,
+        windows=windows,
     )
-    if len(ahead) == 1:
-        windows: tuple[Window, ...] = ()
-    else:
-        windows = _windows_shown(pool, broker, tuple(ahead), utc_s)
-    return replace(_limited(pool, slots, min(pool.slots_free, free)), windows=windows)
 
 
-def cold_slots(broker: Broker, pool: str, work: Work, utc_s: float) -> int:
-    """The slots of a pool that could be started for somebody's work, by the rules of now."""
+def cold_slots(broker: Broker, pool: str, work: Work, promised: int, utc_s: float) -> int:
+    """The slots of a pool that could be started for somebody's work, by the rules of now.
+
+    Args:
+        promised: of those that could be started, as many as others have contracts for.
+    """
     growth = broker.growth.get(pool, NO_GROWTH)
     if not growth.slots or broker.draining:
         return 0
     warm = broker.occupancy.slots(pool)
-    slots, rules = warm + growth.slots, broker.occupancy.rules.get(pool)
+    ahead = _allowed_ahead(broker, pool, work, warm + growth.slots, utc_s)
+    return _cold(ahead[0].slots if ahead else 0, warm, growth.slots, promised)
+
+
+def _allowed_ahead(
+    broker: Broker, pool: str, work: Work, total: int, utc_s: float
+) -> tuple[Allowed, ...]:
+    """How many of so many slots of a pool somebody's work may have, now and later.
+
+    By the pool's rules and by entitlements, whether the slots are there or would be started.
+    """
+    entitling, rules = broker.entitling, broker.occupancy.rules.get(pool)
     if rules is None:
-        slots = int(min(slots, broker.entitling.slots_max(work, pool)))
-    else:
-        found = allowed(
-            *(rules.spans, work.whose, slots),
-            lambda each: broker.entitling.slots_max(work, pool, each.named),
-        )
-        slots = next((each.slots for each in found if each.from_s <= utc_s < each.until_s), 0)
-    return max(0, min(slots - warm, growth.slots))
+        return (Allowed(-inf, inf, int(min(total, entitling.slots_max(work, pool))), MILLION),)
+    found = allowed(
+        rules.spans, work.whose, total, lambda each: entitling.slots_max(work, pool, each.named)
+    )
+    return tuple(each for each in found if each.until_s > utc_s)
 
 
-def _limited(pool: PoolAdvert, slots: int, free: int) -> PoolAdvert:
-    """A pool of which somebody may have no more than so many slots; those that are there first."""
-    warm = min(slots, pool.slots_warm)
-    return replace(pool, slots_total=slots, slots_free=min(free, warm), slots_cold=slots - warm)
+def _cold(slots: int, warm: int, growing: int, promised: int) -> int:
+    """Of so many slots that somebody may have, those that would be started: warm ones go first."""
+    return max(0, min(slots - warm, growing - promised))
 
 
 def _free(broker: Broker, work: Work, pool: str, slots: int) -> int:

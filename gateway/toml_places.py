@@ -6,7 +6,12 @@ not find has no line, which only makes a message shorter.
 """
 
 import re
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gateway.knobs import ConfigError, KnobError
 
 Path = tuple[str | int, ...]
 
@@ -58,3 +63,74 @@ def _table(names: list[str], is_row: bool, counts: dict[Path, int]) -> Path:
         counts[path] = counts.get(path, -1) + 1
         path = (*path, counts[path])
     return path
+
+
+def at_line(places: Mapping[Path, int], place: Path) -> str:
+    """`line 12: `, when it is known."""
+    line = places.get(place)
+    return f"line {line}: " if line is not None else ""
+
+
+def find_key(table: Mapping[str, Any], text: str) -> Path:
+    """The key of a table that a message names, and the one below it; empty if it names none.
+
+    A KnobError names its key, and does so before it says anything else: so the first is meant.
+    """
+    found = [(match.start(), key) for key in table if (match := _search(key, text))]
+    if not found:
+        return ()
+    at, key = min(found)
+    below = table[key]
+    rest = text[at + len(key) :]
+    if isinstance(below, Mapping) and rest.startswith((".", ": ")):
+        return (key, *find_key(below, rest))
+    return (key,)
+
+
+def _search(key: str, text: str) -> re.Match[str] | None:
+    return re.search(rf"(?<![\w-]){re.escape(key)}(?![\w-])", text) if key else None
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A table of a file, for messages about it.
+
+    Attributes:
+        table: what it says.
+        named: what people call it, as in "[site]".
+        path: where it is, in what tomllib makes of the file.
+        places: the lines of everything.
+    """
+
+    table: Mapping[str, Any]
+    named: str
+    path: Path
+    places: Mapping[Path, int]
+
+    def part(self, key: str, named: str) -> "Passage":
+        """The table at a key; an empty one when there is none. ConfigError when it is no table."""
+        table = self.table.get(key, {})
+        if not isinstance(table, dict):
+            raise Passage({}, named, (*self.path, key), self.places).error("must be a table")
+        return Passage(table, named, (*self.path, key), self.places)
+
+    def expect(self, allowed: Collection[str]) -> None:
+        """Refuse a key that there is not."""
+        for key in self.table:
+            if key not in allowed:
+                raise self.error(f"unknown key {key!r}; there are {', '.join(sorted(allowed))}")
+
+    def error(self, text: str) -> ConfigError:
+        """What is wrong, with the line of the key that the text names; else with the table's."""
+        path = (*self.path, *find_key(self.table, text))
+        while path and path not in self.places:
+            path = path[:-1]
+        return ConfigError(f"{at_line(self.places, path)}{self.named} {text}")
+
+    @contextmanager
+    def about(self) -> Iterator[None]:
+        """Say where it is that a key can't be used."""
+        try:
+            yield
+        except KnobError as error:
+            raise self.error(str(error)) from None

@@ -48,6 +48,7 @@ from typing import Any, Final
 from gateway.knobs import KnobError, check_known, count, guarded, number
 from gateway.tariff_config import read_factor, read_time
 from gateway.toml_places import Path as Place
+from gateway.toml_places import at_line
 from policies.calendars import SATURDAY_SUNDAY, Calendar, read_dates
 from policies.claims import CLAIMS_MAX, EVERYTHING, NOTHING, Amount, Claim, Claims, read_amount
 from policies.crons import LASTS_MAX_S, LASTS_MIN_S, Cron
@@ -136,12 +137,6 @@ def check_plan(pool: str, plan: Plan, utc_s: float) -> None:
             f"{first.name!r} is as well, of the same priority {first.priority}: give the one that "
             "is to hold a higher one"
         )
-
-
-def at_line(places: Mapping[Place, int], place: Place) -> str:
-    """`line 12: `, when it is known."""
-    line = places.get(place)
-    return f"line {line}: " if line is not None else ""
 
 
 # --- calendars -----------------------------------------------------------------------------------

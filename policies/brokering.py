@@ -16,10 +16,10 @@ from federation.reasons import Reason
 from policies.asks import Ask, House, WhenClosed
 from policies.decisions import Decision, Why
 from policies.deferral import Deferral, defer
-from policies.estimates import Estimate, estimate, tasks_by
+from policies.estimates import Estimate, estimate, fits, tasks_by
 from policies.market import Candidate, Key, Market
 from policies.placement import Refusal
-from policies.ranking import Chance, Ranked, Ranking, draw
+from policies.ranking import SAME, Chance, Ranked, Ranking, draw
 from policies.splitting import Lane, Limits, Split, split
 from policies.tariffs import cost_nanos
 
@@ -161,13 +161,18 @@ def _worth_the_wait(
 def choose_quote(decision: Decision, quotes: Sequence[Quote], now_s: float) -> Quote | None:
     """The best of the quotes for the same work, on the decision's own scale; None when none does.
 
-    A quote that breaks the deadline or the budget does not count; one that takes all goes before
-    one that takes a part.
+    A quote that breaks the deadline or the budget does not count, nor one with which our own pools
+    would be better: adverts are always stale, and what looked idle may be busy. One that takes all
+    goes before one that takes a part.
     """
     if decision.plan is None or decision.ranking is None:
         return None
     ask, house, scale = decision.ask, decision.house, decision.ranking.scale
     wanted = ask.tasks - decision.plan.short
+    limit = inf
+    if ask.task_s is not None:  # else it is a guess when our own would be done
+        own = (one for one in decision.ranking.own() if fits(ask, one.estimate) >= wanted)
+        limit = min((one.utility for one in own), default=inf) * (1 + house.band) + SAME
     known = {one.key: one for one in decision.preferred}
     best: tuple[tuple[bool, float, Key], Quote] | None = None
     for quote in quotes:
@@ -180,6 +185,8 @@ def choose_quote(decision: Decision, quotes: Sequence[Quote], now_s: float) -> Q
         rate = house.rate(one.candidate.advert.currency) or 0.0
         money = quote.price_nanos * one.estimate.slot_s / 3600 * rate
         utility = scale.utility(money, quote.finish_s - now_s, one.carbon)
+        if utility > limit:
+            continue
         rated = ((takes < wanted, utility, quote.key), quote)
         if best is None or rated[0] < best[0]:
             best = rated

@@ -23,8 +23,11 @@ that are billed by the hour are let go at the end of one that is paid. Idle ones
 do, and busy ones only where the pool must become smaller: those that lose least. Each is drained
 first.
 
-*Limits.* So many starts and stops in a minute, whatever the rest says; after failed starts ever
-longer pauses.
+Of those that are drained and still work, as many as are wanted again are taken back: that is sooner
+and cheaper than a start.
+
+*Limits.* So many starts and stops in a minute, whatever the rest says, and no more than the grid
+can give; after failed starts ever longer pauses, and after one that only a change can help, none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -91,6 +94,7 @@ class Pilot:
         paid_s: since when it is paid for; None: it is not.
         busy: of its slots.
         lost_s: what is lost if it is stopped now: how long its tasks have run, in all.
+        can_return: it drains by our wish alone, and can be given work again.
     """
 
     name: str
@@ -100,6 +104,7 @@ class Pilot:
     paid_s: float | None = None
     busy: int = 0
     lost_s: float = 0.0
+    can_return: bool = False
 
     @property
     def is_idle(self) -> bool:
@@ -113,11 +118,16 @@ class Work:
 
     Attributes:
         tasks: that wait there or run.
-        slot_s: that they still need, in all.
+        slot_s: that they still need, in all; where a pilot can run fewer of them at once than it
+            has slots, because of what is counted, with those that stand idle meanwhile.
+        spread: so many slots more than one each they would take for that, all at once.
         running_s: slot-seconds of it that workers have already.
         due: (moment, tasks, their seconds) of the part of what waits that must be done by then.
         haste: how much it matters that all is done soon, in the mean: see `haste`.
         owed: slots that were sold, as far as there are tasks for them.
+        stranded: tasks more that wait here, and that no pilot could do; `stranded_why`: in words.
+        kept: slots that are reserved, or will be when a start would end, and have no task. What
+            they will do of what waits is not in `tasks`.
     """
 
     tasks: int = 0
@@ -126,6 +136,15 @@ class Work:
     due: tuple[tuple[float, int, float], ...] = ()
     haste: float = 1.0
     owed: int = 0
+    spread: int = 0
+    stranded: int = 0
+    stranded_why: str = ""
+    kept: int = 0
+
+    @property
+    def at_once(self) -> int:
+        """Slots that all of it could keep busy at once."""
+        return self.tasks + self.spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +157,9 @@ class Past:
         failed_s: when the last of them did.
         start_s: how long a start takes, as measured, or as its owner expects.
         price_nanos: what a slot costs us in an hour, as far as is known.
+        attainable: slots more than those there are, or come, that the grid could give; None: it
+            does not say.
+        barred: why nothing is started until somebody has changed something; empty: nothing is.
     """
 
     start_s: float
@@ -146,6 +168,8 @@ class Past:
     failures: int = 0
     failed_s: float = -inf
     price_nanos: int = 0
+    attainable: int | None = None
+    barred: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +181,7 @@ class Orders:
         start: how many pilots.
         cancel: pilots that have not begun to work, by name: they are stopped at once.
         drain: pilots that get nothing more, by name.
+        undrain: pilots that were to get nothing more, and do, by name.
         why: in words, one reason for each thing that is done, or is not.
     """
 
@@ -165,6 +190,7 @@ class Orders:
     cancel: tuple[str, ...] = ()
     drain: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
+    undrain: tuple[str, ...] = ()
 
 
 class Growth(NamedTuple):
@@ -174,11 +200,13 @@ class Growth(NamedTuple):
         slots: that could be started.
         start_s: how long that takes.
         slot_work_s: one slot is started for each so many slot-seconds of work.
+        pilot_slots: that are started together; others are not told that of our pools.
     """
 
     slots: int
     start_s: float
     slot_work_s: float
+    pilot_slots: int = 1
 
     def beside(self, warm: int, tasks: int, task_s: float, objective: Objective) -> int:
         """How many slots would be started for tasks beside those that are there.
@@ -191,8 +219,10 @@ class Growth(NamedTuple):
         return self.for_work(left_s, tasks, objective)
 
     def for_work(self, slot_s: float, tasks: int, objective: Objective) -> int:
-        """How many slots would be started for so much work, in so many tasks."""
-        return _slots_worth(slot_s * haste(objective), self.slot_work_s, min(self.slots, tasks))
+        """How many slots would be started for so much work, in so many tasks: in whole pilots."""
+        worth_s = slot_s * haste(objective)
+        slots = _slots_worth(worth_s, self.slot_work_s, min(self.slots, tasks))
+        return min(self.slots, _whole(slots, self.pilot_slots))
 
 
 def haste(objective: Objective) -> float:
@@ -209,23 +239,25 @@ def _slots_worth(worth_s: float, each_s: float, most: int) -> int:
     return most if worth_s >= most * each_s else max(1, int(worth_s / each_s))
 
 
-def growth(
-    rules: Rules, past: Past, there: int, coming: int, attainable: int | None, now_s: float
-) -> Growth:
+def _whole(slots: int, pilot_slots: int) -> int:
+    """So many slots, in whole pilots."""
+    return -(-slots // pilot_slots) * pilot_slots
+
+
+def growth(rules: Rules, past: Past, there: int, coming: int, now_s: float) -> Growth:
     """What a pool could have that it has not.
 
     Args:
         there: slots that are ready now.
         coming: slots that are on their way.
-        attainable: slots more that the grid could give, beside those, as far as it says.
     """
-    slots = slots_max(rules, past) - there
-    if _rest_s(past, now_s) > 0:
+    slots, attainable = slots_max(rules, past) - there, past.attainable
+    if past.barred or _rest_s(past, now_s) > 0:
         attainable = 0
     if attainable is not None:
         slots = min(slots, coming + attainable)
     per_slot_s = overhead_s(rules, past.start_s)
-    return Growth(max(0, slots), past.start_s, per_slot_s / rules.waste)
+    return Growth(max(0, slots), past.start_s, per_slot_s / rules.waste, rules.pilot_slots)
 
 
 def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s: float) -> Orders:
@@ -237,17 +269,22 @@ def attend(rules: Rules, pilots: Iterable[Pilot], work: Work, past: Past, now_s:
     known = list(pilots)
     active = [each for each in known if each.stage is not Stage.DRAINING]
     wanted, why = _wanted(rules, active, work, past, now_s)
+    said = [why]
+    if work.stranded:
+        tasks = f"{work.stranded:,} tasks" if work.stranded > 1 else "1 task"
+        said.append(f"nothing is started or kept for {tasks} more: {work.stranded_why}")
     there = sum(each.slots for each in active)
     if there < wanted:
         room = slots_max(rules, past) - sum(each.slots for each in known)
-        start, limit = _starts(rules, wanted - there, room, past, now_s)
-        return Orders(wanted, start, why=(why, *limit))
+        undrain, back = _taken_back(known, wanted - there)
+        said += [f"{len(undrain)} that were let go, and still work, are taken back"] * bool(undrain)
+        start, limit = _starts(rules, wanted - there - back, room, past, now_s)
+        return Orders(wanted, start, why=(*said, *limit), undrain=tuple(undrain))
     cancel, drain = _released(rules, active, wanted, work, past, now_s)
     stops = _left_of(rules.stops_max, past.stops, now_s)
     limited = len(cancel) + len(drain) > stops
     cancel = cancel[:stops]
     drain = drain[: stops - len(cancel)]
-    said = [why]
     said += [f"{len(cancel)} that have not begun to work are not needed"] if cancel else []
     said += [f"{len(drain)} are let go"] if drain else []
     said += [f"no more than {rules.stops_max} are stopped in a minute"] if limited else []
@@ -268,27 +305,65 @@ def _wanted(
 ) -> tuple[int, str]:
     """How many slots there should be, and why."""
     ready = sum(each.slots for each in active if each.stage is Stage.READY)
+    ready = max(0, ready - work.kept)
     left_s = max(0.0, work.slot_s - ready * past.start_s)
-    slots, why = 0, "nothing to do"
+    slots, why = 0, "at rest: it grows when there is work for it"
+    if active:
+        why = f"nothing to do: who has rested for {_idle_s(rules, past.start_s):,.4g} s is let go"
     if work.tasks:
-        slots, why = min(ready, work.tasks), "what is there does the work before more could start"
+        slots = min(ready, work.at_once)
+        why = (
+            f"{_count(slots)}: what is there does all {work.slot_s:,.0f} slot-s of work before "
+            f"more could start, which takes {past.start_s:,.3g} s"
+        )
     if work.tasks and (left_s or not ready):
-        waste_s = overhead_s(rules, past.start_s)
-        slots = _slots_worth(rules.waste * work.haste * left_s, waste_s, work.tasks)
-        why = f"{left_s:,.0f} slot-seconds of work, at {waste_s:,.0f} wasted for each slot"
+        slots, why = _worth(rules, work, left_s, past.start_s)
     if work.owed > slots:
-        slots, why = work.owed, f"{work.owed:,} slots were sold to other sites"
+        slots, why = work.owed, f"{_count(work.owed)}: so many were sold to other sites"
     for due_s, slots_due in _by_deadline(active, work, past, now_s):
         if slots_due > slots:
-            slots, why = slots_due, f"work is due in {due_s - now_s:,.0f} s"
+            slots = slots_due
+            why = f"{_count(slots)}: so many it takes for what is due in {due_s - now_s:,.0f} s"
+    if work.kept:
+        slots = max(slots, sum(each.busy for each in active)) + work.kept
+        why = f"{_count(slots)}: {work.kept:,} are reserved, beside what others have"
     if slots < rules.slots_min:
         slots, why = rules.slots_min, f"no fewer than {rules.slots_min} slots are kept"
-    slots = -(-slots // rules.pilot_slots) * rules.pilot_slots
+    whole = _whole(slots, rules.pilot_slots)
+    if whole != slots:
+        why = f"{why}; {_count(whole)} in whole pilots, of {rules.pilot_slots} each"
     most = slots_max(rules, past)
-    if slots > most:
-        limit = "" if most == rules.slots_max else ", for more would cost too much"
+    if whole > most:
+        limit = "" if most == rules.slots_max else ", for more would cost too much (hourly_cost)"
         return most, f"{why}; there may be {most} slots{limit}"
-    return slots, why
+    return whole, why
+
+
+def _worth(rules: Rules, work: Work, left_s: float, start_s: float) -> tuple[int, str]:
+    """How many slots so much work is worth that nobody does meanwhile, and by which figures."""
+    each_s = overhead_s(rules, start_s)
+    slots = _slots_worth(rules.waste * work.haste * left_s, each_s, work.at_once)
+    wasted = [f"{start_s:,.3g} to start", f"{_idle_s(rules, start_s):,.3g} idle"]
+    if rules.step_s:
+        wasted.append(f"{rules.step_s / 2:,.3g} to the end of a billing step")
+    hurry = f" x {work.haste:.3g} for haste" if work.haste > 1 else ""
+    done_s, of_work = work.slot_s - left_s, " of work"
+    if done_s:
+        of_work = (
+            f" not yet covered ({work.slot_s:,.0f} in all, {done_s:,.0f} done by what is there "
+            "before more could start)"
+        )
+    figures = (
+        f"waste {rules.waste:g}{hurry} x {left_s:,.0f} slot-s{of_work} / {each_s:,.3g} s for each "
+        f"start ({', '.join(wasted)})"
+    )
+    if slots == work.at_once:
+        return slots, f"{_count(slots)}, no more than there are tasks for: {figures}"
+    return slots, f"{_count(slots)}: {figures}; raise waste for more"
+
+
+def _count(slots: int) -> str:
+    return "1 slot" if slots == 1 else f"{slots:,} slots"
 
 
 def slots_max(rules: Rules, past: Past) -> int:
@@ -313,7 +388,7 @@ def _by_deadline(
     for due_s, tasks, task_s in sorted(work.due):
         total_s += tasks * task_s
         needed, left_s = 0, total_s
-        for wait_s, slots in (*coming, (past.start_s, work.tasks)):
+        for wait_s, slots in (*coming, (past.start_s, work.at_once)):
             time_s = due_s - now_s - wait_s
             time_s -= time_s % task_s
             if left_s <= 0 or time_s <= 0:
@@ -321,7 +396,7 @@ def _by_deadline(
             some = min(slots, ceil(left_s / time_s))
             needed += some
             left_s -= some * time_s
-        yield due_s, min(work.tasks, needed)
+        yield due_s, min(work.at_once, needed)
 
 
 def _ready_in_s(pilot: Pilot, past: Past, now_s: float) -> float:
@@ -340,16 +415,41 @@ def _starts(
         room: slots that there may be beside those that there are, which are let go among them:
             they cost until they are gone.
     """
+    wanted = max(0, slots) // rules.pilot_slots
+    if not wanted:
+        return 0, ()
+    if past.barred:
+        return 0, ("nothing is started any more until somebody has put that right",)
     rest_s = _rest_s(past, now_s)
     if rest_s > 0:
         return 0, (f"{past.failures} starts failed: none for {rest_s:,.0f} s",)
-    wanted, fitting = slots // rules.pilot_slots, max(0, room) // rules.pilot_slots
-    most = _left_of(rules.starts_max, past.starts, now_s)
-    if min(wanted, fitting) > most:
-        return most, (f"no more than {rules.starts_max} are started in a minute",)
-    if wanted > fitting:
-        return fitting, ("those that are let go are not gone yet, and count until they are",)
-    return wanted, ()
+    limits = [
+        (
+            _left_of(rules.starts_max, past.starts, now_s),
+            f"no more than {rules.starts_max} are started in a minute",
+        ),
+        (
+            max(0, room) // rules.pilot_slots,
+            "those that are let go are not gone yet, and count until they are",
+        ),
+    ]
+    if past.attainable is not None:
+        has = f"its grid can give no more than {_count(past.attainable)} beside those there are"
+        limits.append((past.attainable // rules.pilot_slots, f"{has}, whatever max is"))
+    most, why = min(limits, key=lambda each: each[0])
+    return min(wanted, most), (why,) if most < wanted else ()
+
+
+def _taken_back(known: Iterable[Pilot], slots: int) -> tuple[list[str], int]:
+    """Pilots that drain and are taken back for so many slots, the last first; their slots."""
+    names: list[str] = []
+    back = 0
+    for each in sorted((each for each in known if each.can_return), key=lambda each: -each.since_s):
+        if back >= slots:
+            break
+        names.append(each.name)
+        back += each.slots
+    return names, back
 
 
 def _rest_s(past: Past, now_s: float) -> float:
@@ -366,7 +466,7 @@ def _released(
     """The pilots that are cancelled, and those that are drained."""
     there = sum(each.slots for each in active)
     over = there - slots_max(rules, past)
-    spare = there - max(wanted, min(work.tasks, there))
+    spare = there - max(wanted, min(work.at_once + work.kept, there))
     cancel: list[str] = []
     drain: list[str] = []
     for each in sorted(active, key=_dispensable):

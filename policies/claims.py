@@ -84,12 +84,14 @@ class Seats:
     Attributes:
         tariff: what they were booked at; its version names the reservation.
         until_s: when they are everybody's again, UTC.
+        is_booked: whether somebody will pay for them; else they are held, and may be let go.
     """
 
     who: Party
     slots: int
     tariff: Tariff
     until_s: float = 0.0
+    is_booked: bool = True
 
     @property
     def name(self) -> str:

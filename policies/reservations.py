@@ -363,7 +363,10 @@ def overlay(
     if not standing:
         return rules
     edges = {edge for each in standing for edge in (each.from_s, each.ends_s)}
-    seats = [Seats(each.who, each.slots, each.tariff, each.ends_s) for each in standing]
+    seats = [
+        Seats(each.who, each.slots, each.tariff, each.ends_s, each.state is not State.HELD)
+        for each in standing
+    ]
     spans = []
     # Who looks at them tells them apart by identity. Of a thousand reservations it takes seconds to
     # compare all that each span has: their places in the list say as much.

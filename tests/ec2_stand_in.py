@@ -92,8 +92,9 @@ class Ec2:
         self.folder = folder
         self.bin = folder / "bin"
         self.bin.mkdir()
-        for name in ("shutdown", "poweroff", "iptables"):  # its process ends: it is off
-            (self.bin / name).write_text("#!/bin/sh\nexit 0\n")
+        # Whoever shuts an instance down ends all that it runs.
+        for name, text in (("shutdown", "kill -9 0"), ("poweroff", "kill -9 0"), ("iptables", ":")):
+            (self.bin / name).write_text(f"#!/bin/sh\n{text}\n")
             (self.bin / name).chmod(0o700)
         credentials = "".join(
             f"[{name}]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n"

@@ -5,11 +5,13 @@ import importlib
 import re
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from gateway.grids import checks
+from gateway.grids.contract import Capacity, Launch, Limits, Order, Shape, Sighting
 from gateway.grids.kinds import find_kind
 from gateway.knobs import KnobError
 
@@ -29,6 +31,8 @@ def installed(tmp_path_factory):
     """The page's package, as pip would install it."""
     folder = tmp_path_factory.mktemp("site-packages")
     project = tomllib.loads(BLOCKS["pyproject.toml"])["project"]
+    tool = tomllib.loads(BLOCKS["pyproject.toml"])["tool"]["setuptools"]
+    assert tool["py-modules"] == [*MODULES[:1]]
     for module in MODULES:
         (folder / f"{module}.py").write_text(BLOCKS[f"{module}.py"])
     info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
@@ -58,6 +62,27 @@ def test_its_kind_is_found_and_reads_the_page_s_configuration():
     for wrong in ({}, {"hosts": []}, {"hosts": [1]}, {"hosts": ["a"], "slots": 0}, {"host": "a"}):
         with pytest.raises(KnobError):
             kind.read(wrong)
+
+
+def test_the_page_tells_all_that_is_passed_to_and_fro():
+    told, kind = {}, ""
+    for line in PAGE.read_text().splitlines():
+        row = re.match(r"\| (?:`([A-Z]\w+)`)? ?\| ((?:`\w+`(?:, )?)+) \| ", line)
+        if row:
+            kind = row[1] or kind
+            told.setdefault(kind, []).extend(re.findall(r"\w+", row[2]))
+    for each in (Order, Shape, Sighting, Capacity, Limits, Launch):
+        assert told[each.__name__] == [field.name for field in fields(each)]
+
+
+@pytest.mark.parametrize("name", ["left", "take", "full", "denied", "down"])
+async def test_the_page_tells_why_something_is_not_checked(name):
+    bench = checks.Bench()
+    given = () if name in ("full", "down") else (None,)
+    with pytest.raises(checks.NotChecked) as caught:
+        await getattr(bench, name)(*given)
+    row = rf"^\| `{name}` \| .* \| `{re.escape(str(caught.value))}` \|$"
+    assert re.search(row, PAGE.read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from federation.identity import site_id
 from federation.money import NANOS_LIMIT, parse_money
 from gateway.knobs import KnobError, check_known, guarded, number
 from gateway.toml_places import Path as Place
-from gateway.window_config import at_line
+from gateway.toml_places import at_line
 from policies.budgets import SLOT_TIME, Budget, Running, Waiting
 from policies.parties import read_party
 from policies.periods import Span, read_zone

@@ -109,7 +109,8 @@ def reload(is_dry: bool, reach: Reach, as_json: bool) -> None:
             "[reservations] counts for what is booked from now on; what is booked is as it was"
         )
     for each in found.get("scales", ()):
-        click.echo(show.clean(f"{each} grows by other rules"))
+        text = f"{each['pool']} grows by another {each['key']}: {each['before']} → {each['after']}"
+        click.echo(show.clean(text))
     for each in found["later"]:
         click.echo(show.clean(f"counts after a restart: {each}"))
     click.echo("nothing was changed: a dry run" if is_dry else "this holds now")

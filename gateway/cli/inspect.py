@@ -120,6 +120,14 @@ def workers(reach: Reach, as_json: bool) -> None:
     if as_json:
         show.as_json(found)
         return
-    keys = ("name", "pool", "state", "slots", "in_flight", "tasks_done", "python", "uptime_s")
-    rows = [[*(row[key] for key in keys), ",".join(row["tags"])] for row in found]
-    show.table((*keys, "tags"), rows, "no workers: start one with `gridfed worker`")
+    keys = ["name", "pool", "state", "slots", "in_flight", "tasks_done", "python", "uptime_s"]
+    if any(row.get("grid_id") for row in found):  # an older gateway does not tell
+        keys.insert(1, "grid_id")
+    rows = [[*(row.get(key, "") for key in keys), ",".join(row["tags"])] for row in found]
+    none = "no workers: start one with `gridfed worker`"
+    if not rows:
+        grown = [each["pool"] for each in ask(reach, "scale")["pools"]]
+        if grown:
+            pools = f"pool{'s' * (len(grown) > 1)} {', '.join(grown)}"
+            none = f"no workers now: those of {pools} are started for work (`gridfed scale --why`)"
+    show.table((*keys, "tags"), rows, none)

@@ -58,13 +58,32 @@ def _lines(row: dict[str, Any], *, why: bool) -> list[str]:
         found.append(f"its grid can't be asked now: {row['trouble']}")
     if row["dry_run"]:
         found.append("a dry run: nothing is started or stopped")
+    if row["barred"]:
+        found.append(
+            f"nothing is started any more: {row['barred']}; put it right, then `gridfed reload`, "
+            f"or `gridfed pool test {row['pool']}`"
+        )
     if why:
         found += row["why"]
-        named = ("start", "would start"), ("cancel", "would cancel"), ("drain", "would let go")
         if row["dry_run"]:
-            found += [f"{words} {row[key]} pilots" for key, words in named if row[key]]
-        if row["failed"]:
+            found += _would(row)
+        elif row["failed"] and row["failed"] != row["barred"]:
             found.append(f"the last start that failed: {row['failed']}")
+    return found
+
+
+def _would(row: dict[str, Any]) -> list[str]:
+    """What is left undone in a dry run, and what it counts with."""
+    found = []
+    for key, words in (("start", "start"), ("cancel", "cancel"), ("drain", "let go")):
+        if row[key]:
+            slots = f", {row[key] * row['pilot_slots']} slots" if key == "start" else ""
+            found.append(f"would {words} {show.count(row[key], 'pilot')}{slots}")
+    if row["tasks"]:
+        found.append(
+            "no work is placed here now, so all that waits and fits is counted; of that a plan may "
+            "give others a part"
+        )
     return found
 
 

@@ -38,6 +38,7 @@ from gateway.no_pickle import forbid_unpickling
 from gateway.secret_files import exposure
 from gateway.site import Site
 from gateway.worker.agent import AgentSettings, run_agent
+from gateway.worker.secrecy import take_variable
 from gateway.worker.settings import read_rules_file
 
 INTERRUPTED: Final = 130
@@ -202,7 +203,9 @@ def worker(
 ) -> None:
     """Add this host's cores to a gateway's pool. A token for that has the scope `work`."""
     (dialled, *_), _ = resolve(reach.address)  # a worker has one gateway: the first that is named
-    token = os.environ.get(TOKEN_VARIABLE, "") if reach.token is None else reach.token
+    token = take_variable(TOKEN_VARIABLE)  # also where another is used: tasks need not see it
+    if reach.token is not None:
+        token = reach.token
     try:
         if token:
             check_bearer(dialled)

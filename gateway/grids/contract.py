@@ -249,9 +249,11 @@ class GridKind:
         read: reads the table `[pool.KIND]`; KnobError says which key is wrong and what it may be.
         open: opens a grid by what `read` returned; nothing is asked of it yet.
         needs: the extra of `gridfed` that brings the libraries it imports; empty: none.
+        is_here: its pilots run on the gateway's own host, where they can dial what others can't.
     """
 
     name: str
     read: Callable[[Mapping[str, Any]], Any]
     open: Callable[[Any, Launch], Provisioning]
     needs: str = ""
+    is_here: bool = False

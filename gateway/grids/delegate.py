@@ -63,7 +63,7 @@ from gateway.no_pickle import forbid_unpickling
 from gateway.worker.conversation import WorkerConversation
 from gateway.worker.functions import Functions
 from gateway.worker.limits import die_with_parent
-from gateway.worker.roster import Terms
+from gateway.worker.pieces import Terms
 
 WATCH_S: Final = 0.05
 PULSE_S: Final = 2.0

@@ -1,16 +1,57 @@
 """What there is to do in a pool that grows: what plans have placed there, no more. Pure."""
 
-from collections.abc import Callable
-from math import inf
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import Final
 
+from gateway import dispatch
 from gateway.broker import Broker
 from gateway.jobs import Job
 from gateway.occupancy import is_reserved
 from policies.asks import Objective
 from policies.butler import Work, haste
+from policies.claims import Seats
 from policies.estimates import TASK_MIN_S
 from policies.parties import Whose
+from policies.placement import Need, Offer, counted, judge
 from policies.windows import allowed
+
+# Another site's word for how long a task takes counts up to here, until we know better.
+CLAIM_MAX_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a pool's pilots are.
+
+    Attributes:
+        offers: what they carry: of those that have come, or as the configuration promises.
+        slots: of each.
+        start_s: how long one takes to start.
+    """
+
+    offers: Sequence[Offer]
+    slots: int = 1
+    start_s: float = 0.0
+
+    def at_once(self, need: Need) -> int:
+        """How many tasks of a need one pilot runs at once; 0: it can't run any."""
+        found = 0
+        for offer in self.offers:
+            if judge(need, offer) is None:
+                holds = [self._holds(offer, *each) for each in counted(need.tags).items()]
+                found = max(found, min(self.slots, *holds) if holds else self.slots)
+        return found
+
+    def _holds(self, offer: Offer, name: str, amount: float) -> int:
+        has = offer.tags[name]  # a number, or it would have been refused
+        return int(has / amount + 1e-9) if amount else self.slots
+
+    def objection(self, need: Need) -> str:
+        """Why it can't run any, in words."""
+        found = (judge(need, offer) for offer in self.offers)
+        return next((each.text for each in found if each is not None), "")
 
 
 def demand(
@@ -20,50 +61,134 @@ def demand(
     task_s_unknown: float,
     objective: Objective,
     *,
+    shape: Shape,
     slots_max: int,
-    start_s: float,
+    is_dry: bool = False,
 ) -> Work:
     """The work of a pool: what waits for it by the plans of jobs, and what its workers have.
 
     Because a plan gives a pool only what no idle slot, and no peer, would do sooner or cheaper,
     nothing is rented for anything else. What its rules let begin only later is none yet: slots
-    would stand idle, and cost, until a window opens.
+    would stand idle, and cost, until a window opens. Nor is what no pilot could do: one that was
+    started, or kept, for it would do nothing. What is reserved is there when it begins.
 
     Args:
         task_s_unknown: how long a task is taken to be that nobody has seen end, at least: what runs
             already takes as long as it has.
         objective: of jobs that wish for none.
+        shape: what its pilots are.
         slots_max: that there may be.
-        start_s: how long a start takes.
+        is_dry: no plan places anything there, so all that waits counts that could be done there,
+            and that other slots of ours would not do before one could be started.
     """
     if broker.draining:
         return Work()
-    tasks, slot_s, weighed_s = 0, 0.0, 0.0
+    tasks, slot_s, weighed_s, spread = 0, 0.0, 0.0, 0
+    stranded, stranded_why = 0, ""
     due: list[tuple[float, int, float]] = []
-    may_begin = _gate(broker, pool, slots_max, now_s, now_s + start_s)
-    owed = sum(
-        min(job.waiting + job.in_flight, job.spec.slots_sold)
-        for job in broker.jobs.values()
-        if job.spec.pool == pool and may_begin(job)
-    )
+    may_begin = _gate(broker, pool, slots_max, now_s, now_s + shape.start_s)
+    kept, booked = _kept(broker, pool, now_s, now_s + shape.start_s)
+    awaited = kept
+    at_once: dict[Need, int] = {}
     for job in broker.waiting_jobs:
-        placed = _placed(job, pool)
+        placed = _could_come(broker, job, pool) if is_dry else _placed(job, pool)
+        if awaited and any(each.who.includes(job.whose) for each in booked):
+            done = min(placed, awaited)
+            placed, awaited = placed - done, awaited - done
         if not placed or not may_begin(job):
             continue
-        known_s = broker.durations.of(job.spec.function) or job.spec.task_s
-        task_s = max(TASK_MIN_S, known_s or max(task_s_unknown, _has_run_s(job, now_s)))
+        if job.need not in at_once:
+            at_once[job.need] = shape.at_once(job.need)
+        seats = at_once[job.need]
+        if not seats:
+            if not is_dry:  # else it may well be for others
+                stranded, stranded_why = stranded + placed, shape.objection(job.need)
+            continue
+        task_s = _task_s(broker, job, task_s_unknown, now_s)
+        if is_dry:
+            placed -= _done_elsewhere(broker, job, pool, shape.start_s / task_s, placed)
+        wide = ceil(placed * shape.slots / seats)
         tasks += placed
-        slot_s += placed * task_s
-        weighed_s += placed * task_s * haste(job.spec.wishes.objective or objective)
+        spread += wide - placed
+        slot_s += wide * task_s
+        weighed_s += wide * task_s * haste(job.spec.wishes.objective or objective)
         if job.spec.wishes.deadline_s is not None:
-            due.append((job.spec.wishes.deadline_s, placed, task_s))
+            due.append((job.spec.wishes.deadline_s, wide, task_s))
     mean = weighed_s / slot_s if slot_s else 1.0
     running_s = 0.0
     for worker in broker.workers.values():
         if worker.offer.pool == pool and not worker.job:
             tasks += worker.in_flight
             running_s += worker.left_s(now_s)
-    return Work(tasks, slot_s + running_s, running_s, tuple(sorted(due)), mean, owed)
+    return Work(
+        *(tasks, slot_s + running_s, running_s, tuple(sorted(due)), mean),
+        owed=_owed(broker, pool, shape, may_begin),
+        spread=spread,
+        stranded=stranded,
+        stranded_why=stranded_why,
+        kept=kept,
+    )
+
+
+def _owed(broker: Broker, pool: str, shape: Shape, may_begin: Callable[[Job], bool]) -> int:
+    """Slots that were sold, as far as there are tasks for them, and pilots that could do those.
+
+    Of tasks that were measured there must be as much for each as a start takes: what they were
+    sold by is a buyer's word.
+    """
+    owed = 0
+    for job in broker.jobs.values():
+        if job.spec.pool != pool or not job.spec.slots_sold or is_reserved(job.spec):
+            continue
+        if not may_begin(job):
+            continue
+        left = job.waiting + job.in_flight
+        slots = min(left, job.spec.slots_sold)
+        known_s = _measured_s(broker, job)
+        if known_s is not None:
+            slots = min(slots, ceil(left * known_s / max(shape.start_s, TASK_MIN_S)))
+        if slots and shape.at_once(job.need):
+            owed += slots
+    return owed
+
+
+def _measured_s(broker: Broker, job: Job) -> float | None:
+    """How long a task of a job takes here, or anywhere, where it was measured."""
+    function = job.spec.function
+    return broker.durations.by_site(function).get("") or broker.durations.of(function)
+
+
+def _task_s(broker: Broker, job: Job, unknown_s: float, now_s: float) -> float:
+    """How long a task of a job is taken to be: as measured; else as its owner says.
+
+    What another site says is bounded: it pays for what its tasks took, and for no slot that was
+    started because they were said to take long. What has run already is no word.
+    """
+    known_s, claim_s = _measured_s(broker, job), job.spec.task_s
+    if known_s is None and claim_s is not None:
+        known_s = claim_s
+        if job.spec.path:
+            known_s = min(claim_s, max(CLAIM_MAX_S, _has_run_s(job, now_s)))
+    return max(TASK_MIN_S, known_s or max(unknown_s, _has_run_s(job, now_s)))
+
+
+def _kept(
+    broker: Broker, pool: str, from_s: float, until_s: float
+) -> tuple[int, tuple[Seats, ...]]:
+    """The slots that are booked at some moment of a time, and have no task; and for whom."""
+    found = broker.occupancy.pools.get(pool)
+    if found is None:
+        return 0, ()
+    most = 0
+    seats: tuple[Seats, ...] = ()
+    for span in found.rules.spans:
+        if span.from_s <= until_s and from_s < span.until_s:
+            booked = tuple(each for each in span.claims.reserved if each.is_booked)
+            most = max(most, sum(each.slots for each in booked))
+            seats += booked
+    first = found.rules.now.claims.first_reserved
+    used = sum(slots for claim, slots in found.used.items() if claim >= first)
+    return max(0, most - used), seats
 
 
 def _has_run_s(job: Job, now_s: float) -> float:
@@ -102,3 +227,20 @@ def _placed(job: Job, pool: str) -> int:
     if given == inf:  # all but what others are given
         given = job.waiting - sum(each for each in places.values() if each != inf)
     return int(max(0, min(given, job.waiting)))
+
+
+def _could_come(broker: Broker, job: Job, pool: str) -> int:
+    """How many of a job's waiting tasks a pool may have, by all but what it is."""
+    if job.spec.pool not in ("", pool) or broker.entitling.barred(job.spec, pool) is not None:
+        return 0
+    return job.waiting
+
+
+def _done_elsewhere(broker: Broker, job: Job, pool: str, rounds: float, tasks: int) -> int:
+    """How many of so many tasks other slots of ours do in so many rounds."""
+    slots = sum(
+        each.slots
+        for each in broker.workers.values()
+        if each.offer.pool != pool and not each.draining and dispatch.refusal(job, each) is None
+    )
+    return min(tasks, int(slots * min(rounds, tasks)))

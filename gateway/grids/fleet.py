@@ -84,6 +84,8 @@ class Fleet:
         orders: that the grid has not shown whole yet, by name.
         failures: starts that failed since one did not; `failed_s`: when the last of them did.
         why: what the grid said of the last one that failed.
+        barred: what it said of one that is not worth trying again until somebody has changed
+            something; empty: nothing.
     """
 
     start_s: float
@@ -94,6 +96,7 @@ class Fleet:
     failures: int = 0
     failed_s: float = 0.0
     why: str = ""
+    barred: str = ""
     _failed: set[str] = field(default_factory=set)  # orders that have counted, since one did not
 
     # --- what is asked of the grid -------------------------------------------------------------
@@ -106,12 +109,22 @@ class Fleet:
             self.pilots[name] = Known(order.shape.slots, now_s, now_s, now_s)
         self.starts += [now_s] * len(names)
 
-    def refused(self, order: Order, text: str, now_s: float, *, is_full: bool = False) -> None:
+    def refused(
+        self,
+        order: Order,
+        text: str,
+        now_s: float,
+        *,
+        is_final: bool = False,
+        is_full: bool = False,
+    ) -> None:
         """The grid did not take an order. What it has shown of it is there nevertheless.
 
-        Args:
-            is_full: it has as many as it takes, which is no failure.
+        After a final one there is no other until `forgive`. One that is full has as many as it
+        takes, which is no failure.
         """
+        if is_final:
+            self.barred = text
         made = self.orders.pop(order.name, None)
         if made is not None and is_full:
             self.why = text
@@ -119,6 +132,11 @@ class Fleet:
                 self.pilots.pop(name, None)
         elif made is not None:
             self._give_up(made, text, now_s)
+
+    def forgive(self) -> None:
+        """Somebody may have put right what kept starts from working: they are tried at once."""
+        self.barred, self.failures = "", 0
+        self._failed.clear()
 
     def drained(self, names: Iterable[str], now_s: float) -> None:
         """These get nothing more."""
@@ -132,6 +150,13 @@ class Fleet:
                 known.is_let_go = True
                 self.stops.append(now_s)
                 _enter(known, Stage.DRAINING, now_s)
+
+    def taken_back(self, names: Iterable[str], now_s: float) -> None:
+        """These were drained, and get work again."""
+        for name in names:
+            known = self.pilots[name]
+            known.is_let_go = False
+            _enter(known, Stage.READY, now_s)
 
     # --- what is seen --------------------------------------------------------------------------
 
@@ -309,7 +334,10 @@ class Fleet:
         """What was done lately."""
         self.starts = [each for each in self.starts if each > now_s - MINUTE_S]
         self.stops = [each for each in self.stops if each > now_s - MINUTE_S]
-        return Past(self.start_s, self.starts, self.stops, self.failures, self.failed_s)
+        return Past(
+            *(self.start_s, self.starts, self.stops, self.failures, self.failed_s),
+            barred=self.barred,
+        )
 
 
 def _enter(known: Known, stage: Stage, now_s: float) -> None:

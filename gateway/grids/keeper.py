@@ -7,11 +7,11 @@
     └── grid.start / stop  each in a task of its own: a grid may take its time
 
 What is decided is in policies.butler and gateway.grids.fleet; what there is to do in the pool, in
-gateway.grids.demand. The broker is told what the pool could grow to, so that plans count with it.
+gateway.grids.demand; how the grid is asked, in gateway.grids.ordering. The broker is told what the
+pool could grow to, so that plans count with it.
 """
 
-import itertools
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,27 +21,13 @@ from federation.money import format_money
 from gateway import events
 from gateway.broker import Broker
 from gateway.config import PoolConfig
-from gateway.faults import describe_fault
-from gateway.grids.answers import checked
-from gateway.grids.contract import (
-    Blame,
-    Capacity,
-    GridFault,
-    Limits,
-    Order,
-    Priced,
-    Provisioning,
-    Shape,
-    Sighting,
-    Stand,
-)
-from gateway.grids.demand import demand
+from gateway.grids.contract import Order, Provisioning, Sighting, Stand
+from gateway.grids.demand import Shape, demand
 from gateway.grids.fleet import AtWork, Fleet
+from gateway.grids.ordering import Ordering, in_words
 from gateway.jobs import Worker
-from gateway.worker.rules import gpus_tagged
 from policies.asks import House
 from policies.butler import (
-    MINUTE_S,
     Growth,
     Orders,
     Past,
@@ -53,20 +39,18 @@ from policies.butler import (
     growth,
     slots_max,
 )
-from policies.placement import Tags
+from policies.placement import FrozenTags, Offer, Tags
 
 ROUND_S: Final = 0.25
 ROUND_SHARE: Final = 0.05  # of the time, at most, goes into rounds
 HASTE_S: Final = 1.0  # the grid is looked at so often while pilots are on their way
 PRICE_STEP: Final = 0.02  # a price that changed by less is as it was
 FACTS_S: Final = 30.0  # capacity and limits are asked for so often
-CALL_S: Final = 60.0  # what a call to the grid may take
-STOP_AGAIN_S: Final = 60.0  # who was told to stop, and has not, is told again, …
-STOP_RETRY_S: Final = 10.0  # … sooner where the grid did not take it
 STRANGER_S: Final = 120.0  # a worker that the grid does not show is let go after so long
 CLOCK_SET_S: Final = 5.0  # a clock that is off by more was set
 # What a former life had queued is kept so long, for work comes back only when clients do.
 SETTLE_S: Final = 60.0
+SAID_MAX: Final = 20  # reasons why work waits for ever, until somebody acts
 PROBE_S: Final = 60.0  # a pilot that is tried is kept so much longer than its tester waits
 
 Expect = Callable[[events.Event], None]
@@ -105,7 +89,6 @@ class Keeper:
         self.pool = pool
         self.grid = grid
         self.scale = pool.scale
-        self._troubles: dict[str, str] = {}  # what the grid said, by what it was asked for
         self.decided = Orders(0)
         self.work = Work()
         self.fleet = Fleet(self.scale.start_s)
@@ -114,21 +97,22 @@ class Keeper:
         self._utc_s = utc_s
         self._ahead_s: float | None = None  # of the time of day before the clock that only runs
         self._say_it = say
+        self._ordering = Ordering(pool, grid, self.fleet, self._now, self._say)
         self._house = house
         self.round_s = ROUND_S
         self._reprice = reprice
-        self._charged: tuple[int, str] | None = None  # by the grid, for a slot-hour
         self._followed_nanos = 0  # what it charged when our own price was set
-        self._limits = Limits()
-        self._capacity: Capacity | None = None
         self._idle_since_s: dict[str, float] = {}
         self._strange_s: dict[str, float] = {}  # since when workers are here that no pilot is
-        self._told_s: dict[str, float] = {}  # when pilots were told to stop
-        self._orders_s: list[float] = []  # when orders of the last minute were made
-        self._names = self._name_orders()
+        self._drained: dict[str, int] = {}  # pilots that we drained, with their workers' handles
+        self._alike: dict[tuple[FrozenTags, str], Offer] = {}  # what workers carry, each kind once
+        self._kinds: dict[int, Offer] = {}  # of them, by handle
+        self._came: Offer | None = None  # what the last did that was ordered in this life
+        self._stranded: set[str] = set()  # why there is work that no pilot can do, as was said
         self._kept: dict[str, float] = {}  # pilots that are not let go of before then
         self._has_looked = False
         self._seen: dict[int, tuple[str, float | None]] = {}  # by worker, what the broker was told
+        self._awaited: dict[str, tuple[str, float | None]] = {}  # the same, of those yet to come
         self._looked_s = self._asked_s = float("-inf")
 
     async def run(self) -> None:
@@ -144,8 +128,15 @@ class Keeper:
     def take_in(self, pool: PoolConfig) -> None:
         """Go on by other rules."""
         assert pool.scale is not None
-        self.pool, self.scale = pool, pool.scale
+        self.pool, self.scale, self._ordering.pool = pool, pool.scale, pool
         self._followed_nanos = 0  # the list is as it was written, until the grid is asked again
+        self._forgive()
+
+    def _forgive(self) -> None:
+        """Whoever looks after the pool has done something: what did not work is tried again."""
+        self.fleet.forgive()
+        self._came = None
+        self._stranded.clear()
 
     async def probe(self, tags: Tags, wait_s: float) -> dict[str, Any]:
         """Ask the grid all that there is to ask, and have a pilot started that carries these tags.
@@ -157,21 +148,20 @@ class Keeper:
         asked: list[tuple[str, Callable[[], Awaitable[Any]]]] = [
             ("check", self.grid.check),
             ("limits", self.grid.limits),
-            ("capacity", lambda: self.grid.capacity(self.shape)),
+            ("capacity", lambda: self.grid.capacity(self._ordering.shape)),
             ("pilots", self.grid.pilots),
         ]
         for what, call in asked:
-            found = await self._ask(what, call)
+            found = await self._ordering.ask(what, call)
             if found is None:
-                return {"steps": steps, "failed": [what, self._troubles[what]]}
-            steps.append((what, _in_words(found)))
+                return {"steps": steps, "failed": [what, self._ordering.troubles[what]]}
+            steps.append((what, in_words(found)))
         objection = self._objection()
         if objection:
             return {"steps": steps, "failed": ["start", objection]}
-        shape = replace(self.shape, tags={**self.pool.tags, **tags})
-        order = Order(next(self._names), 1, shape, self._walltime_s())
+        self._forgive()
         now_s = self._now()
-        self.fleet.ordered(order, now_s)
+        order = self._ordering.order_one(tags, now_s)
         self._kept[order.names()[0]] = now_s + wait_s + PROBE_S
         fault = await self._start(order)
         if fault:
@@ -189,15 +179,9 @@ class Keeper:
         return ""
 
     @property
-    def shape(self) -> Shape:
-        """What a pilot is."""
-        slots, tags = self.scale.rules.pilot_slots, self.pool.tags
-        return Shape(slots, self.pool.memory_bytes * slots, gpus_tagged(tags), tags)
-
-    @property
     def trouble(self) -> str:
         """Why nothing is known of the pilots now; empty when all is well."""
-        return self._troubles.get("pilots", "")
+        return self._ordering.troubles.get("pilots", "")
 
     # --- a round -------------------------------------------------------------------------------
 
@@ -210,15 +194,19 @@ class Keeper:
         self.work = demand(
             *(self._broker, self.pool.name, now_s),
             *(self._house.task_s_unknown, self._house.objective),
+            shape=self._shape(workers),
             slots_max=self.rules.slots_max,
-            start_s=self.fleet.start_s,
+            is_dry=self.scale.dry_run,
         )
+        self._say_what_is_stranded()
         past = self._past(now_s)
         pilots = self._with_kept(self.fleet.view(at_work), workers, now_s)
+        pilots = self._with_returning(pilots, workers)
         self.decided = attend(self.rules, pilots, self.work, past, now_s)
         self._tell_growth(workers, now_s)
         if not self.scale.dry_run and not self.trouble:
             self._carry_out(self.decided, workers, at_work, now_s)
+            self._ordering.tidings.tell(now_s)
         return trio.current_time() - began_s
 
     def _now(self) -> float:
@@ -234,9 +222,9 @@ class Keeper:
         if abs(by_s) > CLOCK_SET_S:
             self._ahead_s = ahead_s
             self.fleet.clock_set(by_s)
-            for noted in (self._idle_since_s, self._told_s, self._strange_s, self._kept):
+            self._ordering.clock_set(by_s)
+            for noted in (self._idle_since_s, self._strange_s, self._kept):
                 noted.update({name: at_s + by_s for name, at_s in noted.items()})
-            self._orders_s = [each + by_s for each in self._orders_s]
             self._looked_s += by_s
             self._asked_s += by_s
         return utc_s
@@ -261,6 +249,62 @@ class Keeper:
             for each in pilots
         ]
 
+    def _with_returning(self, pilots: list[Pilot], workers: Mapping[str, Worker]) -> list[Pilot]:
+        """The pilots, with those marked that drain because we said so, and may take it back."""
+        self._drained = {
+            name: handle
+            for name, handle in self._drained.items()
+            if name in workers and workers[name].handle == handle and workers[name].draining
+        }
+        if not self._drained:
+            return pilots
+        return [
+            replace(each, can_return=self._can_return(each.name))
+            if each.name in self._drained
+            else each
+            for each in pilots
+        ]
+
+    def _can_return(self, name: str) -> bool:
+        sighting = self.fleet.pilots[name].sighting
+        is_taken = sighting is not None and sighting.stand is Stand.ENDING
+        return not is_taken and not self._ordering.was_told(name)
+
+    def _shape(self, workers: Mapping[str, Worker]) -> Shape:
+        """What a pilot is: as those are that have come. A table may promise what no host has.
+
+        What ran before this life may have been started by another table: it counts while it is
+        here, and a new one is believed once it has come.
+        """
+        kinds: dict[int, Offer] = {}
+        for name, each in workers.items():
+            known = self.fleet.pilots.get(name)
+            if known is None or each.draining:
+                continue
+            kind = self._kinds.get(each.handle)
+            if kind is None:  # thousands are alike: one of each kind says all
+                key = FrozenTags(each.offer.tags), each.offer.python
+                kind = self._alike.setdefault(key, each.offer)
+                if known.asked_s is not None:
+                    self._came = kind
+            kinds[each.handle] = kind
+        self._kinds = kinds
+        offers = list({id(each): each for each in kinds.values()}.values())
+        if not offers:
+            self._alike.clear()
+        if self._came is not None:
+            offers.append(self._came)
+        promised = self._broker.offers.get(f"pool {self.pool.name}")
+        if not offers and promised is not None:
+            offers.append(promised)
+        return Shape(offers, self.rules.pilot_slots, self.fleet.start_s)
+
+    def _say_what_is_stranded(self) -> None:
+        why = self.work.stranded_why
+        if why and why not in self._stranded and len(self._stranded) < SAID_MAX:
+            self._stranded.add(why)
+            self._say(f"work waits for which no pilot is started or kept: its worker {why}")
+
     @property
     def rules(self) -> Rules:
         """As the owner wrote them."""
@@ -268,10 +312,12 @@ class Keeper:
 
     def _past(self, now_s: float) -> Past:
         tariff = self._broker.tariffs[self.pool.name]
-        nanos, currency = self._charged or (tariff.price_nanos, tariff.currency)
+        nanos, currency = self._ordering.charged or (tariff.price_nanos, tariff.currency)
         if currency != self.scale.currency:
             nanos = 0  # `hourly_cost` says nothing of it
-        return replace(self.fleet.past(now_s), price_nanos=nanos)
+        return replace(
+            self.fleet.past(now_s), price_nanos=nanos, attainable=self._ordering.attainable
+        )
 
     async def _look(self) -> None:
         now_s = self._now()
@@ -281,7 +327,7 @@ class Keeper:
         if 0 <= now_s - self._looked_s < wait_s:
             return
         self._looked_s = now_s
-        found = await self._ask("pilots", self.grid.pilots)
+        found = await self._ordering.ask("pilots", self.grid.pilots)
         if found is None:
             return
         workers = self._workers()
@@ -290,15 +336,24 @@ class Keeper:
         self._tell_what_was_seen(found, workers)
         if not self._has_looked:
             self._has_looked = True
-            queued = (each.name for each in found if each.stand is Stand.QUEUED)
-            self._kept |= dict.fromkeys(queued, now_s + SETTLE_S)
+            self._found_again(found, now_s)
         if not 0 <= now_s - self._asked_s < FACTS_S:
             self._asked_s = now_s
-            self._limits = await self._ask("limits", self.grid.limits) or self._limits
-            self._capacity = await self._ask("capacity", lambda: self.grid.capacity(self.shape))
-            if isinstance(self.grid, Priced):
-                self._charged = await self._ask("prices", self.grid.price_nanos) or self._charged
-                self._follow_price()
+            await self._ordering.ask_facts()
+            self._follow_price()
+
+    def _found_again(self, found: Collection[Sighting], now_s: float) -> None:
+        """A life begins: say what the one before it has left, and keep what waits for work."""
+        there = [each for each in found if each.stand is not Stand.ENDED]
+        if there:
+            stands = ", ".join(
+                f"{sum(each.stand is stand for each in there):,} {stand}"
+                for stand in Stand
+                if any(each.stand is stand for each in there)
+            )
+            self._say(f"found again what a former life had started: {stands}")
+        queued = (each.name for each in there if each.stand is Stand.QUEUED)
+        self._kept |= dict.fromkeys(queued, now_s + SETTLE_S)
 
     def _carry_out(
         self,
@@ -307,12 +362,20 @@ class Keeper:
         at_work: Mapping[str, AtWork],
         now_s: float,
     ) -> None:
-        if orders.start:
-            self._order(orders.start, now_s)
+        tidings, why = self._ordering.tidings, orders.why[0] if orders.why else ""
+        made = self._ordering.order(orders.start, now_s) if orders.start else []
+        tidings.add("ordered", sum(each.pilots for each in made), why)
+        tidings.add("let go", len(orders.cancel) + len(orders.drain), why)
+        tidings.add("taken back", len(orders.undrain), why)
+        for order in made:
+            self._nursery.start_soon(self._start, order)
         for order in self.fleet.unseen(now_s):
             self._nursery.start_soon(self._start, order)
         self.fleet.drained(orders.drain, now_s)
         self.fleet.stopped(orders.cancel, now_s)
+        self.fleet.taken_back(orders.undrain, now_s)
+        for name in orders.undrain:
+            self._expect(events.DrainAsked(self._drained.pop(name), on=False))
         self._drain(workers, self._strangers(at_work, now_s))
         # Who was not draining when we looked may have been given something since.
         done = {
@@ -320,106 +383,34 @@ class Keeper:
             for name in self.fleet.done(at_work)
             if name not in workers or workers[name].draining
         }
-        over = {*orders.cancel, *self.fleet.silent(now_s), *done}
-        over = {each for each in over if now_s - self._told_s.get(each, -1e18) >= STOP_AGAIN_S}
+        silent = self.fleet.silent(now_s)
+        over = self._ordering.to_tell({*orders.cancel, *silent, *done}, now_s)
+        tidings.add("stopped", len(over & set(silent)), "no worker of theirs has come in time")
         if over:
-            self._told_s = {
-                name: at_s for name, at_s in self._told_s.items() if name in self.fleet.pilots
-            } | dict.fromkeys(over, now_s)
-            self._nursery.start_soon(self._stop, frozenset(over))
-
-    def _order(self, pilots: int, now_s: float) -> None:
-        """Order so many, in as many orders as the grid wants them in, and takes in a minute."""
-        self._orders_s = [each for each in self._orders_s if each > now_s - MINUTE_S]
-        while pilots > 0 and len(self._orders_s) < self._limits.orders_max:
-            left = self._limits.pilots_left
-            some = min(pilots, self._limits.pilots_max, pilots if left is None else left)
-            if not some:
-                return  # it is full, until it is asked again
-            if left is not None:
-                self._limits = replace(self._limits, pilots_left=left - some)
-            order = Order(next(self._names), some, self.shape, self._walltime_s())
-            self._orders_s.append(now_s)
-            self.fleet.ordered(order, now_s)
-            self._nursery.start_soon(self._start, order)
-            pilots -= some
-
-    def _walltime_s(self) -> float | None:
-        found = [each for each in (self.scale.walltime_s, self._limits.limit_s) if each is not None]
-        return min(found, default=None)
+            self._nursery.start_soon(self._ordering.stop, over)
 
     async def _start(self, order: Order) -> str:
-        """Make an order; what the grid said if it did not take it, else nothing."""
-        fault = None
-        try:
-            with trio.fail_after(CALL_S):
-                await self.grid.start(order)
-        except GridFault as error:
-            fault = error
-        except trio.TooSlowError:
-            return ""  # nobody knows whether it did: it is made again when it does not show
-        except Exception as error:  # noqa: BLE001 - a third party's code: the site goes on
-            self._say_it(describe_fault(f"pool {self.pool.name}", error))
-            fault = GridFault(Blame.AGAIN, f"its adapter broke: {type(error).__name__}")
-        if fault is None:
-            self._note_trouble("more pilots", "")
-            return ""
-        if fault.is_full:
-            self._limits = replace(self._limits, pilots_left=0)
-            self._note_trouble("more pilots", str(fault))
-            self.fleet.refused(order, str(fault), self._now(), is_full=True)
-            return str(fault)
-        self.fleet.refused(order, str(fault), self._now())
-        self._say(f"no pilot was started: {fault}")
-        return str(fault)
-
-    async def _stop(self, names: Collection[str]) -> None:
-        async def stop() -> str:
-            await self.grid.stop(names)
-            return "told"
-
-        if await self._ask("stop", stop) is None:
-            again_s = self._now() - STOP_AGAIN_S + STOP_RETRY_S
-            self._told_s |= dict.fromkeys(names, again_s)
-
-    async def _ask(self, what: str, call: Callable[[], Any]) -> Any:
-        """What the grid answers; None when it doesn't, which is said once."""
-        try:
-            with trio.fail_after(CALL_S):
-                found = checked(what, await call())
-        except GridFault as error:
-            self._note_trouble(what, str(error))
-        except trio.TooSlowError:
-            self._note_trouble(what, f"it took more than {CALL_S:.0f} s to answer")
-        except Exception as error:  # noqa: BLE001 - a third party's code: the site goes on
-            self._note_trouble(what, describe_fault("its adapter", error))
-        else:
-            self._note_trouble(what, "")
-            return found
-        return None
-
-    def _note_trouble(self, what: str, text: str) -> None:
-        before = self._troubles.get(what, "")
-        if text and text != before:
-            self._say(f"its grid was asked for {what}: {text}")
-        elif before and not text:
-            self._say(f"its grid answers again when asked for {what}")
-        self._troubles[what] = text
+        """Make an order, and look at once: a worker may come before the next look would be."""
+        fault = await self._ordering.start(order)
+        self._looked_s = float("-inf")
+        return fault
 
     async def _look_whether_it_works(self) -> None:
-        text = await self._ask("check", self.grid.check)
+        text = await self._ordering.ask("check", self.grid.check)
         if text is not None:
             self._say(text)
 
     def _follow_price(self) -> None:
         """Charge what the grid charges, times the markup; small changes are not passed on."""
         markup = self.scale.markup
-        if markup is None or self._charged is None:
+        if markup is None or self._ordering.charged is None:
             return
-        nanos, currency = self._charged
+        nanos, currency = self._ordering.charged
         ours = self._broker.tariffs[self.pool.name].currency
         if currency != ours:
-            self._note_trouble("prices", f"it charges in {currency}, and this pool in {ours}")
+            self._ordering.note_trouble(
+                "prices", f"it charges in {currency}, and this pool in {ours}"
+            )
         elif abs(nanos - self._followed_nanos) > PRICE_STEP * self._followed_nanos:
             self._followed_nanos = nanos
             price = format_money(round(nanos * markup), currency)
@@ -476,34 +467,39 @@ class Keeper:
             is_over = known is not None and known.stage is Stage.DRAINING
             if (is_over or name in strangers) and not worker.draining:
                 self._expect(events.DrainAsked(worker.handle, on=True))
+                if is_over:
+                    self._drained[name] = worker.handle
 
     def _tell_what_was_seen(
         self, found: Collection[Sighting], workers: Mapping[str, Worker]
     ) -> None:
-        """Tell the broker the grid's names of workers, and when it will stop them."""
+        """Tell the broker the grid's names of workers, and when it will stop them.
+
+        Also of those that are yet to come: what they do first is booked by that name, too.
+        """
         told: dict[int, tuple[str, float | None]] = {}
+        awaited: dict[str, tuple[str, float | None]] = {}
         for each in found:
-            worker = workers.get(each.name)
+            worker, says = workers.get(each.name), (each.grid_id, each.ends_s)
             if worker is not None:
-                told[worker.handle] = each.grid_id, each.ends_s
-                if self._seen.get(worker.handle) != told[worker.handle]:
-                    self._expect(events.PilotSeen(worker.handle, each.grid_id, each.ends_s))
+                told[worker.handle] = says
+                if says not in (self._seen.get(worker.handle), (worker.grid_id, worker.ends_s)):
+                    self._expect(events.PilotSeen(worker.handle, *says))
+            elif each.stand is not Stand.ENDED:
+                awaited[each.name] = says
         self._seen = told
+        if awaited != self._awaited:
+            self._awaited = awaited
+            self._expect(events.PilotsAwaited(self.pool.name, awaited))
 
     def _tell_growth(self, workers: Mapping[str, Worker], now_s: float) -> None:
         there = sum(each.slots for each in workers.values() if not each.draining)
         there += sum(
             each.slots for each in self.fleet.pilots.values() if each.stage is Stage.DRAINING
         )
-        coming = self.fleet.slots_coming
-        attainable, begins_s = None, None
-        if self._capacity is not None:
-            attainable, begins_s = self._capacity.slots_max, self._capacity.begins_s
-            if self._capacity.slots_now:
-                begins_s = None
-        found = growth(self.rules, self._past(now_s), there, coming, attainable, now_s)
-        if begins_s is not None and begins_s > now_s:
-            found = found._replace(start_s=found.start_s + begins_s - now_s)
+        past = self._past(now_s)
+        found = growth(self.rules, past, there, self.fleet.slots_coming, now_s)
+        found = found._replace(start_s=found.start_s + self._ordering.wait_s(now_s))
         if self.trouble or self.scale.dry_run:
             found = Growth(0, 0.0, 0.0)
         found = found._replace(start_s=round(found.start_s, 1))
@@ -537,38 +533,14 @@ class Keeper:
             "start": self.decided.start,
             "cancel": len(self.decided.cancel),
             "drain": len(self.decided.drain),
-            "why": [*self.decided.why, *self._limited()],
+            "why": [*self.decided.why, *self._ordering.limited(self.decided.start)],
             "failures": past.failures,
             "failed": self.fleet.why,
+            "barred": past.barred,
+            "pilot_slots": rules.pilot_slots,
             "trouble": self.trouble,
             "dry_run": self.scale.dry_run,
         }
 
-    def _limited(self) -> list[str]:
-        left = self._limits.pilots_left
-        if left is None or self.decided.start <= left:
-            return []
-        return [f"its grid takes {left:,} pilots more now"]
-
-    def _name_orders(self) -> Iterator[str]:
-        """Names that no other order has, in this life or another: the first ends by the clock."""
-        life = f"{int(self._now() * 1000):x}"
-        return (f"{life}-{number}" for number in itertools.count(1))
-
     def _say(self, text: str) -> None:
         self._say_it(f"pool {self.pool.name}: {text}")
-
-
-def _in_words(found: Any) -> str:
-    match found:
-        case str():
-            return found
-        case Limits():
-            ends = "for ever" if found.limit_s is None else f"{found.limit_s:,.0f} s"
-            said = f"{found.pilots_max:,} pilots an order, {found.orders_max} a minute, each {ends}"
-            return said + ("" if found.pilots_left is None else f"; {found.pilots_left:,} more now")
-        case Capacity():
-            most = "any number" if found.slots_max is None else f"{found.slots_max:,}"
-            return f"{found.slots_now:,} slots more would begin at once, {most} in time"
-        case _:
-            return f"{len(found):,} are there"

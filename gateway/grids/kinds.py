@@ -5,17 +5,21 @@ pool asks for.
 """
 
 import re
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
-from typing import Final
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
-from gateway.grids.contract import GridKind
-from gateway.grids.delegating import DelegatingKind
+from gateway.grids.contract import GridKind, Launch, Provisioning
+from gateway.grids.delegating import DelegatingKind, Engine, Home
 from gateway.knobs import KnobError
 
 GROUP: Final = "gridfed.grids"
 BUILT_IN: Final = ("local", "remote")  # pools whose workers no grid starts
+_CALLS: Final = ("check", "limits", "capacity", "pilots", "start", "stop")  # of a Provisioning
 _REQUIREMENT: Final = re.compile(r"([\w.-]+)[^;]*;.*extra\s*==\s*['\"]([\w.-]+)['\"]")
+T = TypeVar("T")
 
 
 def kind_names() -> list[str]:
@@ -37,6 +41,47 @@ def find_kind(name: str) -> GridKind | DelegatingKind:
     for missing in _missing(kind):
         raise KnobError(f"kind {name!r} needs {missing}: pip install 'gridfed[{kind.needs}]'")
     return kind
+
+
+def read_settings(kind: GridKind | DelegatingKind, table: Mapping[str, Any]) -> Any:
+    """What a kind makes of its table [pool.KIND]. KnobError, whatever its code may raise."""
+    return _call(kind, "read its table", lambda: kind.read(table))
+
+
+def open_grid(kind: GridKind, settings: Any, launch: Launch) -> Provisioning:
+    """A grid that starts pilots. KnobError, whatever its code may raise or return."""
+    grid = _call(kind, "be opened", lambda: kind.open(settings, launch))
+    lacking = [each for each in _CALLS if not callable(getattr(grid, each, None))]
+    if lacking:
+        raise KnobError(
+            f"{_whose(kind)} opened {grid!r:.60}, which lacks {', '.join(lacking)}: see "
+            "gateway.grids.contract.Provisioning"
+        )
+    return grid
+
+
+def open_engine(kind: DelegatingKind, settings: Any, home: Home) -> Engine:
+    """A grid that has workers of its own. KnobError, whatever its code may raise."""
+    return _call(kind, "be opened", lambda: kind.open(settings, home))
+
+
+def _call(kind: GridKind | DelegatingKind, what: str, call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except KnobError:
+        raise
+    except Exception as error:  # whatever somebody's code does
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        raise KnobError(
+            f"{_whose(kind)} broke when it was to {what}: {type(error).__name__}: {error!s:.300} "
+            f"({Path(at.filename).name}, line {at.lineno}); it should raise KnobError for what is "
+            "wrong in the configuration, so tell its authors"
+        ) from error
+
+
+def _whose(kind: GridKind | DelegatingKind) -> str:
+    found = [each for each in entry_points(group=GROUP) if each.name == kind.name]
+    return f"kind {kind.name!r} of {_owners(found) or 'nobody that is installed'}"
 
 
 def _load(entry: EntryPoint) -> GridKind | DelegatingKind:

@@ -1,11 +1,16 @@
 """From the configuration of pools to their keepers: what their grids are told at the start."""
 
 import hashlib
+import os
+import secrets
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from federation.address import is_home
+from sqlalchemy import make_url
+
+from federation.address import is_home, is_local
 from federation.errors import GridError
 from gateway.broker import Broker
 from gateway.config import PoolConfig, SiteConfig, make_folder
@@ -13,7 +18,7 @@ from gateway.grids.contract import GridFault, GridKind, Launch
 from gateway.grids.delegating import Delegated, Home
 from gateway.grids.engine_pool import EngineHome, EnginePool
 from gateway.grids.keeper import Expect, Keeper
-from gateway.grids.kinds import find_kind
+from gateway.grids.kinds import find_kind, open_engine, open_grid, read_settings
 from gateway.knobs import ConfigError, KnobError
 from gateway.secret_files import read_token
 
@@ -46,9 +51,15 @@ def open_keepers(
         try:
             kind = find_kind(pool.kind)
             assert isinstance(kind, GridKind), "who is handed bundles does not grow"
-            grid = kind.open(pool.grid, launch)
+            grid = open_grid(kind, pool.grid, launch)
         except KnobError as error:
             raise GridError(f"pool {pool.name}: {error}") from None
+        if not kind.is_here and not pool.scale.dial and is_local(launch.address):
+            launch.say(
+                f"its pilots will dial {launch.address}, which only this host can: unless they run "
+                f'here, add to listen in [site] an address for others, as in "tls+tcp://'
+                f'{socket.getfqdn()}:7461", or set dial in [pool.scale] (docs/grids.md)'
+            )
         keepers.append(
             Keeper(
                 *(pool, grid, broker),
@@ -87,8 +98,8 @@ async def probe_engine(config: SiteConfig, pool: PoolConfig) -> dict[str, Any]:
     kind = delegated.kind
     home = Home(pool.name, mark, config.state_path / "pools" / mark, lambda _line: None)
     try:
-        words = await kind.open(kind.read(delegated.table), home).check()
-    except GridFault as fault:
+        words = await open_engine(kind, read_settings(kind, delegated.table), home).check()
+    except (GridFault, KnobError) as fault:
         return {"steps": [], "failed": ["check", str(fault)], "pilot": ""}
     return {"steps": [["check", words]], "failed": None, "pilot": ""}
 
@@ -132,12 +143,43 @@ def launch_of(
 def mark_of(config: SiteConfig, pool: PoolConfig) -> str:
     """What a pool's grid knows our pilots by: the same in each life, and nobody else's.
 
-    It begins with names for people, and ends by where our state is: another gateway of the same
-    name, on a grid that both use, has its state elsewhere.
+    It begins with names for people, and ends by which books are ours: another gateway of the same
+    name, on a grid that both use, has others. Raises GridError where that can't be noted down.
     """
-    whole = f"{config.name}\0{pool.name}\0{Path(config.state_path).absolute()}"
-    digest = hashlib.sha256(whole.encode()).hexdigest()[:12]
-    return f"{_plain(config.name)}-{_plain(pool.name)}-{digest}"
+    # Marks of before 2026-11-23 went by the path of the state alone, which two hosts may share.
+    # A pool that has such a folder is known by it, and so are its pilots.
+    former = _mark(config.name, pool.name, str(Path(config.state_path).absolute()))
+    if (config.state_path / "pools" / former).is_dir():
+        return former
+    return _mark(config.name, pool.name, _books(config))
+
+
+def _mark(site: str, pool: str, ours: str) -> str:
+    digest = hashlib.sha256(f"{site}\0{pool}\0{ours}".encode()).hexdigest()[:12]
+    return f"{_plain(site)}-{_plain(pool)}-{digest}"
+
+
+def _books(config: SiteConfig) -> str:
+    """Which books are ours. A database server's go by its address, for the host may be a new one.
+
+    Where they are a file, by a number in the state's folder, drawn once.
+    """
+    if config.database and not config.database.startswith("sqlite"):
+        url = make_url(config.database)
+        return f"{url.host}:{url.port}/{url.database}"
+    note = config.state_path / "install"
+    try:
+        if not note.exists():
+            make_folder(config.state_path)
+            draft = note.with_name(f"install.{os.getpid()}")
+            draft.write_text(secrets.token_hex(16))
+            draft.replace(note)
+        found = note.read_text().strip()
+    except OSError as error:
+        raise GridError(f"can't note down which installation this is: {error}") from None
+    if not found:
+        raise GridError(f"{note} is empty: pilots are found by what it says; put it back")
+    return found
 
 
 def _plain(name: str) -> str:

@@ -19,7 +19,7 @@ from federation.ranges import RangeSet
 from gateway.dispatch import Durations
 from gateway.grids.delegating import FAILURE_KINDS, Done, Parcel
 from gateway.worker.channel import is_part
-from gateway.worker.roster import Held, Piece, Terms, cut_out
+from gateway.worker.pieces import Held, Piece, Terms, cut_out
 
 PARCEL_S: Final = 0.5  # of work in a parcel, where it is known how long a call takes
 PARCEL_TASKS_MAX: Final = 1_000

@@ -227,4 +227,4 @@ def read(table: Mapping[str, Any]) -> ProcessesConfig:
     return ProcessesConfig(count("slots_max", table.get("slots_max", cores), 1, SLOTS_MAX))
 
 
-KIND: Final = GridKind("processes", read, ProcessGrid)
+KIND: Final = GridKind("processes", read, ProcessGrid, is_here=True)

@@ -40,7 +40,7 @@ from federation.messages import (
 )
 from federation.ranges import Range, RangeSet
 from gateway.child import collect_seldom
-from gateway.conversation import Lapsed
+from gateway.conversation import SETTLE_MAX_S, Lapsed
 from gateway.worker.cells import SETTLE_S
 from gateway.worker.channel import is_part
 from gateway.worker.conversation import WorkerConversation
@@ -50,9 +50,12 @@ from gateway.worker.functions import Functions
 from gateway.worker.homes import BARE, Home
 from gateway.worker.host import EnvironmentUnavailable, Host
 from gateway.worker.interruption import Interruption, watch
-from gateway.worker.limits import die_with_parent, memory_used_bytes
+from gateway.worker.limits import die_with_parent
+from gateway.worker.oversight import oversee, pulse_of
+from gateway.worker.pieces import Chunk, Piece, SlotBook, Terms
 from gateway.worker.process import Doom, SlotProcess
-from gateway.worker.roster import LEVEL_S, Chunk, Piece, Roster, SlotBook, Terms
+from gateway.worker.roster import LEVEL_S, Roster
+from gateway.worker.secrecy import hide_memory
 from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
 
 __all__ = ["AgentSettings", "main", "run_agent"]
@@ -64,9 +67,6 @@ AT_ONCE_S: Final = 0.2  # what a goodbye may take when the agent stops at once
 # A report holds a few small results, texts and prints beside the largest result there can be.
 REPORT_SLACK_BYTES: Final = 512 << 10
 ALL_TASKS: Final = 1 << 62
-START_MAX_NS: Final = 120 * 10**9  # of a slot: a busy host, and a container that is unpacked
-QUIET_MAX_NS: Final = 5 * 10**9
-NOBODY: Final = -1
 NOTICE_MAX_S: Final = 30 * 86_400.0
 STOPPED_AT_ONCE: Final = 130
 # As sysexits.h has them: a batch system shows them, and nobody takes them for a fault of its node.
@@ -353,7 +353,7 @@ class Agent:
         at_ns = None if in_s is None else now_ns + round(min(in_s, NOTICE_MAX_S) * 1e9)
         self._roster.note_stop(message.assignment, message.first, message.stop, at_ns)
         for slot, process in zip(self._roster.slots, self._processes, strict=True):
-            self._watch_slot(slot, process, now_ns)
+            oversee(self._roster, slot, process, self._settings.memory_bytes, now_ns)
 
     async def _recall(self, message: Recall, taken: list[Range]) -> None:
         span = (message.assignment, message.first, message.stop)
@@ -436,72 +436,14 @@ class Agent:
             await trio.sleep(WATCH_S)
             now_ns, now_s = time.monotonic_ns(), time.monotonic()
             for slot, process in zip(self._roster.slots, self._processes, strict=True):
-                self._watch_slot(slot, process, now_ns)
+                oversee(self._roster, slot, process, self._settings.memory_bytes, now_ns)
             if not self._is_stopping:
                 self._relieve(now_ns)
             is_heard = self._gateway.is_open and not self._said_bye
             if is_heard and now_s - pulse_s > min(PULSE_S, self._gateway.beat_s):
                 pulse_s = now_s
-                self._gateway.post(Pulse(self._pulse(now_ns)))
+                self._gateway.post(Pulse(pulse_of(self._roster, self._processes, now_ns)))
             self._gateway.tick()
-
-    def _watch_slot(self, slot: SlotBook, process: SlotProcess, now_ns: int) -> None:
-        started, busy_s = process.started, process.busy_s(now_ns)
-        running = self._roster.running(slot, started) if busy_s else None
-        limit_s = running[0].timeout_s if running else None
-        if limit_s is not None and busy_s > limit_s:
-            text = f"it ran over its time limit of {limit_s:g} s and was stopped"
-            process.kill(Doom(started, "timeout", text))
-        if running:
-            self._watch_notice(process, started, running, now_ns)
-        if busy_s or not slot.chunks or process.is_sending:
-            process.quiet_since_ns = now_ns
-        elif now_ns - process.quiet_since_ns > QUIET_MAX_NS:
-            # It has work, is at none, and says nothing: a report was garbled on its way.
-            process.distrust()
-        if not slot.is_ready and now_ns - process.born_ns > START_MAX_NS:
-            process.kill(
-                Doom(NOBODY, "environment", f"it did not start in {START_MAX_NS / 1e9:g} s")
-            )
-        limit_bytes = self._settings.memory_bytes
-        used_bytes = memory_used_bytes(process.pid, limit_bytes) if limit_bytes else 0
-        if used_bytes > limit_bytes or process.lost_memory:
-            # What a task has left behind is not the fault of the next one.
-            number = started if running else NOBODY
-            text = f"it used {used_bytes:,} bytes of memory; its slot may use {limit_bytes:,}"
-            if used_bytes <= limit_bytes:
-                text = f"it used more memory than its slot may, {limit_bytes:,} bytes"
-            process.kill(Doom(number, "memory", text))
-
-    def _watch_notice(
-        self, process: SlotProcess, started: int, running: tuple[Terms, int], now_ns: int
-    ) -> None:
-        """Stop a task whose slot is needed, when the time that it was given is over."""
-        stops_ns = self._roster.stops_ns(running[0].assignment, running[1])
-        if stops_ns is None:
-            process.tell_stop(-1, 0)
-            return
-        process.tell_stop(started, stops_ns)
-        if now_ns >= stops_ns:
-            process.kill(Doom(started, "preempted", "it was stopped to make room for other work"))
-
-    def _pulse(self, now_ns: int) -> list[dict[str, Any]]:
-        slots = []
-        for slot, process in zip(self._roster.slots, self._processes, strict=True):
-            busy_s = process.busy_s(now_ns)
-            running = self._roster.running(slot, process.started) if busy_s else None
-            state = "running" if running else "idle" if slot.is_ready else "starting"
-            slots.append(
-                {
-                    "pid": process.pid,
-                    "state": state,
-                    "job": running[0].job if running else "",
-                    "task": running[1] if running else None,
-                    "since_s": busy_s if running else 0.0,
-                    "rss_bytes": memory_used_bytes(process.pid),
-                }
-            )
-        return slots
 
     # --- the end -------------------------------------------------------------------------------
 
@@ -554,7 +496,7 @@ class Agent:
         with trio.move_on_after(at_most_s):
             while any(slot.chunks for slot in self._roster.slots):  # noqa: ASYNC110 - not for long
                 await trio.sleep(WATCH_S)
-        await self._say_goodbye(math.inf)
+        await self._say_goodbye(SETTLE_MAX_S)
         self._end("stopped", 0)
 
     async def _say_goodbye(self, at_most_s: float) -> None:
@@ -578,6 +520,8 @@ async def run_agent(settings: AgentSettings) -> int:
 
     if settings.die_with_parent:
         die_with_parent(os.getppid())
+    if settings.token:
+        hide_memory()
     collect_seldom()
     host = Host(settings.rules, settings.memory_bytes, say, settings.confines)
     try:

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+import trio
+
 from federation.address import check_bearer
 from federation.errors import GatewayUnreachable, ProtocolError, SessionRefused
 from federation.handshake import Dialogue, SharedSecret
@@ -18,6 +20,7 @@ from gateway.conversation import Conversation
 from gateway.worker.outbox import Outbox
 
 UNHEARD_S: Final = 5.0  # after so long without a gateway people are told
+STAYS_S: Final = 5.0  # who is let in for so long is not put out again at once
 # Refusals that will be the same tomorrow; the others are tried again.
 FINAL_REFUSALS: Final = frozenset(
     {
@@ -37,7 +40,7 @@ class WorkerConversation:
         tls: files for tls+tcp.
         secret: the shared secret; empty without one.
         hello: who we are.
-        give_up_s: how long to look for a gateway; 0 for ever.
+        give_up_s: how long to look for a gateway that lets us in; 0 for ever.
         hear: takes messages, Opened and Lapsed among them, in order.
         say: tells people.
     """
@@ -63,10 +66,20 @@ class WorkerConversation:
         self._conversation = Conversation(self, hello, SharedSecret(secret))
         self.hear = hear
         self.run = self._conversation.run
-        self.tick = self._conversation.tick
         self.flush = self._conversation.flush
         self.settle = self._conversation.settle
         self._last_refusal = ""
+        self._refused_s: float | None = None  # since when it is refused again and again
+        self._closed_s = 0.0  # when there was last no session
+
+    def tick(self) -> None:
+        """Keep the lease, and send heartbeats."""
+        now_s = trio.current_time()
+        if not self.is_open:
+            self._closed_s = now_s
+        elif now_s - self._closed_s > STAYS_S:
+            self._refused_s = None
+        self._conversation.tick()
 
     @property
     def is_open(self) -> bool:
@@ -117,7 +130,12 @@ class WorkerConversation:
             dialogue.post(message)
 
     def refused(self, error: SessionRefused | ProtocolError) -> None:
-        """Tell people; raise what will be the same tomorrow."""
+        """Tell people; raise what will be the same tomorrow, or has been for long enough."""
+        now_s = trio.current_time()
+        if self._refused_s is None:
+            self._refused_s = now_s
+        if self._give_up_s and now_s - self._refused_s > self._give_up_s:
+            raise error
         if isinstance(error, ProtocolError):
             self._say(f"hangs up: {error}")
         elif error.code in FINAL_REFUSALS:

@@ -15,8 +15,9 @@ import trio
 from federation.environments import Environment
 from gateway.worker.homes import BARE, Home, key_of
 from gateway.worker.host import EnvironmentUnavailable, Host
+from gateway.worker.pieces import Piece, SlotBook, Terms
 from gateway.worker.process import SlotProcess
-from gateway.worker.roster import Piece, Roster, SlotBook, Terms
+from gateway.worker.roster import Roster
 
 PATIENCE_S: Final = 1.0  # what takes longer to be made holds up no slot that the gateway counts
 REFUSED_S: Final = 30.0  # what could not be made is not tried again for so long

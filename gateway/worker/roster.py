@@ -13,12 +13,12 @@ say, and it does when its chunk is over.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from federation.ranges import Range, RangeSet
 from gateway.dispatch import Durations
 from gateway.worker.homes import BARE, Home
+from gateway.worker.pieces import Chunk, Freeze, Held, Piece, SlotBook, Terms, cut_out
 
 CHUNK_S: Final = 0.05
 CHUNK_TASKS_MAX: Final = 1000
@@ -30,108 +30,6 @@ AHEAD_MAX_S: Final = 0.2
 LEVEL_S: Final = 0.005
 # A slot moves to another home for work that is worth so much of its time: about what moving takes.
 MOVE_S: Final = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What an assignment says of all its tasks."""
-
-    assignment: int
-    job: str
-    function: bytes
-    timeout_s: float | None
-    prints: bool
-    origin: str = ""  # the site that sent it
-    gpus: int = 0  # that each task has to itself
-
-
-@dataclass(slots=True)
-class Piece:
-    """Contiguous tasks of one assignment, with their arguments.
-
-    Tasks under suspicion (`alone`) shared a chunk with one that took the slot down; they go out
-    one at a time, so that it is clear which of them does it.
-    """
-
-    terms: Terms
-    first: int
-    arguments: list[bytes]
-    alone: bool = False
-
-    @property
-    def stop(self) -> int:
-        """The number after its last task's."""
-        return self.first + len(self.arguments)
-
-    def cut(self, first: int, stop: int) -> "Piece":
-        """The part [first, stop)."""
-        part = self.arguments[first - self.first : stop - self.first]
-        return Piece(self.terms, first, part, self.alone)
-
-
-@dataclass(slots=True)
-class Chunk:
-    """A piece at a slot, as the slot's tasks from `number` on.
-
-    Those before `reported` are settled; those from `live` on were taken back.
-    """
-
-    number: int
-    piece: Piece
-    reported: int
-    live: int
-
-    def task(self, number: int) -> int:
-        """The job's number of the slot's task `number`."""
-        return self.piece.first + number - self.number
-
-    def part(self, low: int, high: int) -> Piece:
-        """The slot's tasks [low, high) as a piece."""
-        return self.piece.cut(self.task(low), self.task(high))
-
-
-@dataclass(eq=False, slots=True)
-class Freeze:
-    """One time of taking tasks back: the slot starts none from `bound` on."""
-
-    bound: int
-
-
-@dataclass(slots=True)
-class SlotBook:
-    """What one slot process has, from its start to its end."""
-
-    index: int
-    chunks: deque[Chunk] = field(default_factory=deque)
-    next_number: int = 0
-    is_ready: bool = False
-    freeze: Freeze | None = None
-    is_forsaken: bool = False  # its work is nobody's any more: it is being killed
-    home: Home = BARE
-    moves_to: Home | None = None  # it is being killed, to begin anew in another home
-    worked_ns: int = 0  # by what it has reported
-
-    @property
-    def has_room(self) -> bool:
-        """Whether it may be given more at all."""
-        return self.is_ready and self.freeze is None and not self.is_forsaken
-
-    def unstarted(self, started: int) -> int:
-        """How many of its tasks come after its task number `started`."""
-        return sum(
-            max(0, chunk.live - max(chunk.number, chunk.reported, started + 1))
-            for chunk in self.chunks
-        )
-
-
-@dataclass(slots=True)
-class Held:
-    """An assignment that is not settled yet. `left` are the tasks the gateway waits for."""
-
-    terms: Terms
-    left: RangeSet
-    cancelled: RangeSet = field(default_factory=RangeSet)
-    stops: list[tuple[int, int, int]] = field(default_factory=list)  # first, stop, when (ns)
 
 
 class Roster:
@@ -587,20 +485,3 @@ class Roster:
             slot.chunks.clear()
             slot.is_forsaken = True
         return busy
-
-
-def cut_out(
-    queue: Iterable[Piece], assignment: int, first: int, stop: int
-) -> tuple[deque[Piece], RangeSet]:
-    """A queue without an assignment's tasks of [first, stop), and those that were in it."""
-    taken = RangeSet()
-    kept: deque[Piece] = deque()
-    for piece in queue:
-        low, high = max(first, piece.first), min(stop, piece.stop)
-        if piece.terms.assignment != assignment or low >= high:
-            kept.append(piece)
-            continue
-        taken.add(low, high)
-        parts = (piece.cut(piece.first, low), piece.cut(high, piece.stop))
-        kept.extend(part for part in parts if part.arguments)
-    return kept, taken

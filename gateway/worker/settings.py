@@ -16,6 +16,7 @@ from federation.transport import TlsSettings
 from gateway.knobs import KnobError
 from gateway.worker.interruption import POLL_S
 from gateway.worker.rules import FREE, Confines, Rules, read_rules, rules_from_json
+from gateway.worker.secrecy import take_variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def read_arguments() -> AgentSettings:
         pool=given.pool,
         slots=given.slots,
         secret=os.environ.get("GRIDFED_SECRET", ""),
-        token=os.environ.get(TOKEN_VARIABLE, ""),
+        token=take_variable(TOKEN_VARIABLE),
         tls=TlsSettings().or_environment(),
         tags=parse_tags(given.tags),
         memory_bytes=given.memory,

@@ -76,6 +76,8 @@ class Habits:
         taken_an_hour: of the instances: interrupted, as spot instances are, by the hour.
         notice_s: so long before that their worker is told.
         paid_min_s: the least that is paid for.
+        doubled: of the sightings: shown twice, once as one that has ended, as by a list and by
+            books that know of an earlier try.
     """
 
     runs: Spread = RUNS
@@ -93,6 +95,7 @@ class Habits:
     taken_an_hour: float = 0.0
     notice_s: float = 120.0
     paid_min_s: float = 60.0
+    doubled: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -164,6 +167,7 @@ class Cloud:
         self.all: list[Instance] = []
         self.peak = 0
         self._seed = seed
+        self._doubles = Random(f"{seed} doubles")
         self._guest_of = guest_of
         self._numbers = itertools.count()
         self._launches = Bucket(habits.burst, habits.launches_s)
@@ -280,6 +284,9 @@ class Cloud:
                         fault=each.fault,
                     )
                 )
+                if self.habits.doubled and self._doubles.random() < self.habits.doubled:
+                    ended = Sighting(each.name, Stand.ENDED, f"{each.id}-try-1", each.slots)
+                    found.insert(self._doubles.randrange(len(found) + 1), ended)
         return found
 
 

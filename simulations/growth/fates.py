@@ -1,8 +1,9 @@
 """Random clouds and random luck: what must hold of a keeper and its broker whatever happens.
 
-From a seed come a cloud (slow, full, forgetful, taking back what it gave), rules, jobs, lives of
-the gateway and steps of its clock. Once a second it is looked whether all holds that must; in the
-end all work must be done, each task billed once, and nothing may be left.
+From a seed come a cloud (slow, full, forgetful, taking back what it gave, showing late or twice
+what it has), rules, jobs, lives of the gateway, steps of its clock and workers that dial twice.
+Once a second it is looked whether all holds that must; in the end all work must be done, each task
+billed once, and nothing may be left.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +15,7 @@ import trio
 
 from gateway.grids.contract import Stand
 from gateway.grids.fleet import DIAL_S, DIAL_STARTS
-from gateway.grids.keeper import STOP_AGAIN_S
+from gateway.grids.ordering import STOP_AGAIN_S
 from policies.asks import CHEAPEST, FASTEST
 from policies.butler import MINUTE_S, PAUSE_MAX_S, PAUSE_MIN_S, Rules
 from simulations.growth.cloud import Cloud, Habits, Instance, Spread
@@ -27,6 +28,8 @@ JOBS_S: Final = 900.0  # all jobs come by then, and all mischief is over
 SETTLE_S: Final = 4 * 3_600.0  # so long may the rest take
 GONE_S: Final = 900.0  # nothing is left so long after the last task
 LATE_S: Final = 30.0  # calls and rounds take their time
+# What a new life ordered beside what it was not shown is gone by then: nobody who works is stopped.
+SHRUNK_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,13 @@ class Fate:
     works: tuple[Work, ...]
     restarts_s: tuple[float, ...]
     jumps: tuple[tuple[float, float], ...]  # of the gateway's clock: when, how far
+    redials_s: tuple[float, ...] = ()  # when the worker that came last dials a second time
 
 
 def draw_fate(seed: int) -> Fate:
     """Draw one."""
     dice = Random(f"fate {seed}")
+    more = Random(f"more of fate {seed}")
     restarts = sorted(dice.uniform(20.0, JOBS_S) for _ in range(dice.choice((0, 0, 1, 2))))
     habits = Habits(
         runs=Spread(dice.uniform(5.0, 40.0), dice.uniform(0.1, 0.6)),
@@ -53,12 +58,13 @@ def draw_fate(seed: int) -> Fate:
         instances_max=dice.choice((None, None, 5, 20)),
         orders_max=dice.choice((10, 60)),
         call_s=dice.choice((0.1, 1.0, 4.0)),
-        # What is not shown yet can't be known to a gateway that has just begun.
-        shown_s=0.0 if restarts else dice.choice((0.0, 5.0)),
+        # A gateway is away for 5 s: what is shown later is not known to one that has just begun.
+        shown_s=more.choice((0.0, 20.0)) if restarts else dice.choice((0.0, 5.0)),
         lost=dice.choice((0.0, 0.1, 0.3)),
         mute=dice.choice((0.0, 0.1, 0.3)),
         taken_an_hour=dice.choice((0.0, 0.0, 6.0)),
         notice_s=dice.choice((5.0, 120.0)),
+        doubled=more.choice((0.0, 0.3)),
     )
     rules = Rules(
         slots_max=dice.choice((8, 40, 120)),
@@ -78,7 +84,8 @@ def draw_fate(seed: int) -> Fate:
     jumps = tuple(
         (dice.uniform(0.0, JOBS_S), dice.uniform(-20.0, 20.0)) for _ in range(dice.choice((0, 1)))
     )
-    return Fate(seed, habits, rules, works, tuple(restarts), jumps)
+    redials = tuple(more.uniform(0.0, JOBS_S) for _ in range(more.choice((0, 3))))
+    return Fate(seed, habits, rules, works, tuple(restarts), jumps, redials)
 
 
 class Run:
@@ -105,6 +112,8 @@ class Run:
             clock.at(at_s, self.die)
         for at_s, far_s in fate.jumps:
             clock.at(at_s, self._jump_of(far_s))
+        for at_s in fate.redials_s:
+            clock.at(at_s, self.redial)
 
     # --- what happens --------------------------------------------------------------------------
 
@@ -112,6 +121,11 @@ class Run:
         """A life of the gateway begins: pilots find it, and its client comes again."""
         self._life += 1
         self._began_s.append(self.clock.now_s)
+        self._unseen = sum(
+            each.slots
+            for each in self.cloud.living()
+            if self.clock.now_s - each.asked_s < self.fate.habits.shown_s
+        )
         pool = pool_of(self.fate.rules)
         site = Site(
             *(self.clock, pool, self.cloud, self._by_payload, self.seen),
@@ -139,6 +153,14 @@ class Run:
             self._scope.cancel()
             self.site = None
             self.clock.after(5.0, self.boot)
+
+    def redial(self) -> None:
+        """The worker that came last dials by a second line, under its name."""
+        there = [
+            each for each in self.cloud.living() if each.came_s and each.stand is Stand.RUNNING
+        ]
+        if there and self.site is not None:
+            self.site.redials(max(there, key=lambda each: each.came_s or 0.0))
 
     def _submit_of(self, work: Work) -> Callable[[], None]:
         def submit() -> None:
@@ -169,7 +191,9 @@ class Run:
         rules, now_s = self.fate.rules, self.clock.now_s
         living = [each for each in self.cloud.living() if each.stand is not Stand.ENDING]
         slots = sum(each.slots for each in living)
-        assert slots <= rules.slots_max, f"{slots} slots of {rules.slots_max} at {now_s:.0f} s"
+        # What a new life was not shown yet, it could not count.
+        most = rules.slots_max + self._unseen * (now_s - self._began_s[-1] < SHRUNK_S)
+        assert slots <= most, f"{slots} slots of {most} at {now_s:.0f} s"
         self._look_at_rates(now_s)
         self._look_for_strays(living, now_s)
 

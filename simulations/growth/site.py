@@ -33,6 +33,7 @@ from simulations.year.work import Work
 CLIENT: Final = 1  # whose all work is
 POOL: Final = "cloud"
 UNTIL_S: Final = 14 * 86_400.0  # no run goes on for longer
+BROKEN_S: Final = 10.0  # so long it takes until a broken line is known to be
 LOOK_S: Final = 1.0  # how often a gateway looks at the clock
 
 
@@ -203,6 +204,22 @@ class Site(Guest):
         )
         self.slots[handle].spans = self._seen.spans
         self.expect(events.WorkerJoined(handle, instance.name, POOL, instance.slots, {}, PYTHON))
+
+    def redials(self, instance: Instance) -> None:
+        """Its worker dials by another line; the old one is only later known to be broken."""
+        old = self._by_name.get(instance.name)
+        if old is None or not self.is_up:
+            return
+        self.came(instance)
+
+        def broke() -> None:
+            slots = self.slots.pop(old, None)
+            if slots is not None:
+                slots.halt()
+                self._add_up(slots)
+                self.expect(events.WorkerGone(old, "its line broke"))
+
+        self._clock.after(BROKEN_S, broke)
 
     def warned(self, instance: Instance) -> None:
         """See Guest."""

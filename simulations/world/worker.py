@@ -31,7 +31,8 @@ from gateway.worker.agent import PULSE_S, WATCH_S
 from gateway.worker.cells import NO_LIMIT, SETTLE_S
 from gateway.worker.functions import Functions
 from gateway.worker.outbox import Outbox
-from gateway.worker.roster import LEVEL_S, Chunk, Freeze, Piece, Roster, SlotBook, Terms
+from gateway.worker.pieces import Chunk, Freeze, Piece, SlotBook, Terms
+from gateway.worker.roster import LEVEL_S, Roster
 from simulations.world.caller import Caller
 from simulations.world.host import Ground
 from simulations.world.plan import PYTHON, WorkerPlan

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,20 +15,23 @@ from tests_support import InnerSite, wait_until
 
 from federation import Client
 from gateway.config import PoolConfig
+from gateway.grids.kinds import find_kind
 from gateway.grids.processes import ProcessesConfig
 from gateway.ledger.rows import Dimension
 from gateway.scale_config import Scale
 from policies.butler import Rules
+from policies.claims import EVERYTHING
+from policies.reservations import ReservationRules
 
 pytestmark = pytest.mark.slow
 
 SCALE = Scale(Rules(slots_max=3, idle_s=0.3), start_s=1.0, look_s=1.0, dial_for_s=20.0)
 
 
-def make_site(folder, scale=SCALE, *others):
+def make_site(folder, scale=SCALE, *others, **config):
     pool = PoolConfig("burst", "processes", price="0.10 USD")
     pool = replace(pool, scale=scale, grid=ProcessesConfig(slots_max=3))
-    return InnerSite(folder, pools=(pool, *others))
+    return InnerSite(folder, pools=(pool, *others), **config)
 
 
 @pytest.fixture
@@ -68,6 +73,11 @@ def slow_square(number):
     return number * number
 
 
+def sleep_until(path):
+    while not path.exists():
+        time.sleep(0.05)
+
+
 def test_a_pool_grows_for_work_and_is_gone_after_it(site):
     [keeper] = site.site.keepers
     with Client(site.address) as client:
@@ -103,13 +113,41 @@ def test_what_a_former_life_had_started_is_taken_up_and_let_go(tmp_path):
         end(second)
 
 
+def test_a_second_worker_of_one_name_waits_until_the_first_is_gone(site):
+    command = [sys.executable, "-m", "gateway.worker.agent", "--gateway", site.address]
+    command += ["--pool", "burst", "--slots", "1", "--name", "same", "--die-with-parent"]
+    pipes = {"stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as first, subprocess.Popen(command, **pipes) as second:
+        try:
+            lines = {each: each.stderr.readline() for each in (first, second)}
+            [inside] = [each for each, line in lines.items() if "works for site" in line]
+            [outside] = {first, second} - {inside}
+            assert "a worker same is in pool burst already" in lines[outside]
+            with Client(site.address) as client:
+                assert [each["name"] for each in client.ask("workers")] == ["same"]
+            inside.kill()
+            assert "works for site" in outside.stderr.readline()
+        finally:
+            first.kill()
+            second.kill()
+
+
 def test_a_dry_run_starts_nothing_and_says_what_it_would(tmp_path):
-    site = make_site(tmp_path, replace(SCALE, rules=Rules(slots_max=3, slots_min=2), dry_run=True))
+    rules = Rules(slots_max=3, slots_min=2, waste=1.0, idle_s=1.0)
+    site = make_site(tmp_path, replace(SCALE, rules=rules, dry_run=True))
     try:
         with Client(site.address) as client:
             wait_until(lambda: scale(client)["start"] == 2, "it would start two")
             assert scale(client)["why"] == ["no fewer than 2 slots are kept"]
+            waiting = [client.options(task_s=2.0).submit(slow_square, n) for n in range(20)]
+            wait_until(lambda: scale(client)["start"] == 3, "it would start three for work")
+            said = quick("scale", "--why", "--gateway", site.address)
+            assert "burst: would start 3 pilots, 3 slots" in said
+            assert "waste 1 x 40 slot-s of work / 2 s for each start (1 to start, 1 idle)" in said
             assert scale(client)["pilots"] == 0
+            assert not any(each.done() for each in waiting)
+            for each in waiting:
+                each.cancel()
     finally:
         end(site)
 
@@ -126,6 +164,7 @@ def test_a_pilot_that_is_killed_loses_no_task(site):
             return {each["worker"].partition(" = ")[2] for each in found} - {""}
 
         wait_until(named, "they are known by the grid's names of them")
+        assert " pid " in quick("workers", "--gateway", site.address)
         assert named() <= {f"pid {pid}" for pid in pilots_of(keeper)}
         os.kill(pilots_of(keeper)[0], signal.SIGKILL)
         assert list(results) == [n * n for n in range(40)]
@@ -135,9 +174,41 @@ def test_a_probe_runs_a_task_in_a_pool_that_lets_go_at_once(tmp_path):
     site = make_site(tmp_path, replace(SCALE, rules=replace(SCALE.rules, idle_s=0.0)))
     try:
         said = quick("pool", "test", "burst", "--gateway", site.address)
-        assert [line.split()[1] for line in said.splitlines()][-3:] == ["start:", "dial:", "task:"]
+        assert [line.split()[:2] for line in said.splitlines()] == [
+            ["ok", f"{step}:"]
+            for step in ("check", "limits", "capacity", "pilots", "start", "dial", "task")
+        ]
+        assert "probe-" not in quick("pools", "--gateway", site.address)
     finally:
         end(site)
+
+
+def test_a_probe_says_what_is_wrong_with_a_pool(tmp_path):
+    """Of each pool by one site: none of these starts anything that is there for long."""
+    scale = replace(SCALE, look_s=1.0, dial_for_s=1.0)
+    lost = PoolConfig("lost", "processes", scale=replace(scale, dial=f"ipc://{tmp_path}/nowhere"))
+    dry = PoolConfig("dry", "processes", scale=replace(scale, dry_run=True))
+    wrong = {"partition": "p", "python": "/p", "conf": f"{tmp_path}/none.conf"}
+    hpc = PoolConfig("hpc", "slurm", scale=scale, grid=find_kind("slurm").read(wrong))
+    pools = [replace(each, grid=ProcessesConfig(slots_max=3)) for each in (lost, dry)]
+    listen = f"ipc://{tmp_path}/gw.sock", "tcp://127.0.0.1:0"
+    site = InnerSite(tmp_path, pools=(*pools, hpc), listen=listen)
+
+    def said(pool, *options, address=site.address):
+        return quick("pool", "test", pool, *options, "--gateway", address, code=1)
+
+    try:
+        assert "its worker did not come within 1 s: " in said("lost", "--wait", "1")
+        assert "start: dry_run is set in [pool.scale]" in said("dry")
+        assert "Error: check: " in said("hpc")
+        assert "pool 'other'; of these: dry, hpc, lost" in said("other")
+        by_tcp = said("dry", address=site.site.addresses[1])
+        assert 'add one to listen in [site], as in "ipc:///run/' in by_tcp
+    finally:
+        for keeper in site.site.keepers[:2]:
+            for pid in pilots_of(keeper):
+                os.kill(pid, signal.SIGKILL)
+        site.stop()
 
 
 def test_what_is_owned_and_idle_goes_first(tmp_path):
@@ -147,6 +218,33 @@ def test_what_is_owned_and_idle_goes_first(tmp_path):
             wait_until(lambda: client.ask("workers"), "its own worker has come")
             assert client.submit(abs, -3).result(20) == 3
             assert scale(client)["pilots"] == 0
+    finally:
+        end(site)
+
+
+def test_what_is_reserved_is_started_ahead_kept_and_let_go(tmp_path):
+    site = make_site(tmp_path, reservations=ReservationRules(EVERYTHING))
+    try:
+        with Client(site.address) as client:
+
+            def ready():
+                return scale(client)["slots"]["ready"]
+
+            [made] = client.ask("reserve", slots=2, from_s=time.time() + 60.0, lasts_s=60.0)
+            assert scale(client)["pilots"] == 0  # it begins long after a start would end
+            client.ask("unreserve", reservation=made["id"])
+            [made] = client.ask("reserve", slots=2, from_s=time.time() + 1.0, lasts_s=60.0)
+            wait_until(lambda: ready() == 2, "two are started for nobody's work")
+            wait_until(lambda: time.time() > made["from_s"], "it begins")
+            wait_until(
+                lambda: site.site.broker.occupancy.rules["burst"].now.claims.reserved, "told"
+            )
+            assert client.submit(abs, -3).result(10) == 3
+            assert ready() == 2
+            client.ask("unreserve", reservation=made["id"])
+            wait_until(lambda: scale(client)["pilots"] == 0, "they are let go when it is over")
+        used = site.site.store.usage_totals((Dimension.TARIFF,))
+        assert {each.key[0]: each.tasks for each in used}[f"reservation {made['id']}"] == 1
     finally:
         end(site)
 
@@ -181,6 +279,59 @@ def test_a_site_starts_slots_for_what_another_buys(tmp_path):
         tasks = {row["pool"]: row["tasks"] for row in rows}
         assert tasks["paris/burst"] > 15
         wait_until(lambda: paris.ask("scale")["pools"][0]["pilots"] == 0, "Paris lets them go")
+    finally:
+        for each in (london, paris):
+            each.gateway.stop()
+
+
+OWNED = """
+[[pool]]
+name = "local"
+kind = "local"
+slots = 1
+price = "0.01 USD"
+"""
+
+
+@pytest.mark.timeout(120)
+def test_what_is_owned_and_idle_goes_first_then_an_idle_peer_and_then_what_is_rented(tmp_path):
+    """Renting for work that a peer would do sooner is a bug."""
+    london = Member(tmp_path, "london", 1, "", pools=OWNED + BURST)
+    paris = Member(tmp_path, "paris", 1, "0.04 USD")
+    try:
+        federate(london, paris)
+        with london.client() as client:
+
+            def pilots():
+                return client.ask("scale")["pools"][0]["pilots"]
+
+            def tasks_by_pool():
+                usage = client.ask("report", kind="usage", by=["pool"])
+                rows = [dict(zip(usage["columns"], row, strict=True)) for row in usage["rows"]]
+                return {row["pool"]: row["tasks"] for row in rows}
+
+            def is_busy(site):
+                pools = {(e["site"], e["pool"]): e for e in client.ask("pools")}
+                return pools[site, "local"]["load_slot_s"] > 20
+
+            def occupy(view, site):
+                """Fill the slot that a site has there."""
+                job = view.options(task_s=30.0).submit(sleep_until, tmp_path / "over")
+                wait_until(lambda: client.explain(job)["in_flight"], "it has a slot")
+                wait_until(lambda: is_busy(site), f"{site} shows that it is busy")
+
+            short = client.options(task_s=0.2)
+            assert short.submit(slow_square, 2).result(20) == 4
+            assert tasks_by_pool() == {"local": 1}
+            occupy(client, "london")
+            soon = short.options(objective="fastest")
+            assert soon.submit(slow_square, 3).result(20) == 9
+            assert (tasks_by_pool(), pilots()) == ({"local": 1, "paris/local": 1}, 0)
+            occupy(client.options(objective="fastest"), "paris")
+            assert soon.submit(slow_square, 4).result(20) == 16
+            assert tasks_by_pool() == {"local": 1, "paris/local": 1, "burst": 1}
+            (tmp_path / "over").touch()
+            wait_until(lambda: pilots() == 0, "what was rented is let go")
     finally:
         for each in (london, paris):
             each.gateway.stop()

@@ -1,5 +1,6 @@
 """A site's place in the gossip: whose fault a bad advert is, and what is shown to whom."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +23,7 @@ from federation.gossip import (
 from federation.identity import Untrusted
 from federation.messages import Advert, GossipMessage
 from federation.wire import pack, unpack
-from gateway.circle import ADVERT, Circle
+from gateway.circle import ADVERT, Circle, _differs
 from gateway.surroundings import Surroundings
 from policies.disclosure import SHOW_ALL, Disclosure
 from simulations.world.peers import Roll
@@ -152,3 +153,39 @@ def test_a_site_shows_a_friend_what_it_hides_from_all() -> None:
     assert held is not None
     _, body, _ = unpack(held.body, 1 << 16)
     assert unpack(body, 1 << 16)["pools"] == []
+
+
+GROWING = PoolAdvert("p", 100, 10**9, "USD", slots_free=10, slots_cold=60, start_s=60.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_news"),
+    [
+        ({"slots_total": 95, "slots_cold": 55}, False),
+        ({"slots_cold": 55}, False),
+        ({"slots_cold": 40}, True),
+        ({"slots_total": 40, "slots_cold": 0}, True),
+        ({"slots_total": 40, "slots_cold": 0, "start_s": 0.0}, True),
+        ({"start_s": 65.0}, False),
+        ({"start_s": 7_200.0}, True),
+    ],
+    ids=[
+        "some more have work", "some came", "many came", "none can be started", "its grid fails",
+        "a start takes a little longer", "its grid has a queue",
+    ],
+)  # fmt: skip
+def test_what_is_news_of_a_pool_that_grows(changes: dict[str, float], is_news: bool) -> None:
+    before, now = (
+        SiteAdvert("paris", at, UTC_S, 60.0, (pool,))
+        for at, pool in enumerate((GROWING, replace(GROWING, **changes)))
+    )
+    assert _differs(before, now) is is_news
+
+
+def test_one_slot_more_or_less_of_a_pool_that_does_not_grow_is_news() -> None:
+    fixed = replace(GROWING, slots_cold=0, start_s=0.0)
+    before, now = (
+        SiteAdvert("paris", 1, UTC_S, 60.0, (pool,))
+        for pool in (fixed, replace(fixed, slots_total=99))
+    )
+    assert _differs(before, now)

@@ -206,7 +206,11 @@ OF_RISK = "share 'risk'"
     [
         ("", 1, " share is missing: write [[fair_share.share]] tables, or each"),
         ("half_life = 7", 1, ': half_life must be a length of time, as in "7d"'),
-        ('half_life = "7w"', 1, ": half_life: '7w' is not a length of time: write 30m, 24h or 7d"),
+        (
+            'half_life = "7w"',
+            1,
+            ": half_life: '7w' is not a length of time: write 30s, 30m, 24h or 7d",
+        ),
         ('half_life = "30m"', 1, ": half_life is 30m: it must be 1h to 366d"),
         ('half_life = "367d"', 1, ": half_life is 367d: it must be 1h to 366d"),
         ('max_wait = "1s"', 1, ": max_wait is 1s: it must be 1m to 366d"),
@@ -218,7 +222,11 @@ OF_RISK = "share 'risk'"
         (f"{RISK}", 2, f" {OF_RISK}: who is missing"),
         (f"{RISK}who = 'risk'", 2, f" {OF_RISK}: who: 'risk' is nobody: write one of user:NAME"),
         (f"{RISK}who = ['all']", 2, f" {OF_RISK}: who must be a party"),
-        (f"{RISK}who = 'all'\nshares = 0", 2, f" {OF_RISK}: shares is 0: it must be 1 to 1e+06"),
+        (
+            f"{RISK}who = 'all'\nshares = 0",
+            2,
+            f" {OF_RISK}: shares is 0: it must be 1 to 1_000_000",
+        ),
         (f"{RISK}who = 'all'\nshares = 1.5", 2, f" {OF_RISK}: shares is 1.5: it must be a whole"),
         (f"{RISK}who = 'all'\nshares = nan", 2, f" {OF_RISK}: shares is nan: it must be 1 to"),
         (f"{RISK}who = 'all'\nparent = 'x'", 5, f" {OF_RISK}: parent is 'x', and there is no"),

@@ -86,17 +86,68 @@ def test_a_remote_pools_workers_bring_their_own(read, text):
 GROWN = '[[pool]]\nname = "burst"\nkind = "processes"\n'
 
 
+SLURM = '[[pool]]\nname = "hpc"\nkind = "slurm"\n[pool.scale]\nmax = 4\n'
+SLURM += '[pool.slurm]\npython = "/p"\npartition = "p"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[pool.scale]\nmax = 0\n", "line 4: [[pool]] burst, [pool.scale]: max is 0"),
         (
-            "[pool.scale]\nmax = 2\n\n[pool.processes]\nslots_max = 0\n",
-            "line 7: [[pool]] burst, [pool.processes]: slots_max is 0",
+            f"{GROWN}[pool.scale]\nmax = 0\n",
+            "line 5: [[pool]] burst, [pool.scale]: max is 0: it must be 1 to 1_000_000",
         ),
+        (
+            f"{GROWN}[pool.scale]\nmax = 2\n\n[pool.processes]\n# so many\nslots_max = 0\n",
+            "line 9: [[pool]] burst, [pool.processes]: slots_max is 0",
+        ),
+        (f"{GROWN}[pool.scale]\nmin = 2\n", "line 4: [[pool]] burst, [pool.scale]: max is missing"),
+        (f"{GROWN}scale.min = 1\nscale.max = 0\n", "line 5: [[pool]] burst, [pool.scale]: max is"),
+        (
+            f"{GROWN}scale = {{ min = 1, max = 0 }}\n",
+            "line 4: [[pool]] burst, [pool.scale]: max is",
+        ),
+        (
+            f"{GROWN}[pool.scale]\nmax = 2\nidel = 3\n",
+            "line 6: [[pool]] burst, [pool.scale]: has no",
+        ),
+        (
+            f"{GROWN}[pool.scale]\nmax = 2\nhourly_cost = '4 EUR'\n",
+            "line 6: [[pool]] burst, [pool.scale]: hourly_cost is in EUR",
+        ),
+        (
+            f"{SLURM}constraint = 3\n",
+            "line 9: [[pool]] hpc, [pool.slurm]: constraint",
+        ),
+        (
+            f"{SLURM}options = {{ exclusive = 3 }}\n",
+            "line 9: [[pool]] hpc, [pool.slurm]: options",
+        ),
+        (
+            f"{SLURM}[pool.slurm.options]\nexclusive = 3\n",
+            "line 9: [[pool]] hpc, [pool.slurm]: options",
+        ),
+        ('[[pool]]\nname = "a"\nkind = "slrum"\n', "line 3: [[pool]] a: kind is 'slrum'"),
+        ('[[pool]]\nname = "a"\n\npriec = "1 USD"\n', "line 4: [[pool]] a: unknown key 'priec'"),
+        ('[[pool]]\nname = "a"\ntags = { gpu = 1 }\nregion = 3\n', "line 4: [[pool]] a: region"),
+        ('[[pool]]\nnam = "a"\n', "line 1: a [[pool]] needs a name"),
+        (
+            '[[pool]]\nname = "a"\n[pool.tariff]\nzone = "UTC"\nbands = 3\n',
+            "line 5: [[pool]] a: tariff: bands must be",
+        ),
+        (
+            '[[pool]]\nname = "a"\n[pool.carbon]\ncloud = "aws"\n[pool.carbon.http]\nkeep_s = -1\n',
+            "line 6: [[pool]] a, [pool.carbon]: http: keep_s",
+        ),
+        ('[site]\nname = "x"\nlisten = "tcp://a:1"\n', "line 3: [site] listen must be a list"),
+        ("[limits]\n\nheartbeat_s = 0\n", "line 3: [limits] heartbeat_s is 0"),
+        ("[contracts]\nlease_s = 0\n", "line 2: [contracts] lease_s"),
+        ("# nothing\n[sites]\n", "line 2: the top level: unknown key 'sites'"),
+        ("site = 3\n", "line 1: [site] must be a table"),
     ],
 )
-def test_a_grids_tables_are_named_with_their_line(read, text, said):
+def test_a_mistake_has_the_line_of_its_key(tmp_path, text, said):
+    (tmp_path / "site.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
-        read(f"{GROWN}{text}")
-    assert said in str(caught.value)
+        load(str(tmp_path / "site.toml"))
+    assert f"site.toml: {said}" in str(caught.value)

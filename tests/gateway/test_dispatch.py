@@ -6,9 +6,12 @@ from federation import messages
 from gateway import events
 from gateway.accounts import Limits
 from gateway.broker import Broker
-from gateway.dispatch import Durations
-from gateway.effects import Effect, Order
+from gateway.dispatch import Durations, ends_too_soon, in_time
+from gateway.effects import Effect, Order, Write
 from gateway.events import JobSpec
+from gateway.jobs import Worker
+from gateway.ledger.records import UsageRecord
+from policies.placement import Offer
 from policies.tariffs import Tariff
 
 CLIENT, WORKER = 1, 2
@@ -166,3 +169,92 @@ def test_one_slow_task_and_tasks_of_no_length_tell_nothing_of_a_site() -> None:
     durations.learn(OTHER, 1000, 1_000_000)
     durations.learn(OTHER, 1000, 9_000_000, "paris")
     assert durations.by_site(FLOOD) == durations.by_site(OTHER) == {}
+
+
+NOW_S = 1_000.0
+
+
+def pilot(ends_in_s: float | None, slots: int = 2, ahead_s: float = 0.0) -> Worker:
+    worker = Worker(1, "w", Offer("worker w", "p", {}, "3.11", "USD"), slots, None, {})
+    worker.ends_s = None if ends_in_s is None else NOW_S + ends_in_s
+    worker.ahead_s = ahead_s
+    return worker
+
+
+@pytest.mark.parametrize(
+    ("ends_in_s", "ahead_s", "task_s", "fitting"),
+    [
+        (None, 0.0, 60.0, 9),
+        (100.0, 0.0, 60.0, 2),
+        (120.0, 0.0, 60.0, 4),
+        (119.0, 0.0, 60.0, 2),
+        (59.0, 0.0, 60.0, 0),
+        (120.0, 2.0, 60.0, 2),
+        (1_000.0, 0.0, 60.0, 9),
+        (1.0, 0.0, None, 9),
+        (0.0, 0.0, None, 0),
+        (-5.0, 0.0, 60.0, 0),
+    ],
+    ids=[
+        "no end", "one round", "two, to the second", "a second short", "too long", "what is ahead",
+        "all", "who knows", "over", "long over",
+    ],
+)  # fmt: skip
+def test_a_pilot_has_what_it_can_end(
+    ends_in_s: float | None, ahead_s: float, task_s: float | None, fitting: int
+) -> None:
+    assert in_time(pilot(ends_in_s, ahead_s=ahead_s), task_s, 9, NOW_S) == fitting
+
+
+@pytest.mark.parametrize(
+    ("ends_in_s", "task_s", "text"),
+    [
+        (None, 60.0, None),
+        (61.0, 60.0, None),
+        (60.0, 60.0, "is stopped by its grid in 60 s, and a task takes 60 s"),
+        (1.0, None, None),
+        (0.0, None, "is stopped by its grid in 0 s, and a task takes who knows how long"),
+    ],
+)
+def test_why_nothing_begins_at_a_pilot_that_ends_is_told(
+    ends_in_s: float | None, task_s: float | None, text: str | None
+) -> None:
+    found = ends_too_soon(pilot(ends_in_s), task_s, NOW_S)
+    assert (found and found.text) == text
+
+
+@pytest.mark.parametrize("is_measured", [True, False], ids=["as measured", "as its client says"])
+def test_nothing_begins_that_cannot_end_before_a_pilot_does(is_measured: bool) -> None:
+    broker, now_s = Broker({"p": Tariff(3_600 * 10**9, "USD", "v")}), NOW_S
+    if is_measured:
+        broker.durations.learn(FLOOD, 100, 100 * 60 * 10**9)
+    said = {} if is_measured else {"task_s": 60.0}
+    terms = {
+        "name": "f", "function": FLOOD, "detached": False, "user": "ann", "project": "p",
+        "priority": 0.0, "tags": {}, "timeout_s": None, "retries": 0, "max_cost_nanos": None,
+        "currency": None, "python": "3.11", "prints": False,
+    }  # fmt: skip
+
+    def do(*happened: events.Event) -> list[Effect]:
+        effects = [each for event in happened for each in broker.handle(event, now_s)]
+        return effects + broker.settle(now_s)
+
+    def given(effects: list[Effect]) -> list[messages.Assign]:
+        orders = [each.message for each in effects if isinstance(each, Order)]
+        return [each for each in orders if isinstance(each, messages.Assign)]
+
+    effects = do(
+        events.ClientJoined(CLIENT, "ann"),
+        events.WorkerJoined(1, "p-1-0", "p", 2, {}, "3.11"),
+        events.PilotSeen(1, "4711_0", now_s + 59.0),
+        events.JobOpened(CLIENT, "j", JobSpec(**(terms | said))),  # type: ignore[arg-type]
+        events.TasksArrived(CLIENT, "j", 0, [b"x"] * 5),
+    )
+    assert given(effects) == []
+    refusal = broker.refusal(broker.jobs["j"], broker.workers[1], now_s)
+    assert "is stopped by its grid in 59 s" in str(refusal and refusal.text)
+    order, *_ = given(do(events.PilotSeen(1, "4711_0", now_s + 90.0)))
+    wall_ns = 60 * 10**9
+    effects = do(events.Reported(1, order.assignment, order.first, [b""], wall_ns=wall_ns))
+    used = [e.record for e in effects if isinstance(e, Write) and type(e.record) is UsageRecord]
+    assert [each.worker for each in used] == ["p-1-0 = 4711_0"]

@@ -10,6 +10,7 @@ from federation import deals
 from federation.errors import ProtocolError
 from federation.messages import Dropped, RejectJob
 from federation.ranges import RangeSet
+from federation.reasons import Reason
 from gateway import events, views
 from gateway.effects import Side
 from gateway.federation_views import explain_job
@@ -864,6 +865,72 @@ def test_explain_counts_what_is_under_way_once(town):
     assert (job.waiting, job.in_flight) == (0, 3)
     found = explain_job(job, london.exchange, london.broker, UTC_S)
     assert [share["site"] for share in found["shares"]] == ["paris"], found["text"]
+
+
+def test_what_a_buyer_says_of_its_tasks_is_load_that_its_seller_shows(town):
+    """Else a busy seller looks idle until the first of them is done, and others send more."""
+    town.sites["london"].submit(
+        6, "long", task_s=600.0, wishes=Wishes(allowed_sites=frozenset({"paris"}))
+    )
+    town.deliver()
+    [shown] = town.sites["paris"].exchange.show(UTC_S).pools
+    assert shown.slots_free == 0
+    assert shown.load_slot_s >= 4 * 600.0
+
+
+def test_a_quote_of_a_slot_that_is_free_begins_at_once_whatever_the_others_do(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    paris.broker.durations.learn(spec().function, 100, 100 * 600 * 10**9)
+    paris.submit(3, "own")
+    town.show()
+    for tasks in (1, 2):
+        london.submit(tasks, f"j{tasks}", wishes=Wishes(allowed_sites=frozenset({"paris"})))
+    asked = [m for *_, m in town.said if isinstance(m, deals.AskQuote)]
+    for ask in asked:
+        paris.exchange.hear("london", Side.BUYER, ask, 0.0, UTC_S)
+        paris.do()
+    quotes = [m for *_, m in town.said if isinstance(m, deals.Quote)]
+    assert [each.tasks for each in quotes] == [1, 2]
+    assert quotes[0].begin_in_s == 0.0
+    assert quotes[1].begin_in_s == pytest.approx(450.0)
+
+
+def test_who_is_busier_than_it_showed_is_left_for_what_we_have(town):
+    """Paris showed itself idle; by the time it is asked it has much to do."""
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.broker.durations.learn(spec().function, 100, 100 * 10 * 10**9)
+    paris.broker.durations.learn(b"l" * 32, 100, 100 * 600 * 10**9)
+    paris.submit(8, "own", function=b"l" * 32)
+    london.submit(1, wishes=Wishes(FASTEST))
+    town.deliver()
+    assert [m.begin_in_s for *_, m in town.said if isinstance(m, deals.Quote)] == [1_200.0]
+    assert not [m for *_, m in town.said if isinstance(m, deals.Hold)]
+    town.pass_time(0.5)
+    assert london.at_work[1], "it runs at home"
+
+
+@pytest.mark.parametrize("task_s", [0.0, -1.0, float("nan"), 1e10])
+def test_tasks_of_no_length_are_not_quoted(town, task_s):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(1, wishes=Wishes(allowed_sites=frozenset({"paris"})))
+    [ask] = [m for *_, m in town.said if isinstance(m, deals.AskQuote)]
+    paris.exchange.hear("london", Side.BUYER, replace(ask, task_s=task_s), 0.0, UTC_S)
+    paris.do()
+    _, _, told = town.said[-1]
+    assert (type(told), told.code) == (deals.Decline, Reason.BAD_REQUEST)
+
+
+def test_explain_shows_a_few_workers_of_each_pool_those_with_tasks_first():
+    town = Town()
+    london = town.build("london", CHEAP, 0)
+    for at in range(300):
+        london.join(1, **({"fast": True} if at >= 298 else {}))
+    london.submit(2, tags={"fast": True})
+    job = london.broker.jobs["j"]
+    found = explain_job(job, london.exchange, london.broker, UTC_S)
+    assert [each["in_flight"] for each in found["places"]] == [1, 1, *[0] * 8]
+    assert {each["why_not"] != "" for each in found["places"][2:]} == {True}
+    assert found["places_left_off"] == [{"pool": "local", "workers": 290, "in_flight": 0}]
 
 
 def test_a_contract_takes_no_more_when_its_buyer_has_too_much_here_and_nothing_is_lost():

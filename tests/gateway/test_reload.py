@@ -222,3 +222,38 @@ def test_of_two_that_are_asked_for_at_once_the_file_that_was_read_last_holds(run
 
     trio.run(main)
     assert taken == ["0.05 USD", "0.06 USD"]
+
+
+GROWS = """
+[[pool]]
+name = "burst"
+kind = "processes"
+
+[pool.processes]
+slots_max = 4
+
+[pool.scale]
+max = 4
+"""
+
+
+def test_it_says_how_a_pool_grows_otherwise_in_the_words_of_the_file(tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_text(FILE + GROWS)
+    config = check(load(str(path)), NOON_S)
+    path.write_text(
+        (FILE + GROWS).replace("slots_max = 4", "slots_max = 6")
+        + 'idle = "2m"\nhourly_cost = "2 USD"\ndial_for = "1m"\nwaste = 0.5\n'
+    )
+    change = read_again(config, NOON_S)
+    assert change.scales == [
+        ("burst", "waste", "0.1", "0.5"),
+        ("burst", "idle", "none", "120s"),
+        ("burst", "hourly_cost", "none", "2 USD"),
+    ]
+    assert change.later == [
+        "[[pool]] burst: [pool.scale] dial_for",
+        "[[pool]] burst: [pool.processes]",
+    ]
+    taken = change.config.pools[-1].scale
+    assert (taken.rules.hourly_nanos, taken.currency) == (2 * 10**9, "USD"), "both, or it is none"

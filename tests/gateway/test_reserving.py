@@ -25,6 +25,7 @@ from gateway.ledger.records import (
 from gateway.recalling import recall_now
 from gateway.reserving import OPEN_MAX, Buying, Selling
 from policies.budgets import Budget
+from policies.butler import Growth
 from policies.claims import Amount
 from policies.coallocation import FORGET_S, KEEP_S, Phase
 from policies.entitlements import Entitlements, Rule
@@ -115,6 +116,7 @@ class World:
         self.sites = {each.name: each for each in sites}
         self.now_s = NOON
         self.wire = []
+        self.begun = 0  # bookings: names are chance in truth, and none comes twice
 
     def collect(self):
         for name, site in self.sites.items():
@@ -144,9 +146,9 @@ class World:
 
     def begin(self, sites, slots=4, at="london", from_h=1, **changes):
         from_s = self.now_s + from_h * 3600.0
-        name = f"{at}-{self.now_s}-{len(self.sites[at].buying.wholes)}"
+        self.begun += 1
         wanted = Reservation(
-            f"{name}-{self.sites[at].numbers}", "", read_party("user:ada"),
+            f"whole-{self.begun}", "", read_party("user:ada"),
             slots, from_s, from_s + 3600.0, 0, "", ADA, self.now_s, **changes,
         )  # fmt: skip
         whole, effects = self.sites[at].buying.begin(sites, wanted, self.now_s, self.now_s)
@@ -634,3 +636,14 @@ def test_nobody_reserves_more_than_he_is_entitled_to():
         with pytest.raises(CantReserve, match=why):
             site.bookings.ask(slots, *span, f"user:{by.user}", by, NOON)
     assert site.bookings.ask(1, *span, "user:x@rome", Whose("x@rome", site="rome"), NOON)
+
+
+def test_what_a_pool_can_grow_to_can_be_reserved():
+    site = Site("london", 2)
+    span = NOON + 3_600.0, NOON + 7_200.0
+    with pytest.raises(CantReserve, match="8 slots are more than the 2 that there are"):
+        site.bookings.ask(8, *span, "user:ada", ADA, NOON)
+    site.broker.handle(events.PoolGrows("fast", Growth(6, 60.0, 600.0)), NOON)
+    assert site.bookings.ask(8, *span, "user:ada", ADA, NOON).slots == 8
+    with pytest.raises(CantReserve, match="more than the 8"):
+        site.bookings.ask(9, *span, "user:ada", ADA, NOON)

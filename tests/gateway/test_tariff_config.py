@@ -144,7 +144,7 @@ def test_a_mistake_names_the_file_the_pool_and_the_key(read, table, said):
         return
     with pytest.raises(ConfigError, match=re.escape(said)) as caught:
         read(table)
-    assert "site.toml: [[pool]] grid: tariff: " in str(caught.value)
+    assert re.search(r"site.toml: line [45]: \[\[pool\]\] grid: tariff: ", str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_mistake_names_the_file_the_pool_and_the_key(read, table, said):
 def test_an_absurd_list_price_is_refused(read, price, said):
     with pytest.raises(ConfigError, match=said) as caught:
         read("", price)
-    assert "site.toml: [[pool]] grid: " in str(caught.value)
+    assert re.search(r"site.toml: line [34]: \[\[pool\]\] grid: ", str(caught.value))
 
 
 def test_a_tariff_that_is_no_table_is_refused(tmp_path):

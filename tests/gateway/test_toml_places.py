@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from gateway.toml_places import find_places
+from gateway.toml_places import find_key, find_places
 
 TEXT = '''\
 # a site
@@ -79,3 +79,22 @@ def test_a_line_of_spaces_takes_no_time():
     """It took seconds for thousands of them, and years for a million."""
     text = f"a = [\n[{' ' * 1_000_000}\n1]]\n"
     assert find_places(text) == {("a",): 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("max is 4: one pilot has 8 slots (pilot_slots)", ("max",)),
+        ("has no key 'idel'; there are idle, max", ("idel",)),
+        ("pilot_slots is 0", ("pilot_slots",)),
+        ("http: keep_s is less than fresh_s", ("http", "keep_s")),
+        ("http must be a table", ("http",)),
+        ("tags.gpu must be a table", ("tags", "gpu")),
+        ("maximum is missing", ()),
+        ("", ()),
+    ],
+)
+def test_the_first_key_that_a_message_names_is_meant(text, found):
+    table = {"pilot_slots": 8, "max": 4, "idel": 1, "": 0}
+    table |= {"http": {"fresh_s": 1, "keep_s": 0}, "tags": {"gpu": 3}}
+    assert find_key(table, text) == found

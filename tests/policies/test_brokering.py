@@ -260,6 +260,28 @@ def test_a_quote_that_breaks_a_limit_does_not_count() -> None:
     assert choose_quote(decide(make_ask(), Market("home")), [quote("c")], NOW_S) is None
 
 
+@pytest.mark.parametrize(
+    ("begins_in_s", "objective", "is_taken"),
+    [(0, FASTEST, True), (19, FASTEST, True), (30, FASTEST, False), (30, CHEAPEST, True)],
+    ids=["as shown", "sooner than our own", "later than our own", "later, and that is no matter"],
+)
+def test_a_quote_is_taken_if_our_own_pools_would_not_be_better(begins_in_s, objective, is_taken):
+    """A looked idle, and is not: ours would be done after 30 s, for twice as much."""
+    home = make_pool(price_nanos=8 * CENT, slots_free=0, load_slot_s=2_000.0)
+    decision = decide(make_ask(objective), make_market(home=home, a=make_pool()))
+    assert shares(decision) == {"a": 100}
+    found = choose_quote(decision, [quote("a", finish_s=NOW_S + begins_in_s + 10)], NOW_S)
+    assert (found is not None) is is_taken
+
+
+def test_our_own_pools_are_no_better_if_they_can_do_only_a_part_in_time():
+    home = make_pool(price_nanos=CENT, slots_total=1)
+    ask = make_ask(CHEAPEST, deadline_s=NOW_S + 60)
+    decision = decide(ask, make_market(home=home, a=make_pool(price_nanos=2 * CENT)))
+    answer = quote("a", price_nanos=2 * CENT, finish_s=NOW_S + 10)
+    assert choose_quote(decision, [answer], NOW_S) is answer
+
+
 # --- properties ----------------------------------------------------------------------------------
 
 pools = st.builds(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.asks import FASTEST
+from policies.asks import CHEAPEST, FASTEST
 from policies.butler import Growth, Orders, Past, Pilot, Rules, Stage, Work, attend, overhead_s
 
 NOW_S = 10_000.0
@@ -107,6 +107,22 @@ def fleet(count: int, stage: Stage = Stage.READY, busy: int = 1) -> list[Pilot]:
             id="those on their way are there a second sooner than new ones",
         ),
         pytest.param(
+            RULES,
+            [],
+            Work(10, 40_000.0, spread=30),
+            33,
+            33,
+            id="one task in four slots: more slots than tasks",
+        ),
+        pytest.param(
+            RULES,
+            fleet(2),
+            Work(1, 1e6, stranded=70, stranded_why="has no tag gpu"),
+            1,
+            0,
+            id="what no pilot can do starts none",
+        ),
+        pytest.param(
             replace(RULES, slots_max=8, slots_min=3, pilot_slots=2),
             [],
             Work(),
@@ -114,11 +130,34 @@ def fleet(count: int, stage: Stage = Stage.READY, busy: int = 1) -> list[Pilot]:
             2,
             id="some are kept, in whole pilots",
         ),
+        pytest.param(RULES, [], Work(kept=4), 4, 4, id="what is reserved is there"),
+        pytest.param(
+            RULES,
+            fleet(10),
+            Work(10, 600.0, 600.0, kept=4),
+            14,
+            4,
+            id="what is reserved is beside what others have",
+        ),
+        pytest.param(
+            RULES,
+            [*fleet(4, busy=0), *fleet(2)],
+            Work(2, 120.0, 120.0, kept=4),
+            6,
+            0,
+            id="slots that are reserved and there are not started again",
+        ),
     ],
 )
 def test_a_pool_grows_for_the_work_there_is(rules, pilots, work, wanted, start):
     found = attend(rules, pilots, work, PAST, NOW_S)
     assert (found.wanted, found.start) == (wanted, start), found.why
+
+
+def test_idle_slots_that_are_reserved_are_not_let_go():
+    pilots = [ready(f"p{at}", NOW_S - 1_000.0) for at in range(6)]
+    found = attend(RULES, pilots, Work(kept=4), PAST, NOW_S)
+    assert (found.wanted, len(found.drain)) == (4, 2)
 
 
 def test_what_new_slots_would_not_help_starts_none():
@@ -310,3 +349,55 @@ def test_starts_that_take_no_time_are_as_many_as_there_are_tasks():
 def test_overhead_grows_with_each_of_its_parts(start_s, idle_s, step_s):
     rules = replace(RULES, idle_s=idle_s, step_s=step_s)
     assert overhead_s(rules, start_s) >= start_s + step_s / 2
+
+
+@pytest.mark.parametrize(
+    ("past", "start", "why"),
+    [
+        (
+            replace(PAST, barred="no such queue"),
+            0,
+            "until somebody has put that right",
+        ),
+        (replace(PAST, attainable=7), 7, "can give no more than 7 slots beside those there are"),
+        (replace(PAST, attainable=500), 100, "1 slot in"),
+        (replace(PAST, attainable=0), 0, "can give no more than 0 slots"),
+    ],
+    ids=["until somebody acts", "a part", "enough", "none"],
+)
+def test_what_the_grid_can_not_do_is_not_asked_of_it(past, start, why):
+    found = attend(RULES, [], Work(100, 1e6), past, NOW_S)
+    assert (found.wanted, found.start) == (100, start)
+    assert any(why in each for each in found.why) == (start < 100), found.why
+
+
+def test_the_figures_that_decide_are_named():
+    rules = replace(RULES, idle_s=20.0)
+    past = replace(PAST, start_s=19.0)
+    [why] = attend(rules, fleet(1), Work(30, 58.0), past, NOW_S).why
+    assert why == (
+        "1 slot: waste 0.1 x 39 slot-s not yet covered (58 in all, 19 done by what is there before "
+        "more could start) / 39 s for each start (19 to start, 20 idle); raise waste for more"
+    )
+    [why] = attend(rules, [], Work(30, 1e4, haste=10.0), past, NOW_S).why
+    assert why.startswith(
+        "30 slots, no more than there are tasks for: waste 0.1 x 10 for haste x 10,000"
+    )
+    assert attend(rules, [], Work(), past, NOW_S).why[0].startswith("at rest")
+
+
+def test_who_still_works_is_taken_back_before_another_is_started():
+    leaving = [
+        Pilot(f"old{at}", Stage.DRAINING, 1, NOW_S - at, busy=1, can_return=at != 1)
+        for at in range(3)
+    ]
+    found = attend(RULES, leaving, Work(2, 1e6), PAST, NOW_S)
+    assert (found.undrain, found.start) == (("old0", "old2"), 0)
+    found = attend(RULES, leaving, Work(5, 1e6), PAST, NOW_S)
+    assert (found.undrain, found.start) == (("old0", "old2"), 3)
+    assert attend(RULES, leaving, Work(), PAST, NOW_S).undrain == ()
+
+
+def test_slots_for_work_come_in_whole_pilots():
+    growth = Growth(20, 60.0, 600.0, pilot_slots=8)
+    assert [growth.for_work(each, 100, CHEAPEST) for each in (1.0, 5_400.0, 1e9)] == [8, 16, 20]

@@ -201,7 +201,7 @@ PAST = Past(start_s=60.0)
     ],
 )
 def test_what_a_pool_could_grow_by(rules, past, there, coming, attainable, slots):
-    found = growth(rules, past, there, coming, attainable, NOW_S)
+    found = growth(rules, replace(past, attainable=attainable), there, coming, NOW_S)
     assert found == Growth(slots, 60.0, overhead_s(rules, 60.0) / rules.waste)
 
 

@@ -30,6 +30,7 @@ from gateway.grids.contract import (
 )
 from gateway.grids.ec2 import faults
 from gateway.grids.ec2.calls import ATTEMPTS, Calls
+from gateway.grids.ec2.ceilings import Farewell, surplus
 from gateway.grids.ec2.launching import (
     MARK_TAG,
     PILOTS_TAG,
@@ -50,6 +51,7 @@ from gateway.grids.ec2.prices import (
     PriceError,
     Room,
     by_price,
+    cheap_enough,
     read_file,
     read_products,
     read_spot,
@@ -64,6 +66,7 @@ CALL_S: Final = 180.0  # what a call of the contract may take
 VISIBLE_S: Final = 300.0  # what was started is shown by EC2 after so long, or is not there
 SPOT_S: Final = 300.0  # how old a spot price may be
 LIST_S: Final = 86_400.0  # and the price list
+LATE_S: Final = 600.0  # one that starts slowly counts its time from later than we do
 TIDY_AGE_S: Final = 3_600.0  # a launch template of ours that is not in use is deleted after
 T = TypeVar("T")
 
@@ -109,6 +112,7 @@ class Ec2Grid:
         self._templates: set[str] = set()
         self._listed: tuple[float, Mapping[str, int]] | None = None
         self._spots: tuple[float, Mapping[tuple[str, str], int]] | None = None
+        self._leaving: dict[str, Farewell] = {}
         self._is_tidy = False
         self._said = ""
 
@@ -200,18 +204,22 @@ class Ec2Grid:
             with self._alone():  # a start that is under way names its own
                 shown = self._name(self._look())
         types = self._load().types
+        self._keep_to_ceilings(shown)
         found: dict[str, Sighting] = {}
         doubles: list[str] = []
         for each in sorted(shown, key=lambda each: (each.is_over, each.launched_s, each.id)):
             if each.number is not None:
                 slots = types[each.kind].slots if each.kind in types else 1
                 sighting = each.sighting(each.number, slots)
+                if each.id in self._leaving:
+                    sighting = self._leaving[each.id].over(sighting)
                 first = found.setdefault(sighting.name, sighting)
                 is_there = sighting.stand in (Stand.STARTING, Stand.RUNNING)
                 doubles += [each.id] if is_there and first is not sighting else []
         if doubles:  # a service without client tokens, that was slow to show what it had started
             self._say(f"{len(doubles)} instances were started twice, and are terminated")
             self._calls.terminate(doubles)
+        self._end_late(shown)
         for instance, started in self._hidden(shown):
             slots = types[started.kind].slots if started.kind in types else 1
             body = {"InstanceId": instance, "State": {"Name": "pending"}}
@@ -219,6 +227,38 @@ class Ec2Grid:
             sighting = each.sighting(started.number, slots)
             found.setdefault(sighting.name, sighting)
         return list(found.values())
+
+    def _keep_to_ceilings(self, shown: Sequence[Instance]) -> None:
+        """Let instances go that pass the ceilings, by what they cost now."""
+        config, ids = self._config, {each.id for each in shown if not each.is_over}
+        self._leaving = {one: each for one, each in self._leaving.items() if one in ids}
+        slots = {kind: each.slots for kind, each in self._load().types.items()}
+        try:
+            book = self._book(is_needed=True) if config.has_price_ceiling and ids else PriceBook()
+        except GridFault as fault:
+            self._say(f"whether what runs keeps to its ceilings is not known: {fault}")
+            return
+        new = surplus(config, shown, self._leaving.keys(), slots, book)
+        if new:
+            self._say(f"{len(new)} instances are let go: {next(iter(new.values()))}")
+            until_s = time.time() + config.over_ceiling_s
+            self._leaving |= {one: Farewell(why, until_s) for one, why in new.items()}
+
+    def _end_late(self, shown: Sequence[Instance]) -> None:
+        """Terminate what was let go for long enough, or has not ended when its time was over."""
+        now_s = time.time()
+        late = [
+            each.id
+            for each in shown
+            if each.state in ("pending", "running")
+            and (
+                (each.ends_s is not None and now_s >= each.ends_s + LATE_S)
+                or (each.id in self._leaving and now_s >= self._leaving[each.id].until_s)
+            )
+        ]
+        if late:
+            self._say(f"{len(late)} instances are over their time, and are terminated")
+            self._calls.terminate(late)
 
     def _capacity(self, shape: Shape) -> Capacity:
         shown = self._look()
@@ -252,7 +292,7 @@ class Ec2Grid:
             room = self._room(self._offers(order.shape), order.pilots, shown, len(hidden))
             if not room.instances:
                 raise GridFault(Blame.ELSEWHERE, f"no instance was started: {room.why}")
-            template = self._template(order.shape)
+            template = self._template(order.shape, order.limit_s)
             request = fleet_request(
                 self._config, self._launch.mark, order, template, room.offers, room.instances
             )
@@ -312,11 +352,11 @@ class Ec2Grid:
         for instances, tag in groups(numbers):
             self._calls.tag(instances, PILOTS_TAG, tag)
 
-    def _template(self, shape: Shape) -> str:
-        """The launch template for pilots of a shape; made where there is none."""
+    def _template(self, shape: Shape, limit_s: float | None) -> str:
+        """The launch template for pilots of a shape and time; made where there is none."""
         facts = self._load()
         slots = {kind: each.slots for kind, each in facts.types.items()}
-        script = user_data(self._config, self._launch, shape, slots)
+        script = user_data(self._config, self._launch, shape, slots, limit_s)
         data = template_data(self._config, self._launch, script, facts.template)
         name = template_name(self._launch.mark, data)
         if name not in self._templates:
@@ -426,7 +466,7 @@ class Ec2Grid:
                 f"none of {', '.join(facts.types)} has {shape.slots} slots, "
                 f"{shape.memory_bytes:,} bytes of memory and {shape.gpus} GPUs",
             )
-        book = self._book(is_needed=self._config.max_spend_nanos is not None)
+        book = self._book(is_needed=self._config.has_price_ceiling)
         return by_price(
             Offer(kind, place, each.slots, self._price_of(book, kind, place.zone))
             for kind, each in fit.items()
@@ -449,6 +489,9 @@ class Ec2Grid:
     ) -> Room:
         """What the ceilings leave of so many instances."""
         config = self._config
+        offers = cheap_enough(offers, config.max_price_nanos)
+        if not offers:
+            return Room(0, (), "nothing is to be had for max_price")
         there = sum(not each.is_over for each in shown) + hidden
         left: int | None = None
         if config.max_spend_nanos is not None:

@@ -16,6 +16,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 from gateway.grids.contract import PILOT_MARK, Blame, GridFault, Launch, Order, Shape
@@ -23,6 +24,7 @@ from gateway.grids.ec2.prices import Offer
 from gateway.grids.ec2.settings import Ec2Config, Market
 
 MARK_TAG: Final = "gridfed:mark"
+LIMIT_TAG: Final = "gridfed:limit"  # in how many seconds it ends by itself
 ORDER_TAG: Final = "gridfed:order"
 PILOTS_TAG: Final = "gridfed:pilots"
 GROUP: Final = 12  # instances that one tag names: 256 characters hold so many ids
@@ -31,6 +33,9 @@ NAME: Final = "@name@"  # in a pilot's command: the host puts in what it is
 SLOTS: Final = "@slots@"
 METADATA: Final = "@metadata@"
 SERVICE: Final = "169.254.169.254"  # metadata's, on each instance
+HEAD_S: Final = 1_800  # that the owner's commands may take, before the worker starts
+WARN_S: Final = 60  # a worker is told so long before its instance's time is over, …
+WARN_PART: Final = 0.1  # … or so much of that before
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -42,11 +47,22 @@ def token(mark: str, order: str) -> str:
 # --- user data -----------------------------------------------------------------------------------
 
 
-def user_data(config: Ec2Config, launch: Launch, shape: Shape, slots: Mapping[str, int]) -> str:
+def user_data(
+    config: Ec2Config,
+    launch: Launch,
+    shape: Shape,
+    slots: Mapping[str, int],
+    limit_s: float | None = None,
+) -> str:
     """The script that an instance runs at its start: a worker, and then its own end.
+
+    It needs nobody to end. A worker that finds no gateway gives up; and clocks that are started
+    before anything else switch the instance off when its time is over, or when the owner's commands
+    hang, whatever the worker and the gateway do.
 
     Args:
         slots: of each instance type.
+        limit_s: how long it may run; None: as long as it is of use.
     """
     command = launch.command(NAME, shape, config.python)
     command[command.index("--slots") + 1] = SLOTS
@@ -62,11 +78,15 @@ def user_data(config: Ec2Config, launch: Launch, shape: Shape, slots: Mapping[st
         "#!/bin/bash",
         "# gridfed: runs a worker. This instance ends when the worker does, whatever happens.",
         "umask 077",
-        "trap 'shutdown -h now || poweroff -f' EXIT",
-        *([config.user_data_head.rstrip("\n"), "set +x"] if config.user_data_head else []),
+        "off() { shutdown -h now || poweroff -f; }",
+        *([f"(sleep {limit_of(limit_s)}; off) &"] if limit_s is not None else []),
+        # Before the trap: a clock that is stopped as soon as it began would still have it.
+        *([f"(sleep {HEAD_S}; off) & gridfed_head=$!"] if config.user_data_head else []),
+        "trap off EXIT",
+        *_head(config.user_data_head),
         *_environment(config, launch.environment),
         *([_shut_metadata(config.user)] if config.user else []),
-        shlex.join([*host, "--", *command]),
+        _in_time(limit_s) + shlex.join([*host, "--", *command]),
     ]
     text = "\n".join(lines) + "\n"
     if len(text.encode()) > USER_DATA_BYTES_MAX:
@@ -76,6 +96,25 @@ def user_data(config: Ec2Config, launch: Launch, shape: Shape, slots: Mapping[st
             "most: put user_data_head, or certificates, into the image",
         )
     return text
+
+
+def limit_of(limit_s: float) -> int:
+    """A limit in whole seconds, as instances and their tags have it."""
+    return max(1, int(limit_s))
+
+
+def _head(commands: str) -> list[str]:
+    """The owner's own commands: their clock is stopped when they have ended."""
+    return [commands.rstrip("\n"), "set +x", 'kill "$gridfed_head"'] if commands else []
+
+
+def _in_time(limit_s: float | None) -> str:
+    """In front of the worker: it is told to stop a while before the instance's time is over."""
+    if limit_s is None:
+        return ""
+    limit = limit_of(limit_s)
+    stop = limit - int(min(WARN_S, WARN_PART * limit))
+    return f"timeout --foreground $(({stop} - SECONDS)) "
 
 
 def _shut_metadata(user: str) -> str:
@@ -167,6 +206,9 @@ def fleet_request(
         offers: the cheapest first.
     """
     spot = round(count * config.spot_share)
+    told = {ORDER_TAG: order.name}
+    if order.limit_s is not None:
+        told[LIMIT_TAG] = str(limit_of(order.limit_s))
     overrides = []
     for rank, offer in enumerate(offers):
         override: dict[str, Any] = {"InstanceType": offer.kind, "Priority": float(rank)}
@@ -174,6 +216,9 @@ def fleet_request(
             override["SubnetId"] = offer.place.subnet
         elif offer.place.zone:
             override["AvailabilityZone"] = offer.place.zone
+        if spot and config.max_price_nanos is not None:
+            # EC2 itself keeps to it, also when nobody here is left to look.
+            override["MaxPrice"] = f"{Decimal(config.max_price_nanos * offer.slots) / 10**9:f}"
         overrides.append(override)
     request: dict[str, Any] = {
         "Type": "instant",
@@ -192,7 +237,7 @@ def fleet_request(
         },
         "TagSpecifications": [
             {"ResourceType": "fleet", "Tags": as_tags({MARK_TAG: mark})},
-            {"ResourceType": "instance", "Tags": as_tags({ORDER_TAG: order.name})},
+            {"ResourceType": "instance", "Tags": as_tags(told)},
         ],
     }
     if spot:

@@ -100,6 +100,15 @@ def by_price(offers: Iterable[Offer]) -> list[Offer]:
     )
 
 
+def cheap_enough(offers: Iterable[Offer], most_nanos: int | None) -> list[Offer]:
+    """The offers whose slot-hour costs no more than that; None: all."""
+    if most_nanos is None:
+        return list(offers)
+    return [
+        each for each in offers if each.slot_nanos is not None and each.slot_nanos <= most_nanos
+    ]
+
+
 def within(
     offers: Sequence[Offer], wanted: int, instances_left: int, nanos_left: int | None
 ) -> Room:

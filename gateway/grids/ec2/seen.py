@@ -6,7 +6,14 @@ from datetime import datetime
 from typing import Any, Final
 
 from gateway.grids.contract import Sighting, Stand
-from gateway.grids.ec2.launching import ORDER_TAG, PILOTS_TAG, number_in, pilot_name, tags_of
+from gateway.grids.ec2.launching import (
+    LIMIT_TAG,
+    ORDER_TAG,
+    PILOTS_TAG,
+    number_in,
+    pilot_name,
+    tags_of,
+)
 from gateway.grids.ec2.prices import PriceBook
 
 _STANDS: Final[Mapping[str, Stand]] = {
@@ -35,7 +42,12 @@ _REASONS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One of our instances. `number`: of its order's pilots; None: it has not been told yet."""
+    """One of our instances.
+
+    Attributes:
+        number: of its order's pilots; None: it has not been told yet.
+        ends_s: when its time is over, and it ends by itself; None: it has no such time.
+    """
 
     id: str
     order: str
@@ -46,6 +58,7 @@ class Instance:
     is_spot: bool
     launched_s: float
     reason: str
+    ends_s: float | None = None
 
     @property
     def is_over(self) -> bool:
@@ -62,6 +75,7 @@ class Instance:
             grid_id=self.id,
             slots=slots,
             paid_s=self.launched_s if is_paid else None,
+            ends_s=self.ends_s,
             fault=self._fault(stand),
         )
 
@@ -80,6 +94,8 @@ def read_instance(body: Mapping[str, Any]) -> Instance:
     told = tags.get(PILOTS_TAG)
     launched = body.get("LaunchTime")
     reason = body.get("StateReason") or {}
+    limit = tags.get(LIMIT_TAG, "")
+    launched_s = launched.timestamp() if isinstance(launched, datetime) else 0.0
     return Instance(
         id=instance,
         order=tags.get(ORDER_TAG, ""),
@@ -88,8 +104,9 @@ def read_instance(body: Mapping[str, Any]) -> Instance:
         kind=str(body.get("InstanceType", "")),
         zone=str(body.get("Placement", {}).get("AvailabilityZone", "")),
         is_spot=body.get("InstanceLifecycle") == "spot",
-        launched_s=launched.timestamp() if isinstance(launched, datetime) else 0.0,
+        launched_s=launched_s,
         reason=str(reason.get("Code", "")),
+        ends_s=launched_s + int(limit) if limit.isdecimal() and launched_s else None,
     )
 
 

@@ -58,6 +58,8 @@ class Ec2Config:
         types: instance types, and the slots that each has; 0: as many as vCPUs.
         spot_share: of the instances of each order, in a mixed market.
         max_spend_nanos: an hour, of all instances; None: no ceiling.
+        max_price_nanos: that a slot-hour may cost; None: no ceiling.
+        over_ceiling_s: what runs over a ceiling may go on so long.
         prices: "live", or a file; see gateway.grids.ec2.prices.
         user: of the instance, as whom workers run, and who can't ask for its metadata; else root.
         environment_file: on the instance: what pilots need beside their command; then user data
@@ -80,6 +82,8 @@ class Ec2Config:
     spot_share: float = 1.0
     strategy: str = STRATEGIES[0]
     max_spend_nanos: int | None = None
+    max_price_nanos: int | None = None
+    over_ceiling_s: float = 600.0
     currency: str = "USD"
     prices: str = "live"
     python: str = PYTHON
@@ -90,11 +94,17 @@ class Ec2Config:
     interruption_poll_s: float = 5.0
     leave_on_rebalance: bool = True
 
+    @property
+    def has_price_ceiling(self) -> bool:
+        """Whether prices must be known for anything to be started."""
+        return self.max_spend_nanos is not None or self.max_price_nanos is not None
+
 
 _KEYS: Final = (
     *("region", "endpoint_url", "profile", "launch_template", "launch_template_version", "image"),
     *("subnets", "zones", "security_groups", "key_name", "instance_profile", "instance_types"),
-    *("market", "spot_share", "strategy", "max_instances", "max_spend_per_hour", "prices"),
+    *("market", "spot_share", "strategy", "max_instances", "max_spend_per_hour", "max_price"),
+    *("over_ceiling", "prices"),
     *("python", "user", "user_data_head", "environment_file", "tags"),
     *("interruption_poll", "leave_on_rebalance"),
 )
@@ -114,7 +124,7 @@ def read(table: Mapping[str, Any]) -> Ec2Config:
             f"instance_types times zones or subnets are {len(types) * len(places)}: "
             f"no more than {POOLS_MAX}"
         )
-    spend_nanos, currency = _spend(table)
+    spend_nanos, price_nanos, currency = _ceilings(table)
     return Ec2Config(
         region=_region(table),
         types=types,
@@ -132,6 +142,8 @@ def read(table: Mapping[str, Any]) -> Ec2Config:
         spot_share=_spot_share(table, Market(market)),
         strategy=_choice(table, "strategy", STRATEGIES, STRATEGIES[0]),
         max_spend_nanos=spend_nanos,
+        max_price_nanos=price_nanos,
+        over_ceiling_s=length_s("over_ceiling", table.get("over_ceiling", "10m"), "0s", "1d"),
         currency=currency,
         prices=_prices(table),
         python=_absolute(table, "python", PYTHON),
@@ -235,13 +247,23 @@ def _spot_share(table: Mapping[str, Any], market: Market) -> float:
     return 1.0 if market is Market.SPOT else 0.0
 
 
-def _spend(table: Mapping[str, Any]) -> tuple[int | None, str]:
-    value = table.get("max_spend_per_hour")
+def _ceilings(table: Mapping[str, Any]) -> tuple[int | None, int | None, str]:
+    """Of spend and of a slot-hour's price, and the currency of both."""
+    spend = _amount(table, "max_spend_per_hour", "40 USD")
+    price = _amount(table, "max_price", "0.06 USD")
+    if spend and price and spend[1] != price[1]:
+        raise KnobError(f"max_price is in {price[1]}, max_spend_per_hour in {spend[1]}")
+    currency = (spend or price or (0, "USD"))[1]
+    return spend[0] if spend else None, price[0] if price else None, currency
+
+
+def _amount(table: Mapping[str, Any], key: str, example: str) -> tuple[int, str] | None:
+    value = table.get(key)
     if value is None:
-        return None, "USD"
+        return None
     if not isinstance(value, str):
-        raise KnobError('max_spend_per_hour must be an amount and a currency, as in "40 USD"')
-    return guarded("max_spend_per_hour", lambda: parse_money(value))
+        raise KnobError(f'{key} must be an amount and a currency, as in "{example}"')
+    return guarded(key, lambda: parse_money(value))
 
 
 def _prices(table: Mapping[str, Any]) -> str:

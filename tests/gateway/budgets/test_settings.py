@@ -186,7 +186,7 @@ def test_a_file_says_where_it_is_wrong(tmp_path):
         ("[[budget]]\nname = 3", "line 1: [[budget]]: needs a name of"),
         ("[budget]\nname = 'b'", "[[budget]] is a table in an array"),
         ("[credit]\nparis = 3", "line 2: [credit] 'paris': '3' is not an amount"),
-        ("credit = 3", "[credit] must be a table"),
+        ("credit = 3", "line 1: [credit] must be a table"),
     ):
         path.write_text(text)
         with pytest.raises(ConfigError) as wrong:

@@ -112,7 +112,7 @@ HTTP = '[pool.carbon.http]\nurl = "https://h.example/"\nvalue = "a"\n'
         ("carbon_g_per_kwh = -1", "carbon_g_per_kwh is -1: it must"),
         ("carbon_g_per_kwh = 400000", "must be 0 to 5000"),
         ("carbon_g_per_kwh = true", "carbon_g_per_kwh must be a number"),
-        ("carbon = 3", r"\[pool.carbon\]: carbon must be a table"),
+        ("carbon = 3", r"\[pool.carbon\]: must be a table"),
         ("[pool.carbon]\nwatts = 3", r"\[pool.carbon\]: has no key 'watts'"),
         ('[pool.carbon]\ncloud = "ibm"', "cloud is 'ibm'; there are aws, azure, gcp"),
         ("[pool.carbon]\ncpu = 3", "cpu is 3; there are broadwell"),

@@ -9,7 +9,8 @@ import trio
 from gateway.broker import Broker
 from gateway.config import PoolConfig
 from gateway.grids.contract import Blame, Capacity, GridFault, Limits, Sighting, Stand
-from gateway.grids.keeper import CALL_S, FACTS_S, STOP_AGAIN_S, STOP_RETRY_S, Keeper
+from gateway.grids.keeper import FACTS_S, Keeper
+from gateway.grids.ordering import CALL_S, STOP_AGAIN_S, STOP_RETRY_S
 from gateway.scale_config import Scale
 from policies.asks import House
 from policies.butler import Rules
@@ -25,6 +26,7 @@ class ScriptedGrid:
         self.calls = []  # (what, with what, when)
         self.shown = {}
         self.bounds = Limits()
+        self.room = 100
         self.faults = {}  # by call
         self.slow_s = {}
 
@@ -35,7 +37,7 @@ class ScriptedGrid:
         return await self._call("limits", answer=self.bounds)
 
     async def capacity(self, shape):
-        return await self._call("capacity", shape, answer=Capacity(100))
+        return await self._call("capacity", shape, answer=Capacity(0, self.room - len(self.shown)))
 
     async def price_nanos(self):
         return None
@@ -101,14 +103,16 @@ async def test_a_trouble_is_said_once_and_its_end_too(make, autojump_clock):
     scene.grid.faults["pilots"] = GridFault(Blame.AGAIN, "the controller restarts")
     await trio.sleep(60)
     assert len(scene.grid.asked("pilots")) > 5
-    assert (
-        scene.said.count("pool burst: its grid was asked for pilots: the controller restarts") == 1
-    )
+    told = "pool burst: `pilots` of its grid failed: the controller restarts"
+    assert scene.said.count(told) == 1
     assert scene.grid.asked("start") == []
     assert scene.keeper.trouble == "the controller restarts"
     del scene.grid.faults["pilots"]
     await trio.sleep(10)
-    assert scene.said[-1] == "pool burst: its grid answers again when asked for pilots"
+    assert scene.said[-2:] == [
+        "pool burst: `pilots` of its grid works again",
+        "pool burst: 3 pilots ordered (no fewer than 3 slots are kept)",
+    ]
     assert sum(each.pilots for each in scene.grid.asked("start")) == 3
 
 
@@ -172,7 +176,7 @@ async def test_a_stop_that_fails_is_repeated_soon(make, autojump_clock):
     scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10))))
     await trio.sleep(3.5 * STOP_RETRY_S)
     assert len(scene.grid.asked("stop")) == 4
-    assert scene.said.count("pool burst: its grid was asked for stop: not now") == 1
+    assert scene.said.count("pool burst: `stop` of its grid failed: not now") == 1
 
 
 async def test_a_start_whose_answer_is_lost_is_made_again_by_the_same_name(make, autojump_clock):
@@ -235,3 +239,59 @@ async def test_other_rules_are_taken_in(make, autojump_clock):
     scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10, slots_min=2))))
     await trio.sleep(2)
     assert [each.pilots for each in scene.grid.asked("start")] == [2]
+
+
+async def test_what_can_not_work_is_tried_again_when_somebody_has_acted(make, autojump_clock):
+    scene = make()
+    scene.grid.faults["start"] = GridFault(Blame.NEVER, "no partition named fast")
+    await trio.sleep(1_000)
+    assert len(scene.grid.asked("start")) == 1
+    [said] = [each for each in scene.said if "no pilot was started" in each]
+    assert "no partition named fast; no more are, until `gridfed reload`" in said
+    assert scene.keeper.view()["barred"] == "no partition named fast"
+    scene.keeper.take_in(scene.pool)
+    await trio.sleep(100)
+    assert len(scene.grid.asked("start")) == 2
+    del scene.grid.faults["start"]
+    assert (await scene.keeper.probe({}, 30.0))["failed"] is None
+    await trio.sleep(10)
+    assert sum(each.pilots for each in scene.grid.asked("start")[2:]) == 3, (
+        "the probe is one of them"
+    )
+
+
+async def test_no_more_is_ordered_than_the_grid_says_it_has(make, autojump_clock):
+    scene = make(slots_min=8)
+    scene.grid.room = 5
+    await trio.sleep(3 * FACTS_S)
+    assert sum(each.pilots for each in scene.grid.asked("start")) == 5
+    assert "can give no more than 0 slots beside" in scene.keeper.view()["why"][-1]
+    scene.grid.room = 7
+    await trio.sleep(FACTS_S + 1)
+    assert sum(each.pilots for each in scene.grid.asked("start")) == 7
+
+
+async def test_what_may_be_spent_in_an_hour_bounds_what_is_ordered(make, autojump_clock):
+    scene = make(slots_min=8, hourly_nanos=350)
+    scene.broker.tariffs["burst"] = Tariff(100, "USD", "t")
+    scene.keeper.take_in(replace(scene.pool, scale=replace(scene.pool.scale, currency="USD")))
+    await trio.sleep(20)
+    assert sum(each.pilots for each in scene.grid.asked("start")) == 3
+    assert "there may be 3 slots, for more would cost too much" in scene.keeper.view()["why"][0]
+
+
+async def test_what_is_ordered_let_go_and_found_again_is_said_and_not_often(make, autojump_clock):
+    scene = make()
+    await trio.sleep(5)
+    scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10, slots_min=1))))
+    await trio.sleep(1)
+    scene.keeper.take_in(replace(scene.pool, scale=Scale(Rules(slots_max=10))))
+    await trio.sleep(20)
+    scene.scope.cancel()
+    scene.live()
+    await trio.sleep(5)
+    assert [each for each in scene.said if "script" not in each] == [
+        "pool burst: 3 pilots ordered (no fewer than 3 slots are kept)",
+        "pool burst: 3 pilots let go (nothing to do: who has rested for 30 s is let go)",
+        "pool burst: found again what a former life had started: 3 queued",
+    ]

@@ -132,7 +132,10 @@ def test_what_is_no_answer_is_said_and_the_site_goes_on(what, answer):
     async def act(scene, keeper):
         scene.grid.answers[what] = answer
         await trio.sleep(10.0)
-        assert any(f"asked for {what}: its adapter's answer can't be used" in s for s in scene.said)
+        assert any(
+            f"`{what}` of its grid failed: its adapter's answer can't be used" in s
+            for s in scene.said
+        )
         assert bool(scene.grid.started) == (what != "pilots"), "nothing is known of what is there"
         assert keeper.view()["max"] == 2
 

@@ -4,16 +4,19 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
+import town
 import trio
 from town import CHEAP, UTC_S, Town
 
 from gateway import events
 from gateway.config import PoolConfig
 from gateway.grids.contract import Capacity, Limits, Order, Provisioning, Sighting, Stand
-from gateway.grids.keeper import SETTLE_S, STOP_AGAIN_S, Keeper
+from gateway.grids.keeper import SETTLE_S, Keeper
+from gateway.grids.ordering import STOP_AGAIN_S
 from gateway.scale_config import Scale
 from policies.asks import House
 from policies.butler import Rules, Stage
+from policies.placement import Offer
 
 POOL = "local"
 SCALE = Scale(Rules(slots_max=4, idle_s=10.0), start_s=10.0, look_s=1.0)
@@ -60,6 +63,7 @@ class World:
         self.grid = ListedGrid()
         self.pool = PoolConfig(POOL, "listed", scale=scale)
         self.inbox: list[events.Event] = []
+        self.said: list[str] = []
         self.nursery = nursery
         self.keeper = self.begin()
 
@@ -69,7 +73,7 @@ class World:
             *(self.pool, self.grid, self.broker),
             expect=self.inbox.append,
             utc_s=lambda: UTC_S + self.town.now_s,
-            say=lambda _: None,
+            say=self.said.append,
             house=House(),
         )
         keeper._nursery = self.nursery
@@ -87,12 +91,12 @@ class World:
         await self.keeper._round()
         await trio.testing.wait_all_tasks_blocked()
 
-    def come(self, name: str, slots: int = 1) -> int:
+    def come(self, name: str, slots: int = 1, **tags: bool) -> int:
         """A pilot's worker dials."""
         self.grid.shown[name] = replace(self.grid.shown[name], stand=Stand.RUNNING)
         self.site.workers += 1
         handle = self.site.workers
-        self.site.do(events.WorkerJoined(handle, name, POOL, slots, {}, "3.11"))
+        self.site.do(events.WorkerJoined(handle, name, POOL, slots, tags, "3.11"))
         return handle
 
     @property
@@ -183,7 +187,7 @@ async def test_who_ends_gets_nothing_more(world, how):
 
 
 async def test_what_a_former_life_had_queued_waits_until_work_is_back(world):
-    await world.grid.start(Order("old", 2, world.keeper.shape))
+    await world.grid.start(Order("old", 2, world.keeper._ordering.shape))
     world.keeper = world.begin()
     await world.round()
     await world.round(SETTLE_S - 1)
@@ -215,6 +219,75 @@ async def test_slots_on_their_way_are_still_slots_that_there_will_be(world):
 async def test_a_gpu_that_is_named_is_none_that_is_counted(nursery):
     world = World(nursery)
     world.keeper.take_in(replace(world.pool, tags={"gpu": "a100"}))
-    assert world.keeper.shape.gpus == 0
+    assert world.keeper._ordering.shape.gpus == 0
     world.keeper.take_in(replace(world.pool, tags={"gpu": 2}))
-    assert world.keeper.shape.gpus == 2
+    assert world.keeper._ordering.shape.gpus == 2
+
+
+def ask_for_slots(world, slots_min):
+    """The pool's owner wants so many at least."""
+    world.keeper.take_in(replace(world.pool, scale=replace(SCALE, rules=Rules(4, slots_min))))
+
+
+@pytest.mark.parametrize("whose", ["ours", "the grid's", "the worker's own"])
+async def test_who_still_works_gets_work_again_when_the_drain_was_ours(world, whose):
+    ask_for_slots(world, 1)
+    await world.round()
+    [name] = world.grid.shown
+    handle = world.come(name)
+    await world.round()
+    world.broker.workers[handle].in_flight = 1  # it is at something long
+    if whose == "the worker's own":
+        world.site.do(events.DrainAsked(handle, on=True, by_itself=True))
+    world.keeper.fleet.drained([name], UTC_S + world.town.now_s)
+    ask_for_slots(world, 0)
+    world.keeper._drain(world.keeper._workers(), [])
+    world.hear()
+    assert world.broker.workers[handle].draining
+    if whose == "the grid's":
+        world.grid.shown[name] = replace(world.grid.shown[name], stand=Stand.ENDING)
+    await world.round()
+    ask_for_slots(world, 1)
+    await world.round()
+    world.hear()
+    await world.round()
+    is_back = whose == "ours"
+    assert world.broker.workers[handle].draining is not is_back
+    assert len(world.grid.shown) == (1 if is_back else 2)
+    assert world.keeper.fleet.pilots[name].stage is (Stage.READY if is_back else Stage.DRAINING)
+
+
+async def test_once_a_pilot_has_come_it_is_believed_before_the_table(world):
+    """The table promises a tag that no host has: one is started for it, and none after that."""
+    world.broker.offers[f"pool {POOL}"] = Offer(f"pool {POOL}", POOL, {"fast": True}, "3.11", "EUR")
+    world.site.do(
+        events.ClientJoined(1, "ann"),
+        events.JobOpened(1, "j", town.spec(tags={"fast": True}, pool=POOL)),
+        events.TasksArrived(1, "j", 0, [b"1"]),
+    )
+    await world.round()
+    [name] = world.grid.shown
+    handle = world.come(name)
+    await world.round()
+    assert world.keeper.work.stranded == 1
+    assert [each for each in world.said if "has no tag fast" in each] == world.said[-1:]
+    for _ in range(3):
+        await world.round(11.0)
+        world.hear()
+    assert world.grid.stopped == [name]
+    world.site.do(events.WorkerGone(handle, "stopped", is_orderly=True))
+    await world.round(100.0)
+    assert (world.keeper.fleet.pilots, world.grid.shown) == ({}, {}), "nor when it is gone"
+    world.keeper.take_in(world.pool)
+    await world.round()
+    assert len(world.grid.shown) == 1, "somebody may have put it right"
+
+
+async def test_a_worker_is_known_by_its_grids_name_when_it_comes(world):
+    ask_for_slots(world, 1)
+    await world.round()
+    await world.round(0.1)  # sooner than it would look of its own accord
+    world.hear()
+    [name] = world.grid.shown
+    handle = world.come(name)
+    assert world.broker.workers[handle].title == f"{name} = {name}"

@@ -4,9 +4,11 @@ import sys
 
 import pytest
 
+from gateway.config import check, load
 from gateway.grids import kinds
-from gateway.grids.kinds import find_kind, kind_names
-from gateway.knobs import KnobError
+from gateway.grids.kinds import find_kind, kind_names, open_grid, read_settings
+from gateway.knobs import ConfigError, KnobError
+from gateway.reload import read_again
 
 GOOD = """
 from gateway.grids.contract import GridKind
@@ -115,3 +117,54 @@ def test_a_kind_that_imports_late_says_what_it_needs(install, monkeypatch):
 def test_the_extras_of_a_distribution_are_read():
     assert ("jinja2", "html") in list(kinds._extras("gridfed"))
     assert not list(kinds._extras("no-such-thing"))
+
+
+BROKEN = """
+from gateway.grids.contract import GridKind
+
+def read(table):
+    if table.get("hosts") == ["good"]:
+        return table
+    return table["hosts"] / 2
+
+def open(settings, launch):
+    return settings["region"]
+
+KIND = GridKind("{name}", read, open)
+"""
+POOL = '[[pool]]\nname = "p"\nkind = "acme"\n[pool.scale]\nmax = 2\n[pool.acme]\nhosts = {}\n'
+
+
+def test_a_reader_that_breaks_is_named_with_whose_it_is(install, tmp_path):
+    install("acme", "acme", BROKEN)
+    with pytest.raises(KnobError) as caught:
+        read_settings(find_kind("acme"), {})
+    text = "kind 'acme' of acme 1.0 broke when it was to read its table: KeyError: 'hosts' "
+    assert text + "(acme_grid.py, line 7)" in str(caught.value)
+    (tmp_path / "site.toml").write_text(POOL.format('"x"'))
+    with pytest.raises(ConfigError, match=r"line 6: .*broke when it was to read.*TypeError"):
+        load(str(tmp_path / "site.toml"))
+
+
+def test_a_reader_that_breaks_on_reload_leaves_all_as_it_was(install, tmp_path):
+    install("acme", "acme", BROKEN)
+    path = tmp_path / "site.toml"
+    path.write_text(POOL.format('["good"]'))
+    config = check(load(str(path)), 0.0)
+    path.write_text(POOL.format("[]").replace("max = 2", "max = 3"))
+    with pytest.raises(ConfigError, match="broke when it was to read its table: TypeError"):
+        read_again(config, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "kind 'acme' of acme 1.0 broke when it was to be opened: KeyError: 'region'"),
+        ({"region": 3}, "opened 3, which lacks check, limits, capacity, pilots, start, stop"),
+    ],
+)
+def test_a_grid_that_can_not_be_opened_is_named_with_whose_it_is(install, settings, said):
+    install("acme", "acme", BROKEN)
+    with pytest.raises(KnobError) as caught:
+        open_grid(find_kind("acme"), settings, None)
+    assert said in str(caught.value)

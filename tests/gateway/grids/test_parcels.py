@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from federation.ranges import RangeSet
 from gateway.grids.delegating import Done
 from gateway.grids.parcels import AHEAD, RECALL_S, Book, regroup
-from gateway.worker.roster import Terms
+from gateway.worker.pieces import Terms
 
 DIGEST = b"f" * 32
 

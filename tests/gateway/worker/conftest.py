@@ -70,6 +70,7 @@ class ScriptedGateway:
         self.functions: dict[bytes, bytes] = {}
         self.withheld: set[bytes] = set()
         self.refuses_resumption = False
+        self.refusal: SessionRefused | None = None  # of everybody
         self._greetings: dict[int, Greeting] = {}
         self._assignments = 0
         self.open()
@@ -137,6 +138,8 @@ class ScriptedGateway:
         )
         try:
             answer = greeting.receive(frame)
+            if self.refusal is not None:
+                raise self.refusal
         except (SessionRefused, ProtocolError) as error:
             refused = Refused(getattr(error, "code", "protocol"), str(error))
             self._port.send(pipe, HANDSHAKE.encode(refused))

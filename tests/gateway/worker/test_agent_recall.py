@@ -13,7 +13,7 @@ from federation.messages import Recall, Returned
 from gateway.worker.agent import Agent
 from gateway.worker.cells import NO_LIMIT
 from gateway.worker.host import Host
-from gateway.worker.roster import Terms
+from gateway.worker.pieces import Terms
 from gateway.worker.settings import AgentSettings
 
 # The functions of these tests are not installed where the slots look.

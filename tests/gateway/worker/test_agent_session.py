@@ -9,6 +9,7 @@ import time
 import cloudpickle
 import pytest
 
+from federation.errors import SessionRefused
 from federation.messages import Bye, Drain, Report
 from gateway.worker.agent import NO_GATEWAY, REFUSED
 
@@ -141,6 +142,14 @@ def test_it_gives_up_when_told_to(gateway, start_agent):
     gateway.address = gateway.address.removesuffix("-not-there")
 
 
+def test_it_gives_up_a_gateway_that_never_lets_it_in(gateway, start_agent):
+    gateway.refusal = SessionRefused("there is no pool of that name any more", "worker")
+    agent = start_agent(gateway, 1, "--give-up-s", "0.5")
+    gateway.wait_for(lambda: not agent.is_alive)
+    assert agent.process.returncode == 1
+    assert "gives up: there is no pool of that name any more" in agent.text()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_hands_back_what_waits_and_lets_run_what_runs(
     gateway, start_agent, tmp_path, number
@@ -162,6 +171,13 @@ def test_a_signal_hands_back_what_waits_and_lets_run_what_runs(
     assert guest.all(Bye)[0].reason == "stopped"
     assert isinstance(guest.heard[-1], Bye)
     assert not late.settled()
+
+
+def test_a_signal_ends_it_also_when_its_gateway_is_silent(gateway, start_agent):
+    agent = start_agent(gateway)
+    gateway.guest()
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.process.wait(20) == 0  # nobody has taken its goodbye
 
 
 def test_a_second_signal_ends_it_at_once(gateway, start_agent, tmp_path, ended):

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from gateway.worker.homes import BARE, Home
-from gateway.worker.roster import MOVE_S, Roster, Terms
+from gateway.worker.pieces import Terms
+from gateway.worker.roster import MOVE_S, Roster
 
 IMAGE = "image:a|3.11"
 OTHER = "image:b|3.11"

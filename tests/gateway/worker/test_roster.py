@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from federation.ranges import RangeSet
-from gateway.worker.roster import CHUNK_S, CHUNK_TASKS_MAX, Freeze, Roster, Terms
+from gateway.worker.pieces import Freeze, Terms
+from gateway.worker.roster import CHUNK_S, CHUNK_TASKS_MAX, Roster
 
 F = b"f"
 

@@ -94,6 +94,7 @@ def test_what_is_not_shown_yet_is_on_its_way_and_can_be_stopped(ec2, make_grid):
     assert len(ec2.alive()) == 1
 
 
+@pytest.mark.thorough
 def test_more_instances_than_a_tag_can_name(ec2, make_grid):
     grid = make_grid(max_instances=30)
     start(grid, order(pilots=27))
@@ -102,6 +103,7 @@ def test_more_instances_than_a_tag_can_name(ec2, make_grid):
     assert ec2.calls.count("CreateTags") == 3
 
 
+@pytest.mark.thorough
 def test_what_one_instance_is_told_is_what_the_gateway_sees(ec2, make_grid):
     start(make_grid(max_instances=14), order(pilots=14))
     for each in shown(make_grid()).values():
@@ -175,6 +177,43 @@ def test_no_more_spend_than_the_ceiling_at_prices_of_now(ec2, make_grid):
     found = fault(make_grid(**table), order("o-3", 1))
     assert (found.blame, "max_spend" in str(found)) == (Blame.ELSEWHERE, True)
     assert len(ec2.alive()) == 3
+
+
+def test_what_costs_too_much_now_is_let_go_and_then_ended(ec2, make_grid, make_launch, monkeypatch):
+    from gateway.grids.ec2 import grid as module
+
+    monkeypatch.setattr(module, "SPOT_S", 0.0)
+    ec2.listed, ec2.spot = {LARGE: "0.10"}, {(LARGE, A): "0.03"}
+    table = {"market": "spot", "max_spend_per_hour": "0.10 USD"}
+    grid = make_grid(**table)
+    start(grid, order(pilots=3))
+    assert {each.stand for each in shown(grid).values()} == {Stand.RUNNING}
+    ec2.spot = {(LARGE, A): "0.045"}
+    [gone] = [each for each in shown(grid).values() if each.stand is Stand.ENDING]
+    assert "max_spend_per_hour at the prices of now" in gone.fault
+    assert gone.ends_s == pytest.approx(time.time() + 600, abs=30)
+    ec2.spot = {(LARGE, A): "0.03"}
+    assert shown(grid)[gone.name].stand is Stand.ENDING, "it has been told, and gets nothing more"
+    assert len(ec2.alive()) == 3
+    impatient = make_grid(over_ceiling="0s", max_price="0.02 USD", **table)
+    shown(impatient)
+    assert not ec2.alive()
+    assert any("max_price is passed" in line for line in make_launch.said)
+    found = fault(impatient, order("o-2"))
+    assert (found.blame, "max_price" in str(found)) == (Blame.ELSEWHERE, True)
+    assert trio.run(impatient.capacity, Shape()).slots_now == 0
+
+
+def test_one_that_does_not_end_when_its_time_is_over_is_terminated(ec2, make_grid, monkeypatch):
+    from gateway.grids.ec2 import grid as module
+
+    grid = make_grid()
+    start(grid, Order("o-1", 1, Shape(), 60.0))
+    [before] = shown(grid).values()
+    assert before.ends_s == before.paid_s + 60
+    monkeypatch.setattr(module, "LATE_S", -60.0)
+    shown(grid)
+    assert not ec2.alive()
 
 
 def test_in_a_mixed_market_each_counts_as_if_on_demand(ec2, make_grid):

@@ -1,7 +1,11 @@
 """User data, templates, fleets, names: what an order becomes."""
 
+import contextlib
+import os
+import signal
 import subprocess
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -34,31 +38,63 @@ def launch(tmp_path):
     return Launch("paris", "cloud", "m", "tls+tcp://gw:1", {"ODD": ODD}, tmp_path, print)
 
 
-def script(config, launch):
-    return user_data(config, launch, Shape(tags={"gpu": 2}), {"c7i.large": 2, "c7i.xlarge": 4})
+def script(config, launch, limit_s=None):
+    slots = {"c7i.large": 2, "c7i.xlarge": 4}
+    return user_data(config, launch, Shape(tags={"gpu": 2}), slots, limit_s)
+
+
+def run(text, folder, **programs):
+    """Run user data as an instance does whose programs are these; what it leaves is ended."""
+    for name, does in {"shutdown": f"echo $@ >> {folder}/off", **programs}.items():
+        (folder / name).write_text(f"#!/bin/sh\n{does}\n")
+        (folder / name).chmod(0o700)
+    path = {"PATH": f"{folder}:/usr/bin:/bin"}
+    with subprocess.Popen(["bash", "-c", text], env=path, start_new_session=True) as process:
+        try:
+            return process.wait(20)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_user_data_gives_the_environment_as_it_is_and_ends_the_instance(launch, tmp_path):
-    seen, off = tmp_path / "seen", tmp_path / "off"
-    (tmp_path / "python").write_text(f'#!/bin/sh\nprintf %s "$ODD" > {seen}\nexit 3\n')
-    (tmp_path / "shutdown").write_text(f"#!/bin/sh\necho $@ > {off}\n")
-    for name in ("python", "shutdown"):
-        (tmp_path / name).chmod(0o700)
     text = script(replace(CONFIG, python=str(tmp_path / "python")), launch)
-    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    subprocess.run(["bash", "-c", text], env=path, check=False, timeout=20)
-    assert seen.read_text() == ODD
-    assert off.read_text() == "-h now\n"
+    run(text, tmp_path, python=f'printf %s "$ODD" > {tmp_path}/seen; exit 3')
+    assert (tmp_path / "seen").read_text() == ODD
+    assert (tmp_path / "off").read_text() == "-h now\n"
 
 
 def test_an_instance_ends_also_when_its_head_does(launch, tmp_path):
-    off = tmp_path / "off"
-    (tmp_path / "shutdown").write_text(f"#!/bin/sh\necho $@ > {off}\n")
-    (tmp_path / "shutdown").chmod(0o700)
-    text = script(replace(CONFIG, user_data_head="exit 7"), launch)
-    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    assert subprocess.run(["bash", "-c", text], env=path, check=False, timeout=20).returncode == 7
-    assert off.exists()
+    assert run(script(replace(CONFIG, user_data_head="exit 7"), launch), tmp_path) == 7
+    assert (tmp_path / "off").exists()
+
+
+def test_an_instance_ends_also_when_its_head_hangs(launch, tmp_path):
+    text = script(
+        replace(CONFIG, user_data_head=f"until [ -e {tmp_path}/off ]; do :; done"), launch
+    )
+    assert "(sleep 1800; off) &" in text
+    run(text.replace("sleep 1800", "sleep 0.1"), tmp_path)
+    assert (tmp_path / "off").exists()
+
+
+def test_a_head_that_has_ended_is_not_waited_for(launch, tmp_path):
+    config = replace(CONFIG, user_data_head=":", python=str(tmp_path / "python"))
+    text = script(config, launch).replace("sleep 1800", "sleep 0.3")
+    run(text, tmp_path, python=f"sleep 0.6; cp {tmp_path}/off {tmp_path}/too-soon; :")
+    assert not (tmp_path / "too-soon").exists()
+
+
+def test_a_worker_is_told_before_the_time_is_over_and_then_it_is(launch, tmp_path):
+    config = replace(CONFIG, python=str(tmp_path / "python"))
+    text = script(config, launch, 36_000.0)
+    assert "(sleep 36000; off) &" in text
+    assert f"timeout --foreground $((35940 - SECONDS)) {tmp_path}/python" in text
+    told = f"trap 'touch {tmp_path}/told' TERM; while [ ! -e {tmp_path}/off ]; do sleep 0.05; done"
+    soon = text.replace("sleep 36000", "sleep 0.5").replace("$((35940 - SECONDS))", "0.1")
+    run(soon, tmp_path, python=told)
+    assert (tmp_path / "told").exists()
+    assert (tmp_path / "off").exists()
 
 
 def test_with_a_file_on_the_instance_no_secret_is_in_user_data(launch):
@@ -69,15 +105,9 @@ def test_with_a_file_on_the_instance_no_secret_is_in_user_data(launch):
 
 
 def test_a_user_can_not_ask_for_metadata_or_nothing_runs(launch, tmp_path):
-    for name, text in (("python", f"touch {tmp_path}/ran"), ("iptables", "exit 1")):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-    (tmp_path / "shutdown").write_text("#!/bin/sh\n")
-    for name in ("python", "iptables", "shutdown"):
-        (tmp_path / name).chmod(0o700)
     text = script(replace(CONFIG, user="worker", python=str(tmp_path / "python")), launch)
     assert "OUTPUT -d 169.254.169.254 -m owner --uid-owner worker -j REJECT || exit 1" in text
-    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    assert subprocess.run(["bash", "-c", text], env=path, check=False, timeout=20).returncode == 1
+    assert run(text, tmp_path, python=f"touch {tmp_path}/ran", iptables="exit 1") == 1
     assert not (tmp_path / "ran").exists()
 
 
@@ -181,6 +211,29 @@ def test_the_host_finds_its_slots_and_waits_for_its_name():
     assert host.fill_in(["a", "@name@"], {"@name@": "n"}) == ["a", "n"]
 
 
+def test_ec2_is_told_the_highest_price_of_spot_instances_and_no_other():
+    config = replace(CONFIG, market=Market.SPOT, spot_share=1.0, max_price_nanos=12_500_000)
+    offers = [Offer("a", Place("z"), 4, 1)]
+
+    def told(config):
+        found = fleet_request(config, "m", Order("o", 1, Shape()), "t", offers, 1)
+        return found["LaunchTemplateConfigs"][0]["Overrides"][0].get("MaxPrice")
+
+    assert told(config) == "0.05"
+    assert told(replace(config, spot_share=0.0)) is None
+    assert told(replace(config, max_price_nanos=None)) is None
+
+
+def test_a_limit_is_told_to_the_instance_and_read_again():
+    order = Order("o", 1, Shape(), 3_600.5)
+    found = fleet_request(CONFIG, "m", order, "t", [Offer("a", Place("z"), 1, 1)], 1)
+    [tags] = [e["Tags"] for e in found["TagSpecifications"] if e["ResourceType"] == "instance"]
+    launched = datetime(2026, 11, 22, tzinfo=UTC)
+    seen = read_instance({"InstanceId": "i-1", "Tags": tags, "LaunchTime": launched})
+    assert seen.sighting(0, 1).ends_s == launched.timestamp() + 3_600
+
+
 def test_what_ec2_says_of_an_instance_may_be_little():
     found = read_instance({"InstanceId": "i-1"})
     assert (found.state, found.number, found.order) == ("pending", None, "")
+    assert found.ends_s is None

@@ -109,3 +109,16 @@ def test_a_site_rents_for_its_work_and_lets_go_what_it_does_not_need(ec2, make_s
         assert list(client.map(pow, range(20), [2] * 20)) == [each * each for each in range(20)]
     assert 1 <= len(ec2.instances) <= 2
     wait_until(lambda: not ec2.alive(), "what is idle is let go")
+
+
+@pytest.mark.slow
+def test_an_instance_ends_itself_when_its_time_is_over(ec2, make_launch, configure, tmp_path):
+    from gateway.grids.ec2.grid import Ec2Grid
+
+    head = f"touch {tmp_path}/on; while :; do sleep 1; done"  # which nobody would ever end
+    launch = make_launch()
+    trio.run(Ec2Grid(configure(user_data_head=head), launch).start, Order("o", 1, Shape(), 1.0))
+    [each] = ec2.instances.values()
+    wait_until(lambda: not ec2.alive("m-1"), "it is off, though no gateway ever asked for it")
+    assert each.reason == "Client.InstanceInitiatedShutdown"
+    assert (tmp_path / "on").exists()

@@ -1,0 +1,70 @@
+"""Which instances are let go because the ceilings are passed by what runs. Pure.
+
+A launch keeps to the ceilings at the prices of that moment. Spot prices rise later, and an owner
+may lower a ceiling: then the dearest are let go, and of equals the youngest, which have the least
+to lose, until the rest is within. Those that are on their way out count for a launch until they are
+gone, and here no more: else all would go for one that takes its time.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from gateway.grids.contract import Sighting, Stand
+from gateway.grids.ec2.prices import PriceBook
+from gateway.grids.ec2.seen import Instance, spend_nanos
+from gateway.grids.ec2.settings import Ec2Config
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """An instance is let go: `why`, and when it is terminated, whatever it is at (UTC)."""
+
+    why: str
+    until_s: float
+
+    def over(self, sighting: Sighting) -> Sighting:
+        """The pilot of an instance that is let go: it gets nothing more."""
+        if sighting.stand not in (Stand.STARTING, Stand.RUNNING):
+            return sighting
+        ends_s = self.until_s if sighting.ends_s is None else min(sighting.ends_s, self.until_s)
+        return replace(sighting, stand=Stand.ENDING, ends_s=ends_s, fault=self.why)
+
+
+def surplus(
+    config: Ec2Config,
+    shown: Iterable[Instance],
+    leaving: Collection[str],
+    slots: Mapping[str, int],
+    book: PriceBook,
+) -> dict[str, str]:
+    """Why instances are to be let go, by id.
+
+    Nothing follows from a price that is not known: then none is started, and none let go for it.
+
+    Args:
+        leaving: those that are let go already.
+        slots: of each instance type.
+    """
+    staying = [e for e in shown if e.state in ("pending", "running") and e.id not in leaving]
+    prices: dict[str, int] = {}
+    for each in staying:
+        nanos = book.price_nanos(each.kind, each.zone, is_spot=each.is_spot)
+        if nanos is not None:
+            prices[each.id] = -(-nanos // max(1, slots.get(each.kind, 1)))
+    found: dict[str, str] = {}
+    if config.max_price_nanos is not None:
+        for each in staying:
+            if prices.get(each.id, 0) > config.max_price_nanos:
+                price = f"{prices[each.id] / 1e9:.4f} {book.currency}"
+                found[each.id] = f"a slot-hour of it costs {price} now: max_price is passed"
+    # The last is the first to go.
+    rest = sorted(
+        (each for each in staying if each.id not in found),
+        key=lambda each: (prices.get(each.id, 0), each.launched_s, each.id),
+    )
+    while len(rest) > config.max_instances:
+        found[rest.pop().id] = f"max_instances is {config.max_instances}, and more are there"
+    limit = config.max_spend_nanos
+    while limit is not None and rest and (spend_nanos(rest, book) or 0) > limit:
+        found[rest.pop().id] = "what runs costs more than max_spend_per_hour at the prices of now"
+    return found

@@ -1,0 +1,275 @@
+"""What a keeper asks of its grid: lists and limits, orders for pilots, and that some be stopped.
+
+A grid may be anybody's, slow, or wrong. Each call has its time, an answer that is none is its fault
+like any other, and what is wrong is said once, as is its end.
+"""
+
+import itertools
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import trio
+
+from gateway.config import PoolConfig
+from gateway.faults import describe_fault
+from gateway.grids.answers import checked
+from gateway.grids.contract import (
+    Blame,
+    Capacity,
+    GridFault,
+    Limits,
+    Order,
+    Priced,
+    Provisioning,
+    Shape,
+    Stand,
+)
+from gateway.grids.fleet import Fleet
+from gateway.worker.rules import gpus_tagged
+from policies.butler import MINUTE_S
+from policies.placement import Tags
+
+CALL_S: Final = 60.0  # what a call to the grid may take
+STOP_AGAIN_S: Final = 60.0  # who was told to stop, and has not, is told again, …
+STOP_RETRY_S: Final = 10.0  # … sooner where the grid did not take it
+SAY_S: Final = 10.0  # what was ordered and stopped is said so often at most
+
+
+class Ordering:
+    """Asks one grid, and has it start and stop pilots.
+
+    Args:
+        fleet: which is told what was ordered, and refused.
+        now_s: the time of day.
+        say: takes lines for the operator.
+
+    Attributes:
+        pool: as it is configured now.
+        limits: the grid's own, as far as they are known.
+        charged: by the grid, for a slot-hour.
+        troubles: what the grid said, by what it was asked for; empty: all is well.
+    """
+
+    def __init__(
+        self,
+        pool: PoolConfig,
+        grid: Provisioning,
+        fleet: Fleet,
+        now_s: Callable[[], float],
+        say: Callable[[str], None],
+    ) -> None:
+        self.pool = pool
+        self.grid = grid
+        self.limits = Limits()
+        self.charged: tuple[int, str] | None = None
+        self.troubles: dict[str, str] = {}
+        self.tidings = Tidings(say)
+        self._fleet = fleet
+        self._now_s = now_s
+        self._say = say
+        self._capacity: Capacity | None = None
+        self._since_slots = 0  # that were ordered since the grid said what it could give
+        self._told_s: dict[str, float] = {}  # when pilots were told to stop
+        self._orders_s: list[float] = []  # when orders of the last minute were made
+        self._names = self._name_orders()
+
+    @property
+    def shape(self) -> Shape:
+        """What a pilot is."""
+        assert self.pool.scale is not None
+        slots, tags = self.pool.scale.rules.pilot_slots, self.pool.tags
+        return Shape(slots, self.pool.memory_bytes * slots, gpus_tagged(tags), tags)
+
+    def clock_set(self, by_s: float) -> None:
+        """The time of day was set: all that was noted by the old one is moved by so much."""
+        self._told_s = {name: at_s + by_s for name, at_s in self._told_s.items()}
+        self._orders_s = [each + by_s for each in self._orders_s]
+        self.tidings.said_s += by_s
+
+    # --- questions -----------------------------------------------------------------------------
+
+    async def ask(self, what: str, call: Callable[[], Any]) -> Any:
+        """What the grid answers; None when it doesn't, which is said once."""
+        try:
+            with trio.fail_after(CALL_S):
+                found = checked(what, await call())
+        except GridFault as error:
+            self.note_trouble(what, str(error))
+        except trio.TooSlowError:
+            self.note_trouble(what, f"it took more than {CALL_S:.0f} s to answer")
+        except Exception as error:  # noqa: BLE001 - a third party's code: the site goes on
+            self.note_trouble(what, describe_fault("its adapter", error))
+        else:
+            self.note_trouble(what, "")
+            return found
+        return None
+
+    def note_trouble(self, what: str, text: str) -> None:
+        """What is wrong with an answer; empty: nothing."""
+        before = self.troubles.get(what, "")
+        if text and text != before:
+            self._say(f"`{what}` of its grid failed: {text}")
+        elif before and not text:
+            self._say(f"`{what}` of its grid works again")
+        self.troubles[what] = text
+
+    async def ask_facts(self) -> None:
+        """Learn the grid's limits, what it could give, and what it charges."""
+        self.limits = await self.ask("limits", self.grid.limits) or self.limits
+        self._since_slots = 0
+        self._capacity = await self.ask("capacity", lambda: self.grid.capacity(self.shape))
+        if isinstance(self.grid, Priced):
+            self.charged = await self.ask("prices", self.grid.price_nanos) or self.charged
+
+    @property
+    def attainable(self) -> int | None:
+        """Slots more than have been ordered that the grid could give; None: it does not say."""
+        if self._capacity is None or self._capacity.slots_max is None:
+            return None
+        return max(0, self._capacity.slots_max - self._since_slots)
+
+    def wait_s(self, now_s: float) -> float:
+        """How long it takes until the grid would begin with anything more, as far as it says."""
+        known = self._capacity
+        if known is None or known.slots_now or known.begins_s is None:
+            return 0.0
+        return max(0.0, known.begins_s - now_s)
+
+    # --- orders --------------------------------------------------------------------------------
+
+    def order(self, pilots: int, now_s: float) -> list[Order]:
+        """Orders for so many, as many and as large as the grid takes in a minute; to be made."""
+        self._orders_s = [each for each in self._orders_s if each > now_s - MINUTE_S]
+        made: list[Order] = []
+        while pilots > 0 and len(self._orders_s) < self.limits.orders_max:
+            left = self.limits.pilots_left
+            some = min(pilots, self.limits.pilots_max, pilots if left is None else left)
+            if not some:
+                break  # it is full, until it is asked again
+            if left is not None:
+                self.limits = replace(self.limits, pilots_left=left - some)
+            self._orders_s.append(now_s)
+            made.append(self._new(some, self.shape, now_s))
+            pilots -= some
+        return made
+
+    def limited(self, pilots: int) -> list[str]:
+        """Why no more of so many pilots are ordered, where the grid takes no more."""
+        left = self.limits.pilots_left
+        return (
+            [] if left is None or pilots <= left else [f"its grid takes {left:,} pilots more now"]
+        )
+
+    def order_one(self, tags: Tags, now_s: float) -> Order:
+        """An order for one pilot that carries these tags beside the pool's; to be made."""
+        shape = self.shape
+        more = {**self.pool.tags, **tags}
+        return self._new(1, Shape(shape.slots, shape.memory_bytes, shape.gpus, more), now_s)
+
+    def _new(self, pilots: int, shape: Shape, now_s: float) -> Order:
+        order = Order(next(self._names), pilots, shape, self._walltime_s())
+        self._since_slots += pilots * shape.slots
+        self._fleet.ordered(order, now_s)
+        return order
+
+    def _walltime_s(self) -> float | None:
+        assert self.pool.scale is not None
+        both = self.pool.scale.walltime_s, self.limits.limit_s
+        return min((each for each in both if each is not None), default=None)
+
+    async def start(self, order: Order) -> str:
+        """Make an order; what the grid said if it did not take it, else nothing."""
+        try:
+            with trio.fail_after(CALL_S):
+                await self.grid.start(order)
+            self.note_trouble("start", "")
+            return ""
+        except GridFault as error:
+            fault = error
+        except trio.TooSlowError:
+            return ""  # nobody knows whether it did: it is made again when it does not show
+        except Exception as error:  # noqa: BLE001 - a third party's code: the site goes on
+            self._say(describe_fault("its adapter", error))
+            fault = GridFault(Blame.AGAIN, f"its adapter broke: {type(error).__name__}")
+        is_final = fault.blame is Blame.NEVER
+        self._since_slots = max(0, self._since_slots - order.pilots * order.shape.slots)
+        if fault.is_full:
+            self.limits = replace(self.limits, pilots_left=0)
+            self.note_trouble("start", str(fault))
+            self._fleet.refused(order, str(fault), self._now_s(), is_full=True)
+            return str(fault)
+        self._fleet.refused(order, str(fault), self._now_s(), is_final=is_final)
+        more = "; no more are, until `gridfed reload` or `gridfed pool test`" if is_final else ""
+        self._say(f"no pilot was started: {fault}{more}")
+        return str(fault)
+
+    # --- and their end -------------------------------------------------------------------------
+
+    def to_tell(self, names: Collection[str], now_s: float) -> frozenset[str]:
+        """Of pilots that are to be stopped those that are to be told so now."""
+        over = {name for name in names if not now_s - self._told_s.get(name, -1e18) < STOP_AGAIN_S}
+        if over:
+            self._told_s = {
+                name: at_s for name, at_s in self._told_s.items() if name in self._fleet.pilots
+            } | dict.fromkeys(over, now_s)
+        return frozenset(over)
+
+    def was_told(self, name: str) -> bool:
+        """Whether a pilot was told to stop."""
+        return name in self._told_s
+
+    async def stop(self, names: Collection[str]) -> None:
+        """Have pilots stopped."""
+
+        async def stop() -> str:
+            await self.grid.stop(names)
+            return "told"
+
+        if await self.ask("stop", stop) is None:
+            again_s = self._now_s() - STOP_AGAIN_S + STOP_RETRY_S
+            self._told_s |= dict.fromkeys(names, again_s)
+
+    def _name_orders(self) -> Iterator[str]:
+        """Names that no other order has, in this life or another: the first ends by the clock."""
+        life = f"{int(self._now_s() * 1000):x}"
+        return (f"{life}-{number}" for number in itertools.count(1))
+
+
+@dataclass(slots=True)
+class Tidings:
+    """Says what was ordered and let go: at once, and then what has come together meanwhile."""
+
+    say: Callable[[str], None]
+    said_s: float = float("-inf")
+    _waiting: dict[str, tuple[int, str]] = field(default_factory=dict)  # how many, and why
+
+    def add(self, what: str, pilots: int, why: str) -> None:
+        """So many pilots are ordered, or let go; the last reason is said of all."""
+        if pilots:
+            self._waiting[what] = self._waiting.get(what, (0, ""))[0] + pilots, why
+
+    def tell(self, now_s: float) -> None:
+        """Say what has come together, if it is time."""
+        if self._waiting and not 0 <= now_s - self.said_s < SAY_S:
+            self.said_s = now_s
+            for what, (pilots, why) in self._waiting.items():
+                self.say(f"{pilots:,} {'pilots' if pilots > 1 else 'pilot'} {what} ({why})")
+            self._waiting.clear()
+
+
+def in_words(found: Any) -> str:
+    """What a grid has answered, for people."""
+    match found:
+        case str():
+            return found
+        case Limits():
+            ends = "for ever" if found.limit_s is None else f"{found.limit_s:,.0f} s"
+            said = f"{found.pilots_max:,} pilots an order, {found.orders_max} a minute, each {ends}"
+            return said + ("" if found.pilots_left is None else f"; {found.pilots_left:,} more now")
+        case Capacity():
+            most = "any number" if found.slots_max is None else f"{found.slots_max:,}"
+            return f"{found.slots_now:,} slots more would begin at once, {most} in time"
+        case _:
+            there = [each for each in found if each.stand is not Stand.ENDED]
+            return f"{len(there):,} are there"

@@ -1,0 +1,269 @@
+"""One pool of a site: [[pool]] and what is below it. Every mistake has its line."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
+
+from gateway.carbon.config import CarbonConfig, read_carbon, read_intensity
+from gateway.grids.delegating import Delegated, DelegatingKind
+from gateway.grids.kinds import BUILT_IN, find_kind, read_settings
+from gateway.intake import check_tags
+from gateway.knobs import MEMORY_BYTES_MIN, KnobError, number
+from gateway.scale_config import Scale, read_scale
+from gateway.showing import PoolFacts
+from gateway.tariff_config import read_price_list
+from gateway.toml_places import Passage
+from gateway.window_config import read_plan
+from gateway.worker.rules import (
+    Confines,
+    Rules,
+    check_confines,
+    gpus_tagged,
+    read_gpus,
+    read_rules,
+)
+from policies.calendars import Calendar
+from policies.carbon import SLOT_WATTS_MAX, Emissions
+from policies.placement import TagValue
+from policies.pricelist import PriceList
+from policies.windows import NO_WINDOWS, Plan
+
+DEFAULT_PRICE: Final = "0.04 USD"
+
+
+# What a worker that dials in says of itself.
+OF_WORKERS: Final = (
+    *("slots", "memory_bytes", "cpus", "pids_max", "cgroups", "pin", "gpus", "environments"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolConfig:
+    """One pool of the site."""
+
+    name: str
+    kind: str = "remote"
+    slots: int = 0
+    memory_bytes: int = 0
+    price: str = DEFAULT_PRICE
+    tags: dict[str, TagValue] = field(default_factory=dict)
+    region: str = ""
+    jurisdiction: str = ""
+    carbon_g_per_kwh: float | None = None
+    slot_watts: float | None = None
+    carbon: CarbonConfig = field(default_factory=CarbonConfig)
+    tariff: dict[str, Any] = field(default_factory=dict)  # the table, as it was read
+    cpus: float = 0.0
+    pids_max: int = 0
+    cgroups: str = "auto"
+    pin: bool = False
+    gpus: tuple[str, ...] = ()
+    environments: Rules | None = None  # what jobs may run in, beside bare slots
+    plan: Plan = NO_WINDOWS
+    scale: Scale | None = None  # of a pool whose workers a grid starts for us
+    grid: Any = None  # the table of its kind, as that has read it
+
+    @property
+    def is_grown(self) -> bool:
+        """Whether a grid starts and stops its workers."""
+        return self.scale is not None
+
+    @property
+    def is_delegated(self) -> bool:
+        """Whether a grid has workers of its own, and is handed bundles."""
+        return isinstance(self.grid, Delegated)
+
+    @property
+    def of_workers(self) -> str:
+        """A key that is set and is a worker's own to say; empty when there is none."""
+        usual = PoolConfig("")
+        return next((key for key in OF_WORKERS if getattr(self, key) != getattr(usual, key)), "")
+
+    @property
+    def facts(self) -> PoolFacts:
+        """What our advert says of it, beside what its workers tell."""
+        return PoolFacts(self.promised, self.region, self.jurisdiction)
+
+    @property
+    def promised(self) -> dict[str, TagValue]:
+        """Its tags; of one that a grid starts workers for also what these will be able to do."""
+        if not self.is_grown or self.environments is None:
+            return self.tags
+        return {**self.tags, **self.environments.promised}
+
+    @property
+    def agent_options(self) -> list[str]:
+        """What a worker's agent is told of what slots may use, and run in."""
+        confines = self.confines
+        found = ["--cpus", str(confines.cpus), "--pids-max", str(confines.pids_max)]
+        found += ["--cgroups", confines.cgroups] + (["--pin"] if confines.pin else [])
+        if self.gpus_given:
+            # A grid gives each pilot its own, and says which in the pilot's environment.
+            given = ["inherited"] if self.is_grown and not self.gpus else self.gpus_given
+            found += ["--gpus", ",".join(given)]
+        if self.environments is not None:
+            found += ["--environments", self.environments.to_json()]
+        return found
+
+    @property
+    def emissions(self) -> Emissions:
+        """What is known of what it emits, before any source was asked.
+
+        `slot_watts` and `carbon_g_per_kwh` are short for a [pool.carbon] of two figures.
+        """
+        watts, grams = self.slot_watts, self.carbon_g_per_kwh
+        carbon = self.carbon
+        if watts is not None:
+            carbon = replace(carbon, idle_watts=watts, max_watts=watts)
+        return (carbon if grams is None else replace(carbon, g_per_kwh=grams)).emissions
+
+    @property
+    def prices(self) -> PriceList:
+        """What a slot-hour of it costs whom, and when; KnobError says what is wrong."""
+        return read_price_list(self.name, self.price, self.tariff, self.plan)
+
+    @property
+    def confines(self) -> Confines:
+        """What holds its slots, beside their memory."""
+        return Confines(self.cpus, self.pids_max, self.cgroups, self.pin)
+
+    @property
+    def gpus_given(self) -> tuple[str, ...]:
+        """The GPUs that are given out: as many as its tag says, by name or number."""
+        return self.gpus or tuple(map(str, range(gpus_tagged(self.tags))))
+
+    @property
+    def slots_wanted(self) -> int:
+        """Slots of a local pool: as configured, or one per core that we may use."""
+        return self.slots or len(os.sched_getaffinity(0))
+
+
+def read_pools(whole: Passage, calendars: Mapping[str, Calendar]) -> tuple[PoolConfig, ...]:
+    """Read [[pool]], all of them. Raises ConfigError, or KnobError for windows; with the line."""
+    rows = whole.table.get("pool", [])
+    if not isinstance(rows, list):
+        raise whole.error("pool: pools are written as [[pool]]")
+    tables = [_passage(whole, at, row) for at, row in enumerate(rows)]
+    # First of all: a window's mistake is told before what else is wrong with its pool.
+    plans = [
+        read_plan(each.table["name"], each.table, calendars, each.places, each.path)
+        for each in tables
+    ]
+    return tuple(_pool(table, plan) for table, plan in zip(tables, plans, strict=True))
+
+
+def _passage(whole: Passage, at: int, row: Any) -> Passage:
+    if not isinstance(row, dict):
+        raise whole.error("pool: a [[pool]] must be a table")
+    found = Passage(row, "a [[pool]]", ("pool", at), whole.places)
+    name = row.get("name")
+    if not isinstance(name, str) or not name or not name.isprintable() or len(name) > 60:
+        raise found.error("needs a name of 1 to 60 printable characters")
+    if "/" in name:
+        raise replace(found, named=f"[[pool]] {name}:").error(
+            "a name with a slash is one of another site's pool"
+        )
+    return replace(found, named=f"[[pool]] {name}:")
+
+
+def _pool(given: Passage, plan: Plan) -> PoolConfig:
+    table = given.table
+    known = {field.name for field in fields(PoolConfig)} - {"plan", "grid"}
+    kind = table.get("kind", "remote")
+    if not isinstance(kind, str):
+        raise given.error("kind must be text")
+    given.expect(known | {"window", "claims"} | ({kind} - set(BUILT_IN)))
+    own = {key: value for key, value in table.items() if key in known}
+    own |= _grown(given, kind)
+    read = {"carbon": _carbon(given), "environments": _environments(given)}
+    pool = PoolConfig(**{**own, **read, "plan": plan})
+    for key in ("slots", "memory_bytes"):
+        value = getattr(pool, key)
+        if type(value) is not int or value < 0:
+            raise given.error(f"{key} must be a whole number of zero or more")
+    _check_facts(pool, given)
+    with given.about():
+        check_confines(pool.confines)
+        pool = replace(pool, gpus=read_gpus(pool.gpus, pool.tags))
+    if 0 < pool.memory_bytes < MEMORY_BYTES_MIN:
+        raise given.error(f"memory_bytes must be 0 or at least {MEMORY_BYTES_MIN}")
+    if not isinstance(pool.tags, dict):
+        raise given.error("tags must be a table")
+    try:
+        check_tags(pool.tags)
+        _ = pool.prices
+    except (ValueError, AttributeError, KnobError) as error:
+        raise given.error(str(error)) from None
+    _check_grown(pool, given)
+    return pool
+
+
+def _grown(given: Passage, kind: str) -> dict[str, Any]:
+    """What is said of a pool whose workers a grid starts."""
+    if kind in BUILT_IN:
+        if "scale" in given.table:
+            raise given.error("[pool.scale] is for pools whose kind is a grid's")
+        return {}
+    with given.about():
+        found = find_kind(kind)
+    settings = _below(given, kind)
+    with settings.about():
+        read = read_settings(found, dict(settings.table))
+    if isinstance(found, DelegatingKind):
+        if "scale" in given.table:
+            raise given.error(f"[pool.scale]: kind {kind!r} has its own workers: leave it out")
+        return {"grid": Delegated(found, dict(settings.table))}
+    scale = _below(given, "scale")
+    with scale.about():
+        return {"scale": read_scale(scale.table), "grid": read}
+
+
+def _check_grown(pool: PoolConfig, given: Passage) -> None:
+    """Check what the pool of a grid must not say, and what two of its tables must agree on."""
+    if pool.is_delegated and (key := pool.of_workers):
+        raise given.error(f"{key} is its grid's: see [pool.{pool.kind}]")
+    if pool.scale is None:
+        return
+    if pool.slots:
+        raise given.error("slots: a pool that grows has max in [pool.scale]")
+    limit, currency = pool.scale.currency, pool.prices.currency
+    if limit and limit != currency:
+        raise _below(given, "scale").error(
+            f"hourly_cost is in {limit}, and its price in {currency}: write both in one currency"
+        )
+
+
+def _below(given: Passage, key: str) -> Passage:
+    return given.part(key, f"{given.named.removesuffix(':')}, [pool.{key}]:")
+
+
+def _check_facts(pool: PoolConfig, given: Passage) -> None:
+    for key in ("region", "jurisdiction"):
+        text = getattr(pool, key)
+        if not isinstance(text, str) or len(text) > 60 or not (text == "" or text.isprintable()):
+            raise given.error(f"{key} must be text of up to 60 characters")
+    with given.about():
+        if pool.slot_watts is not None:
+            number("slot_watts", pool.slot_watts, 0.0, SLOT_WATTS_MAX)
+        if pool.carbon_g_per_kwh is not None:
+            read_intensity("carbon_g_per_kwh", pool.carbon_g_per_kwh)
+
+
+def _carbon(given: Passage) -> CarbonConfig:
+    table = _below(given, "carbon")
+    with table.about():
+        carbon = read_carbon(table.table)
+    if "slot_watts" in given.table and carbon.machine is not None:
+        raise given.error("[pool.carbon] says what a slot draws, and so does slot_watts")
+    if "carbon_g_per_kwh" in given.table and carbon.static is not None:
+        raise given.error("[pool.carbon] has a factor, and there is carbon_g_per_kwh")
+    return carbon
+
+
+def _environments(given: Passage) -> Rules | None:
+    if "environments" not in given.table:
+        return None
+    table = _below(given, "environments")
+    with table.about():
+        return read_rules(table.table)

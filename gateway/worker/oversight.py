@@ -1,0 +1,78 @@
+"""What the clock says of slots: time limits, memory limits, notices, silence; and their pulse."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gateway.worker.limits import memory_used_bytes
+from gateway.worker.pieces import SlotBook, Terms
+from gateway.worker.process import Doom, SlotProcess
+from gateway.worker.roster import Roster
+
+START_MAX_NS: Final = 120 * 10**9  # of a slot: a busy host, and a container that is unpacked
+QUIET_MAX_NS: Final = 5 * 10**9
+NOBODY: Final = -1
+
+
+def oversee(
+    roster: Roster, slot: SlotBook, process: SlotProcess, limit_bytes: int, now_ns: int
+) -> None:
+    """Look after one slot: end its process where it, or its task, is over a limit.
+
+    `limit_bytes` is the slot's memory, 0 for no limit.
+    """
+    started, busy_s = process.started, process.busy_s(now_ns)
+    running = roster.running(slot, started) if busy_s else None
+    limit_s = running[0].timeout_s if running else None
+    if limit_s is not None and busy_s > limit_s:
+        text = f"it ran over its time limit of {limit_s:g} s and was stopped"
+        process.kill(Doom(started, "timeout", text))
+    if running:
+        _heed_notice(roster, process, started, running, now_ns)
+    if busy_s or not slot.chunks or process.is_sending:
+        process.quiet_since_ns = now_ns
+    elif now_ns - process.quiet_since_ns > QUIET_MAX_NS:
+        # It has work, is at none, and says nothing: a report was garbled on its way.
+        process.distrust()
+    if not slot.is_ready and now_ns - process.born_ns > START_MAX_NS:
+        process.kill(Doom(NOBODY, "environment", f"it did not start in {START_MAX_NS / 1e9:g} s"))
+    used_bytes = memory_used_bytes(process.pid, limit_bytes) if limit_bytes else 0
+    if used_bytes > limit_bytes or process.lost_memory:
+        # What a task has left behind is not the fault of the next one.
+        number = started if running else NOBODY
+        text = f"it used {used_bytes:,} bytes of memory; its slot may use {limit_bytes:,}"
+        if used_bytes <= limit_bytes:
+            text = f"it used more memory than its slot may, {limit_bytes:,} bytes"
+        process.kill(Doom(number, "memory", text))
+
+
+def _heed_notice(
+    roster: Roster, process: SlotProcess, started: int, running: tuple[Terms, int], now_ns: int
+) -> None:
+    """Stop a task whose slot is needed, when the time that it was given is over."""
+    stops_ns = roster.stops_ns(running[0].assignment, running[1])
+    if stops_ns is None:
+        process.tell_stop(-1, 0)
+        return
+    process.tell_stop(started, stops_ns)
+    if now_ns >= stops_ns:
+        process.kill(Doom(started, "preempted", "it was stopped to make room for other work"))
+
+
+def pulse_of(roster: Roster, processes: Sequence[SlotProcess], now_ns: int) -> list[dict[str, Any]]:
+    """What each slot is doing, as a Pulse tells it."""
+    slots = []
+    for slot, process in zip(roster.slots, processes, strict=True):
+        busy_s = process.busy_s(now_ns)
+        running = roster.running(slot, process.started) if busy_s else None
+        state = "running" if running else "idle" if slot.is_ready else "starting"
+        slots.append(
+            {
+                "pid": process.pid,
+                "state": state,
+                "job": running[0].job if running else "",
+                "task": running[1] if running else None,
+                "since_s": busy_s if running else 0.0,
+                "rss_bytes": memory_used_bytes(process.pid),
+            }
+        )
+    return slots

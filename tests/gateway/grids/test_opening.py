@@ -1,0 +1,88 @@
+"""What grids are told of their gateway: its mark, and where pilots find it."""
+
+import hashlib
+import shutil
+from dataclasses import replace
+
+import pytest
+import trio
+from tests_support import InnerSite, wait_until
+
+from federation.errors import GridError
+from gateway.config import PoolConfig, SiteConfig, check
+from gateway.grids.kinds import find_kind
+from gateway.grids.opening import mark_of
+from gateway.scale_config import Scale
+from gateway.site import Site
+from policies.butler import Rules
+
+POOL = PoolConfig("hpc", "slurm", scale=Scale(Rules(slots_max=2)))
+
+
+def test_a_mark_is_the_same_in_each_life_and_another_for_each_pool_and_site(tmp_path):
+    site = SiteConfig("london", state=str(tmp_path / "state"))
+    mark = mark_of(site, POOL)
+    assert mark.startswith("london-hpc-")
+    assert mark == mark_of(site, POOL)
+    others = mark_of(site, replace(POOL, name="hpc2")), mark_of(replace(site, name="l"), POOL)
+    assert len({mark, *others}) == 3
+
+
+def test_two_hosts_whose_state_has_the_same_path_have_two_marks(tmp_path):
+    site = SiteConfig("london", state=str(tmp_path / "state"))
+    mark = mark_of(site, POOL)
+    shutil.move(tmp_path / "state", tmp_path / "of another host")
+    assert mark_of(site, POOL) != mark
+
+
+def test_the_mark_of_a_pool_that_had_one_before_there_were_numbers_stays(tmp_path):
+    site = SiteConfig("london", state=str(tmp_path))
+    digest = hashlib.sha256(f"london\0hpc\0{tmp_path}".encode()).hexdigest()[:12]
+    new = mark_of(site, POOL)
+    (tmp_path / "pools" / f"london-hpc-{digest}").mkdir(parents=True)
+    assert mark_of(site, POOL) == f"london-hpc-{digest}" != new
+
+
+def test_books_on_a_server_are_the_same_from_any_host(tmp_path):
+    url = "postgresql+psycopg://{}@db.example/{}"
+    site = SiteConfig("london", state=str(tmp_path / "a"), database=url.format("me:one", "books"))
+    moved = replace(site, state=str(tmp_path / "b"), database=url.format("you:two", "books"))
+    assert mark_of(site, POOL) == mark_of(moved, POOL)
+    other = replace(site, database=url.format("me:one", "others"))
+    assert mark_of(site, POOL) != mark_of(other, POOL)
+
+
+def test_a_number_that_is_lost_is_not_replaced_in_silence(tmp_path):
+    site = SiteConfig("london", state=str(tmp_path))
+    mark_of(site, POOL)
+    (tmp_path / "install").write_text("")
+    with pytest.raises(GridError, match="install is empty: pilots are found by what it says"):
+        mark_of(site, POOL)
+
+
+async def test_a_site_whose_grid_breaks_when_it_is_opened_does_not_start(tmp_path):
+    pool = replace(POOL, kind="processes", grid=None)  # not what its `read` returns
+    config = SiteConfig(listen=(f"ipc://{tmp_path}/gw.sock",), state=str(tmp_path), pools=(pool,))
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(Site(check(config, 0.0), lambda line: None).run)
+    said = "pool hpc: kind 'processes' of gridfed .* broke when it was to be opened: AttributeError"
+    assert caught.group_contains(GridError, match=said)
+
+
+@pytest.mark.parametrize(("dial", "is_warned"), [("", True), ("tls+tcp://gw.example:7461", False)])
+def test_a_gateway_that_pilots_can_not_reach_says_so(tmp_path, dial, is_warned):
+    kind = find_kind("slurm")
+    settings = kind.read({"partition": "p", "python": "/p", "conf": str(tmp_path / "none.conf")})
+    pool = replace(POOL, scale=replace(POOL.scale, dial=dial, dry_run=True), grid=settings)
+    site = InnerSite(tmp_path, pools=(pool,))
+    try:
+        # What the grid says of itself comes after all that is said when it is opened.
+        wait_until(lambda: any("`check`" in line for line in site.said), "it was asked")
+        found = [line for line in site.said if "only this host can" in line]
+    finally:
+        site.stop()
+    assert len(found) == is_warned
+    for line in found:
+        assert f"pool hpc: its pilots will dial {site.address}, which only this host can" in line
+        assert "add to listen in [site] an address for others" in line
