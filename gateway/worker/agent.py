@@ -534,10 +534,10 @@ async def run_agent(settings: AgentSettings) -> int:
     try:
         await agent.run()
     except* GridError as errors:
-        error = _first(errors)
-        say(f"gives up: {error}")
+        cause = _first(errors)
+        say(f"gives up: {cause}")
         codes = {GatewayUnreachable: NO_GATEWAY, SessionRefused: REFUSED}
-        agent.exit_code = codes.get(type(error), 1)
+        agent.exit_code = codes.get(type(cause), 1)
     finally:
         host.close()
     return agent.exit_code
