@@ -93,6 +93,8 @@ class Broker:
         self.draining = False
         # Whether another site may be able to run what none of our own pools can.
         self.elsewhere: Callable[[JobSpec], bool] = lambda _: False
+        # Whether a known one offers what a job is to run in that workers here could not make.
+        self.made_elsewhere: Callable[[Job], bool] = lambda _: False
         # Why none of the sites that a job's user allows may ever run it; empty when one may.
         self.nowhere: Callable[[JobSpec], str] = lambda _: ""
         # Why a job of so many tasks can't keep its limits, as far as is known; None when it can.
@@ -155,6 +157,7 @@ class Broker:
             case events.PlacesChosen():
                 if event.job in self.jobs:
                     self.jobs[event.job].places = event.places
+                    self._ask_again(self.jobs[event.job])
             case events.MoneySpent():
                 if event.job in self.jobs:
                     self._drop_waiting(self.jobs[event.job], "budget", event.reason)
@@ -678,11 +681,20 @@ class Broker:
         ):
             return False  # of a job that was sold to us the buyer decides
         job.unfit.add(worker.place)
+        return self.has_fit(job) or self.made_elsewhere(job)
+
+    def has_fit(self, job: Job, *, here: bool = False) -> bool:
+        """Whether a worker has not failed yet to make what a job is to run in; `here`: of ours."""
         return any(
             judge(job.need, each.offer) is None and each.place not in job.unfit
             for each in self.workers.values()
-            if not each.draining and each.job in ("", job.id)
+            if not each.draining and each.job in (("",) if here else ("", job.id))
         )
+
+    def _ask_again(self, job: Job) -> None:
+        """Where nobody is left to ask, those who could not make it are: to say why it fails."""
+        if job.unfit and not (job.in_flight or self.has_fit(job) or self.made_elsewhere(job)):
+            job.unfit.clear()
 
     def _check_cost(self, job: Job) -> None:
         limit = job.spec.max_cost_nanos

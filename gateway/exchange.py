@@ -116,6 +116,7 @@ class Exchange:
         self._now_s = 0.0
         broker.unmet = self._unmet
         broker.elsewhere = self._may_run_elsewhere
+        broker.made_elsewhere = self._may_be_made_elsewhere
         broker.nowhere = self._why_nowhere
         broker.charged_elsewhere = self._charged_elsewhere
         broker.offered = self._offered
@@ -417,9 +418,12 @@ class Exchange:
             # What is under way is paid for already, unless that is what is asked about.
             spent = committed_nanos(job, ask.task_s) if job.waiting else job.limited_nanos
             ask = replace(ask, budget_nanos=max(0, ask.budget_nanos - spent))
+        if job.unfit:  # contracts among them are named as pools of others are
+            ask = replace(ask, terms=replace(ask.terms, barred=ask.terms.barred | job.unfit))
         at_once = why_at_once(job, is_crowded=self._broker.is_crowded)
         ask = replace(ask, deferrable=ask.deferrable and not at_once)
-        decision = self._place(job.spec, ask, utc_s, job.id, short)
+        is_unfit = bool(job.unfit) and not self._broker.has_fit(job, here=True)
+        decision = self._place(job.spec, ask, utc_s, job.id, short, is_unfit=is_unfit)
         if at_once and job.spec.wishes.deferrable:
             decision = replace(decision, deferral=Deferral(at_once))
         return decision
@@ -438,10 +442,24 @@ class Exchange:
         return self._place(spec, self._ask(spec, tasks, task_s), utc_s, "")
 
     def _place(
-        self, spec: JobSpec, ask: Ask, utc_s: float, chance: str, short: Short | None = None
+        self,
+        spec: JobSpec,
+        ask: Ask,
+        utc_s: float,
+        chance: str,
+        short: Short | None = None,
+        *,
+        is_unfit: bool = False,
     ) -> Decision:
-        """Place an ask, by the lots of a job: among near-equals it stays with them."""
+        """Place an ask, by the lots of a job: among near-equals it stays with them.
+
+        Args:
+            is_unfit: none of our workers could make what it is to run in.
+        """
         spared = self._spared(spec, utc_s, short)
+        if is_unfit:
+            rest = Rest(utc_s + max(1.0, self.rules.plan_s), "could not make what it is to run in")
+            spared = {**spared, self.site: rest}
         return place(ask, self.market, self.house, utc_s, lots(chance), spared)
 
     def _ask(
@@ -553,6 +571,16 @@ class Exchange:
             not each.is_own and verdicts[each.number] is None for each in self.market.candidates
         )
         return is_known or bool(self._relays(spec, terms)) or self._is_unheard(spec, terms)
+
+    def _may_be_made_elsewhere(self, job: Job) -> bool:
+        """Whether another site's pool that is known offers what workers could not make."""
+        if isinf(self.house.prefer_own_s):
+            return False
+        terms = self.terms(job.spec)
+        verdicts = self.market.verdicts(replace(terms, barred=terms.barred | job.unfit))
+        return any(
+            not each.is_own and verdicts[each.number] is None for each in self.market.candidates
+        )
 
     def _is_unheard(self, spec: JobSpec, terms: Terms) -> bool:
         """Whether a site that a job may go to has not shown itself yet: nobody knows its pools."""

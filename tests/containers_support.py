@@ -43,13 +43,19 @@ def has_image(name: str) -> bool:
 def import_image(folder: Path, name: str = IMAGE) -> str:
     """Have an image with a Python, a shell and nothing else; its name."""
     need("podman", "runc")
-    python = system_python()
+    system_python()
     if not has_image(name):
-        path = folder / "image.tar"
-        _write(path, python)
+        path = write_image(folder)
         subprocess.run(["podman", "import", "-q", str(path), name], check=True, capture_output=True)
         path.unlink()
     return name
+
+
+def write_image(folder: Path) -> Path:
+    """The file system of such an image, as a tar file."""
+    path = folder / "image.tar"
+    _write(path, system_python())
+    return path
 
 
 def _write(path: Path, python: Path) -> None:
@@ -63,7 +69,12 @@ def _write(path: Path, python: Path) -> None:
     beside = next(each for each in files if each.name == "libc.so.6").parent
     files.update(each for each in map(beside.joinpath, OF_GLIBC) if each.exists())
     with tarfile.open(path, "w") as tar:
-        for folder in ("tmp", "proc", "sys", "dev", "run", "etc", "usr"):
+        folders = {"tmp", "proc", "sys", "dev", "run", "etc", "usr"}
+        # docker keeps what is not named here from all users but root.
+        for each in (*files, library):
+            place = Path(os.path.realpath(each.parent)).relative_to("/")
+            folders |= {str(way) for way in (place, *place.parents)} - {"."}
+        for folder in sorted(folders):
             _add_entry(tar, folder, tarfile.DIRTYPE)
         for link in ("bin", "lib", "lib64", "sbin"):
             _add_entry(tar, link, tarfile.SYMTYPE, f"usr/{link}")

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import cloudpickle
@@ -17,6 +18,7 @@ from gateway.grids.delegating import (
     Broken,
     Cancelled,
     Done,
+    Found,
     Lost,
     News,
     Parcel,
@@ -146,6 +148,58 @@ class ReferenceEngine:
         self._running.pop(name).cancel()
 
 
+class Farm:
+    """Hosts that outlive whoever sends them parcels."""
+
+    def __init__(self):
+        self.tasks: dict = {}
+        self.bodies: dict[bytes, bytes] = {}
+        self.pool = ThreadPoolExecutor(4)
+
+
+class KeepingEngine(ReferenceEngine):
+    """Leaves its parcels at a farm, and finds them there in its next life."""
+
+    def __init__(self, farm: Farm, slots: int = 2, take_up_s: float = 20.0, detaches: bool = True):
+        super().__init__(slots, bodies=farm.bodies)
+        self.farm, self.take_up_s, self.detaches = farm, take_up_s, detaches
+
+    async def run(self, tell):
+        self._tell = tell
+        for name, (label, _) in self.farm.tasks.items():
+            tell(Found(name, label))
+        tell(Room(self.slots))
+        try:
+            while True:
+                for name, (_, future) in list(self.farm.tasks.items()):
+                    if future.done():
+                        del self.farm.tasks[name]
+                        tell(future.result())
+                await trio.sleep(0.01)
+        finally:
+            self.closed = True
+            if not self.detaches:
+                self.farm.tasks.clear()
+
+    def forget(self, digest):
+        pass
+
+    def send(self, parcel):
+        self.sent.append(parcel)
+        future = self.farm.pool.submit(self._do, parcel)
+        self.farm.tasks[parcel.name] = (parcel.label, future)
+
+    def cancel(self, names, *, running):
+        for name in names:
+            if name in self.farm.tasks:
+                if running:
+                    del self.farm.tasks[name]
+                self._tell(Cancelled(name) if running else Begun(name))
+
+    def holds(self, name):
+        return name in self.farm.tasks
+
+
 class InnerDelegate:
     """A delegate in a thread of this process, for an engine whose parts a test can hold."""
 
@@ -169,6 +223,12 @@ class InnerDelegate:
     def call(self, function, *arguments):
         """Run something in the delegate's own thread."""
         return trio.from_thread.run_sync(function, *arguments, trio_token=self._token)
+
+    def stop_politely(self):
+        """End it as a signal does."""
+        self.call(self.delegate.stop)
+        self._thread.join(READY_S)
+        assert not self._thread.is_alive()
 
     def stop(self):
         """End it at once."""

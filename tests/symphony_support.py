@@ -51,6 +51,7 @@ class StandIn:
         }
 
     def engine(self, way: str, say=lambda line: None, **more):
+        """An engine; another one is the next life of its process."""
         folder = self.folder / f"home-{way}"
         folder.mkdir(exist_ok=True)
         home = Home("pool", "mark", folder, say)
@@ -61,7 +62,7 @@ class StandIn:
         self.cluster.close()
 
 
-def real_engine(way: str, folder: Path):
+def real_engine(way: str, folder: Path, **more):
     """An engine of the real product's, by the tables of a file; skips where there is none.
 
     $SOAM_HOME says that it is installed here, $GRIDFED_SYMPHONY is a TOML file with a table for
@@ -72,4 +73,4 @@ def real_engine(way: str, folder: Path):
     if "GRIDFED_SYMPHONY" not in os.environ:
         pytest.skip("$GRIDFED_SYMPHONY is not set: a TOML file with tables [soamapi] and [rest]")
     table = tomllib.loads(Path(os.environ["GRIDFED_SYMPHONY"]).read_text())[way]
-    return open_engine(read({**table, "way": way}), Home("pool", "mark", folder, print))
+    return open_engine(read({**table, "way": way, **more}), Home("pool", "mark", folder, print))

@@ -27,6 +27,12 @@ def symphony() -> None:
 @click.option("--python", default="python3", show_default=True, help="Of the calls, on the hosts.")
 @click.option("--soam-python", default="python3", show_default=True, help="Of soamapi, there.")
 @click.option("--memory-bytes", default=0, show_default=True, help="Of a slot; 0: no limit.")
+@click.option(
+    "--keep-sessions/--abort-sessions",
+    default=True,
+    show_default=True,
+    help="What becomes of the work of a gateway that is killed: see take_up_s.",
+)
 @errors_to_exit_codes
 def package(
     out: Path,
@@ -36,6 +42,7 @@ def package(
     python: str,
     soam_python: str,
     memory_bytes: int,
+    keep_sessions: bool,
 ) -> None:
     """Write the service package for Symphony's hosts to OUT (a .tar.gz), its profile beside it.
 
@@ -50,6 +57,7 @@ def package(
         python=python,
         soam_python=soam_python,
         memory_bytes=memory_bytes,
+        keep_sessions=keep_sessions,
     )
     beside = out.with_name(out.name.removesuffix(".tar.gz") + ".xml")
     try:

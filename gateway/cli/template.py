@@ -250,4 +250,6 @@ contact = {contact}             # on our card, for people
 # login_file = "symphony.login" # one line: USER:PASSWORD
 # url = "https://sym:8050"
 # slots = 64                    # 0: as EGO says (ego_url, consumer)
+# take_up_s = 120               # what a restart finds at work waits so long for its tasks; 0: ended
+# on_stop = "close"             # or "detach": what is at work goes on when this gateway stops
 """

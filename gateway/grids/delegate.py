@@ -10,6 +10,9 @@ A worker never changes its slots. When the engine has more of them another lot b
 fewer, one drains as any worker does, and is gone when what it has under way has ended. An engine
 without slots has no workers, and so the broker gives it nothing.
 
+What an engine that is Keeping has of a former life waits in the estate until its tasks are assigned
+to a lot, and is that lot's from then on.
+
 Started by the gateway (gateway.grids.engine_pool), it ends when the gateway does. What it is told
 stands on its standard input, as JSON; the secret in its environment.
 """
@@ -17,6 +20,7 @@ stands on its standard input, as JSON; the secret in its environment.
 import json
 import math
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -53,11 +57,15 @@ from gateway.grids.delegating import (
     Cancelled,
     Done,
     Engine,
+    Found,
     Home,
+    Keeping,
+    Label,
     Lost,
     News,
     Room,
 )
+from gateway.grids.estate import Estate
 from gateway.grids.parcels import Book, regroup
 from gateway.no_pickle import forbid_unpickling
 from gateway.worker.conversation import WorkerConversation
@@ -116,7 +124,7 @@ class Lot:
         self.number = number
         self.slots = slots
         self.name = f"{owner.settings.name}-{number}"
-        self.book = Book(self.name, slots)
+        self.book = Book(f"{owner.settings.name}-{owner.life}-{number}", slots)
         self.is_ending = False
         self._is_draining = False
         self._said_bye = False
@@ -166,7 +174,7 @@ class Lot:
                 case Drain(on):
                     self._is_draining = on
                 case Bye():
-                    self._drop_all()
+                    self._part()
         self.feed()
 
     def _assigned(self, message: Assign) -> None:
@@ -178,7 +186,10 @@ class Lot:
             *(message.assignment, message.job, message.function),
             *(message.timeout_s, message.prints),
         )
-        self.book.assign(terms, message.first, message.arguments)
+        left = self._owner.claim(self, terms, message.first, message.arguments)
+        self.book.assign(terms, message.first, message.arguments, left, trio.current_time())
+        for name, _, _ in left:
+            self._owner.hand_over(self, name)
         if message.function in self.book.known or message.function in self._asked:
             return
         if self._owner.has(message.function):
@@ -193,6 +204,12 @@ class Lot:
         self._asked.clear()
         self._gateway.forget()
         self._engine.cancel(self.book.drop_all(), running=True)
+
+    def _part(self) -> None:
+        """The gateway ends. If it comes again it gives us its tasks again: what is out stays so."""
+        if self._owner.take_up_s:
+            self._owner.leave(self.book)
+        self._drop_all()
 
     # --- what the engine tells -----------------------------------------------------------------
 
@@ -266,6 +283,14 @@ class Lot:
 
     # --- its end -------------------------------------------------------------------------------
 
+    async def detach(self) -> None:
+        """Say goodbye, and leave at work what is."""
+        self.is_ending = True
+        self.feed()
+        self._owner.leave(self.book)
+        self.book.drop_all()
+        await self._say_bye("detached")
+
     async def end(self, at_most_s: float = math.inf) -> None:
         """Take nothing new, let what runs end, for so long at most, and say goodbye."""
         if not self.is_ending:
@@ -277,8 +302,11 @@ class Lot:
             while not self.book.is_idle:  # noqa: ASYNC110 - seldom, and not for long
                 await trio.sleep(WATCH_S)
         self._engine.cancel(self.book.drop_all(), running=True)
+        await self._say_bye("drained")
+
+    async def _say_bye(self, why: str) -> None:
         self._said_bye = True
-        self._gateway.post(Bye("drained"))
+        self._gateway.post(Bye(why))
         with trio.move_on_after(GOODBYE_S):
             await self._gateway.settle()
         self._scope.cancel()
@@ -294,6 +322,13 @@ class Delegate:
         self.engine = engine
         self.say = say
         self.exit_code = 0
+        self.life = secrets.token_hex(4)  # in parcels' names: none of a former life is called so
+        keeping = engine if isinstance(engine, Keeping) and engine.take_up_s else None
+        self.take_up_s = keeping.take_up_s if keeping is not None else 0.0
+        self._detaches = keeping is not None and keeping.detaches
+        self._engine_scope = trio.CancelScope()
+        self._estate = Estate()
+        self._claims: dict[str, int] = {}  # parcels of a former life, and the lots that have them
         self._functions = Functions()
         self._put: set[bytes] = set()  # bodies that the engine has
         self._lots: dict[int, Lot] = {}
@@ -307,7 +342,8 @@ class Delegate:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._watch)
-            await self._run_engine()
+            with self._engine_scope:
+                await self._run_engine()
 
     async def _run_engine(self) -> None:
         """Run the engine, and again should it fail; what it had then is lost."""
@@ -352,9 +388,63 @@ class Delegate:
             self._room = news.slots
             self._regroup(trio.current_time())
             return
-        lot = self._lots.get(_lot_of(news.parcel))
+        if isinstance(news, Found):
+            if self.take_up_s:
+                self._estate.add(news.parcel, news.label, trio.current_time())
+            return
+        if news.parcel in self._estate:
+            if isinstance(news, Done):
+                self._estate.keep(news)
+            elif not isinstance(news, Begun):
+                self._estate.drop(news.parcel)  # whoever has its tasks sends them anew
+            return
+        if isinstance(news, Begun):
+            number = self._claims.get(news.parcel)
+        else:
+            number = self._claims.pop(news.parcel, None)
+        lot = self._lots.get(_lot_of(news.parcel) if number is None else number)
         if lot is not None:
             lot.hear_engine(news)
+
+    # --- what a former life has left -----------------------------------------------------------
+
+    def claim(
+        self, lot: Lot, terms: Terms, first: int, arguments: list[bytes]
+    ) -> list[tuple[str, int, int]]:
+        """The parcels at the engine that are of these tasks; they are the lot's from now on."""
+        if not self._estate:
+            return []
+        found = self._estate.find(terms, first, arguments)
+        self._claims |= {name: lot.number for name, _, _ in found}
+        return found
+
+    def hand_over(self, lot: Lot, name: str) -> None:
+        """A lot has a parcel of the estate in its book: tell it what became of that, if it did."""
+        outcome = self._estate.drop(name)
+        if outcome is not None:
+            del self._claims[name]
+            lot.hear_engine(outcome)
+
+    def leave(self, book: Book) -> None:
+        """A lot lets go of what it has at the engine, and that goes on."""
+        for name, sent in book.sent.items():
+            piece, terms = sent.piece, sent.piece.terms
+            label = Label.of(
+                *(terms.job, piece.first, terms.function, piece.arguments),
+                *(terms.timeout_s, terms.prints),
+            )
+            self._claims.pop(name, None)
+            self._estate.add(name, label, trio.current_time())
+        book.sent.clear()
+
+    def _clear_estate(self, now_s: float) -> None:
+        """End what nobody has given us the tasks of: they were stopped, or run elsewhere."""
+        names = self._estate.stale(now_s - self.take_up_s)
+        if names:
+            for name in names:
+                self._estate.drop(name)
+            self.say(f"ends {len(names)} parcels of a former life: nobody wants them any more")
+            self.engine.cancel(names, running=True)
 
     def _regroup(self, now_s: float) -> None:
         """Begin and end lots, so that there are as many slots as the engine has for us."""
@@ -385,7 +475,8 @@ class Delegate:
             await lot.run()
         finally:
             del self._lots[lot.number]
-            self.engine.cancel(lot.book.drop_all(), running=True)
+            if not self._detaches:  # else this is the end of the process
+                self.engine.cancel(lot.book.drop_all(), running=True)
 
     async def _end(self, lot: Lot) -> None:
         self.say(f"gives up {lot.slots} slot{'s' * (lot.slots != 1)}: the engine has fewer")
@@ -401,6 +492,8 @@ class Delegate:
                 lot.watch(now_s)
             if self._fewer_since_s is not None:
                 self._regroup(now_s)
+            if self._estate:
+                self._clear_estate(now_s)
 
     def stop(self) -> None:
         """Let what runs end, for a while; asked again, stop at once."""
@@ -410,9 +503,14 @@ class Delegate:
         self._nursery.start_soon(self._wind_up)
 
     async def _wind_up(self) -> None:
+        if self._detaches:
+            self._engine_scope.cancel()  # an outcome that is heard now could be told to nobody
         async with trio.open_nursery() as nursery:
             for lot in list(self._lots.values()):
-                nursery.start_soon(lot.end, STOP_S)
+                if self._detaches:
+                    nursery.start_soon(lot.detach)
+                else:
+                    nursery.start_soon(lot.end, STOP_S)
         self._nursery.cancel_scope.cancel()
 
 

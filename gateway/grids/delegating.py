@@ -14,16 +14,53 @@ So dispatch by credit, recall, notices, usage records and bills work as for slot
 or tells of a parcel that nobody knows any more; it never says Begun. The books cope. What it may
 not do is to keep a parcel for ever without holding it (`holds`), or to run one after Cancelled.
 
+*What outlives the process.* An engine may be able to leave parcels at work when its process ends or
+is killed, and to find them again in its next life (`Keeping`). It tells of each as Found, by the
+label that it was sent with; what becomes of it, it tells as of any other. Their tasks are given to
+us again by the gateway, and are not sent anew then (gateway.grids.estate).
+
 Payloads stay closed: an engine carries bytes. What its hosts do with them is what a slot does
 (gateway.worker.slot), so that results, failures and prints are the same as anywhere.
 """
 
-from collections.abc import Callable, Collection, Mapping
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 FAILURE_KINDS: Final = frozenset({"error", "result", "timeout", "memory", "crash"})
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Which calls a parcel is of: they are known again by it, in a later life.
+
+    Attributes:
+        first: the number of its first call in the job, of `count`.
+        digest: of all that decides what comes out of them, hexadecimal.
+    """
+
+    job: str
+    first: int
+    count: int
+    digest: str
+
+    @staticmethod
+    def of(
+        job: str,
+        first: int,
+        function: bytes,
+        arguments: Sequence[bytes],
+        timeout_s: float | None,
+        prints: bool,
+    ) -> "Label":
+        """The label of calls."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (function, repr((timeout_s, prints)).encode(), *arguments):
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+        return Label(job, first, len(arguments), digest.hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +68,12 @@ class Parcel:
     """Calls of one function, to be run in order on one of the engine's slots.
 
     Attributes:
-        name: no other parcel of this process ever has it.
+        name: no other parcel of this process, or of a former life of it, ever has it.
         function: the digest of its body, which was `put` before.
         arguments: a payload a call.
         timeout_s: of each call.
         result_bytes_max: of each result; what is larger fails with kind "result".
+        first: the number of its first call in the job.
     """
 
     name: str
@@ -45,6 +83,14 @@ class Parcel:
     timeout_s: float | None = None
     prints: bool = False
     result_bytes_max: int = 32 << 20
+    first: int = 0
+
+    @property
+    def label(self) -> Label:
+        """What it is known again by."""
+        return Label.of(
+            *(self.job, self.first, self.function, self.arguments, self.timeout_s, self.prints)
+        )
 
 
 # --- what an engine tells -------------------------------------------------------------------------
@@ -110,7 +156,18 @@ class Cancelled:
     parcel: str
 
 
-News = Room | Begun | Done | Lost | Broken | Cancelled
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A parcel of a former life is at work, or done; what has become of it follows.
+
+    Told before the first Room of a process, by an engine that is Keeping.
+    """
+
+    parcel: str
+    label: Label
+
+
+News = Room | Begun | Done | Lost | Broken | Cancelled | Found
 
 
 class Engine(Protocol):
@@ -133,7 +190,7 @@ class Engine(Protocol):
     async def run(self, tell: Callable[[News], None]) -> None:
         """Serve until cancelled, and leave nothing running then. Trouble is told as Room(0).
 
-        What a former life of ours has left running is ended first.
+        What a former life of ours has left running is ended first. For both see Keeping.
         """
         ...
 
@@ -158,6 +215,28 @@ class Engine(Protocol):
 
     def holds(self, name: str) -> bool:
         """Whether it will still tell of a parcel."""
+        ...
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """What an engine has beside the rest if its parcels can outlive its process.
+
+    One that has not is an Engine all the same: what it had is begun anew after a restart.
+    """
+
+    @property
+    def take_up_s(self) -> float:
+        """For so long what was Found waits for its tasks to be given to us again; then it is
+        cancelled. 0: nothing is kept, and nothing Found.
+        """
+        ...
+
+    @property
+    def detaches(self) -> bool:
+        """Whether what is at work stays so when the process is stopped, and not only when it is
+        killed.
+        """
         ...
 
 

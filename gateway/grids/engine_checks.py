@@ -9,7 +9,9 @@
 
 Each begins with an engine that does not run yet, needs two slots of it, and leaves it ended. What
 fails is an assertion that says what was promised. SLOT_CHECKS are for engines whose hosts run calls
-as slots do, in processes; those of ENGINE_CHECKS hold for all.
+as slots do, in processes; KEEPING_CHECKS for those that can leave their parcels at work and find
+them again (`why_nothing_is_kept` says why they are not for one); those of ENGINE_CHECKS hold for
+all.
 """
 
 import hashlib
@@ -28,6 +30,8 @@ from gateway.grids.delegating import (
     Cancelled,
     Done,
     Engine,
+    Found,
+    Keeping,
     Lost,
     News,
     Parcel,
@@ -66,11 +70,14 @@ class Stage:
     Attributes:
         seal: pickles, by value where it must be.
         unseal: unpickles a result.
+        next_life: opens the engine of a process that comes after this one, in the same Home; only
+            for those that are Keeping.
     """
 
     engine: Engine
     seal: Callable[[Any], bytes]
     unseal: Callable[[bytes], Any]
+    next_life: Callable[[], Engine] | None = None
     told: list[News] = field(default_factory=list)
     _more: trio.Event = field(default_factory=trio.Event)
     _parcels: int = 0
@@ -107,13 +114,20 @@ class Stage:
         self._parcels += 1
         name = f"check-1-{self._parcels}"
         arguments = [self.seal((each,)) for each in calls]
+        terms.setdefault("first", self._parcels)
         self.engine.send(Parcel(name, "job", digest, arguments, **terms))
         return name
+
+    def forget_functions(self) -> None:
+        """The engine is another: it has no function yet."""
+        self._put.clear()
 
     def ends(self, name: str) -> list[Ended]:
         """What was told of a parcel's end; the second time it counts for nothing."""
         return [
-            each for each in self.told if not isinstance(each, Room | Begun) and each.parcel == name
+            each
+            for each in self.told
+            if not isinstance(each, Room | Begun | Found) and each.parcel == name
         ]
 
     async def end(self, name: str) -> Ended:
@@ -200,6 +214,36 @@ async def it_runs_again(stage: Stage) -> None:
         assert stage.values(await stage.done(stage.send(double, 2))) == [4]
 
 
+def why_nothing_is_kept(engine: Engine) -> str:
+    """Why KEEPING_CHECKS are not for an engine, to skip them with; empty if they are."""
+    if not isinstance(engine, Keeping):
+        return "the engine is not Keeping: what it has is begun anew after a restart"
+    if not (engine.take_up_s and engine.detaches):
+        return "the engine's settings have nothing kept when its process is stopped"
+    return ""
+
+
+async def what_was_left_is_found(stage: Stage) -> None:
+    """What is at work when a process is stopped is Found by the next one, runs on, and is told."""
+    assert stage.next_life is not None, "a Stage for an engine that is Keeping needs a next_life"
+    async with stage.opened():
+        wait_s, long = 0.35, ""
+        while not long or stage.ends(long):  # a slot may take its time to start
+            wait_s *= 2
+            long = stage.send(nap, wait_s, first=7)
+            await stage.done(stage.send(nap, 0.0))  # which was sent after it
+    assert not stage.ends(long), "it was told to be at an end, and it goes on"
+    stage.told.clear()
+    stage.engine = stage.next_life()
+    stage.forget_functions()
+    async with stage.opened():
+        found = [each for each in stage.told if isinstance(each, Found)]
+        assert [each.parcel for each in found] == [long], "it did not find what it had"
+        assert found[0].label.first == 7, "its label is another"
+        assert stage.values(await stage.done(long)) == [wait_s]
+        assert stage.values(await stage.done(stage.send(nap, 0.0))) == [0.0]
+
+
 async def limits_and_prints_are_a_slots(stage: Stage) -> None:
     """Time limits, results that are too large, and prints: as with a slot of our own."""
     async with stage.opened():
@@ -232,6 +276,7 @@ ENGINE_CHECKS: Final[tuple[Check, ...]] = (
     what_has_begun_is_left,
     it_runs_again,
 )
+KEEPING_CHECKS: Final[tuple[Check, ...]] = (what_was_left_is_found,)
 SLOT_CHECKS: Final[tuple[Check, ...]] = (
     limits_and_prints_are_a_slots,
     what_takes_a_slot_down_is_named,

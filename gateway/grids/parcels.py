@@ -83,12 +83,32 @@ class Book:
 
     # --- work comes, work goes -----------------------------------------------------------------
 
-    def assign(self, terms: Terms, first: int, arguments: list[bytes]) -> None:
-        """Take an assignment on."""
-        if arguments and terms.assignment not in self.held:
-            left = RangeSet([(first, first + len(arguments))])
-            self.held[terms.assignment] = Held(terms, left)
-            self._queue.append(Piece(terms, first, arguments))
+    def assign(
+        self,
+        terms: Terms,
+        first: int,
+        arguments: list[bytes],
+        left: Iterable[tuple[str, int, int]] = (),
+        now_s: float = 0.0,
+    ) -> None:
+        """Take an assignment on.
+
+        Args:
+            left: parcels of a former life that are at the engine, (name, first task, the one after
+                its last), in order: what is in them is not sent anew.
+        """
+        if not arguments or terms.assignment in self.held:
+            return
+        piece = Piece(terms, first, arguments)
+        self.held[terms.assignment] = Held(terms, RangeSet([(first, piece.stop)]))
+        at = first
+        for name, low, high in left:
+            if at < low:
+                self._queue.append(piece.cut(at, low))
+            self.sent[name] = Sent(piece.cut(low, high), begun_s=now_s)
+            at = high
+        if at < piece.stop:
+            self._queue.append(piece.cut(at, piece.stop) if at > first else piece)
 
     def feed(self) -> Iterator[Parcel]:
         """Make parcels while the engine has room; each is in the books before it is given out."""
@@ -116,6 +136,7 @@ class Book:
                 terms.timeout_s,
                 terms.prints,
                 self.result_bytes_max,
+                taken.first,
             )
 
     def _parcel_tasks(self, piece: Piece, waiting: int) -> int:

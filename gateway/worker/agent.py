@@ -227,6 +227,7 @@ class Agent:
             match message:
                 case ["ready"]:
                     slot.is_ready = True
+                    process.is_ready()
                     self._environments.started(slot.home)
                 case ["part", int(), *rest] if is_part(rest):
                     if not self._take_part(slot, process, message):

@@ -16,7 +16,7 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +36,7 @@ PULL_S: Final = 1800.0
 MEMORY_OVERHEAD_BYTES: Final = 16 << 20  # of the container's first process
 SAID_CHARS_MAX: Final = 400
 # What runs containers below podman: its own choice, and the one that also knows hybrid cgroups.
+_UNLIMITED: Final = b"Resource limits are not supported"  # podman's words, of a user's on version 1
 _BELOW: Final = ("", "runc", "crun")
 
 
@@ -49,6 +50,7 @@ class Runtime:
 
     program: str
     below: str = ""  # what it is told to run them by; empty: what it takes itself
+    is_limiting: bool = True  # whether it can hold them to memory, cores and processes
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -182,7 +184,8 @@ def probe_below(runtime: Runtime, image: str, rules: Rules) -> Runtime:
         done = works(candidate, image, rules)
         is_refused = b"OCI runtime error" in done.stderr or done.returncode == 125
         if not is_refused:
-            return candidate  # it runs containers, whatever it is that this image lacks
+            # It runs containers, whatever it is that this image lacks.
+            return replace(candidate, is_limiting=_UNLIMITED not in done.stderr)
     assert done is not None, "its own choice is always tried"
     raise ContainerUnavailable(
         f"{runtime.program} runs no container here: {_last_words(done)} (on hybrid cgroups it "

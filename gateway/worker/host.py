@@ -178,9 +178,15 @@ class Host:
             raise containers.ContainerUnavailable("nothing here runs containers")
         containers.provide(self._runtime, image, rules)
         if not self._is_probed:
-            self._runtime = containers.probe_below(self._runtime, image, rules)
-            self._is_probed = True
-            self._say(f"runs images with {self._runtime}")
+            found = containers.probe_below(self._runtime, image, rules)
+            if not found.is_limiting and self._confines.cgroups == "required":
+                raise containers.ContainerUnavailable(
+                    f'cgroups is "required", and {found} holds containers to no limits here'
+                )
+            self._runtime, self._is_probed = found, True
+            self._say(f"runs images with {found}")
+            if not found.is_limiting:
+                self._say(f"{found} holds containers to no cpus and pids_max; memory is watched")
 
     @property
     def usual(self) -> str:

@@ -60,7 +60,7 @@ def memory_used_bytes(pid: int, limit_bytes: int = 0) -> int:
     Pages that they share are counted once when that decides whether they are over `limit_bytes`:
     it is exact, and slow.
     """
-    family = [pid, *_descendants(pid)]
+    family = [pid, *descendants(pid)]
     used = sum(map(_resident_bytes, family))
     if limit_bytes and used > limit_bytes and len(family) > 1:
         return sum(map(_proportional_bytes, family))
@@ -90,7 +90,8 @@ def _proportional_bytes(pid: int) -> int:
     return _resident_bytes(pid)  # it does not let its pages be looked at, or is gone
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """What a process has started, and what that has, as far as it is still below it."""
     found: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")
@@ -99,7 +100,7 @@ def _descendants(pid: int) -> list[int]:
     for thread in threads:
         for child in map(int, _read(f"/proc/{pid}/task/{thread}/children").split()):
             found.append(child)
-            found.extend(_descendants(child))
+            found.extend(descendants(child))
     return found
 
 

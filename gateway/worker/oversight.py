@@ -33,6 +33,8 @@ def oversee(
     elif now_ns - process.quiet_since_ns > QUIET_MAX_NS:
         # It has work, is at none, and says nothing: a report was garbled on its way.
         process.distrust()
+    if slot.home.site and slot.is_ready and not slot.chunks and process.has_strays:
+        process.kill()  # another site's work is over when its tasks are
     if not slot.is_ready and now_ns - process.born_ns > START_MAX_NS:
         process.kill(Doom(NOBODY, "environment", f"it did not start in {START_MAX_NS / 1e9:g} s"))
     used_bytes = memory_used_bytes(process.pid, limit_bytes) if limit_bytes else 0

@@ -1,5 +1,6 @@
 """One slot's process: started, spoken to, and ended, whatever it is doing."""
 
+import contextlib
 import math
 import os
 import signal
@@ -27,7 +28,7 @@ from gateway.worker.container_init import OUT_OF_MEMORY
 from gateway.worker.functions import Lent
 from gateway.worker.handover import Handover
 from gateway.worker.launch import Launch
-from gateway.worker.limits import cores_of_children, kill_session
+from gateway.worker.limits import cores_of_children, descendants, kill_session
 
 READ_BYTES: Final = 1 << 18
 STDERR_KEPT_BYTES: Final = 8192
@@ -97,6 +98,16 @@ class SlotProcess:
         self._outgoing: deque[bytes] = deque()
         self._has_outgoing = trio.Event()
         self._is_told_to_end = trio.Event()
+        self._family = 0
+
+    def is_ready(self) -> None:
+        """It is there, and has run nothing of anybody's yet."""
+        self._family = len(descendants(self.pid))
+
+    @property
+    def has_strays(self) -> bool:
+        """Whether tasks have left processes behind; of use when it is at none."""
+        return len(descendants(self.pid)) > self._family
 
     @property
     def started(self) -> int:
@@ -160,8 +171,13 @@ class SlotProcess:
         if self._handover is not None and self._handover.is_through:
             self._handover.kill()  # and its runtime tidies up
             self._is_told_to_end.set()
-        else:
-            os.killpg(self._leader, signal.SIGKILL)
+            return
+        # A sandbox's first process is to end with its parent, but a task may have got hold of it.
+        below = () if self._launch.is_child else descendants(self._leader)
+        os.killpg(self._leader, signal.SIGKILL)
+        for pid in below:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def distrust(self) -> None:
         """Its channel can't be relied on: end it. Which task has done that is not known."""

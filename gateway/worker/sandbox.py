@@ -3,6 +3,11 @@
 The slot gets a process, user, host and network namespace of its own; it reads the system's
 programs and libraries and the worker's Python, and nothing else: no home folders, no keys, no
 sockets. Its /tmp is its own, and gone with it. It dies with the agent.
+
+A user namespace only renames who we are. Where we are root, whoever is nobody in one of ours is
+root to the kernel: it may write what root owns, kernel.core_pattern for one, and so run anything on
+this host. So there is none then, and the slot really becomes nobody, with the two rights that this
+takes and that it loses by it.
 """
 
 import os
@@ -16,12 +21,14 @@ from typing import Final
 from gateway.worker.launch import SLOT, Launch
 
 PROGRAM: Final = "bwrap"
+SETPRIV: Final = "/usr/bin/setpriv"
 NOBODY: Final = "65534"
 PROBE_S: Final = 10.0
 # What Python and its packages read of /etc: libraries, zones, certificates; no accounts, no keys.
 ETC: Final = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "alternatives", "ssl/certs")
 ETC_NETWORK: Final = ("resolv.conf", "hosts", "nsswitch.conf", "gai.conf")
 ROOTS: Final = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+SHARED_BYTES: Final = 64 << 20  # of its /dev/shm
 VARIABLES: Final = ("LANG", "LC_ALL", "TZ", "GRIDFED_GATEWAY", "GRIDFED_SECRET")
 
 
@@ -38,23 +45,55 @@ def shell(kit: Path, readable: Iterable[Path], *, network: str, tmp_bytes: int) 
         network: "host", or "none".
         tmp_bytes: of its /tmp.
     """
-    command = [PROGRAM, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    command += ["--uid", NOBODY, "--gid", NOBODY, "--hostname", "sandbox"]
-    command += ["--share-net"] if network == "host" else []
-    command += ["--proc", "/proc", "--dev", "/dev"]
-    command += ["--size", str(tmp_bytes), "--tmpfs", "/tmp", "--chdir", "/tmp"]  # noqa: S108
+    command = [PROGRAM, *_namespaces(network), "--die-with-parent", "--new-session"]
+    command += ["--hostname", "sandbox", "--proc", "/proc", "--dev", "/dev"]
+    command += ["--perms", "1777", "--size", str(SHARED_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108
+    command += ["--perms", "1777", "--size", str(tmp_bytes), "--tmpfs", "/tmp"]  # noqa: S108
+    command += ["--chdir", "/tmp"]  # noqa: S108
     for name in ROOTS:
         path = Path("/", name)
         if path.is_symlink():
             command += ["--symlink", os.readlink(path), str(path)]
         elif path.exists():
             command += ["--ro-bind", str(path), str(path)]
-    for name in (*ETC, *(ETC_NETWORK if network == "host" else ())):
-        command += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    for path in dict.fromkeys((*python_folders(), *readable)):
+    bound = list(dict.fromkeys((*python_folders(), *readable, kit)))
+    etc = [Path("/etc", each) for each in (*ETC, *(ETC_NETWORK if network == "host" else ()))]
+    # Made by bubblewrap itself, folders on the way to them would be for root alone.
+    ways = {way for path in (*bound, *etc) for way in path.parents if way != Path("/")}
+    for way in sorted(ways):
+        command += ["--dir", str(way)]
+    for path in etc:
+        command += ["--ro-bind-try", str(path), str(path)]
+    for path in bound:
         command += ["--ro-bind", str(path), str(path)]
-    command += ["--ro-bind", str(kit), str(kit)]
-    return tuple(command)
+    # Else it could write there without bounds.
+    command += ["--remount-ro", "/dev", "--remount-ro", "/"]
+    return (*command, *_becoming_nobody())
+
+
+def _namespaces(network: str) -> list[str]:
+    kinds = ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
+    kinds += ["--unshare-net"] if network != "host" else []
+    if _is_root():
+        return [*kinds, "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    return [*kinds, "--unshare-user", "--uid", NOBODY, "--gid", NOBODY, "--cap-drop", "ALL"]
+
+
+def _becoming_nobody() -> list[str]:
+    if not _is_root():
+        return []
+    return [
+        SETPRIV,
+        f"--reuid={NOBODY}",
+        f"--regid={NOBODY}",
+        "--clear-groups",
+        "--inh-caps=-all",
+        "--",
+    ]
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
 
 
 def python_folders() -> list[Path]:
@@ -95,6 +134,8 @@ def probe(kit: Path) -> None:
             )
     if shutil.which(PROGRAM) is None:
         raise SandboxUnavailable("there is no bubblewrap (bwrap) on this host: install it")
+    if _is_root() and not Path(SETPRIV).exists():
+        raise SandboxUnavailable(f"there is no {SETPRIV} on this host: install util-linux")
     command = [*shell(kit, (), network="none", tmp_bytes=1 << 20), sys.executable, "-c", "pass"]
     try:
         done = subprocess.run(
@@ -105,6 +146,6 @@ def probe(kit: Path) -> None:
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip()[-300:]
         raise SandboxUnavailable(
-            f"bwrap does not start here ({said or done.returncode}): it needs user namespaces, or "
-            "to be run by root"
+            f"bwrap does not start here ({said or done.returncode}): it needs user namespaces; or "
+            "to be run by root, and a Python that all users may read"
         )

@@ -3,11 +3,12 @@
 import json
 import os
 import sys
+import zipfile
 
 import pytest
 from command_support import quick
 from containers_support import IMAGE, import_image, need
-from members_support import dear_and_cheap
+from members_support import Member, dear_and_cheap, federate
 from tests_support import SiteProcess, wait_until
 
 from federation.errors import EnvironmentFailed, JobRefused
@@ -138,3 +139,40 @@ def test_another_sites_work_runs_in_a_sandbox(tmp_path):
             assert prefix.startswith(str(tmp_path / "cache"))
         with paris.client() as client:
             assert client.options(sites=["paris"]).submit(where).result(20)[0] == os.getuid()
+
+
+def make_wheel(folder):
+    """A package of nothing but a name."""
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "gridfed_probe-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("gridfed_probe.py", "")
+        about = "Metadata-Version: 2.1\nName: gridfed_probe\nVersion: 1.0\n"
+        wheel.writestr("gridfed_probe-1.0.dist-info/METADATA", about)
+        made = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        wheel.writestr("gridfed_probe-1.0.dist-info/WHEEL", made)
+        wheel.writestr("gridfed_probe-1.0.dist-info/RECORD", "")
+
+
+@pytest.mark.thorough
+def test_what_no_worker_here_can_make_is_made_at_another_site_or_fails(tmp_path):
+    make_wheel(tmp_path / "whole")
+    (tmp_path / "empty").mkdir()
+
+    def offers(wheels):
+        table = f'packages = true\nlinks = "{tmp_path / wheels}"\ncache = "{tmp_path}/c-{wheels}"'
+        return f"[pool.environments]\n{table}\n"
+
+    (tmp_path / "requirements.txt").write_text("gridfed_probe==1.0\n")
+    dear = Member(tmp_path, "london", 1, "4 USD", offers("whole"))
+    cheap = Member(tmp_path, "paris", 1, "0.04 USD", offers("empty"))
+    try:
+        federate(dear, cheap)
+        with cheap.client() as client:
+            view = client.options(environment=tmp_path / "requirements.txt")
+            found = view.submit(whose_python).result(60)[1]
+            assert found.startswith(str(tmp_path / "c-whole"))
+            with pytest.raises(EnvironmentFailed, match="can't be installed"):
+                view.options(sites=["paris"]).submit(whose_python).result(60)
+    finally:
+        dear.gateway.stop()
+        cheap.gateway.stop()

@@ -103,29 +103,104 @@ def test_a_reclaim_loses_no_task_and_no_retry_and_cancel_ends_what_runs(
 
 @THOROUGH
 @pytest.mark.parametrize(
-    ("way", "what"),
+    ("way", "what", "is_kept"),
     [
-        ("soamapi", "soam/side.py"),
-        ("soamapi", "gateway.grids.delegate"),
-        ("rest", "gateway.grids.delegate"),
+        ("soamapi", "soam/side.py", True),
+        ("soamapi", "soam/side.py", False),
+        ("soamapi", "gateway.grids.delegate", True),
+        ("rest", "gateway.grids.delegate", True),
     ],
 )
-def test_a_process_that_dies_is_replaced(make_site, stand_in, tmp_path, way, what):
+def test_a_process_that_dies_is_replaced(make_site, stand_in, tmp_path, way, what, is_kept):
+    """And what ran goes on, where Symphony keeps the sessions of a client that it has lost."""
+    stand_in.cluster.aborts_orphans = not is_kept
     site = make_site(0, config=config(stand_in, way))
     with site.client() as client:
         future = client.submit(sleeps, tmp_path, "t", "go")
-        wait_until(lambda: stand_in.cluster.running)
+        wait_until((tmp_path / "t").exists)
+        wait_until(lambda: is_noted(tmp_path))
         (before,) = stand_in.cluster.open_sessions
         os.kill(side_of(site, what).pid, signal.SIGKILL)
-        wait_until(lambda: before not in stand_in.cluster.open_sessions)
+        if not is_kept:
+            wait_until(lambda: before not in stand_in.cluster.open_sessions)
         (tmp_path / "go").touch()
         assert future.result(30) == "t"
+        assert len(stand_in.cluster.started) == (1 if is_kept else 2)
+        wait_until(lambda: before not in stand_in.cluster.open_sessions)
+
+
+def is_noted(folder, tasks=1):
+    """Whether the pool's process has written down so many tasks."""
+    texts = [each.read_text() for each in folder.rglob("sessions.jsonl")]
+    return sum(text.count('"grid-') for text in texts) >= tasks
+
+
+@pytest.mark.parametrize(
+    ("way", "how"),
+    [
+        ("soamapi", "kill"),
+        pytest.param("rest", "kill", marks=THOROUGH),
+        pytest.param("rest", "stop", marks=THOROUGH),
+        pytest.param("soamapi", "stop", marks=THOROUGH),
+    ],
+)
+def test_a_gateway_that_comes_again_goes_on_with_what_runs(make_site, stand_in, tmp_path, way, how):
+    """What has ended meanwhile is fetched, what runs is waited for, nothing runs or costs twice."""
+    cluster = stand_in.cluster
+    cluster.aborts_orphans = False
+    site = make_site(0, config=config(stand_in, way, on_stop="detach"))
+    with site.client() as client:
+        calls = [(tmp_path, f"t{n}", f"go{n}") for n in range(3)]
+        job = client.submit_job(sleeps_of, calls)
+        wait_until(lambda: is_noted(tmp_path, 2))
+        wait_until(lambda: (tmp_path / "t0").exists() and (tmp_path / "t1").exists())
+    if how == "kill":
+        site.kill()
+    else:
+        site.gateway.stop()
+    (session,) = cluster.open_sessions
+    (tmp_path / "go0").touch()
+    wait_until(lambda: len(cluster.sessions[session].given) == 1)
+    site.start()
+    with site.client() as client:
+        job = client.job(job.id)
+        wait_until(lambda: job.progress().done == 1)
+        (tmp_path / "go1").touch()
+        (tmp_path / "go2").touch()
+        assert list(job.results()) == ["t0", "t1", "t2"]
+        assert job.wait(30) == "done"
+        totals = client.ask("report", kind="cost", by=["job", "state"])
+        tasks = totals["columns"].index("tasks")
+        assert [row[tasks] for row in totals["rows"]] == [3]
+    assert len(cluster.started) == 3, "none was begun twice"
+    wait_until(lambda: session not in cluster.open_sessions)
+
+
+@THOROUGH
+@pytest.mark.parametrize("way", WAYS)
+def test_a_client_that_submits_again_gets_what_runs_already(make_site, stand_in, tmp_path, way):
+    stand_in.cluster.aborts_orphans = False
+    site = make_site(0, config=config(stand_in, way))
+    with site.client() as client:
+        future = client.submit(sleeps, tmp_path, "t", "go")
+        wait_until(lambda: is_noted(tmp_path))
+        wait_until((tmp_path / "t").exists)
+        site.kill()
+        site.start()
+        (tmp_path / "go").touch()
+        assert future.result(30) == "t"
+    assert len(stand_in.cluster.started) == 1
+
+
+def sleeps_of(call):
+    return sleeps(*call)
 
 
 @pytest.mark.parametrize("way", ["rest", pytest.param("soamapi", marks=THOROUGH)])
 def test_a_gateway_that_is_killed_leaves_no_session(make_site, stand_in, tmp_path, way):
+    """Nor does what nobody wants any more run on."""
     stand_in.cluster.aborts_orphans = False
-    site = make_site(0, config=config(stand_in, way))
+    site = make_site(0, config=config(stand_in, way, take_up_s=1.0))
     with contextlib.suppress(KeyboardInterrupt), site.client() as client:
         client.submit(sleeps, tmp_path, "t", "never")
         wait_until(lambda: stand_in.cluster.running)

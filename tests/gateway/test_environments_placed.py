@@ -130,6 +130,34 @@ def test_without_another_it_fails_at_once_and_costs_nothing():
     assert not orders(world.effects)
 
 
+def test_what_workers_here_can_t_make_waits_for_another_site_as_long_as_there_is_one():
+    world = World()
+    world.broker.made_elsewhere = lambda job: bool(job.unfit) and bool(others)
+    others = ["rome"]
+    world.join(2, OFFERS)
+    [order] = orders(world.submit())
+    assert not told(world.fail(order), messages.Results)
+    assert not orders(world.effects)
+    # It comes as a contract, and fails too: who knows of nobody else says why.
+    [sold] = orders(world.join(-1, OFFERS, job="j"))
+    others.clear()
+    [results] = told(world.fail(sold), messages.Results)
+    assert results.failures == FAILURE
+
+
+def test_what_nobody_is_left_for_is_tried_here_once_more_and_fails_with_its_reason():
+    world = World()
+    world.broker.made_elsewhere = lambda job: bool(others)
+    others = ["rome"]
+    world.join(2, OFFERS)
+    [order] = orders(world.submit())
+    world.fail(order)
+    others.clear()
+    [again] = orders(world.do(events.PlacesChosen("j", None)))
+    [results] = told(world.fail(again), messages.Results)
+    assert results.failures == FAILURE
+
+
 def test_of_a_job_that_was_sold_the_buyer_decides():
     world = World()
     world.join(2, OFFERS)

@@ -11,7 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
@@ -38,6 +40,7 @@ class Session:
     tasks: dict[str, Task] = field(default_factory=dict)
     waiting: deque = field(default_factory=deque)
     kept: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    given: dict[str, dict[str, Any]] = field(default_factory=dict)  # all outcomes so far
 
     @property
     def priority(self) -> int:
@@ -123,6 +126,8 @@ class Cluster:
         self.applications = applications
         self.retries = retries
         self.service = service
+        self.started: list[str] = []  # a line for each time that a task was begun
+        self.hangs = ""  # calls of this name are not answered
         self.early = False  # outcomes are told before `send` returns
         self.echoes = False  # and told twice
         self.aborts_orphans = True  # abortSessionIfClientDisconnect
@@ -234,23 +239,35 @@ class Cluster:
                 raise ValueError(f"there is no session {session}")
             self._end(self.sessions[session], "Closed")
 
+    def detach(self, session: str) -> None:
+        with self.lock:
+            self.sessions[session].owner = None
+
     def reopen(self, session: str, owner: Any) -> str:
         with self.lock:
             found = self.sessions.get(session)
             if found is None or found.state != "Open":
                 raise ValueError(f"session {session} is not open")
             found.owner = owner
-            for task, outcome in found.kept:
+            for task, outcome in list(found.given.items()):  # to whomever it was given before
                 self._push(found, task, outcome)
             found.kept.clear()
             return session
 
-    def results(self, session: str, count: int, wait_s: float) -> list[tuple[str, dict[str, Any]]]:
-        """Outcomes that were not fetched yet, of a session without an owner."""
+    def results(
+        self, session: str, count: int, wait_s: float, names: Sequence[str] = ()
+    ) -> list[tuple[str, dict[str, Any]]]:
+        """Outcomes that were not fetched yet, of a session without an owner; of tasks that are
+        named those that were as well.
+        """
         with self.lock:
             found = self.sessions.get(session)
             if found is None or found.state != "Open":
                 raise ValueError(f"session {session} is not open")
+            if names:
+                ready = [(name, found.given[name]) for name in names if name in found.given]
+                found.kept = [each for each in found.kept if each[0] not in names]
+                return ready[:count]
             self.changed.wait_for(lambda: found.kept or found.state != "Open", wait_s)
             taken, found.kept = found.kept[:count], found.kept[count:]
             return taken
@@ -289,6 +306,7 @@ class Cluster:
                 task = session.waiting.popleft()
                 task.state, task.tries = "Running", task.tries + 1
                 instance.task, instance.session = task, session
+                self.started.append(f"{session.name}/{task.name}")
                 instance.work.put((session, task))
 
     def ended(self, instance: Instance, session: Session, task: Task, answer: dict) -> None:
@@ -329,6 +347,8 @@ class Cluster:
         self._push(session, task.name, {"ok": False, "text": text, "embedded": embedded})
 
     def _push(self, session: Session, task: str | None, outcome: dict[str, Any]) -> None:
+        if task is not None:
+            session.given[task] = outcome
         for _ in range(2 if self.echoes else 1):
             if session.owner is not None:
                 session.owner.tell((session.name, task, outcome))
@@ -408,6 +428,8 @@ class _Client:
 
     def _do(self, verb: str, *arguments: Any) -> Any:
         cluster = self._cluster
+        while verb == cluster.hangs:
+            time.sleep(0.05)
         if verb == "connect":
             application, user, password = arguments
             cluster.login(user, password)
@@ -427,4 +449,6 @@ class _Client:
         session, destroy = arguments
         if destroy:
             cluster.end(session)
+        else:
+            cluster.detach(session)
         return None

@@ -6,6 +6,7 @@ import secrets
 import ssl
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -29,6 +30,7 @@ class RestServer:
         self.consumer = consumer
         self.tokens: set[str] = set()
         self.faults: list[int] = []  # statuses that the next requests are answered with
+        self.hangs = False  # nothing is answered
         self.refuses = 0  # so many tasks are not taken
         self.asked: list[str] = []
         server = self
@@ -74,6 +76,8 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         body = json.loads(self.rfile.read(length)) if length else {}
         self.rest.asked.append(f"{self.command} {parts.path}")
+        while self.rest.hangs:
+            time.sleep(0.05)
         try:
             status, said, cookie = self._do(parts.path, query, body)
         except ValueError as error:
@@ -135,7 +139,8 @@ class _Handler(BaseHTTPRequestHandler):
                     ids.append({"sequenceNum": number, "taskId": task, "errorMessage": ""})
                 return {"taskIds": ids}
             case "PUT", "/clientapi/session/taskresults":
-                found = cluster.results(session, int(query["countMax"]), WAIT_S)
+                names = query["filter"].split(",") if query.get("filter") else ()
+                found = cluster.results(session, int(query["countMax"]), WAIT_S, names)
                 return {"taskResults": [_result(task, outcome) for task, outcome in found]}
             case "DELETE", "/clientapi/session/tasks":
                 for task in query["filter"].split(","):

@@ -7,15 +7,15 @@
 Symphony tries a task again by itself when a slot is reclaimed, and says nothing of it. What it
 can't do is to take a task back only if it has not begun: so what was sent counts as begun.
 
-The ids of open sessions stand in a file. A life that begins closes what the last one left there:
-the gateway has placed that work anew, and nothing of it may run on unseen.
+What is open stands in a file (journal). A life that begins opens the sessions of the last one again
+and tells of the parcels in them as Found; those without any are closed, and so nothing runs on
+unseen. So it goes, too, when only the connection was lost, or the side process: the parcels are
+ours all the time, and their sessions are opened again by the next `run`.
 """
 
-import json
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Protocol
 
 import trio
@@ -25,15 +25,17 @@ from gateway.grids.delegating import (
     Begun,
     Broken,
     Cancelled,
+    Found,
     Home,
     Lost,
     News,
     Parcel,
     Room,
 )
+from gateway.grids.symphony.journal import Journal
 from gateway.grids.symphony.parcel_bytes import pack_common, pack_input, unpack_output
 from gateway.grids.symphony.settings import SymphonySettings
-from gateway.grids.symphony.ways import Gone, Heard, Outcome, Way, first_of
+from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, Way, first_of
 
 TRIP_S: Final = 0.1  # of a task through Symphony and back, of which nothing is known here
 SEND_TASKS_MAX: Final = 50
@@ -41,7 +43,6 @@ SEND_BYTES_MAX: Final = 8 << 20
 IDLE_S: Final = 60.0  # a session without tasks is closed after so long,
 CROWDED_S: Final = 1.0  # and after so long while there are more than so many
 SESSIONS_KEPT: Final = 32
-SESSIONS_FILE: Final = "sessions.json"
 
 
 class AskRoom(Protocol):
@@ -58,9 +59,14 @@ class AskRoom(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Session:
-    """One function's session. `tasks` are its parcels by Symphony's ids, `sent` the other way."""
+    """One function's session. `tasks` are its parcels by Symphony's ids, `sent` the other way.
+
+    One that was opened again (`is_old`) takes nothing new: its function is not at hand, and what
+    the settings say may have changed.
+    """
 
     digest: bytes
+    is_old: bool = False
     id: str = ""
     waiting: deque[Parcel] = field(default_factory=deque)
     tasks: dict[str, str] = field(default_factory=dict)
@@ -99,8 +105,10 @@ class SymphonyEngine:
         self._bodies: dict[bytes, bytes] = {}
         self._sessions: dict[bytes, _Session] = {}
         self._by_id: dict[str, _Session] = {}
-        self._unclosed: set[str] = set()  # which a later life must close
-        self._parcels: dict[str, _Session | None] = {}
+        self._left: dict[str, _Session] = {}  # to be opened again, by their ids
+        self._cut_since_s: float | None = None
+        self._journal: Journal | None = None
+        self._parcels: dict[str, _Session] = {}
         self._tell: Callable[[News], None] = lambda _news: None
         self._nursery: trio.Nursery | None = None
 
@@ -113,6 +121,16 @@ class SymphonyEngine:
     def round_trip_s(self) -> float:
         """See Engine."""
         return TRIP_S
+
+    @property
+    def take_up_s(self) -> float:
+        """See Keeping."""
+        return self._settings.take_up_s
+
+    @property
+    def detaches(self) -> bool:
+        """See Keeping."""
+        return self._settings.on_stop == "detach"
 
     async def check(self) -> str:
         """See Engine."""
@@ -127,20 +145,89 @@ class SymphonyEngine:
     async def run(self, tell: Callable[[News], None]) -> None:
         """See Engine."""
         self._tell = tell
+        if self._journal is None:
+            self._find_left()
         fault: GridFault | None = None
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self._way.run, self._hear)
-                await self._close_strays()
+                await nursery.start(self._way.run, self._hear, self.detaches)
                 self._nursery = nursery
+                try:
+                    await self._take_up(nursery)
+                except GridFault:
+                    self._way.leave()
+                    raise
+                self._cut_since_s = None
                 nursery.start_soon(self._watch_room)
         except* GridFault as faults:
             fault = first_of(faults)
         finally:
             self._nursery = None
-            self._lose_all("the connection to Symphony ended")
+            self._disconnected(is_fault=fault is not None)
         if fault is not None:
             raise fault
+
+    # --- what outlives a connection, and us ----------------------------------------------------
+
+    def _find_left(self) -> None:
+        """Read what a former life has left, and tell of it."""
+        settings = self._settings
+        journal = Journal(self._home.folder, settings.application, self._home.say)
+        journal.load()
+        self._journal = journal
+        if not self.take_up_s:
+            return
+        for id_, known in journal.sessions.items():
+            if known.tasks:
+                session = self._left[id_] = _Session(b"", is_old=True, id=id_)
+                for task, (name, label) in known.tasks.items():
+                    session.tasks[task] = name
+                    session.sent[name] = task
+                    self._parcels[name] = session
+                    self._tell(Found(name, label))
+
+    async def _take_up(self, nursery: trio.Nursery) -> None:
+        """Open again the sessions that have something of ours, and close what else is open."""
+        assert self._journal is not None
+        for id_ in list(self._journal.sessions):
+            session = self._left.get(id_)
+            if session is None or not session.sent:
+                self._left.pop(id_, None)
+                self._home.say(f"closes session {id_}, which a former life has left")
+                await self._way.close(id_)
+                self._journal.closed(id_)
+                continue
+            self._by_id[id_] = session  # what has ended there may be told at once
+            if not await self._way.reopen(id_, list(session.tasks)):
+                self._lost_session(session, "it is not open any more")
+                self._journal.closed(id_)
+            if self._left.pop(id_, None) is None or id_ not in self._by_id:
+                continue  # it is gone, as was told meanwhile
+            self._home.say(f"goes on with session {id_}: {len(session.sent)} tasks are in it")
+            nursery.start_soon(self._serve, session)
+
+    def _disconnected(self, *, is_fault: bool) -> None:
+        """There is no connection any more: what is at Symphony waits for the next, or is lost."""
+        sessions = {*self._sessions.values(), *self._by_id.values(), *self._left.values()}
+        now_s = trio.current_time()
+        if self._cut_since_s is None:
+            self._cut_since_s = now_s
+        is_kept = is_fault and now_s - self._cut_since_s < self.take_up_s
+        is_kept = is_kept or (not is_fault and self.detaches)
+        self._sessions.clear()
+        self._by_id.clear()
+        self._left.clear()
+        for session in sessions:
+            why = "the connection to Symphony ended"
+            self._drop(session, why, but_sent=is_kept)
+            if session.sent:
+                again = _Session(session.digest, is_old=True, id=session.id)
+                again.tasks, again.sent = session.tasks, session.sent
+                again.kills = session.kills
+                self._left[session.id] = again
+                self._parcels |= dict.fromkeys(again.sent, again)
+        if self._journal is not None:
+            self._journal.close()
 
     async def _watch_room(self) -> None:
         if self._ask_room is None:
@@ -216,18 +303,30 @@ class SymphonyEngine:
         Raises GridFault when none can be opened: then nothing can be done here.
         """
         with session.scope:
-            name = f"gridfed {self._home.mark}"
-            common = pack_common(session.digest, self._bodies[session.digest])
-            session.id = await self._way.open(name, common)
-            self._by_id[session.id] = session
-            self._note_sessions()
+            if not session.is_old:
+                await self._open(session)
             try:
                 while await self._go_on(session):
                     pass
+            except Cut:
+                self._way.leave()  # the next connection goes on with it
+                raise
             except GridFault as fault:
                 self._home.say(f"lost session {session.id}: {fault}")
                 self._drop(session, str(fault))
             await self._close(session)
+
+    async def _open(self, session: _Session) -> None:
+        name = f"gridfed {self._home.mark}"
+        common = pack_common(session.digest, self._bodies[session.digest])
+        try:
+            session.id = await self._way.open(name, common)
+        except GridFault:
+            self._way.leave()  # it is not for the other sessions to suffer
+            raise
+        self._by_id[session.id] = session
+        assert self._journal is not None
+        self._journal.opened(session.id)
 
     async def _go_on(self, session: _Session) -> bool:
         """Do the next thing for a session; False when it has been idle for long."""
@@ -236,12 +335,14 @@ class SymphonyEngine:
             await self._kill(session)
         elif session.waiting:
             await self._send(session)
+        elif session.is_old and not session.sent:
+            return False
         else:
             with trio.move_on_after(IDLE_S if len(self._sessions) <= SESSIONS_KEPT else CROWDED_S):
                 await session.more.wait()
                 return True
             if not session.sent and not session.waiting:
-                del self._sessions[session.digest]
+                self._forget(session)
                 return False
         return True
 
@@ -259,6 +360,8 @@ class SymphonyEngine:
             tasks = await self._way.send(session.id, inputs)
         finally:
             session.is_sending = False
+        if self.take_up_s:
+            self._note_sent(session, batch, tasks)
         for parcel, task in zip(batch, tasks, strict=True):
             if parcel.name not in session.sent:
                 continue  # the session was dropped meanwhile
@@ -272,6 +375,18 @@ class SymphonyEngine:
                 self._take(session, outcome)
         session.early.clear()
 
+    def _note_sent(self, session: _Session, batch: list[Parcel], tasks: list[str | None]) -> None:
+        """Write down which parcels are which tasks, but for those that have ended already."""
+        assert self._journal is not None
+        self._journal.sent(
+            session.id,
+            [
+                (task, parcel.name, parcel.label)
+                for parcel, task in zip(batch, tasks, strict=True)
+                if task is not None and task not in session.early and parcel.name in session.sent
+            ],
+        )
+
     async def _kill(self, session: _Session) -> None:
         names = [name for name in session.kills if session.sent.get(name)]
         session.kills.clear()
@@ -279,6 +394,9 @@ class SymphonyEngine:
         try:
             if names:
                 await self._way.kill(session.id, [session.sent[name] for name in names])
+        except Cut:
+            session.kills.update(names)  # by the next connection, then
+            raise
         finally:
             session.dying.clear()
         for name in names:
@@ -289,31 +407,41 @@ class SymphonyEngine:
 
     async def _close(self, session: _Session) -> None:
         self._by_id.pop(session.id, None)
-        self._unclosed.add(session.id)
-        self._note_sessions()
         try:
             await self._way.close(session.id)
         except GridFault as fault:
             text = f"can't close session {session.id}, tries again at the next start: {fault}"
             self._home.say(text)
             return
-        self._unclosed.discard(session.id)
-        self._note_sessions()
+        assert self._journal is not None
+        self._journal.closed(session.id)
 
-    def _drop(self, session: _Session, why: str) -> None:
-        """A session is of no use any more: its parcels run again, in another."""
+    def _forget(self, session: _Session) -> None:
+        """Nothing more is sent to a session."""
         if self._sessions.get(session.digest) is session:
             del self._sessions[session.digest]
+
+    def _drop(self, session: _Session, why: str, *, but_sent: bool = False) -> None:
+        """A session is of no use any more: its parcels run again, in another.
+
+        Args:
+            but_sent: those that are tasks there are kept.
+        """
+        self._forget(session)
         for name in session.holds():
-            self._end(Lost(name, why))
-        session.sent.clear()
-        session.tasks.clear()
+            if not (but_sent and session.sent.get(name)):
+                session.sent.pop(name, None)
+                self._end(Lost(name, why))
+        if not but_sent:
+            session.tasks.clear()
         session.waiting.clear()
 
-    def _lose_all(self, why: str) -> None:
-        for session in list(self._sessions.values()):
-            self._drop(session, why)
-        self._by_id.clear()
+    def _lost_session(self, session: _Session, text: str) -> None:
+        """A session is no more, and what was in it is lost."""
+        self._home.say(f"lost session {session.id}: {text}")
+        self._by_id.pop(session.id, None)
+        self._left.pop(session.id, None)
+        self._drop(session, f"its session ended: {text}")
 
     # --- what Symphony tells -------------------------------------------------------------------
 
@@ -323,11 +451,10 @@ class SymphonyEngine:
             return
         match heard:
             case Gone(_, text):
-                self._home.say(f"lost session {session.id}: {text}")
-                del self._by_id[session.id]
-                self._drop(session, f"its session ended: {text}")
+                self._lost_session(session, text)
                 session.scope.cancel()
-                self._note_sessions()
+                if self._nursery is not None:  # whoever says so may be wrong: nothing runs on
+                    self._nursery.start_soon(self._close, session)
             case Outcome():
                 self._take(session, heard)
 
@@ -338,47 +465,18 @@ class SymphonyEngine:
                 session.early[outcome.task] = outcome
             return
         session.sent.pop(name, None)
+        if session.is_old:
+            session.wake()  # with its last task it ends
         if outcome.is_ok:
             self._end(unpack_output(name, outcome.data))
-        elif name in session.dying:
+        elif name in session.dying or name in session.kills:
             self._end(Cancelled(name))  # of our doing, and told of before the answer to it
         else:
             self._end(Broken(name, f"Symphony gave up its task: {outcome.text}"[:2000]))
 
     def _end(self, news: News) -> None:
-        assert not isinstance(news, Room)
+        assert not isinstance(news, Room | Found)
         if self._parcels.pop(news.parcel, None) is not None:
+            if self._journal is not None:
+                self._journal.ended(news.parcel)
             self._tell(news)
-
-    # --- what outlives us ----------------------------------------------------------------------
-
-    @property
-    def _file(self) -> Path:
-        return self._home.folder / SESSIONS_FILE
-
-    def _note_sessions(self) -> None:
-        """Write down which sessions are open, for a later life to close."""
-        fresh = self._file.with_suffix(".new")
-        known = {
-            "application": self._settings.application,
-            "sessions": sorted({*self._by_id, *self._unclosed}),
-        }
-        fresh.write_text(json.dumps(known))
-        fresh.replace(self._file)
-
-    async def _close_strays(self) -> None:
-        """Close what a former life has left open."""
-        try:
-            known = json.loads(self._file.read_text())
-            is_ours = known["application"] == self._settings.application
-            strays = [str(each) for each in known["sessions"]] if is_ours else []
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            self._home.say(f"{self._file} can't be read, and is left out: {error}")
-            return
-        for stray in strays:
-            self._home.say(f"closes session {stray}, which a former life has left")
-            await self._way.close(stray)
-            self._unclosed.discard(stray)
-        self._note_sessions()

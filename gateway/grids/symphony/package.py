@@ -35,6 +35,7 @@ class Application:
         python: the interpreter of the calls on the hosts.
         soam_python: the one of `soamapi` there.
         memory_bytes: of a slot; 0: no limit.
+        keep_sessions: whether a session goes on when its client is lost, for its next life.
     """
 
     name: str = "gridfed"
@@ -44,6 +45,7 @@ class Application:
     python: str = "python3"
     soam_python: str = "python3"
     memory_bytes: int = 0
+    keep_sessions: bool = True
 
 
 def build_package() -> bytes:
@@ -77,13 +79,14 @@ def profile(application: Application) -> str:
     """The application's profile, as `soamreg` takes it.
 
     A task that fails because its service ended or its host broke is tried once more by Symphony;
-    what fails in a call is no failure to Symphony. A client that is lost has its sessions aborted.
+    what fails in a call is no failure to Symphony.
     """
     a = {
         "name": quoteattr(application.name),
         "consumer": quoteattr(application.consumer),
         "group": quoteattr(application.resource_group),
         "type": quoteattr(application.session_type),
+        "abort": quoteattr("false" if application.keep_sessions else "true"),
     }
     environment = {
         "GRIDFED_PYTHON": application.python,
@@ -110,7 +113,8 @@ def profile(application: Application) -> str:
   <SessionTypes>
     <Type name={a["type"]} recoverable="false" persistTaskHistory="none" priority="1"
           sessionRetryLimit="3" taskRetryLimit="1" abortSessionIfTaskFail="false"
-          abortSessionIfClientDisconnect="true" suspendGracePeriod="100" taskCleanupPeriod="100"/>
+          abortSessionIfClientDisconnect={a["abort"]} suspendGracePeriod="100"
+          taskCleanupPeriod="100"/>
   </SessionTypes>
   <Service name="gridfed" description="calls of gridfed" packageName={a["name"]}>
     <osTypes>

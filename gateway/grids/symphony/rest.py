@@ -14,7 +14,9 @@ cookies) that last eight hours; they are renewed long before, and asked for anew
 import base64
 import binascii
 import ssl
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +25,7 @@ import trio
 
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.symphony.settings import SymphonySettings
-from gateway.grids.symphony.ways import Gone, Heard, Outcome
+from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome
 
 SYMREST: Final = "/platform/rest/symrest/v1"
 EGO: Final = "/platform/rest/ego/v1"
@@ -34,6 +36,7 @@ CLOSE_AGAIN_S: Final = 0.2  # so long after each time that it failed
 POLL_MIN_S: Final = 0.02  # where the server does not wait for results by itself
 POLL_MAX_S: Final = 1.0
 RESULTS_MAX: Final = 100  # of one answer
+NAMED_MAX: Final = 100  # tasks asked for by their ids at a time
 ANSWER_BYTES_MAX: Final = 512 << 20
 Query = Mapping[str, str | int]
 NO_QUERY: Final[Query] = {}
@@ -106,7 +109,7 @@ class RestClient:
                     method, self._base + path, params=given, json=body, **_auth(auth)
                 )
         except (httpx2.HTTPError, OSError, trio.TooSlowError) as error:
-            raise GridFault(Blame.AGAIN, f"{what}: {_words(error)}") from None
+            raise Cut(Blame.AGAIN, f"{what}: {_words(error)}") from None
         return _read(what, response)
 
     def _open(self) -> httpx2.AsyncClient:
@@ -149,8 +152,10 @@ def _read(what: str, response: httpx2.Response) -> dict[str, Any]:
         raise GridFault(Blame.AGAIN, f"{what}: an answer of {len(response.content):,} bytes")
     if status == 401:
         raise _LoggedOff(Blame.NEVER, f"{what}: it does not let us in: wrong name or password?")
+    if status >= 500:
+        raise Cut(Blame.AGAIN, f"{what}: status {status}: {response.text[:500]}")
     if status >= 300:
-        blame = Blame.AGAIN if status in (408, 429) or status >= 500 else Blame.NEVER
+        blame = Blame.AGAIN if status in (408, 429) else Blame.NEVER
         raise GridFault(blame, f"{what}: status {status}: {response.text[:500]}")
     if not response.content:
         return {}
@@ -177,6 +182,7 @@ class RestWay:
         self._polls: dict[str, trio.CancelScope] = {}
         self._nursery: trio.Nursery | None = None
         self._hear: Callable[[Heard], None] = lambda _heard: None
+        self._leaves = False
 
     async def check(self) -> str:
         """See Way."""
@@ -189,11 +195,13 @@ class RestWay:
     async def run(
         self,
         hear: Callable[[Heard], None],
+        leaves: bool,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """See Way."""
         self._hear = hear
+        self._leaves = leaves
         try:
             await self._rest.log_on()
             async with trio.open_nursery() as nursery:
@@ -202,9 +210,10 @@ class RestWay:
                 task_status.started()
         finally:
             self._nursery = None
-            with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_S):
-                for session in list(self._polls):
-                    await self._close_at_last(session)
+            if not self._leaves:
+                with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_S):
+                    for session in list(self._polls):
+                        await self._close_at_last(session)
             with trio.CancelScope(shield=True):
                 await self._rest.close()
             self._polls.clear()
@@ -229,10 +238,22 @@ class RestWay:
         if not session:
             text = str(answer.get("errorMessage", "the answer names no session"))[:500]
             raise GridFault(Blame.AGAIN, f"a session can't be opened: {text}")
+        self._listen(session)
+        return session
+
+    def leave(self) -> None:
+        """See Way."""
+        self._leaves = self._settings.take_up_s > 0
+
+    async def reopen(self, session: str, tasks: Sequence[str]) -> bool:
+        """See Way. Whether it is open its first poll shows."""
+        self._listen(session, tasks)
+        return True
+
+    def _listen(self, session: str, tasks: Sequence[str] = ()) -> None:
         assert self._nursery is not None
         self._polls[session] = trio.CancelScope()
-        self._nursery.start_soon(self._poll, session, self._polls[session])
-        return session
+        self._nursery.start_soon(self._poll, session, self._polls[session], deque(tasks))
 
     async def send(self, session: str, inputs: Sequence[bytes]) -> list[str | None]:
         """See Way."""
@@ -262,9 +283,8 @@ class RestWay:
 
     async def close(self, session: str) -> None:
         """See Way."""
-        scope = self._polls.pop(session, None)
-        if scope is not None:
-            scope.cancel()
+        if session in self._polls:  # it stays there, to be closed at last, until it is
+            self._polls[session].cancel()
         try:
             await self._rest.ask(
                 "DELETE", "/clientapi/session", {**self._where, "sessionId": session}
@@ -272,6 +292,7 @@ class RestWay:
         except GridFault as fault:
             if fault.blame is not Blame.NEVER or isinstance(fault, _LoggedOff):
                 raise  # else there is none: it was closed, or aborted
+        self._polls.pop(session, None)
 
     async def _close_at_last(self, session: str) -> None:
         """Close a session, again and again while there is time; a later life does it otherwise."""
@@ -285,31 +306,49 @@ class RestWay:
                     return
             await trio.sleep(CLOSE_AGAIN_S)
 
-    async def _poll(self, session: str, scope: trio.CancelScope) -> None:
-        """Fetch what has ended, again and again; the session is gone when that fails for long."""
+    async def _poll(self, session: str, scope: trio.CancelScope, old: deque[str]) -> None:
+        """Fetch what has ended, again and again; the session is gone when that is refused.
+
+        Tasks of a former connection (`old`) are asked for by their ids: an outcome of theirs may
+        have been on its way to that one, and is given only once to whoever asks for any.
+
+        Raises GridFault when it fails for long: then nothing can be said of any session.
+        """
         faults, wait_s = 0, POLL_MIN_S
         with scope:
             while True:
                 try:
-                    outcomes = await self._fetch(session)
+                    named = list(islice(old, NAMED_MAX))
+                    outcomes = await self._fetch(session, named)
                     faults = 0
+                    old.rotate(-len(named))
                 except GridFault as fault:
                     faults += 1
-                    if fault.blame is Blame.NEVER or faults >= FAULTS_MAX:
+                    if fault.blame is Blame.NEVER:
                         self._polls.pop(session, None)
                         self._hear(Gone(session, str(fault)))
                         return
+                    if faults >= FAULTS_MAX:
+                        self.leave()
+                        raise
                     outcomes = []
                 for outcome in outcomes:
                     self._hear(outcome)
+                    if outcome.task in old:
+                        old.remove(outcome.task)
                 wait_s = POLL_MIN_S if outcomes else min(2 * wait_s, POLL_MAX_S)
                 await trio.sleep(wait_s)
 
-    async def _fetch(self, session: str) -> list[Outcome]:
+    async def _fetch(self, session: str, tasks: Sequence[str]) -> list[Outcome]:
         answer = await self._rest.ask(
             "PUT",
             "/clientapi/session/taskresults",
-            {**self._where, "sessionId": session, "countMax": RESULTS_MAX},
+            {
+                **self._where,
+                "sessionId": session,
+                "countMax": RESULTS_MAX,
+                "filter": ",".join(tasks),
+            },
             {"taskOutputFormat": ["SOAM_BYTES"]},
         )
         results = answer.get("taskResults", [])

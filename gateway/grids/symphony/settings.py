@@ -12,6 +12,9 @@ resource_group = ""             # a filter; empty: the session type's
 service = ""                    # empty: the session type's
 tag = ""                        # on our sessions
 
+take_up_s = 120.0               # what a restart finds waits so long for its tasks; 0: it is ended
+on_stop = "close"               # or "detach": a stopped gateway leaves at work what is
+
 interpreter = "/opt/ibm/python" # soamapi: a Python that can import it, or a script that runs one
 
 url = "https://sym:8050"        # rest: where SYMREST listens
@@ -35,6 +38,8 @@ from gateway.grids.contract import Blame, GridFault
 from gateway.knobs import KnobError, check_known, count, number
 
 WAYS: Final = ("soamapi", "rest")
+ON_STOP: Final = ("close", "detach")
+TAKE_UP_MAX_S: Final = 86_400.0
 SLOTS_MAX: Final = 50_000
 PRIORITY_MAX: Final = 10_000
 TEXT_MAX: Final = 256
@@ -55,6 +60,8 @@ class SymphonySettings:
     resource_group: str = ""
     service: str = ""
     tag: str = ""
+    take_up_s: float = 120.0
+    on_stop: str = "close"
     interpreter: str = ""
     url: str = ""
     cluster: str = ""
@@ -95,6 +102,12 @@ def read(table: Mapping[str, Any]) -> SymphonySettings:
     count("slots", values.get("slots", 0), 0, SLOTS_MAX)
     count("priority", values.get("priority", 0), 0, PRIORITY_MAX)
     number("capacity_s", values.get("capacity_s", 10.0), 1.0, 3600.0)
+    number("take_up_s", values.get("take_up_s", 120.0), 0.0, TAKE_UP_MAX_S)
+    on_stop = values.get("on_stop", "close")
+    if on_stop not in ON_STOP:
+        raise KnobError(f"on_stop is {on_stop!r:.40}: it must be one of {', '.join(ON_STOP)}")
+    if on_stop == "detach" and not values.get("take_up_s", 120.0):
+        raise KnobError('on_stop = "detach" needs a take_up_s: nothing would take it up again')
     made = SymphonySettings(**values)
     _check_whole(made)
     return made

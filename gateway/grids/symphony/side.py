@@ -1,8 +1,8 @@
 """The way through `soamapi`: a side process of its own Python speaks it for us (soam/side.py).
 
 The library is for some minor versions of Python only, and its process aborts when it ends: so
-neither is it imported here, nor does its exit code mean anything. When the process dies its
-sessions are opened anew by another.
+it is not imported here. The script ends by itself before the library does: code 1 after a fault of
+its own. When the process dies another opens its sessions again.
 """
 
 import json
@@ -11,6 +11,7 @@ import struct
 import subprocess
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ import trio
 from gateway.child import wait_for_exit
 from gateway.grids.contract import Blame, GridFault
 from gateway.grids.symphony.settings import SymphonySettings
-from gateway.grids.symphony.ways import Gone, Heard, Outcome, first_of
+from gateway.grids.symphony.ways import Cut, Gone, Heard, Outcome, first_of
 
 SCRIPT: Final = Path(__file__).parent / "soam" / "side.py"
 HEADER: Final = struct.Struct("!II")
@@ -48,13 +49,14 @@ class SideWay:
         self._more = trio.Event()
         self._tail = bytearray()
         self._process: subprocess.Popen[bytes] | None = None
+        self._leaves = False
 
     async def check(self) -> str:
         """See Way."""
         fault: GridFault | None = None
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self.run, lambda _heard: None)
+                await nursery.start(self.run, lambda _heard: None, False)
                 nursery.cancel_scope.cancel()
         except* GridFault as faults:
             fault = first_of(faults)
@@ -65,11 +67,13 @@ class SideWay:
     async def run(
         self,
         hear: Callable[[Heard], None],
+        leaves: bool,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """See Way."""
         user, password = self._settings.login()
+        self._leaves = leaves
         process = self._process = self._start()
         try:
             async with trio.open_nursery() as nursery:
@@ -81,10 +85,15 @@ class SideWay:
                     application=self._settings.application,
                     user=user,
                     password=password,
+                    keep=self._settings.take_up_s > 0,
                 )
                 task_status.started()
         finally:
             await self._end(process)
+
+    def leave(self) -> None:
+        """See Way."""
+        self._leaves = self._settings.take_up_s > 0
 
     # --- calls ---------------------------------------------------------------------------------
 
@@ -102,6 +111,11 @@ class SideWay:
             tag=settings.tag,
         )
         return str(answer["session"])
+
+    async def reopen(self, session: str, tasks: Sequence[str]) -> bool:
+        """See Way."""
+        answer = await self._ask("reopen", session=session)
+        return answer.get("open") is True
 
     async def send(self, session: str, inputs: Sequence[bytes]) -> list[str | None]:
         """See Way."""
@@ -133,9 +147,9 @@ class SideWay:
         except trio.TooSlowError:
             if self._process is not None:
                 self._process.kill()  # it hangs: its reader ends this run
-            raise GridFault(Blame.AGAIN, f"soamapi did not {verb} in {ANSWER_S:g} s") from None
+            raise Cut(Blame.AGAIN, f"soamapi did not {verb} in {ANSWER_S:g} s") from None
         except trio.EndOfChannel:
-            raise GridFault(Blame.AGAIN, self._describe_end()) from None
+            raise Cut(Blame.AGAIN, self._describe_end()) from None
         finally:
             self._answers.pop(number, None)
         if "error" in answer:
@@ -191,13 +205,17 @@ class SideWay:
     async def _write(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin is not None
         async with trio.lowlevel.FdStream(os.dup(process.stdin.fileno())) as stream:
-            process.stdin.close()
             while True:
                 while self._outgoing:
                     try:
-                        await stream.send_all(self._outgoing.popleft())
+                        with trio.CancelScope(shield=True) as whole:  # half of one says nothing
+                            whole.deadline = trio.current_time() + ANSWER_S
+                            await stream.send_all(self._outgoing.popleft())
                     except trio.BrokenResourceError:
                         return  # it has ended: the reader says so
+                    if whole.cancelled_caught:
+                        process.kill()  # it does not read any more
+                        return
                 self._more = trio.Event()
                 await self._more.wait()
 
@@ -217,16 +235,41 @@ class SideWay:
         return f"the process of soamapi ended (code {code}){hint}{last}"
 
     async def _end(self, process: "subprocess.Popen[bytes]") -> None:
-        """Let it close its sessions, and end it. Shielded: it never outlives us."""
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
+        """Let it close its sessions, or leave them, and end it. Shielded: it never outlives us.
+
+        What it tells at last is not heard; a fault of its own is said.
+        """
+        assert process.stdout is not None
+        process.stdout.close()
+        had_ended = process.poll() is not None
         with trio.CancelScope(shield=True):
             with trio.move_on_after(END_S):
-                await wait_for_exit(process)
-            if process.poll() is None:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._drain, process)
+                    await self._say_end(process)
+                    await wait_for_exit(process)
+                    nursery.cancel_scope.cancel()
+            was_hung = process.poll() is None
+            if was_hung:
                 process.kill()
                 await wait_for_exit(process)
+        if was_hung:
+            self._say(f"the process of soamapi did not end in {END_S:g} s, and was killed")
+        elif process.returncode > 0 and not had_ended:  # else the fault of this run says so
+            self._say(self._describe_end())
+        assert process.stderr is not None
+        process.stderr.close()
+
+    async def _say_end(self, process: "subprocess.Popen[bytes]") -> None:
+        """Tell it whether to close its sessions: the end of its input alone is that of a gateway
+        which was killed.
+        """
+        assert process.stdin is not None
+        said = json.dumps({"n": 0, "do": "end", "close": not self._leaves}).encode()
+        async with trio.lowlevel.FdStream(os.dup(process.stdin.fileno())) as stream:
+            process.stdin.close()
+            with suppress(trio.BrokenResourceError):  # it has ended
+                await stream.send_all(HEADER.pack(len(said), 0) + said)
 
 
 def _take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:

@@ -9,6 +9,10 @@ import trio
 from gateway.grids.contract import GridFault
 
 
+class Cut(GridFault):
+    """There is no connection: whatever was asked may have happened or not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A task has ended: with `data` as its output, or else with what Symphony says of it."""
@@ -39,11 +43,27 @@ class Way(Protocol):
         ...
 
     async def run(
-        self, hear: Callable[[Heard], None], *, task_status: trio.TaskStatus[None]
+        self, hear: Callable[[Heard], None], leaves: bool, *, task_status: trio.TaskStatus[None]
     ) -> None:
         """Connect, and listen until cancelled; all sessions are closed in the end.
 
         Outcomes may come before `send` has returned, and twice.
+
+        Args:
+            leaves: sessions stay open, for `reopen`.
+        """
+        ...
+
+    def leave(self) -> None:
+        """Let this run end without closing sessions, where the settings have them taken up."""
+        ...
+
+    async def reopen(self, session: str, tasks: Sequence[str]) -> bool:
+        """Listen to a session of a former connection again; False: it is not open any more.
+
+        Of these tasks no outcome has been heard, though one may have been given to that connection.
+
+        What has ended there meanwhile is told, perhaps before this returns; or Gone.
         """
         ...
 

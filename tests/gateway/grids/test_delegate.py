@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from engine_support import InnerDelegate, ReferenceEngine, gate, ran
+from engine_support import Farm, InnerDelegate, KeepingEngine, ReferenceEngine, gate, ran
 from tests_support import wait_until
 
 from federation import Client
@@ -164,3 +164,85 @@ def test_a_gateway_that_ends_has_its_parcels_ended(make_grid):
     grid.inner.stop()
     wait_until(lambda: not grid.engine._running)
     client.shutdown(wait=False)
+
+
+@pytest.fixture
+def farm():
+    made = Farm()
+    yield made
+    gate.set()
+    made.pool.shutdown()
+
+
+@pytest.fixture
+def lives(make_inner, farm):
+    """Makes one delegate after the other, over the same hosts."""
+    inner = make_inner(rules=HouseRules(heartbeat_s=0.2, grace_s=1.0))
+    made = []
+
+    def make(**how):
+        made.append(InnerDelegate(inner.address, KeepingEngine(farm, **how)))
+        made[-1].inner = inner
+        return made[-1]
+
+    yield make
+    gate.set()
+    for each in made:
+        each.stop()
+
+
+def test_what_runs_outlives_its_delegate_and_runs_once(lives, farm):
+    first = lives()
+    with Client(first.inner.address) as client:
+        futures = [client.submit(waits, n) for n in range(2)]
+        wait_until(lambda: len(farm.tasks) == 2)
+        first.stop_politely()
+        assert len(farm.tasks) == 2
+        second = lives()
+        gate.set()
+        assert [future.result(20) for future in futures] == [0, 1]
+        assert not second.engine.sent, "it sent what was there"
+    assert set(ran.values()) == {1}
+    totals = first.inner.site.store.usage_totals((Dimension.STATE,))
+    assert {each.key: each.tasks for each in totals} == {("ok",): 2}
+
+
+def test_what_has_ended_before_anybody_asks_for_it_is_kept(lives, farm):
+    first = lives()
+    with Client(first.inner.address) as client:
+        future = client.submit(waits, 5)
+        wait_until(lambda: farm.tasks)
+        first.stop()  # not a word to the gateway: it waits for the lease to end
+        gate.set()
+        wait_until(lambda: all(each.done() for _, each in farm.tasks.values()))
+        second = lives()
+        assert future.result(20) == 5
+        assert not second.engine.sent
+    assert ran[5] == 1
+
+
+def test_what_nobody_asks_for_is_ended(lives, farm):
+    first = lives()
+    with Client(first.inner.address) as client:
+        future = client.submit(waits, 5)
+        wait_until(lambda: farm.tasks)
+        first.stop_politely()
+        wait_until(future.cancel)
+        second = lives(take_up_s=0.3)
+        wait_until(lambda: not farm.tasks)
+        assert any("nobody wants them" in line for line in second.said)
+        assert client.submit(square, 3).result(20) == 9
+
+
+def test_a_delegate_that_does_not_detach_ends_what_runs(lives, farm, monkeypatch):
+    monkeypatch.setattr("gateway.grids.delegate.STOP_S", 0.1)
+    first = lives(detaches=False)
+    with Client(first.inner.address) as client:
+        future = client.submit(waits, 5)
+        wait_until(lambda: farm.tasks)
+        first.stop_politely()
+        assert not farm.tasks
+        second = lives(detaches=False)
+        gate.set()
+        assert future.result(20) == 5
+        assert len(second.engine.sent) == 1

@@ -3,14 +3,21 @@
 import cloudpickle
 import pytest
 import trio
-from engine_support import ReferenceEngine
+from engine_support import Farm, KeepingEngine, ReferenceEngine
 from symphony_support import WAYS, StandIn, real_engine
 
 from gateway.grids import engine_checks
-from gateway.grids.engine_checks import ENGINE_CHECKS, SLOT_CHECKS, Stage
+from gateway.grids.engine_checks import (
+    ENGINE_CHECKS,
+    KEEPING_CHECKS,
+    SLOT_CHECKS,
+    Stage,
+    why_nothing_is_kept,
+)
 
 cloudpickle.register_pickle_by_value(engine_checks)
 LIMIT_S = 40.0
+CHECKS = [*ENGINE_CHECKS, *SLOT_CHECKS, *KEEPING_CHECKS]
 UNDER_WAY = (
     engine_checks.what_is_cancelled_ends,
     engine_checks.what_has_begun_is_left,
@@ -25,8 +32,13 @@ def stand_in(tmp_path_factory):
     made.close()
 
 
-def stage_of(engine):
-    return Stage(engine, cloudpickle.dumps, cloudpickle.loads)
+def stage_of(engine, next_life=None):
+    return Stage(engine, cloudpickle.dumps, cloudpickle.loads, next_life)
+
+
+def settings_for(check):
+    """What a check is for that an engine does only where it is told to."""
+    return {"on_stop": "detach"} if check in KEEPING_CHECKS else {}
 
 
 @pytest.mark.parametrize("how", [{}, {"early": True}, {"echoes": True}], ids=str)
@@ -38,18 +50,35 @@ async def test_the_reference_engine(check, how):
         await check(stage_of(ReferenceEngine(**how)))
 
 
+def test_an_engine_that_keeps_nothing_says_so():
+    assert "not Keeping" in why_nothing_is_kept(ReferenceEngine())
+    assert "settings" in why_nothing_is_kept(KeepingEngine(Farm(), detaches=False))
+
+
+@pytest.mark.parametrize("check", KEEPING_CHECKS, ids=lambda each: each.__name__)
+async def test_a_reference_engine_that_keeps(check):
+    farm = Farm()
+    assert not why_nothing_is_kept(KeepingEngine(farm))
+    with trio.fail_after(LIMIT_S):
+        await check(stage_of(KeepingEngine(farm), lambda: KeepingEngine(farm)))
+    farm.pool.shutdown()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["soamapi", pytest.param("rest", marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("check", [*ENGINE_CHECKS, *SLOT_CHECKS], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda each: each.__name__)
 async def test_symphony(stand_in, way, check):
     said = []
     with trio.fail_after(LIMIT_S):
-        await check(stage_of(stand_in.engine(way, said.append)))
+        how = settings_for(check)
+        engine = stand_in.engine(way, said.append, **how)
+        await check(stage_of(engine, lambda: stand_in.engine(way, said.append)))
     assert not stand_in.cluster.open_sessions, said
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("check", [*ENGINE_CHECKS, *SLOT_CHECKS], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda each: each.__name__)
 async def test_the_real_symphony(tmp_path, way, check):
     with trio.fail_after(10 * LIMIT_S):
-        await check(stage_of(real_engine(way, tmp_path)))
+        engine = real_engine(way, tmp_path, **settings_for(check))
+        await check(stage_of(engine, lambda: real_engine(way, tmp_path)))

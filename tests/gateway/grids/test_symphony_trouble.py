@@ -14,7 +14,7 @@ from symphony_support import WAYS, StandIn
 
 from gateway.grids import engine_checks
 from gateway.grids.contract import Blame, GridFault
-from gateway.grids.delegating import Begun, Broken, Cancelled, Done, Lost, Room
+from gateway.grids.delegating import Begun, Broken, Cancelled, Done, Found, Label, Lost, Room
 from gateway.grids.engine_checks import Stage, double, leave, nap
 from gateway.grids.symphony.package import build_package
 
@@ -36,6 +36,7 @@ def fresh(stand_in):
     cluster = stand_in.cluster
     cluster.early = cluster.echoes = False
     cluster.aborts_orphans = True
+    cluster.hangs = ""
     cluster.slots = 1
     stand_in.rest.faults.clear()
     yield
@@ -76,49 +77,205 @@ async def test_a_session_that_is_aborted_is_opened_anew(stand_in, way):
             assert stage.values(await stage.done(stage.send(nap, 0.0))) == [0.0]
 
 
-async def lose_the_side(stage, stand_in):
-    async with stage.opened():
-        name = stage.send(nap, 600.0)
-        await wait_for(lambda: stand_in.cluster.running)
-        for each in psutil.Process().children():
-            with suppress(psutil.NoSuchProcess):  # another test's, that has just ended
-                if any(part.endswith("soam/side.py") for part in each.cmdline()):
-                    each.kill()
-        assert isinstance(await stage.end(name), Lost)
-        await trio.sleep_forever()
+def sides():
+    """The side processes that are ours."""
+    for each in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # another test's, that has just ended
+            if any(part.endswith("soam/side.py") for part in each.cmdline()):
+                yield each
 
 
-async def test_a_side_process_that_is_killed_ends_the_run_and_the_next_one_works(stand_in):
+async def run_until_it_fails(stage, befall):
+    """Run the engine until its connection is lost by `befall`; what was said of it."""
+
+    async def run():
+        async with stage.opened():
+            await befall()
+            await trio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await run()
+    return repr(caught.value.exceptions)
+
+
+def kill_the_side(stand_in):
+    for each in sides():
+        each.kill()
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_what_runs_outlives_a_side_process_where_symphony_keeps_its_session(
+    stand_in, is_kept
+):
+    cluster = stand_in.cluster
+    cluster.aborts_orphans = not is_kept
     stage = stage_of(stand_in.engine("soamapi"))
+    name = ""
+
+    async def lose():
+        nonlocal name
+        name = stage.send(nap, 1.0)
+        await wait_for(lambda: cluster.running)
+        await stage_settled(stand_in)
+        kill_the_side(stand_in)
+
     with trio.fail_after(LIMIT_S):
-        with pytest.raises(BaseExceptionGroup) as caught:
-            await lose_the_side(stage, stand_in)
-        assert "the process of soamapi ended" in repr(caught.value.exceptions)
-        await wait_for(lambda: not stand_in.cluster.open_sessions)
+        assert "the process of soamapi ended" in await run_until_it_fails(stage, lose)
+        if is_kept:
+            assert stage.engine.holds(name)
+        tries = len(cluster.started)
         stage.told.clear()
         async with stage.opened():
+            end = await stage.end(name)
+            assert isinstance(end, Done if is_kept else Lost)
+            assert not any(isinstance(each, Found) for each in stage.told), "it is ours all along"
             assert stage.values(await stage.done(stage.send(nap, 0.0))) == [0.0]
+        assert len(cluster.started) == tries + 1, "nothing was begun twice"
 
 
-async def lose_the_connection(stage, stand_in):
-    async with stage.opened():
+async def test_a_connection_that_is_lost_is_made_anew_and_leaves_nothing_running(stand_in):
+    stand_in.cluster.aborts_orphans = False
+    stage = stage_of(stand_in.engine("soamapi"))
+
+    async def lose():
         name = stage.send(nap, 600.0)
         await wait_for(lambda: stand_in.cluster.running)
         stand_in.cluster.cut()
         assert isinstance(await stage.end(name), Lost)
         stage.send(nap, 0.0)  # needs a session, and there is nobody to open it
-        await trio.sleep_forever()
 
-
-async def test_a_connection_that_is_lost_is_made_anew(stand_in):
-    stage = stage_of(stand_in.engine("soamapi"))
     with trio.fail_after(LIMIT_S):
-        with pytest.raises(BaseExceptionGroup) as caught:
-            await lose_the_connection(stage, stand_in)
-        assert "the connection is lost" in repr(caught.value.exceptions)
+        assert "the connection is lost" in await run_until_it_fails(stage, lose)
         stage.told.clear()
         async with stage.opened():
+            assert not stand_in.cluster.running
             assert stage.values(await stage.done(stage.send(nap, 0.0))) == [0.0]
+
+
+async def stage_settled(stand_in):
+    """Wait until the journal has the tasks that were sent."""
+    file = stand_in.folder / "home-soamapi" / "sessions.jsonl"
+    await wait_for(lambda: file.read_text().rstrip().split("\n")[-1].startswith('{"sent"'))
+
+
+async def test_what_is_stopped_while_there_is_no_connection_is_stopped_by_the_next(stand_in):
+    stand_in.cluster.aborts_orphans = False
+    stage = stage_of(stand_in.engine("soamapi"))
+    name = ""
+
+    async def lose():
+        nonlocal name
+        name = stage.send(nap, 600.0)
+        await wait_for(lambda: stand_in.cluster.running)
+        await stage_settled(stand_in)
+        kill_the_side(stand_in)
+
+    with trio.fail_after(LIMIT_S):
+        await run_until_it_fails(stage, lose)
+        stage.engine.cancel([name], running=True)
+        stage.told.clear()
+        async with stage.opened():
+            assert isinstance(await stage.end(name), Cancelled)
+            await wait_for(lambda: not stand_in.cluster.running)
+
+
+async def test_without_a_connection_for_long_tasks_go_elsewhere(stand_in, monkeypatch):
+    """And the session that nobody wants any more is closed when there is one again."""
+    stand_in.cluster.aborts_orphans = False
+    stage = stage_of(stand_in.engine("soamapi", take_up_s=0.01))
+    name = ""
+
+    async def lose():
+        nonlocal name
+        name = stage.send(nap, 600.0)
+        await wait_for(lambda: stand_in.cluster.running)
+        await stage_settled(stand_in)
+        kill_the_side(stand_in)
+
+    with trio.fail_after(LIMIT_S):
+        await run_until_it_fails(stage, lose)
+        monkeypatch.setitem(stand_in.cluster.users, "Guest", "other")
+        with pytest.raises(GridFault):
+            await stage.engine.run(stage._hear)
+        assert isinstance(await stage.end(name), Lost)
+        monkeypatch.undo()
+        stage.told.clear()
+        async with stage.opened():
+            assert not stand_in.cluster.open_sessions
+
+
+@pytest.mark.parametrize("verb", ["create", "send", "kill", "connect"])
+async def test_a_library_that_hangs_is_killed_and_its_tasks_are_told(stand_in, monkeypatch, verb):
+    """Every call has a limit of time; the next process goes on."""
+    monkeypatch.setattr("gateway.grids.symphony.side.ANSWER_S", 0.5)
+    cluster = stand_in.cluster
+    stage = stage_of(stand_in.engine("soamapi"))
+    name = ""
+
+    async def hang():
+        nonlocal name
+        if verb == "kill":
+            name = stage.send(nap, 600.0)
+            await wait_for(lambda: cluster.running)
+            await stage_settled(stand_in)
+        cluster.hangs = verb
+        if verb == "kill":
+            stage.engine.cancel([name], running=True)
+        else:
+            name = stage.send(nap, 0.0)
+
+    with trio.fail_after(LIMIT_S):
+        if verb == "connect":
+            cluster.hangs = verb
+            with pytest.raises(GridFault, match=r"did not connect in 0\.5 s"):
+                await stage.engine.run(stage._hear)
+        else:
+            words = {"create": "open"}.get(verb, verb)
+            assert f"did not {words} in 0.5 s" in await run_until_it_fails(stage, hang)
+        assert not any(sides()), "it was left hanging"
+        cluster.hangs = ""
+        if verb in ("create", "send"):
+            assert isinstance(await stage.end(name), Lost)
+        stage.told.clear()
+        async with stage.opened():
+            if verb == "kill":  # its client was lost, and so was its session
+                assert isinstance(await stage.end(name), Lost)
+            assert stage.values(await stage.done(stage.send(nap, 0.0))) == [0.0]
+
+
+async def test_a_server_that_hangs_ends_the_run_and_what_runs_goes_on(stand_in, monkeypatch):
+    monkeypatch.setattr("gateway.grids.symphony.rest.REQUEST_S", 0.5)
+    monkeypatch.setattr("gateway.grids.symphony.rest.FAULTS_MAX", 1)
+    stage = stage_of(stand_in.engine("rest", slots=1, ego_url="", consumer=""))
+    name = ""
+
+    async def hang():
+        nonlocal name
+        name = stage.send(nap, 1.0)
+        await wait_for(lambda: stage.engine._parcels[name].sent.get(name))
+        stand_in.rest.hangs = True
+
+    with trio.fail_after(LIMIT_S):
+        try:
+            assert "TooSlowError" in await run_until_it_fails(stage, hang)
+        finally:
+            stand_in.rest.hangs = False
+        begun = len(stand_in.cluster.started)
+        assert stage.engine.holds(name)
+        async with stage.opened():
+            assert stage.values(await stage.done(name)) == [1.0]
+        assert len(stand_in.cluster.started) == begun
+
+
+async def test_a_fault_of_the_side_process_at_its_end_is_said(stand_in):
+    said = []
+    stage = stage_of(stand_in.engine("soamapi", said.append))
+    with trio.fail_after(LIMIT_S):
+        async with stage.opened():
+            await stage.done(stage.send(double, 1))
+            (session,) = stand_in.cluster.open_sessions
+            del stand_in.cluster.sessions[session]
+    assert any("(code 2)" in line and f"session {session} can't be closed" in line for line in said)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -165,18 +322,67 @@ async def test_slots_follow_ego(stand_in, way):
             await stage.until(lambda: Room(3) in stage.told)
 
 
+def journal(stand_in, way, *lines):
+    """Write what a former life has left."""
+    file = stand_in.folder / f"home-{way}" / "sessions.jsonl"
+    said = [{"application": "gridfed"}, *lines]
+    file.write_text("\n".join(json.dumps(each) for each in said) + '\n{"sent": "1')
+    return file
+
+
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_a_former_life_has_left_is_closed(stand_in, way):
+@pytest.mark.parametrize("take_up_s", [60.0, 0.0])
+async def test_what_a_former_life_has_left_empty_is_closed(stand_in, way, take_up_s):
     cluster = stand_in.cluster
     left = cluster.create("gridfed", {"name": "left"}, None)
-    engine = stand_in.engine(way)
-    file = stand_in.folder / f"home-{way}" / "sessions.json"
-    file.write_text(json.dumps({"application": "gridfed", "sessions": [left, "99999"]}))
+    engine = stand_in.engine(way, take_up_s=take_up_s)
+    tasks = [["1", "p-1", "job", 0, 1, "ab"]] if not take_up_s else []
+    lines = [{"open": left}, {"sent": left, "tasks": tasks}, {"open": "99999"}]
+    file = journal(stand_in, way, *lines)
     stage = stage_of(engine)
     with trio.fail_after(LIMIT_S):
         async with stage.opened():
             assert left not in cluster.open_sessions
-    assert json.loads(file.read_text())["sessions"] == []
+    assert not any(isinstance(each, Found) for each in stage.told)
+    assert [json.loads(line) for line in file.read_text().splitlines()][:1] == [
+        {"application": "gridfed"}
+    ]
+    async with stage_of(stand_in.engine(way)).opened():
+        assert len(file.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_was_in_a_session_that_is_gone_is_found_and_lost(stand_in, way):
+    lines = [{"open": "99999"}, {"sent": "99999", "tasks": [["1", "p-1", "job", 3, 2, "ab"]]}]
+    engine = stand_in.engine(way)
+    journal(stand_in, way, *lines)
+    stage = stage_of(engine)
+    with trio.fail_after(LIMIT_S):
+        async with stage.opened():
+            assert stage.told[0] == Found("p-1", Label("job", 3, 2, "ab"))
+            assert isinstance(await stage.end("p-1"), Lost)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_has_ended_meanwhile_is_told_and_run_once(stand_in, way):
+    cluster = stand_in.cluster
+    stage = stage_of(stand_in.engine(way, on_stop="detach"))
+    with trio.fail_after(LIMIT_S):
+        async with stage.opened():
+            await stage.done(stage.send(nap, 0.0))
+            names = [stage.send(nap, 0.2), stage.send(nap, 0.1)]
+            await wait_for(lambda: all(stage.engine._parcels[n].sent.get(n) for n in names))
+        begun = len(cluster.started)
+        (session,) = cluster.open_sessions
+        await wait_for(lambda: len(cluster.sessions[session].given) == 3)
+        stage.engine = stand_in.engine(way)
+        stage.told.clear()
+        stage.forget_functions()
+        async with stage.opened():
+            assert stage.values(await stage.done(names[0])) == [0.2]
+            assert stage.values(await stage.done(names[1])) == [0.1]
+            await wait_for(lambda: session not in cluster.open_sessions)
+    assert len(cluster.started) <= begun + 1
 
 
 @pytest.mark.parametrize(
@@ -297,7 +503,7 @@ def where(_):
 
 async def test_a_session_that_can_not_be_closed_is_closed_by_the_next_life(stand_in, monkeypatch):
     monkeypatch.setattr("gateway.grids.symphony.engine.IDLE_S", 0.05)
-    file = stand_in.folder / "home-rest" / "sessions.json"
+    file = stand_in.folder / "home-rest" / "sessions.jsonl"
     engine = stand_in.engine("rest", slots=1, ego_url="", consumer="")
     close, closing = engine._way.close, []
 
@@ -312,7 +518,7 @@ async def test_a_session_that_can_not_be_closed_is_closed_by_the_next_life(stand
             await stage.done(stage.send(double, 1))
             await wait_for(lambda: closing)
             await stage.done(stage.send(nap, 0.0))
-            assert closing[0] in json.loads(file.read_text())["sessions"]
+            assert f'"closed": "{closing[0]}"' not in file.read_text()
             engine._way.close = close
         async with stage_of(stand_in.engine("rest", slots=1)).opened():
             assert closing[0] not in stand_in.cluster.open_sessions

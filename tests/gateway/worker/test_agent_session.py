@@ -146,7 +146,7 @@ def test_it_gives_up_a_gateway_that_never_lets_it_in(gateway, start_agent):
     gateway.refusal = SessionRefused("there is no pool of that name any more", "worker")
     agent = start_agent(gateway, 1, "--give-up-s", "0.5")
     gateway.wait_for(lambda: not agent.is_alive)
-    assert agent.process.returncode == 1
+    assert agent.process.returncode == REFUSED
     assert "gives up: there is no pool of that name any more" in agent.text()
 
 

@@ -3,19 +3,22 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import cloudpickle
 import psutil
 import pytest
-from containers_support import IMAGE, import_image, need
+from containers_support import IMAGE, import_image, need, write_image
 
 from federation.environments import Environment, wrap
 from gateway.worker import containers
-from gateway.worker.rules import Rules
+from gateway.worker.host import EnvironmentUnavailable, Host
+from gateway.worker.rules import Confines, Rules
 from gateway.worker.strays import owner_of
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -323,8 +326,6 @@ def docker(tmp_path, image):
 
 @pytest.mark.thorough
 def test_docker_runs_them_as_well(gateway, start, docker):
-    from dataclasses import replace
-
     agent = start(rules=replace(RULES, runtimes=("docker",)), DOCKER_HOST=docker)
     guest = gateway.guest()
     work = gateway.work(guest, in_image(look), [()])
@@ -344,6 +345,104 @@ def test_docker_runs_them_as_well(gateway, start, docker):
     wait_until_gone(owner)
 
 
+@pytest.fixture
+def docker_daemon(tmp_path):
+    """A daemon of docker's own, with a folder and without networks, that has the image."""
+    need("dockerd", "containerd", "docker", "podman")
+    if os.geteuid() != 0:
+        pytest.skip("a docker daemon needs root")
+    address = f"unix://{tmp_path}/docker.sock"
+    command = ["dockerd", "--host", address, "--storage-driver", "vfs", "--bridge", "none"]
+    command += ["--iptables=false", "--ip6tables=false", "--pidfile", str(tmp_path / "pid")]
+    command += ["--data-root", str(tmp_path / "data"), "--exec-root", str(tmp_path / "exec")]
+    with (tmp_path / "log").open("wb") as log:
+        daemon = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        environment = {**os.environ, "DOCKER_HOST": address}
+        end_s = time.monotonic() + 30
+        told = ["docker", "info"]
+        while subprocess.run(told, env=environment, check=False, capture_output=True).returncode:
+            if daemon.poll() is not None or time.monotonic() > end_s:
+                last = (tmp_path / "log").read_text(errors="replace")[-300:]
+                pytest.skip(f"no docker daemon starts here: {last}")
+        archive = write_image(tmp_path)
+        load = ["docker", "import", str(archive), "localhost/gridfed-test:docker"]
+        subprocess.run(load, env=environment, check=True, capture_output=True)
+        yield address
+    finally:
+        daemon.terminate()
+        daemon.wait(30)
+
+
+@pytest.mark.thorough
+def test_docker_with_its_own_daemon_runs_them_as_well(gateway, start_agent, docker_daemon):
+    rules = replace(RULES, runtimes=("docker",))
+    more = ("--environments", rules.to_json(), "--memory", str(MEMORY_BYTES))
+    agent = start_agent(gateway, 1, *more, DOCKER_HOST=docker_daemon)
+    guest = gateway.guest()
+    inside = in_image(look, "localhost/gridfed-test:docker")
+    seen = gateway.work(guest, inside, [()]).values()[0]
+    assert (seen["uid"], seen["caps"], seen["privileges"]) == (65534, 0, "1")
+    assert seen["interfaces"] == ["lo"]
+    assert "wrote" not in seen
+    assert "runs images with docker" in agent.text()
+    agent.process.kill()
+    agent.process.wait(20)
+    command = ["docker", "--host", docker_daemon, "ps", "--all", "--quiet"]
+    end_s = time.monotonic() + 30
+    while subprocess.run(command, check=True, capture_output=True).stdout:
+        assert time.monotonic() < end_s, "a container was left behind"
+
+
+@pytest.fixture
+def registry(tmp_path, image, monkeypatch):
+    """A registry with our image in it; its address."""
+    need("docker-registry")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    (tmp_path / "registry.yml").write_text(
+        "version: 0.1\nlog: {level: error}\n"
+        f"storage: {{filesystem: {{rootdirectory: {tmp_path}/images}}}}\n"
+        f"http: {{addr: {address}}}\n"
+    )
+    (tmp_path / "registries.conf").write_text(
+        f'[[registry]]\nlocation = "{address}"\ninsecure = true\n'
+    )
+    monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(tmp_path / "registries.conf"))
+    command = ["docker-registry", "serve", str(tmp_path / "registry.yml")]
+    with (tmp_path / "log").open("wb") as log:
+        service = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        push = ["podman", "push", "-q", image, f"{address}/quant:1"]
+        end_s = time.monotonic() + 20
+        while subprocess.run(push, check=False, capture_output=True).returncode:
+            assert time.monotonic() < end_s, (tmp_path / "log").read_text()
+        yield address
+    finally:
+        service.terminate()
+        service.wait(20)
+        remove = ["podman", "rmi", "-f", f"{address}/quant:1"]
+        subprocess.run(remove, check=False, capture_output=True)
+
+
+@pytest.mark.thorough
+def test_images_come_from_a_registry_where_the_owner_lets_them(gateway, start, registry):
+    name = f"{registry}/quant:1"
+    never = replace(RULES, images=(f"{registry}/**",))
+    agent = start(rules=never)
+    failure = gateway.work(gateway.guest(), in_image(os.getuid, name), [()]).failures()[0]
+    assert (failure[0], "pull is 'never'" in failure[1]) == ("environment", True)
+    agent.process.kill()
+    agent.process.wait(20)
+    start(rules=replace(never, pull="missing"))
+    guest = gateway.guest(1)
+    assert gateway.work(guest, in_image(os.getuid, name), [()]).values() == {0: 65534}
+    missing = in_image(os.getuid, f"{registry}/quant:2")
+    failure = gateway.work(guest, missing, [()]).failures()[0]
+    assert (failure[0], "can't be pulled" in failure[1]) == ("environment", True)
+
+
 @pytest.mark.thorough
 def test_others_work_runs_in_the_owners_image(gateway, start, image):
     start(rules=Rules(sandbox="image", sandbox_image=image))
@@ -360,6 +459,34 @@ pull*) while [ ! -e {end} ]; do sleep 0.05; done; echo no such registry >&2; exi
 *) exit 1 ;;
 esac
 """
+
+
+UNLIMITED = """#!/bin/sh
+echo "Resource limits are not supported and ignored on cgroups V1 rootless systems" >&2
+"""
+
+
+def test_who_can_not_hold_containers_says_so_and_runs_none_where_he_must(tmp_path, monkeypatch):
+    (tmp_path / "podman").write_text(UNLIMITED)
+    (tmp_path / "podman").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    rules, said = replace(RULES, runtimes=("podman",)), []
+    wanted = Environment(image="localhost/gridfed-test:1", python=PYTHON)
+    for cgroups in ("off", "required"):
+        host = Host(rules, 0, said.append, Confines(cgroups=cgroups))
+        host.open()
+        try:
+            if cgroups == "off":
+                host.provide(wanted)
+            else:
+                with pytest.raises(EnvironmentUnavailable, match="holds containers to no limits"):
+                    host.provide(wanted)
+        finally:
+            host.close()
+    assert said == [
+        "runs images with podman",
+        "podman holds containers to no cpus and pids_max; memory is watched",
+    ]
 
 
 def test_what_takes_long_to_be_made_keeps_no_slot(gateway, start_agent, tmp_path):

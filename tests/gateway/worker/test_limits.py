@@ -49,7 +49,7 @@ def test_a_descendant_that_hides_its_pages_is_counted_by_its_resident_memory(sta
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     process = start(sys.executable, "-c", parent, stdout=subprocess.PIPE)
     assert process.stdout.readline()
-    (hidden,) = limits._descendants(process.pid)
+    (hidden,) = limits.descendants(process.pid)
     read = Path.read_bytes
 
     def refuse(path):

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import cloudpickle
+import psutil
 import pytest
 from containers_support import need
 
@@ -69,6 +70,87 @@ def test_others_work_sees_nothing_of_this_host(gateway, shut, tmp_path):
     assert not seen["secret"]
     assert int(seen["caps"], 16) == 0
     assert not Path("/tmp/mine").exists()
+
+
+def attack():
+    """What may be had by somebody who tries; nothing of it changes this host if it can be had."""
+    import ctypes
+
+    had = []
+    for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname"):
+        try:
+            text = Path(path).read_text()
+            Path(path).write_text(text)
+            had.append(path)
+        except OSError:
+            continue
+    for path in ("/mine", "/dev/mine", "/etc/mine", "/tmp/../mine"):
+        try:
+            Path(path).touch()
+            had.append(path)
+        except OSError:
+            continue
+    for path in ("/tmp", "/dev/shm"):
+        size = os.statvfs(path)
+        if size.f_blocks * size.f_frsize > 300 << 20:
+            had.append(path)
+    libc = ctypes.CDLL(None)
+    if libc.mount(None, b"/usr", None, 0x1020, None) == 0:  # MS_REMOUNT | MS_BIND
+        had.append("/usr")
+    return had, Path("/dev/shm/mine").write_text("x"), Path("/etc/ssl/certs").is_dir()
+
+
+def test_who_tries_gets_no_further(gateway, shut):
+    shut()
+    guest = gateway.guest()
+    assert gateway.assign(guest, attack, [()], origin="paris").wait().values()[0] == ([], 1, True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="who is not root has one user for all of a sandbox")
+def test_nobody_in_it_is_nobody_to_the_kernel(gateway, shut):
+    shut()
+    guest = gateway.guest()
+
+    def hijack():
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+        attached = libc.ptrace(16, 1, 0, 0) == 0  # PTRACE_ATTACH to the sandbox's first process
+        return attached, Path("/proc/1/stat").stat().st_uid
+
+    found = gateway.assign(guest, hijack, [()], origin="paris").wait().values()[0]
+    assert found == (False, 0)
+
+
+def test_what_a_task_leaves_running_ends_when_the_work_does(gateway, shut):
+    shut()
+    guest = gateway.guest()
+
+    def leave():
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                import time
+
+                time.sleep(1000.125)
+            os._exit(0)
+        os.wait()
+        return "done"
+
+    def left():
+        found = (Path(f"/proc/{each}/wchan") for each in os.listdir("/proc") if each.isdecimal())
+        return sum(each.exists() for each in found)
+
+    before = gateway.assign(guest, left, [()], origin="paris").wait().values()[0]
+    assert gateway.assign(guest, leave, [()], origin="paris").wait().values()[0] == "done"
+    agent = psutil.Process(guest.hello.about["pid"])
+
+    def is_clean():
+        below = agent.children(recursive=True)
+        return sum(each.name().startswith(("python", "bwrap")) for each in below) <= before + 1
+
+    gateway.wait_for(is_clean)
+    assert gateway.assign(guest, left, [()], origin="paris").wait().values()[0] == before
 
 
 def test_our_own_work_runs_bare_and_sites_share_no_process(gateway, shut):
@@ -188,6 +270,6 @@ def test_a_shell_reads_what_it_is_told_to_and_nothing_else():
     bound = {command[at + 1] for at, each in enumerate(command) if each == "--ro-bind"}
     assert {"/kit", "/venv", "/usr"} <= bound
     assert not bound & {"/", "/home", "/root", "/var", "/etc", "/work"}
-    assert "--share-net" not in command
-    assert "--share-net" in sandbox.shell(Path("/kit"), [], network="host", tmp_bytes=1000)
+    assert "--unshare-net" in command
+    assert "--unshare-net" not in sandbox.shell(Path("/kit"), [], network="host", tmp_bytes=1000)
     assert "--bind" not in command

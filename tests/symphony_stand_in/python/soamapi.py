@@ -252,6 +252,8 @@ class Connection:
         callback, flags = values.pop("callback"), values.pop("flags")
         if flags == SessionFlags.PARTIAL_ASYNC and callback is None:
             raise SoamException("a session that tells needs a callback")
+        if "session" in values:  # one of which something may be told before this returns
+            self._sessions[values["session"]] = callback
         name = self.ask(verb, values)
         self._sessions[name] = callback
         return Session(self, name)

@@ -5,18 +5,22 @@ output; each is JSON and then bytes:
 
     4 bytes: length of the JSON · 4 bytes: length of the bytes · JSON · bytes
 
-    {"n": 1, "do": "connect", "application": …, "user": …, "password": …}
+    {"n": 1, "do": "connect", "application": …, "user": …, "password": …, "keep": bool}
     {"n": 2, "do": "open", "name": …, "type": …, "priority": …, …} common data → {"session": id}
     {"n": 3, "do": "send", "session": id} task input                           → {"task": id}
     {"n": 4, "do": "kill", "session": id, "tasks": […]}
     {"n": 5, "do": "close", "session": id}              with all its tasks, ours or a former life's
+    {"n": 6, "do": "reopen", "session": id}             listen to a former life's → {"open": bool}
+    {"n": 0, "do": "end", "close": bool}                the last; it has no answer
 
     {"n": 3, …} or {"n": 3, "error": text, "never": …}                  answers
     {"on": "outcome", "session": id, "task": id, "ok": …, "text": …} task output
     {"on": "gone", "session": id, "text": …}                            the session is no more
 
-An outcome may come before the answer that names its task. When standard input is closed every
-session is closed, and so a gateway that dies leaves nothing running.
+An outcome may come before the answer that names its task. When standard input ends without a last
+request the gateway was killed: where its connection said "keep" the sessions are let go of, for its
+next life to open again, else they are closed, and so nothing is left running. The exit code is 0
+when all went well, 1 after a fault, 2 when a session could not be closed.
 """
 
 import json
@@ -25,7 +29,7 @@ import struct
 import sys
 import threading
 import traceback
-from typing import Any  # noqa: F401 - in a comment
+from typing import Any
 
 import soamapi
 from soam_bytes import Bytes
@@ -41,6 +45,7 @@ class Pipe:
         self._out = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
         self._lock = threading.Lock()
+        self.is_cut = False  # nobody hears any more
 
     def read(self) -> tuple:
         """A request and its bytes; None when there will be none."""
@@ -58,8 +63,13 @@ class Pipe:
         """An answer, or news."""
         text = json.dumps(said).encode("utf-8")
         with self._lock:
-            self._out.write(HEADER.pack(len(text), len(data)) + text + data)
-            self._out.flush()
+            if self.is_cut:
+                return
+            try:
+                self._out.write(HEADER.pack(len(text), len(data)) + text + data)
+                self._out.flush()
+            except OSError:
+                self.is_cut = True
 
 
 class Callback(soamapi.SessionCallback):
@@ -106,6 +116,7 @@ class Side:
         self._pipe = pipe
         self._connection = None  # type: Any
         self._sessions = {}  # type: dict
+        self._keep = False
 
     def serve(self) -> None:
         """Do what is asked until nobody asks any more."""
@@ -114,6 +125,11 @@ class Side:
             request, data = self._pipe.read()
             if request is None:
                 return
+            if request["do"] == "end":
+                self._keep = not request["close"]
+                return
+            if self._pipe.is_cut:
+                continue  # what is asked now is for nobody; the end comes
             answer = {"n": request["n"]}
             try:
                 answer.update(getattr(self, "do_" + request["do"])(request, data) or {})
@@ -125,6 +141,7 @@ class Side:
         """Connect to an application."""
         security = soamapi.DefaultSecurityCallback(request["user"], request["password"])
         self._connection = soamapi.connect(request["application"], security)
+        self._keep = bool(request.get("keep"))
         return {"connection": str(self._connection.get_id())}
 
     def do_open(self, request: dict, data: bytes) -> dict:
@@ -163,33 +180,49 @@ class Side:
         for task in request["tasks"]:
             session.kill_task(task)
 
+    def do_reopen(self, request: dict, data: bytes) -> dict:
+        """Listen to a session of a former life again."""
+        session = self._reopen(request["session"])
+        if session is not None:
+            self._sessions[request["session"]] = session
+        return {"open": session is not None}
+
     def do_close(self, request: dict, data: bytes) -> None:
         """Close a session with all its tasks; one of a former life is opened again for that."""
         name = request["session"]
-        session = self._sessions.pop(name, None)
-        if session is None:
-            wanted = soamapi.SessionOpenAttributes()
-            wanted.set_session_id(name)
-            wanted.set_session_flags(soamapi.SessionFlags.PARTIAL_ASYNC)
-            callback = Callback(self._pipe)
-            callback.name(name)
-            wanted.set_session_callback(callback)
-            try:
-                session = self._connection.open_session(wanted)
-            except soamapi.SoamException:
-                return  # there is none: it was closed, or aborted
-        session.close(soamapi.SessionCloseFlags.DESTROY_ON_CLOSE)
+        session = self._sessions.pop(name, None) or self._reopen(name)
+        if session is not None:
+            session.close(soamapi.SessionCloseFlags.DESTROY_ON_CLOSE)
 
-    def close(self) -> None:
-        """Close all that is open."""
-        for session in list(self._sessions.values()):
+    def _reopen(self, name: str) -> Any:
+        """A session of a former life; None where there is none: it was closed, or aborted."""
+        wanted = soamapi.SessionOpenAttributes()
+        wanted.set_session_id(name)
+        wanted.set_session_flags(soamapi.SessionFlags.PARTIAL_ASYNC)
+        callback = Callback(self._pipe)
+        callback.name(name)
+        wanted.set_session_callback(callback)
+        try:
+            return self._connection.open_session(wanted)
+        except soamapi.SoamException:
+            return None
+
+    def close(self) -> bool:
+        """Close all that is open, or let go of it; whether that went well."""
+        flag = soamapi.SessionCloseFlags.DESTROY_ON_CLOSE
+        if self._keep:
+            flag = soamapi.SessionCloseFlags.DETACH_ON_CLOSE
+        is_well = True
+        for name, session in list(self._sessions.items()):
             try:
-                session.close(soamapi.SessionCloseFlags.DESTROY_ON_CLOSE)
+                session.close(flag)
             except soamapi.SoamException as error:
-                sys.stderr.write("gridfed: a session can't be closed: {}\n".format(error))
+                sys.stderr.write("gridfed: session {} can't be closed: {}\n".format(name, error))
+                is_well = False
         if self._connection is not None:
             self._connection.close()
         soamapi.uninitialize()
+        return is_well
 
 
 def _explain(error: object) -> str:
@@ -202,15 +235,19 @@ def _explain(error: object) -> str:
 
 def main() -> None:
     """Serve, and end without the library's own end: it aborts there."""
-    side = Side(Pipe())
+    code = 1
     try:
-        side.serve()
-        side.close()
+        side = Side(Pipe())
+        try:
+            side.serve()
+        finally:
+            is_well = side.close()
+        code = 0 if is_well else 2
     except Exception:
         traceback.print_exc()
     finally:
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(code)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+"""What a former life of a delegate has left at its engine, until its tasks are given to us again.
+
+A gateway that restarts knows which tasks have ended, and hands all others out anew; it knows
+nothing of parcels. A parcel that is still at the engine is known again by what it is of (Label):
+its tasks' job and numbers, its function and its arguments, byte for byte. So whoever gives a job's
+name to other calls gets no result of the first. Pure.
+
+    Found ──► add ──► claim (its tasks are assigned to a lot) ──► the lot's, as any other
+                 └──► stale (nobody has asked for it for so long) ──► cancelled
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.grids.delegating import Done, Label
+from gateway.worker.pieces import Terms
+
+
+@dataclass(slots=True)
+class _Left:
+    label: Label
+    since_s: float
+    outcome: Done | None = None
+
+
+class Estate:
+    """Parcels of a former life that no lot has claimed yet, by name."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, _Left] = {}
+        self._of_job: dict[str, list[str]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._left
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def add(self, name: str, label: Label, now_s: float) -> None:
+        """A parcel is still at the engine."""
+        if name not in self._left:
+            self._left[name] = _Left(label, now_s)
+            self._of_job.setdefault(label.job, []).append(name)
+
+    def keep(self, done: Done) -> None:
+        """A parcel is done before anybody has claimed it."""
+        self._left[done.parcel].outcome = done
+
+    def drop(self, name: str) -> Done | None:
+        """A parcel is none of what is left any more; its outcome, where it is there already."""
+        left = self._left.pop(name)
+        names = self._of_job[left.label.job]
+        names.remove(name)
+        if not names:
+            del self._of_job[left.label.job]
+        return left.outcome
+
+    def find(
+        self, terms: Terms, first: int, arguments: Sequence[bytes]
+    ) -> list[tuple[str, int, int]]:
+        """The parcels that are of these tasks: (name, first task, the one after its last).
+
+        In order, and no task twice. A parcel counts only if all its tasks are among these: an
+        outcome is of all of them, and they are no more than half a second of work together.
+        """
+        found: list[tuple[str, int, int]] = []
+        at, stop = first, first + len(arguments)
+        names = self._of_job.get(terms.job, [])
+        for name in sorted(names, key=lambda each: self._left[each].label.first):
+            label = self._left[name].label
+            low, high = label.first, label.first + label.count
+            if low < at or high > stop:
+                continue
+            calls = arguments[low - first : high - first]
+            if label == Label.of(
+                *(terms.job, low, terms.function, calls, terms.timeout_s, terms.prints)
+            ):
+                found.append((name, low, high))
+                at = high
+        return found
+
+    def stale(self, before_s: float) -> list[str]:
+        """Those that have been here since before a moment."""
+        return [name for name, left in self._left.items() if left.since_s <= before_s]

@@ -1,0 +1,161 @@
+"""What is open at Symphony, on disk: sessions and, by their labels, the tasks in them.
+
+A line of JSON for each change, so that little is written for a parcel; the whole anew when most of
+it is of the past. What the death of a process leaves in it is what was so, but for the last batch
+that was being sent and was not answered. A power cut may take lines, not the names of sessions:
+those are synced.
+
+    {"application": "gridfed"}
+    {"open": "17"}
+    {"sent": "17", "tasks": [["1", "grid-…-1", "job", 0, 1, "5f…"], …]}
+    {"ended": ["grid-…-1", …]}
+    {"closed": "17"}
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from gateway.grids.delegating import Label
+
+FILE: Final = "sessions.jsonl"
+LINES_MAX: Final = 20_000  # then what is of the past is left out
+
+
+@dataclass(slots=True)
+class Open:
+    """A session that is open: its tasks that have not ended, with the parcels that they are."""
+
+    tasks: dict[str, tuple[str, Label]] = field(default_factory=dict)
+
+
+class Journal:
+    """The file of one pool, and what it says.
+
+    Args:
+        application: of which the sessions are; those of another are none of ours.
+        say: is told when the file can't be read.
+    """
+
+    def __init__(self, folder: Path, application: str, say: Callable[[str], None]) -> None:
+        self.sessions: dict[str, Open] = {}
+        self._where: dict[str, tuple[str, str]] = {}  # parcels, by session and task
+        self._path = folder / FILE
+        self._application = application
+        self._say = say
+        self._file: TextIO | None = None
+        self._lines = 0
+
+    def load(self) -> None:
+        """Read what a former life has written, and begin a fresh file with what is left of it."""
+        try:
+            lines = self._path.read_text().split("\n")
+        except FileNotFoundError:
+            lines = []
+        except (OSError, UnicodeDecodeError) as error:
+            self._say(f"{self._path} can't be read, and is left out: {error}")
+            lines = []
+        is_ours = True
+        for number, line in enumerate(lines, 1):
+            if not line:
+                continue
+            try:
+                said = json.loads(line)
+                if not isinstance(said, dict):
+                    raise ValueError("no object")
+                if "application" in said:
+                    is_ours = said["application"] == self._application
+                elif is_ours:
+                    self._take(said)
+            except (ValueError, TypeError, KeyError):
+                if number < len(lines):  # the last may be half a line
+                    self._say(f"line {number} of {self._path} can't be read, and is left out")
+        self._write_whole()
+
+    def opened(self, session: str) -> None:
+        """A session is open; on the disk before anything is sent to it."""
+        self._note({"open": session}, sync=True)
+
+    def sent(self, session: str, tasks: Iterable[tuple[str, str, Label]]) -> None:
+        """Parcels have become tasks: (task, parcel, label) each."""
+        fields = [
+            [task, name, label.job, label.first, label.count, label.digest]
+            for task, name, label in tasks
+        ]
+        if fields:
+            self._note({"sent": session, "tasks": fields})
+
+    def ended(self, parcel: str) -> None:
+        """What became of a parcel has been told; nothing if it was never sent."""
+        if parcel in self._where:
+            self._note({"ended": [parcel]})
+
+    def closed(self, session: str) -> None:
+        """A session is closed, with all that was in it."""
+        if session in self.sessions:
+            self._note({"closed": session})
+
+    def close(self) -> None:
+        """Let go of the file, until there is more to write."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    # --- lines ---------------------------------------------------------------------------------
+
+    def _take(self, said: dict[str, Any]) -> None:
+        """What a line says. Raises ValueError, TypeError or KeyError where it makes no sense."""
+        match said:
+            case {"open": str(session)}:
+                self.sessions.setdefault(session, Open())
+            case {"sent": str(session), "tasks": list(tasks)}:
+                for task, name, job, first, count, digest in tasks:
+                    self.sessions[session].tasks[task] = (name, Label(job, first, count, digest))
+                    self._where[name] = (session, task)
+            case {"ended": list(names)}:
+                for name in names:
+                    session, task = self._where.pop(name)
+                    self.sessions[session].tasks.pop(task, None)
+            case {"closed": str(session)}:
+                for name, _ in self.sessions.pop(session).tasks.values():
+                    self._where.pop(name, None)
+            case _:
+                raise ValueError("no such line")
+
+    def _note(self, said: dict[str, Any], *, sync: bool = False) -> None:
+        self._take(said)
+        if self._lines >= LINES_MAX + 2 * len(self._where):
+            self._write_whole()
+            return
+        self._lines += 1
+        if self._file is None:
+            self._file = self._path.open("a")
+        self._file.write(json.dumps(said) + "\n")
+        self._file.flush()
+        if sync:
+            os.fsync(self._file.fileno())
+
+    def _whole(self) -> Iterator[dict[str, Any]]:
+        yield {"application": self._application}
+        for session, known in self.sessions.items():
+            yield {"open": session}
+            tasks = [
+                [task, name, label.job, label.first, label.count, label.digest]
+                for task, (name, label) in known.tasks.items()
+            ]
+            if tasks:
+                yield {"sent": session, "tasks": tasks}
+
+    def _write_whole(self) -> None:
+        self.close()
+        fresh = self._path.with_suffix(".new")
+        lines = [json.dumps(said) for said in self._whole()]
+        with fresh.open("w") as file:
+            file.write("\n".join(lines) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._path)
+        self._lines = len(lines)

@@ -1,0 +1,110 @@
+"""The file of what is open at Symphony: what is read of it is what was so when a process died."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.grids.delegating import Label
+from gateway.grids.symphony.journal import FILE, Journal
+
+
+def label(number):
+    return Label("job", number, 1, "ab")
+
+
+def opened(folder, application="gridfed", said=None):
+    journal = Journal(folder, application, (said if said is not None else []).append)
+    journal.load()
+    return journal
+
+
+def known(journal):
+    return {name: dict(each.tasks) for name, each in journal.sessions.items()}
+
+
+def test_the_next_life_knows_what_was_open(tmp_path):
+    journal = opened(tmp_path)
+    assert known(journal) == {}
+    journal.opened("17")
+    journal.opened("18")
+    journal.sent("17", [("1", "p-1", label(1)), ("2", "p-2", label(2))])
+    journal.sent("18", [("1", "p-3", label(3))])
+    journal.ended("p-1")
+    journal.ended("nobody")
+    journal.closed("18")
+    journal.closed("nobody")
+    assert known(opened(tmp_path)) == {"17": {"2": ("p-2", label(2))}}
+    journal.close()
+    journal.ended("p-2")  # after a connection, and before the next
+    journal.close()
+    assert known(opened(tmp_path)) == {"17": {}}
+
+
+def test_half_a_line_at_the_end_is_left_out_and_one_elsewhere_is_said(tmp_path):
+    lines = ['{"application": "gridfed"}', '{"open": "17"}', '{"open": 1', '{"sent": "1']
+    (tmp_path / FILE).write_text("\n".join(lines))
+    said = []
+    assert known(opened(tmp_path, said=said)) == {"17": {}}
+    assert len(said) == 1
+    assert f"line 3 of {tmp_path / FILE}" in said[0]
+    assert known(opened(tmp_path, said=said)) == {"17": {}}
+    assert len(said) == 1, "it was written anew"
+
+
+@pytest.mark.parametrize(
+    "line", ["[]", "7", '{"sent": "5", "tasks": []}', '{"ended": ["p"]}', "{}"]
+)
+def test_nonsense_does_no_harm(tmp_path, line):
+    (tmp_path / FILE).write_text(f'{{"application": "gridfed"}}\n{{"open": "17"}}\n{line}\n')
+    assert known(opened(tmp_path)) == {"17": {}}
+
+
+def test_sessions_of_another_application_are_none_of_ours(tmp_path):
+    journal = opened(tmp_path)
+    journal.opened("17")
+    journal.close()
+    assert known(opened(tmp_path, "other")) == {}
+
+
+def test_what_can_not_be_read_is_said(tmp_path):
+    (tmp_path / FILE).write_bytes(b"\xff\xfe")
+    said = []
+    assert known(opened(tmp_path, said=said)) == {}
+    assert "can't be read" in said[0]
+
+
+@given(st.lists(st.tuples(st.sampled_from("osec"), st.integers(0, 3), st.integers(0, 6))))
+def test_whatever_is_written_is_read_again(tmp_path_factory, steps):
+    folder = tmp_path_factory.mktemp("journal")
+    journal = opened(folder)
+    tasks = 0
+    for step, session, parcel in steps:
+        name = str(session)
+        if step == "o":
+            journal.opened(name)
+        elif step == "s" and name in journal.sessions:
+            tasks += 1
+            journal.sent(name, [(str(tasks), f"p-{tasks}", label(tasks))])
+        elif step == "e":
+            journal.ended(f"p-{parcel}")
+        elif step == "c":
+            journal.closed(name)
+    journal.close()
+    assert known(opened(folder)) == known(journal)
+
+
+def test_what_is_of_the_past_does_not_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.grids.symphony.journal.LINES_MAX", 20)
+    journal = opened(tmp_path)
+    journal.opened("17")
+    for number in range(100):
+        journal.sent("17", [(str(number), f"p-{number}", label(number))])
+        if number:
+            journal.ended(f"p-{number}")
+    journal.close()
+    lines = (tmp_path / FILE).read_text().splitlines()
+    assert len(lines) < 30
+    assert all(json.loads(line) for line in lines)
+    assert known(opened(tmp_path)) == {"17": {"0": ("p-0", label(0))}}
