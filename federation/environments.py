@@ -40,11 +40,19 @@ NO_IMAGES: Final = frozenset(
     }
 )
 # name[extra,…], versions, a marker: PEP 508 without the URL that it may have instead of versions.
+# Nor "$": pip puts variables of its own in their place, and its complaints show what they hold.
+# No repetition gives back what it took, so that a line takes no longer than it is long.
 _REQUIREMENT: Final = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[A-Za-z0-9._,\s-]*\])?"
-    r"\s*[()<>=!~,.*+A-Za-z0-9_\s-]*(;[^@#]*)?"
+    r"[A-Za-z0-9][A-Za-z0-9._-]*+ ?+(\[[A-Za-z0-9._, -]*+\])?+"
+    r"[()<>=!~,.*+A-Za-z0-9_ -]*+(;[^@#$]*+)?+"
 )
 _HASH: Final = re.compile(r"--hash=sha(256|384|512):[0-9a-f]{64,128}")
+# A key of TOML with so many parts: reading it takes the square of their number, or longer.
+KEY_PARTS_MAX: Final = 32
+_LONG_KEY: Final = re.compile(
+    r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"""
+    rf"{{{KEY_PARTS_MAX}}}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +178,10 @@ def requirement_lines(text: str) -> list[str]:
     if len(lines) > LINES_MAX:
         raise ValueError(f"requirements.txt has more than {LINES_MAX} lines")
     for line in lines:
-        content = line.partition(" #")[0].strip()
+        content = " ".join(line.partition(" #")[0].split())
         if not content or content.startswith("#"):
             continue
-        named, *options = re.split(r"\s+(?=--)", content)
+        named, *options = re.split(" (?=--)", content)
         if _REQUIREMENT.fullmatch(named) is None or not all(map(_HASH.fullmatch, options)):
             raise ValueError(
                 f"requirements.txt: {content!r:.80} is not a package with a version: options, "
@@ -184,6 +192,8 @@ def requirement_lines(text: str) -> list[str]:
 
 
 def _check_toml(name: str, text: str) -> None:
+    if _LONG_KEY.search(text) is not None:
+        raise ValueError(f"{name} has a key of more than {KEY_PARTS_MAX} parts")
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -197,7 +207,10 @@ def _check_toml(name: str, text: str) -> None:
                     "packages of an index are taken (and the project itself, as a virtual one: "
                     "[tool.uv] package = false)"
                 )
-    elif set(document.get("tool", {}).get("uv", {})) - {"package"}:
+        return
+    tool = document.get("tool", {})
+    settings = tool.get("uv", {}) if isinstance(tool, dict) else None
+    if not isinstance(settings, dict) or settings.keys() - {"package"}:
         raise ValueError("pyproject.toml: of [tool.uv] only `package` is taken, no sources")
 
 

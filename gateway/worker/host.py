@@ -252,6 +252,7 @@ class Host:
         self._numbers += 1
         sockets = self._folder / f"sockets-{self._numbers}"
         sockets.mkdir()
+        sockets.chmod(0o755)  # the slot is nobody, whatever umask we have
         image = home.environment.removeprefix(IMAGE).partition("|")[0]
         name = f"gridfed-{self._owner}-{self._numbers}"
         shape = containers.Shape(

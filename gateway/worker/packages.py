@@ -8,9 +8,12 @@ longest ago go when there are too many.
 
 import os
 import shutil
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -90,12 +93,23 @@ def _make(environment: Environment, rules: Rules, cache: Path, place: Path) -> N
         target = made / "venv"
         for command in commands(rules, wanted, target, uv):
             _run(command, rules, made)
-        target.chmod(0o755)
+        _let_all_read(target)
         try:
             target.rename(place)
         except OSError:
             if not place.exists():  # else another agent of this host was sooner
                 raise
+
+
+def _let_all_read(folder: Path) -> None:
+    """Of others' work a slot is nobody, whatever umask this worker has, or had when uv kept these.
+
+    What is beside it in the cache stays as it is: only this folder is shown to a slot.
+    """
+    for path in chain((folder,), folder.rglob("*")):
+        if not path.is_symlink():
+            mode = stat.S_IMODE(path.stat().st_mode)
+            path.chmod(mode | (0o555 if path.is_dir() or mode & stat.S_IXUSR else 0o444))
 
 
 def export_command(folder: Path, uv: str) -> list[str]:
@@ -132,22 +146,25 @@ def _run(command: list[str], rules: Rules, folder: Path) -> None:
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environment |= {n: v for n, v in os.environ.items() if n.startswith(_SET_UP)}
     environment |= {"UV_LINK_MODE": "copy"}
-    try:
-        done = subprocess.run(
-            command,
-            check=False,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=rules.build_s,
-            cwd=folder,
-            env=environment,
-        )
-    except subprocess.TimeoutExpired:
-        raise PackagesUnavailable(
-            f"they were not installed within build_s, {rules.build_s:g} s"
-        ) from None
-    if done.returncode:
-        said = (done.stderr + done.stdout).decode(errors="replace").strip()
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env=environment,
+        start_new_session=True,
+    ) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=rules.build_s)
+        except subprocess.TimeoutExpired:
+            # With what it has started: a build's own programs would run on, in a folder that goes.
+            os.killpg(process.pid, signal.SIGKILL)
+            raise PackagesUnavailable(
+                f"they were not installed within build_s, {rules.build_s:g} s"
+            ) from None
+    if process.returncode:
+        said = (stderr + stdout).decode(errors="replace").strip()
         raise PackagesUnavailable(
             f"they can't be installed (wheels_only is {str(rules.wheels_only).lower()}): "
             f"{said[-SAID_CHARS_MAX:]}"

@@ -45,6 +45,7 @@ BAD = [
     "numpy==1 --config-settings=x=y",
     "numpy==1 \\\n --index-url https://evil.example",
     "numpy==${SECRET}",
+    "numpy; python_version == '${PIP_INDEX_URL}'",  # pip would show what it holds
     "numpy==1\u2028--index-url https://evil.example",
 ]
 PROJECT = b'[project]\nname = "p"\nversion = "1"\n[tool.uv]\npackage = false\n'
@@ -182,11 +183,45 @@ def test_a_function_comes_out_as_it_went_in(body, image):
         ["localhost/a", "", "3" * 17, [], b""],
         {"image": "x"},
         ["", "uv", "3.11", [["pyproject.toml", b"\xff"], ["uv.lock", b""]], b""],
+        ["", "uv", "3.11", [["pyproject.toml", b"tool = 'x'"], ["uv.lock", b""]], b""],
+        ["", "uv", "3.11", [["pyproject.toml", b"[tool]\nuv = 7"], ["uv.lock", b""]], b""],
+        [
+            "",
+            "uv",
+            "3.11",
+            [["pyproject.toml", b"[tool]\nuv = ['package']"], ["uv.lock", b""]],
+            b"",
+        ],
     ],
 )
 def test_a_worker_takes_no_environment_that_a_client_would_not_make(plain):
     with pytest.raises(ProtocolError):
         unwrap(MARK + pack(plain))
+
+
+@pytest.mark.parametrize(
+    ("packages", "text"),
+    [
+        ("requirements", "a" + " " * 100_000 + "b@"),
+        ("requirements", "a" * 100_000 + "@"),
+        ("requirements", "a[" + " " * 100_000 + "@"),
+        ("requirements", "a " * 100_000 + "--x"),
+        ("uv", ".".join(["a"] * 100_000) + " = 1"),
+        ("uv", " . ".join(['"\\""'] * 100_000) + " = 1"),
+        ("uv", "x = {" + ".".join(["''"] * 100_000) + " = 1}"),
+        ("uv", "a" * 100_000),
+        ("uv", '"' * 100_001),
+        ("uv", 'a = "' + "\\" * 100_001),
+    ],
+)
+@pytest.mark.timeout(20)  # it took hours: a worker reads them while its heartbeats wait
+def test_who_writes_much_into_a_line_holds_up_no_worker(packages, text):
+    body = text.encode()
+    files = [["requirements.txt", body]]
+    if packages == "uv":
+        files = [["pyproject.toml", body], ["uv.lock", b""]]
+    with pytest.raises(ProtocolError):
+        unwrap(MARK + pack(["", packages, "3.11", files, b""]))
 
 
 @given(st.binary(max_size=300))

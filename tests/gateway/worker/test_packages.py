@@ -6,11 +6,14 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import cloudpickle
+import psutil
 import pytest
 from containers_support import need
+from tests_support import wait_until
 
 from federation.environments import Environment, wrap
 from gateway.worker import packages
@@ -143,6 +146,38 @@ def test_commands_say_where_from_and_build_nothing(tmp_path):
     assert fill[-2:] == ["--default-index", "https://a/simple"]
 
 
+def test_what_is_made_can_be_read_by_nobody_whatever_our_umask_is(rules, tool):
+    """As in a sandbox of root's on an instance of EC2, whose user data sets 077."""
+    before = os.umask(0o077)
+    try:
+        place = packages.provide(requirements("gridfed_probe==1.0"), rules)
+    finally:
+        os.umask(before)
+    made = [path for path in (place, *place.rglob("*")) if not path.is_symlink()]
+    wanted = {path: 0o005 if path.is_dir() else 0o004 for path in made}
+    assert not [path for path in made if path.stat().st_mode & wanted[path] != wanted[path]]
+    assert (place / "bin" / "python").stat().st_mode & 0o001
+
+
+def test_what_takes_too_long_ends_with_all_that_it_has_started(rules, tmp_path, monkeypatch):
+    monkeypatch.setattr(packages, "find_uv", lambda: "")
+    pids = tmp_path / "pids"
+    hangs = f"sleep 600 & echo $! > {pids}.new; mv {pids}.new {pids}; wait"
+    monkeypatch.setattr(packages, "commands", lambda *_: [["/bin/sh", "-c", hangs]])
+    with pytest.raises(packages.PackagesUnavailable, match="not installed within build_s, 1 s"):
+        packages.provide(requirements("gridfed_probe==1.0"), replace(rules, build_s=1.0))
+    pid = int(pids.read_text())
+    wait_until(lambda: not psutil.pid_exists(pid) or is_zombie(pid), "what it had started ends")
+    assert not list(Path(rules.cache, "packages").iterdir())
+
+
+def is_zombie(pid):
+    try:
+        return psutil.Process(pid).status() == "zombie"
+    except psutil.NoSuchProcess:
+        return True
+
+
 @pytest.mark.thorough
 def test_tasks_run_with_their_packages_and_ours_without(gateway, start_agent, rules):
     start_agent(gateway, 1, "--environments", rules.to_json())
@@ -174,11 +209,18 @@ def test_what_was_taken_away_is_made_anew(gateway, start_agent, rules):
     assert work.values()[0][0] == "1.0"
 
 
+@pytest.fixture
+def shy():
+    """An umask as of EC2's user data, of this process and so of agents."""
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
 @pytest.mark.thorough
+@pytest.mark.usefixtures("shy")
 def test_others_bring_packages_into_their_sandbox(gateway, start_agent, rules):
     need("bwrap")
-    from dataclasses import replace
-
     shut = replace(rules, sandbox="bubblewrap")
     start_agent(gateway, 1, "--environments", shut.to_json())
 
