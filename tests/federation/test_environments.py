@@ -189,7 +189,7 @@ def test_a_function_comes_out_as_it_went_in(body, image):
             "",
             "uv",
             "3.11",
-            [["pyproject.toml", b"[tool]\nuv = ['package']"], ["uv.lock", b""]],
+            [["pyproject.toml", b"tool.uv = ['package']"], ["uv.lock", b""]],
             b"",
         ],
     ],

@@ -17,6 +17,7 @@ from containers_support import IMAGE, import_image, need, write_image
 
 from federation.environments import Environment, wrap
 from gateway.worker import containers
+from gateway.worker.homes import Home, key_of
 from gateway.worker.host import EnvironmentUnavailable, Host
 from gateway.worker.rules import Confines, Rules
 from gateway.worker.strays import owner_of
@@ -487,6 +488,24 @@ def test_who_can_not_hold_containers_says_so_and_runs_none_where_he_must(tmp_pat
         "runs images with podman",
         "podman holds containers to no cpus and pids_max; memory is watched",
     ]
+
+
+def test_a_slot_finds_its_socket_whatever_our_umask_is(tmp_path, monkeypatch):
+    """As nobody in its container; user data of EC2 sets 077."""
+    (tmp_path / "podman").write_text("#!/bin/sh\n")
+    (tmp_path / "podman").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    wanted = Environment(image="localhost/gridfed-test:1", python=PYTHON)
+    before = os.umask(0o077)
+    host = Host(replace(RULES, runtimes=("podman",)), 0, lambda _: None, Confines(cgroups="off"))
+    try:
+        host.open()
+        host.provide(wanted)
+        folder = Path(host.launch(Home(key_of(wanted)), {}).socket).parent
+        assert folder.stat().st_mode & 0o777 == 0o755
+    finally:
+        os.umask(before)
+        host.close()
 
 
 def test_what_takes_long_to_be_made_keeps_no_slot(gateway, start_agent, tmp_path):

@@ -209,16 +209,7 @@ def test_what_was_taken_away_is_made_anew(gateway, start_agent, rules):
     assert work.values()[0][0] == "1.0"
 
 
-@pytest.fixture
-def shy():
-    """An umask as of EC2's user data, of this process and so of agents."""
-    before = os.umask(0o077)
-    yield
-    os.umask(before)
-
-
 @pytest.mark.thorough
-@pytest.mark.usefixtures("shy")
 def test_others_bring_packages_into_their_sandbox(gateway, start_agent, rules):
     need("bwrap")
     shut = replace(rules, sandbox="bubblewrap")
