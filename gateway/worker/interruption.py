@@ -54,7 +54,7 @@ def read_action(text: str, utc_s: float) -> Interruption:
 def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

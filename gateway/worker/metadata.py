@@ -107,6 +107,8 @@ class Metadata:
         status, body = self._ask("PUT", "/latest/api/token", ttl)
         if status != http.client.OK or not body:
             raise MetadataError(f"instance metadata gives no token: answer {status}")
+        if not (body.isascii() and body.isprintable()):
+            raise MetadataError("instance metadata gives a token that no header can hold")
         self._token = body
         self._token_ends_s = time.monotonic() + TOKEN_TTL_S / 2
 

@@ -2,22 +2,27 @@
 
 import contextlib
 import os
+import zlib
 from pathlib import Path
 
 
 def owner_of(pid: int) -> str:
-    """A process, told from one that gets its number later, or has it in another namespace."""
-    return f"{pid}-{_began(pid)}-{_namespace()}"
+    """A process, told from one that gets its number later, or has it elsewhere.
+
+    Elsewhere is another namespace of processes, or another host: a folder for what is temporary may
+    be shared by the nodes of a cluster, and the first namespace has one number on all of them.
+    """
+    return f"{pid}-{_began(pid)}-{_whereabouts()}"
 
 
 def lives(owner: str) -> bool:
     """Whether the process that such a name means is there.
 
-    Of one in another namespace of processes, a container's, nobody here can tell: it does.
+    Of one elsewhere, in a container or on another host, nobody here can tell: it does.
     """
     pid, _, rest = owner.partition("-")
-    began, _, namespace = rest.partition("-")
-    if namespace and namespace != _namespace():
+    began, _, whereabouts = rest.partition("-")
+    if whereabouts and whereabouts != _whereabouts():
         return True
     return pid.isdecimal() and began != "" and _began(int(pid)) == began
 
@@ -29,5 +34,7 @@ def _began(pid: int) -> str:
     return ""
 
 
-def _namespace() -> str:
-    return "".join(filter(str.isdecimal, os.readlink("/proc/self/ns/pid")))
+def _whereabouts() -> str:
+    """A namespace on a host. Not this boot's: what was there before it is to be found again."""
+    namespace = "".join(filter(str.isdecimal, os.readlink("/proc/self/ns/pid")))
+    return f"{namespace}{zlib.crc32(os.fsencode(os.uname().nodename)):08x}"

@@ -28,7 +28,7 @@ class Service(BaseHTTPRequestHandler):
 
     def do_PUT(self):
         self.server.tokens += 1
-        self.say(200, f"t{self.server.tokens}")
+        self.say(200, self.server.garbled or f"t{self.server.tokens}")
 
     def do_GET(self):
         if self.headers.get("X-aws-ec2-metadata-token") != f"t{self.server.tokens}":
@@ -39,7 +39,7 @@ class Service(BaseHTTPRequestHandler):
 
     def say(self, status, text):
         self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
+        self.send_header("Content-Length", str(len(text.encode())))
         self.end_headers()
         self.wfile.write(text.encode())
 
@@ -48,7 +48,7 @@ class Service(BaseHTTPRequestHandler):
 def service():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
     server.daemon_threads = True
-    server.tokens, server.shown = 0, {}
+    server.tokens, server.shown, server.garbled = 0, {}, ""
     server.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
@@ -56,6 +56,13 @@ def service():
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.mark.parametrize("token", ["a\r\nX-Forged: b", "\u00e4"])
+def test_a_token_that_is_none_is_a_fault_of_the_service(service, token):
+    service.garbled = token
+    with pytest.raises(MetadataError, match="no header can hold"):
+        Metadata(service.url).get("instance-id")
 
 
 def act(what, *args):
@@ -87,6 +94,7 @@ def go_on(mark, seen):
         ('{"action": 7, "time": 9}', AT_S),  # it can't be read: the end is now
         ("[]", AT_S),
         ("not JSON", AT_S),
+        ("[" * 60_000, AT_S),
     ],
 )
 def test_when_the_end_is(text, ends_s):
