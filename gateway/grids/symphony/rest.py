@@ -175,16 +175,16 @@ def _read(what: str, status: int, content: bytes) -> dict[str, Any]:
     text = f"{what}: status {status}: {content[:500].decode(errors='replace')}"
     if status >= 500 or 300 <= status < 400:  # who sends us elsewhere is not SYMREST itself
         raise Cut(Blame.AGAIN, text)
-    if status >= 400:
-        raise GridFault(Blame.AGAIN if status in (408, 429) else Blame.NEVER, text)
-    if not content:
-        return {}
     try:
-        answer = json.loads(content)
+        answer = json.loads(content) if content else {}
     except (ValueError, RecursionError):
+        if status >= 400:  # a server that starts, or a proxy: SYMREST itself writes JSON
+            raise Cut(Blame.AGAIN, text) from None
         raise GridFault(Blame.AGAIN, f"{what}: the answer is not JSON") from None
     if not isinstance(answer, dict):
         raise GridFault(Blame.AGAIN, f"{what}: the answer is no object")
+    if status >= 400:
+        raise GridFault(Blame.AGAIN if status in (408, 429) else Blame.NEVER, text)
     return answer
 
 

@@ -141,6 +141,13 @@ async def test_whose_fault_a_status_is(server, status, kind, blame):
     assert caught.value.blame is blame
 
 
+async def test_who_speaks_for_a_server_that_starts_says_nothing_of_sessions(server):
+    """Its servlet engine answers 404 in HTML: a session that were taken for gone would run on."""
+    server.answer = lambda _request: httpx2.Response(404, text="<html>Context Root Not Found")
+    with pytest.raises(Cut, match="404"):
+        await RestWay(server.settings(), print).close("5")
+
+
 async def poll(server, monkeypatch, **more):
     """What is heard of session 5 until its polls end, and the fault by which they ended."""
     monkeypatch.setattr(rest, "POLL_MAX_S", 0.01)
