@@ -114,12 +114,12 @@ class Exchange:
         self._planned: dict[str, Planned] = {}
         self._looks = Looks(rules.plan_s)
         self._now_s = 0.0
-        broker.unmet = self._unmet
-        broker.elsewhere = self._may_run_elsewhere
-        broker.made_elsewhere = self._may_be_made_elsewhere
-        broker.nowhere = self._why_nowhere
-        broker.charged_elsewhere = self._charged_elsewhere
-        broker.offered = self._offered
+        broker.elsewhere.unmet = self._unmet
+        broker.elsewhere.may_run = self._may_run_elsewhere
+        broker.elsewhere.may_be_made = self._may_be_made_elsewhere
+        broker.elsewhere.why_nowhere = self._why_nowhere
+        broker.elsewhere.currencies = self._charged_elsewhere
+        broker.elsewhere.tariffs = self._offered
 
     def act(self, happened: Iterable[events.Event], now_s: float, utc_s: float) -> list[Effect]:
         """Let the broker decide about what happened, and all that follows from it here.
