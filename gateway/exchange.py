@@ -128,7 +128,7 @@ class Exchange:
             decided: list[Effect] = []
             for event in pending:
                 decided += broker.handle(event, utc_s)
-            self.purchases.acted()
+            self.purchases.deliveries.acted()
             self._plan_all(now_s, utc_s)
             for event in self._take_events():
                 decided += broker.handle(event, utc_s)
@@ -225,13 +225,15 @@ class Exchange:
 
         `side` is "sell" for what we deliver. Nothing is ever taken back.
         """
-        settled_ms = self.sales.settled_ms if side == "sell" else self.purchases.settled_ms
+        settled_ms = self._settled(side)
         settled_ms[site] = max(until_ms, settled_ms.get(site, 0))
 
     def settled_ms(self, side: str, site: str) -> int:
         """Up to when that is; milliseconds since 1970."""
-        settled_ms = self.sales.settled_ms if side == "sell" else self.purchases.settled_ms
-        return settled_ms.get(site, 0)
+        return self._settled(side).get(site, 0)
+
+    def _settled(self, side: str) -> dict[str, int]:
+        return self.sales.settled_ms if side == "sell" else self.purchases.deliveries.settled_ms
 
     def unreachable(self, site: str, utc_s: float) -> None:
         """A seller can't be reached now."""
@@ -350,9 +352,8 @@ class Exchange:
             return False  # it was sold for this pool, and no other
         if self.market.has_others or job.spec.wishes != NO_WISHES or self._broker.growth:
             return True
-        return bool(
-            self.reach.trusted(job.spec.project)
-        )  # who shows nothing may be asked all the same
+        # Who shows nothing may be asked all the same.
+        return bool(self.reach.trusted(job.spec.project))
 
     def _plan(self, job: Job, queue: Queue, now_s: float, utc_s: float) -> float:
         """Choose the places of one job; in how many seconds that is to be done again."""
