@@ -98,11 +98,11 @@ class Broker:
         self.occupancy = self._handout.occupancy
         self.growth = self.occupancy.growth  # of our pools that are grown for work
         self.entitling = self._handout.entitling
-        self._roster = Roster(self.workers, offers or {}, self.tariffs, self.growth)
-        self.offers, self.has_fit = self._roster.offers, self._roster.has_fit
-        self.admission = Admission(self._roster, self.tariffs, self.entitling, self.elsewhere)
+        self.roster = Roster(self.workers, offers or {}, self.tariffs, self.growth)
+        self.offers = self.roster.offers
+        self.admission = Admission(self.roster, self.tariffs, self.entitling, self.elsewhere)
         self._endings = Endings(
-            self._accounts, self._handout, self._roster, self.elsewhere, self._effects
+            self._accounts, self._handout, self.roster, self.elsewhere, self._effects
         )
         self._preemption = Preemption(
             self.workers,
@@ -170,7 +170,7 @@ class Broker:
                 if event.client in self.clients:
                     self.clients[event.client].ready = event.ready
             case events.WorkerJoined():
-                self._roster.joined(event)
+                self.roster.joined(event)
                 self.occupancy.resize()
             case events.WorkerGone():
                 self._worker_gone(event, now_s)
@@ -179,15 +179,15 @@ class Broker:
                 self._job_recovered(event, now_s)
             case events.PoolGrows():
                 self.growth[event.pool] = event.growth
-                self._roster.grows(event)
+                self.roster.grows(event)
                 self.occupancy.resize()
             case events.PilotSeen():
-                self._roster.seen(event)
+                self.roster.seen(event)
             case events.DrainAsked():
                 self._drain_asked(event)
                 self.occupancy.resize()
             case events.PilotsAwaited():
-                self._roster.awaited(event)
+                self.roster.awaited(event)
             case events.EmissionsKnown():
                 self.emissions[event.pool] = event.emissions
             case events.PricesChanged():
@@ -265,7 +265,7 @@ class Broker:
         if client in self.clients:
             self._effects.append(Tell(client, message))
 
-    # --- prices --------------------------------------------------------------------------------
+    # --- what is charged, and shared out -------------------------------------------------------
 
     def tariff_at(self, job: Job, worker: Worker) -> Tariff:
         """What a job is charged by for what is handed out now, at a worker."""
@@ -603,7 +603,7 @@ class Broker:
     # --- who comes and goes --------------------------------------------------------------------
 
     def _worker_gone(self, event: events.WorkerGone, now_s: float) -> None:
-        worker = self._roster.left(event.worker)
+        worker = self.roster.left(event.worker)
         if worker is None:
             return
         for assignment in reversed(list(worker.assignments.values())):

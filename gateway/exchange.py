@@ -420,7 +420,7 @@ class Exchange:
             ask = replace(ask, terms=replace(ask.terms, barred=ask.terms.barred | job.unfit))
         at_once = why_at_once(job, is_crowded=self._broker.is_crowded)
         ask = replace(ask, deferrable=ask.deferrable and not at_once)
-        is_unfit = bool(job.unfit) and not self._broker.has_fit(job, here=True)
+        is_unfit = bool(job.unfit) and not self._broker.roster.has_fit(job, here=True)
         decision = self._place(job.spec, ask, utc_s, job.id, short, is_unfit=is_unfit)
         if at_once and job.spec.wishes.deferrable:
             decision = replace(decision, deferral=Deferral(at_once))
