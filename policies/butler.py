@@ -120,7 +120,8 @@ class Work:
         tasks: that wait there or run.
         slot_s: that they still need, in all; where a pilot can run fewer of them at once than it
             has slots, because of what is counted, with those that stand idle meanwhile.
-        spread: so many slots more than one each they would take for that, all at once.
+        spread: so many slots more than one each they would take for that, all at once; below zero:
+            fewer, for their owners may not have more.
         running_s: slot-seconds of it that workers have already.
         due: (moment, tasks, their seconds) of the part of what waits that must be done by then.
         haste: how much it matters that all is done soon, in the mean: see `haste`.
@@ -360,7 +361,8 @@ def _worth(rules: Rules, work: Work, left_s: float, start_s: float) -> tuple[int
         f"start ({', '.join(wasted)})"
     )
     if slots == work.at_once:
-        return slots, f"{_count(slots)}, no more than there are tasks for: {figures}"
+        bound = "there are tasks for" if work.spread >= 0 else "its owners may have, or can pay"
+        return slots, f"{_count(slots)}, no more than {bound}: {figures}"
     return slots, f"{_count(slots)}: {figures}; raise waste for more"
 
 
