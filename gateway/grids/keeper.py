@@ -432,6 +432,7 @@ class Keeper:
                 min(each.slots, each.in_flight),
                 idle.get(name, now_s),
                 max(0.0, each.long * now_s - each.given_s),
+                each.tasks_done,
             )
             for name, each in workers.items()
         }
