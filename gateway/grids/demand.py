@@ -28,11 +28,13 @@ class Shape:
         offers: what they carry: of those that have come, or as the configuration promises.
         slots: of each.
         start_s: how long one takes to start.
+        limit_s: after which its grid stops it; None: it doesn't.
     """
 
     offers: Sequence[Offer]
     slots: int = 1
     start_s: float = 0.0
+    limit_s: float | None = None
 
     def at_once(self, need: Need) -> int:
         """How many tasks of a need one pilot runs at once; 0: it can't run any."""
@@ -47,8 +49,14 @@ class Shape:
         has = offer.tags[name]  # a number, or it would have been refused
         return int(has / amount + 1e-9) if amount else self.slots
 
-    def objection(self, need: Need) -> str:
+    def outlasts(self, known_s: float | None) -> bool:
+        """Whether it is there for as long as a task takes, as far as that is known."""
+        return self.limit_s is None or known_s is None or known_s < self.limit_s
+
+    def objection(self, need: Need, known_s: float | None) -> str:
         """Why it can't run any, in words."""
+        if not self.outlasts(known_s):
+            return f"is stopped by its grid after {self.limit_s:,.0f} s, and a task takes longer"
         found = (judge(need, offer) for offer in self.offers)
         return next((each.text for each in found if each is not None), "")
 
@@ -85,6 +93,7 @@ def demand(
     if broker.draining:
         return Work()
     tasks, slot_s, weighed_s, spread = 0, 0.0, 0.0, 0
+    least_s = inf
     stranded, stranded_why, stranded_jobs = 0, "", []
     due: list[tuple[float, int, float]] = []
     room = Room(broker, pool, slots_max, now_s, now_s + shape.start_s)
@@ -100,10 +109,11 @@ def demand(
             continue
         if job.need not in at_once:
             at_once[job.need] = shape.at_once(job.need)
-        seats = at_once[job.need]
+        known_s = dispatch.known_s(job, broker.durations.of(job.spec.function))
+        seats = at_once[job.need] if shape.outlasts(known_s) else 0
         if not seats:
             if not is_dry:  # else it may well be for others
-                stranded, stranded_why = stranded + placed, shape.objection(job.need)
+                stranded, stranded_why = stranded + placed, shape.objection(job.need, known_s)
                 stranded_jobs.append(job.id)
             continue
         task_s = _task_s(broker, job, task_s_unknown, now_s)
@@ -113,6 +123,7 @@ def demand(
         at_most = room.take(job, wide)
         if not at_most:
             continue
+        least_s = min(least_s, known_s or 0.0)
         tasks += placed
         spread += at_most - placed
         slot_s += wide * task_s
@@ -129,6 +140,7 @@ def demand(
         stranded_why=stranded_why,
         stranded_jobs=tuple(stranded_jobs),
         kept=kept,
+        least_s=least_s if tasks else 0.0,
     )
 
 

@@ -313,7 +313,10 @@ class Fleet:
                 else:
                     since_s, busy, lost_s = worker.idle_s, worker.busy, worker.lost_s
             paid_s = each.sighting.paid_s if each.sighting is not None else None
-            found.append(Pilot(name, each.stage, each.slots, since_s, paid_s, busy, lost_s))
+            ends_s = each.sighting.ends_s if each.sighting is not None else None
+            found.append(
+                Pilot(*(name, each.stage, each.slots, since_s, paid_s, busy, lost_s), ends_s=ends_s)
+            )
         return found
 
     @property

@@ -161,11 +161,13 @@ class Ordering:
         return self._new(1, Shape(shape.slots, shape.memory_bytes, shape.gpus, more), now_s)
 
     def _new(self, pilots: int, shape: Shape, now_s: float) -> Order:
-        order = Order(next(self._names), pilots, shape, self._walltime_s())
+        order = Order(next(self._names), pilots, shape, self.walltime_s)
         self._fleet.ordered(order, now_s)
         return order
 
-    def _walltime_s(self) -> float | None:
+    @property
+    def walltime_s(self) -> float | None:
+        """How long a pilot may run; None: for ever."""
         assert self.pool.scale is not None
         both = self.pool.scale.walltime_s, self.limits.limit_s
         return min((each for each in both if each is not None), default=None)
